@@ -34,7 +34,7 @@ from training.blocks import compile_blocks
 from training.commands.pretrain import default_workers
 from training.crop_config import CropConfig
 from training.crops import Crops
-from training.distributed import DataParallelLoss
+from training.distributed import data_parallel
 from training.logging import Metrics
 from training.methods.dino import DINO
 from training.methods.dino_config import DINOConfig
@@ -171,7 +171,7 @@ def time_training(recipe: Recipe, precision: ComputePrecision, compile: bool) ->
     torch.cuda.reset_peak_memory_stats()
     with tempfile.TemporaryDirectory() as folder:
         run, begun = Run(Path(folder) / "run"), time.monotonic()
-        late = Callbacks(save_every=0, interrupted=lambda: time.monotonic() - begun > SECONDS)
+        late = Callbacks(interrupted=lambda: time.monotonic() - begun > SECONDS)
         session.train(run, callbacks=late)
         lines = run.lines()[10:]
     medians = {name: median(line[name] for line in lines) for name in ("images_per_second", "data_wait")}
@@ -202,7 +202,7 @@ class OurStep:
             for backbone in self.method.backbones().values():
                 compile_blocks(backbone)
         self.optimizer = create_optimizer("adamw", self.method.parameter_groups(), device)
-        self.parallel, self.scaler = DataParallelLoss(self.method), GradScaler(enabled=precision == "fp16")
+        self.parallel, self.scaler = data_parallel(self.method), GradScaler(enabled=precision == "fp16")
         self.steps = 0
 
     def begin(self, crops: Crops) -> Metrics:

@@ -49,7 +49,6 @@ def _run(arguments: list[str]) -> int:
             from training.commands.arguments import parse
 
             options = parse(rest)
-            options.check()
             from training.commands import pretrain
 
             return pretrain.run(options)

@@ -1,6 +1,7 @@
 """Compile or recompute every block of a backbone. Names of parameters, and so checkpoints, stay."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -12,30 +13,15 @@ from dino_model.errors import SettingError
 from training.methods.network import StochasticDepth
 
 
-def blocks_of(backbone: nn.Module) -> list[Any]:
-    """Blocks of a ViT or a ResNet."""
-    if isinstance(backbone, ResNet):
-        return [block for stage in range(1, 5) for block in getattr(backbone, f"layer{stage}")]
-    return list(backbone.blocks)  # type: ignore[arg-type]
-
-
 def compile_blocks(backbone: nn.Module, backend: str | Callable[..., Any] = "inductor") -> None:
     """Compile the forward pass of every block for training; similar blocks share one function.
 
     Shapes are static: every training step has the same crop sizes and batch size. A block in evaluation mode
     runs eagerly, so that a probe with other batch sizes compiles nothing.
     """
-    for block in blocks_of(backbone):
-        block.forward = _in_training(block, torch.compile(block.forward, backend=backend, dynamic=False))
-
-
-def _in_training(block: nn.Module, compiled: Callable[..., Any]) -> Callable[..., Any]:
-    eager = block.forward
-
-    def forward(*inputs: Any, **options: Any) -> Any:
-        return (compiled if block.training else eager)(*inputs, **options)
-
-    return forward
+    for block in _blocks(backbone):
+        compiled = torch.compile(block.forward, backend=backend, dynamic=False)
+        block.forward = partial(_in_training, block, block.forward, compiled)
 
 
 def recompute_blocks(backbone: nn.Module) -> None:
@@ -46,22 +32,34 @@ def recompute_blocks(backbone: nn.Module) -> None:
     """
     if any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in backbone.modules()):
         raise SettingError("--checkpoint-activations is for ViTs: a ResNet's statistics would move twice")
-    for block in blocks_of(backbone):
+    for block in _blocks(backbone):
         if any(parameter.requires_grad for parameter in block.parameters()):
             depths = [module for module in block.modules() if isinstance(module, StochasticDepth)]
-            block.forward = _recomputed(block.forward, depths)
+            block.forward = partial(_recomputed, block.forward, depths)
 
 
-def _recomputed(forward: Callable[..., Any], depths: Sequence[StochasticDepth]) -> Callable[..., Any]:
-    def compute(factors: Sequence[torch.Tensor | None], *inputs: Any, **options: Any) -> Any:
+def _blocks(backbone: nn.Module) -> list[Any]:
+    if isinstance(backbone, ResNet):
+        return [block for stage in range(1, 5) for block in getattr(backbone, f"layer{stage}")]
+    return list(backbone.blocks)  # type: ignore[arg-type]
+
+
+def _in_training(
+    block: nn.Module, eager: Callable[..., Any], compiled: Callable[..., Any], *inputs: Any, **options: Any
+) -> Any:
+    return (compiled if block.training else eager)(*inputs, **options)
+
+
+def _recomputed(
+    forward: Callable[..., Any], depths: Sequence[StochasticDepth], *inputs: Any, **options: Any
+) -> Any:
+    factors = [depth.factors for depth in depths]
+
+    def compute(*inputs: Any, **options: Any) -> Any:
         for depth, of_pass in zip(depths, factors, strict=True):
             depth.factors = of_pass  # a later group of crops has set its own
         return forward(*inputs, **options)
 
-    def recomputed(*inputs: Any, **options: Any) -> Any:
-        if not torch.is_grad_enabled():
-            return forward(*inputs, **options)
-        factors = [depth.factors for depth in depths]
-        return checkpoint(compute, factors, *inputs, use_reentrant=False, preserve_rng_state=False, **options)
-
-    return recomputed
+    if not torch.is_grad_enabled():
+        return forward(*inputs, **options)
+    return checkpoint(compute, *inputs, use_reentrant=False, preserve_rng_state=False, **options)

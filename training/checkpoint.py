@@ -14,61 +14,37 @@ from torch.optim import Optimizer
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from dino_model import files
-from training.logging import Diverged
+from training.logging import Diverged, copy_to_host
 from training.run import Run, RunError
 
 FORMAT = 1
 """Version of the file format."""
 
 
-class Snapshot:
-    """Copies of a training state on the CPU, so that training continues while a copy is written.
-
-    From a CUDA device the copies go to pinned buffers, which are reused, without waiting for the device.
-    """
-
-    def __init__(self) -> None:
-        self.buffers: list[torch.Tensor] = []
-
-    def take(
-        self, step: int, method: nn.Module, optimizer: Optimizer, scaler: GradScaler | None = None
-    ) -> tuple[dict[str, Any], torch.cuda.Event | None]:
-        """Copy the state after `step` steps.
-
-        Returns:
-            The state, and a CUDA event after which the copies are complete; None: they are.
-        """
-        state = {
-            "format": FORMAT,
-            "step": step,
-            "method": method.state_dict(),
-            "optimizer": optimizer.state_dict(),
-            "scaler": scaler.state_dict() if scaler else {},
-        }
-        leaves, structure = tree_flatten(state)
-        tensors = [leaf.detach() for leaf in leaves if isinstance(leaf, torch.Tensor)]
-        cuda = any(tensor.is_cuda for tensor in tensors)
-        if [(t.shape, t.dtype) for t in tensors] != [(b.shape, b.dtype) for b in self.buffers]:
-            self.buffers = [torch.empty_like(t, device="cpu", pin_memory=cuda) for t in tensors]
-        for buffer, tensor in zip(self.buffers, tensors, strict=True):
-            buffer.copy_(tensor, non_blocking=True)
-        copies = iter(self.buffers)
-        leaves = [next(copies) if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
-        complete = torch.cuda.Event() if cuda else None
-        if complete is not None:
-            complete.record()
-        return tree_unflatten(leaves, structure), complete
+def training_state(
+    step: int, method: nn.Module, optimizer: Optimizer, scaler: GradScaler | None = None
+) -> dict[str, Any]:
+    """State after `step` steps, as a checkpoint holds it; its tensors are those of the training."""
+    return {
+        "format": FORMAT,
+        "step": step,
+        "method": method.state_dict(),
+        "optimizer": optimizer.state_dict(),
+        "scaler": scaler.state_dict() if scaler else {},
+    }
 
 
 class CheckpointWriter:
     """Writes a run's checkpoints in the background, one at a time; without a run it writes nothing.
 
-    An error is raised by the next call, or at the end of the `with` block, which waits for the last one.
+    A state is copied to the CPU, so that training continues while the copy is written. From a CUDA device the
+    copies go to pinned buffers, which are reused, without waiting for the device. An error is raised by the
+    next call, or at the end of the `with` block, which waits for the last checkpoint.
     """
 
     def __init__(self, run: Run | None, keep: int = 0) -> None:
         self.run, self.keep = run, keep
-        self.snapshot = Snapshot()
+        self.buffers: list[torch.Tensor] = []
         self.thread = ThreadPoolExecutor(1, "checkpoint")
         self.writing: Future[None] | None = None
 
@@ -87,8 +63,16 @@ class CheckpointWriter:
         """Start to write the state after `step` steps, once the former checkpoint is written."""
         if self.run is not None:
             self.wait()
-            copied = self.snapshot.take(step, method, optimizer, scaler)
+            copied = self._copied(training_state(step, method, optimizer, scaler))
             self.writing = self.thread.submit(self._write, self.run, *copied, milestone)
+
+    def _copied(self, state: Mapping[str, Any]) -> tuple[dict[str, Any], torch.cuda.Event | None]:
+        leaves, structure = tree_flatten(state)
+        tensors = [leaf.detach() for leaf in leaves if isinstance(leaf, torch.Tensor)]
+        self.buffers, complete = copy_to_host(tensors, self.buffers)
+        copies = iter(self.buffers)
+        leaves = [next(copies) if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
+        return tree_unflatten(leaves, structure), complete
 
     def _write(
         self, run: Run, state: dict[str, Any], complete: torch.cuda.Event | None, milestone: bool

@@ -1,7 +1,7 @@
 """Configuration of multi-crop augmentation, without importing torch (section 3.1 of the paper)."""
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from dino_model.errors import SettingError
@@ -9,53 +9,47 @@ from training.settings import at_least, multiple_of, shares
 
 
 @dataclass(frozen=True)
-class Photometry:
-    """Probabilities and strengths of color changes, blur and solarization."""
+class ViewSpec:
+    """Augmentation of a crop: random box resized to `size`, flip, color jitter, gray, blur, solarization."""
 
-    blur: float = 0.5
-    """Probability of the Gaussian blur."""
-    radius: tuple[float, float] = (0.1, 2.0)
-    """Smallest and largest standard deviation of the blur in pixels."""
-    solarize: float = 0.0
-    """Probability of the solarization."""
+    size: int = 224
+    """Side in pixels."""
+    scale: tuple[float, float] = (0.4, 1.0)
+    """Smallest and largest share of the image's area."""
+    flip: float = 0.5
+    """Probability of a horizontal flip."""
     jitter: float = 0.8
     """Probability of changes of brightness, contrast, saturation and hue."""
     strengths: tuple[float, float, float, float] = (0.4, 0.4, 0.2, 0.1)
     """Strengths of these four, as in torchvision's ColorJitter."""
     gray: float = 0.2
     """Probability of the conversion to gray."""
-
-
-@dataclass(frozen=True)
-class ViewSpec:
-    """An augmented crop: a random box resized to `size`, flip, color jitter, gray, blur, solarization."""
-
-    size: int
-    """Side in pixels."""
-    scale: tuple[float, float]
-    """Smallest and largest share of the image's area."""
-    photometry: Photometry = field(default_factory=Photometry)
-    flip: float = 0.5
-    """Probability of a horizontal flip."""
+    blur: float = 0.5
+    """Probability of the Gaussian blur."""
+    radius: tuple[float, float] = (0.1, 2.0)
+    """Smallest and largest standard deviation of the blur in pixels."""
+    solarize: float = 0.0
+    """Probability of the solarization."""
     randaugment: bool = False
-    """Two operations of RandAugment, of magnitude 9 of 30 (arXiv:1909.13719), before the photometry."""
+    """Two operations of RandAugment, of magnitude 9 of 30 (arXiv:1909.13719), before the color jitter."""
 
 
-UNCHANGED = Photometry(blur=0.0, jitter=0.0, gray=0.0)
+UNCHANGED = ViewSpec(blur=0.0, jitter=0.0, gray=0.0)
 GENTLE = replace(UNCHANGED, jitter=1.0, strengths=(0.3, 0.3, 0.3, 0.0))
 """For supervised training, whose labels must stay correct."""
-MOCO = Photometry(strengths=(0.4, 0.4, 0.4, 0.1))
-SWAV = Photometry(strengths=(0.8, 0.8, 0.8, 0.2))
+DEIT = replace(UNCHANGED, randaugment=True)
+MOCO = ViewSpec(strengths=(0.4, 0.4, 0.4, 0.1))
+SWAV = ViewSpec(strengths=(0.8, 0.8, 0.8, 0.2))
 Augmentation = Literal["dino", "moco-v2", "swav", "supervised", "deit"]
-AUGMENTATIONS: dict[str, tuple[tuple[Photometry, ...], Photometry]] = {
-    "dino": ((Photometry(blur=1.0), Photometry(blur=0.1, solarize=0.2)), Photometry(blur=0.5)),
-    "moco-v2": ((MOCO,), MOCO),
-    "swav": ((SWAV,), SWAV),
-    "supervised": ((GENTLE,), GENTLE),
-    "deit": ((UNCHANGED,), UNCHANGED),
+AUGMENTATIONS = {
+    "dino": (ViewSpec(blur=0.5), ViewSpec(blur=1.0), ViewSpec(blur=0.1, solarize=0.2)),
+    "moco-v2": (MOCO, MOCO),
+    "swav": (SWAV, SWAV),
+    "supervised": (GENTLE, GENTLE),
+    "deit": (DEIT, DEIT),
 }
-"""Photometry of each view and of local crops, by name, as the methods' papers have it. DINO's is BYOL's
-(appendix B of arXiv:2006.07733), SwAV's is SimCLR's."""
+"""Augmentation of local crops, then of the views in turn, by name, as the methods' papers have it. DINO's is
+BYOL's (appendix B of arXiv:2006.07733), SwAV's is SimCLR's."""
 
 
 @dataclass(frozen=True)
@@ -122,7 +116,7 @@ class CropConfig:
     def _check_curriculum(self) -> None:
         if not self.curriculum:
             return
-        sizes, parts = zip(*map(parse_stage, self.curriculum), strict=True)
+        sizes, parts = zip(*map(_parse_stage, self.curriculum), strict=True)
         if not math.isclose(sum(parts), 1, abs_tol=1e-6):
             raise SettingError(f"the shares of --curriculum add up to {sum(parts):g}, expected 1")
         if sizes[-1] != self.global_size:
@@ -139,7 +133,7 @@ class CropConfig:
         """
         if not self.curriculum:
             return [(1.0, self)]
-        return [(share, self._scaled(size, multiple)) for size, share in map(parse_stage, self.curriculum)]
+        return [(share, self._scaled(size, multiple)) for size, share in map(_parse_stage, self.curriculum)]
 
     def _scaled(self, size: int, multiple: int) -> "CropConfig":
         """Crops with global crops of `size` pixels: local crops, blur and canvas in proportion."""
@@ -156,33 +150,26 @@ class CropConfig:
     @property
     def views(self) -> tuple[ViewSpec, ...]:
         """Specification of each global crop."""
-        kinds = AUGMENTATIONS[self.augmentation][0]
-        views = range(self.global_crops)
-        return tuple(self._view(self.global_size, self.global_scale, kinds[i % len(kinds)]) for i in views)
+        _, *kinds = AUGMENTATIONS[self.augmentation]
+        size, scale, radius = self.global_size, self.global_scale, self.blur
+        used = [kinds[i % len(kinds)] for i in range(self.global_crops)]
+        return tuple(replace(kind, size=size, scale=scale, radius=radius) for kind in used)
 
     @property
     def locals(self) -> ViewSpec:
         """Specification of every local crop."""
-        return self._view(self.local_size, self.local_scale, AUGMENTATIONS[self.augmentation][1])
+        kind = AUGMENTATIONS[self.augmentation][0]
+        return replace(kind, size=self.local_size, scale=self.local_scale, radius=self.blur)
 
-    def _view(self, size: int, scale: tuple[float, float], photometry: Photometry) -> ViewSpec:
-        return ViewSpec(size, scale, replace(photometry, radius=self.blur), randaugment=self.randaugment)
-
-    def check_sizes(self, patch_size: int | None, minimum: int = 1) -> None:
-        """Raise SettingError for crops of fewer than `minimum` pixels, or that are no whole patches."""
-        sides = {"global_size": self.global_size, "local_size": self.local_size}
-        for name, side in sides.items() if self.local_crops else [*sides.items()][:1]:
+    def check_sizes(self, unit: int, minimum: int = 1) -> None:
+        """Raise SettingError for crops of fewer than `minimum` pixels, or no multiple of `unit` pixels."""
+        for name in ("global_size", "local_size") if self.local_crops else ("global_size",):
             at_least(self, **{name: minimum})
-            if patch_size is not None:
-                multiple_of(name, side, patch_size, "the patch size")
+            multiple_of(name, getattr(self, name), unit, "the patch size")
 
 
-def parse_stage(text: str) -> tuple[int, float]:
-    """Size in pixels and share of the steps of a stage `SIZE:SHARE` of a curriculum.
-
-    Raises:
-        SettingError: Another form, a size below 1 or a share outside (0, 1].
-    """
+def _parse_stage(text: str) -> tuple[int, float]:
+    """Size in pixels and share of the steps of a stage `SIZE:SHARE` of a curriculum."""
     size, _, share = text.partition(":")
     try:
         stage = int(size), float(share)

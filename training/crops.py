@@ -70,12 +70,11 @@ class MultiCrop:
         if self.config.augment == "device":
             assert isinstance(image, Tensor)
             canvas = self.to_canvas(image)[None]
-            return Crops(canvas, canvas.new_empty(0, len(canvas[0]), 1, 1))
+            return Crops(canvas, canvas[:0])
         image = widen(image, self.config.margin)
         views = torch.stack([view(image) for view in self.views])
         locals_ = [self.local(image) for _ in range(self.config.local_crops)]
-        none = views.new_empty(0, views.shape[1], self.config.local_size, self.config.local_size)
-        return Crops(views, torch.stack(locals_) if locals_ else none)
+        return Crops(views, torch.stack(locals_) if locals_ else views[:0])
 
     def to_canvas(self, image: Tensor) -> Tensor:
         """Resize an image and its margin: uint8 [channels, height, width] -> [channels, canvas, canvas]."""
@@ -142,7 +141,7 @@ def finish(view: ViewSpec, pixels: Tensor, params: Tensor, channels: int | None 
     flipped = (params[:, FLIP] < view.flip).to(pixels.device, non_blocking=True)
     mirrored = torch.where(flipped.view(-1, 1, 1, 1), pixels.flip(-1), pixels)
     of_channels = params[:, -2 * channels :] if channels else None
-    return apply_photometry(view.photometry, mirrored, params[:, :NUMBERS], of_channels)
+    return apply_photometry(view, mirrored, params[:, :NUMBERS], of_channels)
 
 
 def widen(image: Image.Image | Tensor, margin: float) -> Image.Image | Tensor:
@@ -161,37 +160,27 @@ def normalize(crops: Crops, mean: Sequence[float], std: Sequence[float], device:
 
 def crop(view: ViewSpec) -> transforms.Compose:
     """Transform of a Pillow image into a uint8 crop [3, size, size]."""
-    photometry = view.photometry
     return transforms.Compose(
         [
             transforms.RandomResizedCrop(view.size, view.scale, interpolation=InterpolationMode.BICUBIC),
             transforms.RandomHorizontalFlip(view.flip),
-            *random_augment(view),
-            transforms.RandomApply([transforms.ColorJitter(*photometry.strengths)], photometry.jitter),
-            transforms.RandomGrayscale(photometry.gray),
-            transforms.RandomApply([GaussianBlur(photometry.radius)], photometry.blur),
-            transforms.RandomSolarize(threshold=128, p=photometry.solarize),
+            *_random_augment(view),
+            transforms.RandomApply([transforms.ColorJitter(*view.strengths)], view.jitter),
+            transforms.RandomGrayscale(view.gray),
+            transforms.RandomApply([transforms.Lambda(partial(_blur, radius=view.radius))], view.blur),
+            transforms.RandomSolarize(threshold=128, p=view.solarize),
             transforms.PILToTensor(),
         ]
     )
 
 
-def random_augment(view: ViewSpec) -> list[Callable[..., Any]]:
-    """RandAugment, or nothing, as the view specifies."""
+def _random_augment(view: ViewSpec) -> list[Callable[..., Any]]:
     return [transforms.RandAugment(2, magnitude=9)] if view.randaugment else []
 
 
-class GaussianBlur(torch.nn.Module):
-    """Gaussian blur of a Pillow image with a random radius in pixels."""
-
-    def __init__(self, radius: tuple[float, float]) -> None:
-        super().__init__()
-        self.low, self.high = radius
-
-    def forward(self, image: Image.Image) -> Image.Image:
-        """Blur one image."""
-        radius = self.low + (self.high - self.low) * torch.rand(()).item()
-        return image.filter(ImageFilter.GaussianBlur(radius))
+def _blur(image: Image.Image, radius: tuple[float, float]) -> Image.Image:
+    drawn = radius[0] + (radius[1] - radius[0]) * torch.rand(()).item()
+    return image.filter(ImageFilter.GaussianBlur(drawn))
 
 
 def cut(image: Tensor, view: ViewSpec) -> Tensor:
@@ -203,7 +192,7 @@ def cut(image: Tensor, view: ViewSpec) -> Tensor:
     left, top, right, bottom = random_box(width, height, view.scale, torch.rand(BOX_NUMBERS).tolist())
     box = image[:, top:bottom, left:right]
     resized = functional.resize(box, [view.size, view.size], InterpolationMode.BICUBIC, antialias=True)
-    for operation in random_augment(view):
+    for operation in _random_augment(view):
         resized = operation(resized)
     return resized
 

@@ -2,13 +2,13 @@
 
 import io
 import signal
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import torch
 from PIL import Image, UnidentifiedImageError
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset, Sampler
+from torch.utils.data import DataLoader, Dataset
 from torchvision.io import ImageReadMode, decode_jpeg
 
 from dino_model import images as image_files
@@ -67,31 +67,6 @@ def read_jpeg(data: bytes) -> JpegFile | None:
     return JpegFile(content, torch.empty(3, height, width, device="meta")) if plain else None
 
 
-def decode_batch(
-    data: Tensor,
-    lengths: Sequence[int],
-    canvas: Tensor,
-    device: torch.device,
-    to_canvas: Callable[[Tensor], Tensor],
-) -> Tensor:
-    """Decode JPEGs on a device, by nvJPEG on a CUDA device, and resize them.
-
-    Args:
-        data: Files one after the other, uint8 [bytes], on the host.
-        lengths: Bytes of each image's file; 0: the image is in `canvas` already.
-        canvas: Images that a worker decoded and resized, uint8 [batch, 3, side, side].
-        device: Where to decode.
-        to_canvas: Resizes an image to [3, side, side].
-
-    Returns:
-        uint8 [batch, 3, side, side] on the device.
-    """
-    files = [file for file in data.split(list(lengths)) if len(file)]
-    decoded = iter(decode_jpeg(files, ImageReadMode.RGB, device=device))
-    pairs = zip(lengths, canvas, strict=True)
-    return torch.stack([to_canvas(next(decoded)) if length else own for length, own in pairs])
-
-
 class Sample(NamedTuple):
     """Output of a worker for one image."""
 
@@ -130,44 +105,34 @@ class LoadedBatch(NamedTuple):
         if self.params is None or self.multi_crop is None:
             return crops
         if self.files is not None:
-            canvas = decode_batch(*self.files, crops.views[0], device, self.multi_crop.to_canvas)
-            crops = Crops(canvas[None], crops.locals)
+            data, lengths = self.files
+            files = [file for file in data.split(lengths) if len(file)]
+            decoded = iter(decode_jpeg(files, ImageReadMode.RGB, device=device))  # nvJPEG with CUDA
+            canvases = [
+                self.multi_crop.to_canvas(next(decoded)) if length else canvas
+                for length, canvas in zip(lengths, crops.views[0], strict=True)
+            ]
+            crops = Crops(torch.stack(canvases)[None], crops.locals)
         return self.multi_crop.finish(crops, self.params)
 
 
-class BatchSampler(Sampler[list[tuple[int, int]]]):
-    """Batches of (position in training, image), shuffled anew each epoch, from any step on.
+def batch_order(
+    pictures: int, batch_size: int, seed: int, first_step: int, steps: int, part: slice = slice(None)
+) -> Iterator[list[tuple[int, int]]]:
+    """Yield batches of (position in training, image), shuffled anew each epoch, from any step on.
 
-    The last, incomplete batch of an epoch is dropped. Step s has the same batch in every run.
+    The last, incomplete batch of an epoch is dropped. Step s has the same batch in every run. `part` is this
+    rank's part of every batch.
     """
-
-    def __init__(
-        self,
-        pictures: int,
-        batch_size: int,
-        seed: int,
-        first_step: int,
-        steps: int,
-        part: slice = slice(None),
-    ) -> None:
-        """`part` is this rank's part of every batch."""
-        self.pictures, self.batch_size, self.seed = pictures, batch_size, seed
-        self.first_step, self.steps, self.part = first_step, steps, part
-
-    def __len__(self) -> int:
-        return self.steps - self.first_step
-
-    def __iter__(self) -> Iterator[list[tuple[int, int]]]:
-        per_epoch = self.pictures // self.batch_size
-        for step in range(self.first_step, self.steps):
-            epoch, batch = divmod(step, per_epoch)
-            if batch == 0 or step == self.first_step:
-                generator = torch.Generator().manual_seed(mix(self.seed, -epoch - 2))
-                order = torch.randperm(self.pictures, generator=generator)
-            start = batch * self.batch_size
-            positions = range(step * self.batch_size, (step + 1) * self.batch_size)
-            images = order[start : start + self.batch_size].tolist()
-            yield list(zip(positions, images, strict=True))[self.part]
+    per_epoch = pictures // batch_size
+    for step in range(first_step, steps):
+        epoch, batch = divmod(step, per_epoch)
+        if batch == 0 or step == first_step:
+            generator = torch.Generator().manual_seed(mix(seed, -epoch - 2))
+            order = torch.randperm(pictures, generator=generator)
+        positions = range(step * batch_size, (step + 1) * batch_size)
+        images = order[batch * batch_size : (batch + 1) * batch_size].tolist()
+        yield list(zip(positions, images, strict=True))[part]
 
 
 class CropDataset(Dataset[Sample | ImageError]):
@@ -182,7 +147,7 @@ class CropDataset(Dataset[Sample | ImageError]):
         self.images, self.cut, self.seed, self.finish = images, MultiCrop(config, channels), seed, finish
         self.on_device = config.decode == "device" and not finish
         blank = torch.zeros(1, 3, config.canvas_size, config.canvas_size, dtype=torch.uint8)
-        self.no_crops = Crops(blank, blank.new_empty(0, 3, 1, 1))
+        self.no_crops = Crops(blank, blank[:0])
 
     def __getitem__(self, item: tuple[int, int]) -> Sample | ImageError:
         position, index = item
@@ -198,11 +163,9 @@ class CropDataset(Dataset[Sample | ImageError]):
 
     def collate(self, samples: list[Sample | ImageError]) -> LoadedBatch | ImageError:
         """Stack samples to a batch, finished here unless the device does it; or return the first error."""
-        good: list[Sample] = []
-        for sample in samples:
-            if isinstance(sample, ImageError):
-                return sample
-            good.append(sample)
+        if errors := [sample for sample in samples if isinstance(sample, ImageError)]:
+            return errors[0]
+        good = [sample for sample in samples if isinstance(sample, Sample)]
         crops, params = _stacked([s.crops for s in good]), _stacked([s.params for s in good])
         labels = torch.tensor([sample.label for sample in good])
         broken = tuple(message for sample in good for message in sample.broken)
@@ -263,7 +226,7 @@ def batches(
     part = slice(first, first + own)
     loader = DataLoader(
         dataset,
-        batch_sampler=BatchSampler(len(images), batch_size, seed, first_step, steps, part),
+        batch_sampler=batch_order(len(images), batch_size, seed, first_step, steps, part),
         num_workers=workers,
         collate_fn=dataset.collate,
         generator=torch.Generator(),  # the global one is the caller's

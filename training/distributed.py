@@ -5,28 +5,26 @@ gradients. A rank has its own consecutive part of every global batch.
 """
 
 import warnings
-from contextlib import nullcontext
-from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.amp import GradScaler
+from torch.distributed.nn.functional import all_reduce
+from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.parallel import DistributedDataParallel
 
 from dino_model.ranks import rank, world
 
-if TYPE_CHECKING:
-    from training.methods.method import Batch, Loss, Method
-
 
 def all_mean(tensor: Tensor) -> Tensor:
     """Mean of a tensor over all ranks, equal on each; without gradient."""
-    if world() == 1:
-        return tensor
-    total = tensor.detach().clone()
-    dist.all_reduce(total)
-    return total / world()
+    return tensor if world() == 1 else mean_with_gradient(tensor.detach())
+
+
+def mean_with_gradient(tensor: Tensor) -> Tensor:
+    """Mean of a tensor over all ranks; gradients flow to every rank."""
+    mean: Tensor = all_reduce(tensor.contiguous()) / world()
+    return mean
 
 
 def any_rank(flag: bool) -> bool:
@@ -49,28 +47,16 @@ def gather(tensor: Tensor) -> Tensor:
     return torch.cat(parts)
 
 
-def share(tensor: Tensor) -> Tensor:
-    """This rank's rows of a tensor that is equal on all ranks; together the ranks have each row once."""
-    return tensor[rank() :: world()]
+def gather_with_gradient(tensor: Tensor) -> Tensor:
+    """`gather` whose gradients, summed over the losses of all ranks, flow to the rows of every rank."""
+    if world() == 1:
+        return tensor
+    zeros = torch.zeros_like(tensor)
+    gathered: Tensor = all_reduce(torch.cat([tensor if i == rank() else zeros for i in range(world())]))
+    return gathered
 
 
-class GatherOverRanks(torch.autograd.Function):
-    """`gather` with gradients for the rows of every rank."""
-
-    @staticmethod
-    def forward(ctx: Any, tensor: Tensor) -> Tensor:
-        """Gather the rows of all ranks."""
-        ctx.rows = len(tensor)
-        return gather(tensor)
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> Tensor:
-        """Sum the gradients of all ranks' losses for this rank's rows."""
-        start = rank() * ctx.rows
-        return all_mean(gradient)[start : start + ctx.rows] * world()
-
-
-class BatchNormOverRanks(nn.modules.batchnorm._BatchNorm):
+class BatchNormOverRanks(_BatchNorm):
     """Batch normalization over the whole batch of all ranks, on any device.
 
     torch's SyncBatchNorm does the same on CUDA only. Ranks have batches of one size.
@@ -83,9 +69,9 @@ class BatchNormOverRanks(nn.modules.batchnorm._BatchNorm):
         axes = [axis for axis in range(features.ndim) if axis != 1]
         shape = [-1 if axis == 1 else 1 for axis in range(features.ndim)]
         precise = features.float()
-        mean = _mean_with_gradient(precise.mean(axes))
+        mean = mean_with_gradient(precise.mean(axes))
         centered = precise - mean.view(shape)
-        variance = _mean_with_gradient(centered.square().mean(axes))
+        variance = mean_with_gradient(centered.square().mean(axes))
         assert self.running_mean is not None
         assert self.running_var is not None
         assert self.num_batches_tracked is not None
@@ -100,55 +86,22 @@ class BatchNormOverRanks(nn.modules.batchnorm._BatchNorm):
         """Accept any number of axes."""
 
 
-def _mean_with_gradient(tensor: Tensor) -> Tensor:
-    """Mean over all ranks through which gradients flow to every rank."""
-    gathered: Tensor = GatherOverRanks.apply(tensor[None])
-    return gathered.mean(0)
-
-
 def synchronise_batch_norm(module: nn.Module) -> None:
     """Replace batch normalization by `BatchNormOverRanks`; the weights stay."""
-    for name, child in list(module.named_children()):
-        synchronise_batch_norm(child)
-        if isinstance(child, nn.modules.batchnorm._BatchNorm):
-            norm = BatchNormOverRanks(child.num_features, child.eps, child.momentum)
-            norm.load_state_dict(child.state_dict())
-            norm.requires_grad_(child.weight.requires_grad)
-            setattr(module, name, norm.to(child.weight.device).train(child.training))
+    for child in module.modules():
+        if isinstance(child, _BatchNorm):
+            child.__class__ = BatchNormOverRanks
 
 
-class DataParallelLoss:
-    """A method's loss of this rank's images; its gradients become the mean over all ranks.
+def data_parallel(method: nn.Module, accumulate: int = 1) -> nn.Module:
+    """Return the loss of this rank's images, whose gradients become the mean over all ranks.
 
-    Parameters that the method freezes are not reduced: when they change, the gradient buckets are rebuilt.
+    With `accumulate` above 1 the graph of the first micro-batch is not that of the last.
     """
-
-    def __init__(self, method: "Method", accumulate: int = 1) -> None:
-        """With `accumulate` above 1 the graph of the first micro-batch is not that of the last."""
-        self.method, self.accumulate = method, accumulate
-        self.loss = self._wrap()
-
-    def _wrap(self) -> nn.Module:
-        if world() == 1:
-            return self.method
-        with warnings.catch_warnings(action="ignore", category=FutureWarning):
-            # Buffers are equal on all ranks. The setting's new name is younger than torch 2.9.
-            return DistributedDataParallel(
-                self.method,
-                broadcast_buffers=False,
-                gradient_as_bucket_view=True,
-                static_graph=self.accumulate == 1,
-            )
-
-    def backward(
-        self, batch: "Batch", step: int, scaler: GradScaler, share: float, *, last: bool, autocast_to: Any
-    ) -> "Loss":
-        """Add the gradients of a micro-batch, scaled by `share`; the `last` reduces them over ranks."""
-        if self.method.freeze(step):
-            self.loss = self._wrap()
-        alone = self.loss.no_sync() if isinstance(self.loss, DistributedDataParallel) and not last else None
-        with alone or nullcontext():
-            with autocast_to:
-                loss: Loss = self.loss(batch, step)
-            (scaler.scale(loss.value) * share).backward()
-        return loss
+    if world() == 1:
+        return method
+    with warnings.catch_warnings(action="ignore", category=FutureWarning):
+        # Buffers are equal on all ranks. The setting's new name is younger than torch 2.9.
+        return DistributedDataParallel(
+            method, broadcast_buffers=False, gradient_as_bucket_view=True, static_graph=accumulate == 1
+        )

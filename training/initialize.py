@@ -11,85 +11,55 @@ from dino_model.channels import ChannelStatistics
 from dino_model.checkpoints import read_torch
 from dino_model.weights import LoadedModel, adapt_channels, load_model
 from training.checkpoint import first_misfit, read_state
-from training.methods.dino import DINO
 from training.methods.method import Method
-from training.recipe import Recipe
+from training.recipe import Recipe, known_method
 from training.run import Run, RunError
 from training.settings import flag
 
 
 def from_checkpoint(method: Method, recipe: Recipe, path: Path) -> str:
-    """Load the networks of a run or of the official code's full checkpoint; return what was taken.
+    """Load all networks, heads included, of a run or of the official code's full checkpoint.
+
+    A run is named by its folder or one of its checkpoints; center and queue keep their initial values. Of a
+    checkpoint of facebookresearch/dino the center is loaded, too. Position embeddings of another grid are
+    resampled.
+
+    Returns:
+        What was loaded, in words.
 
     Raises:
-        RunError: No checkpoint, another method, or networks that do not fit.
+        RunError: No checkpoint, another method, a part that is missing, or networks that do not fit.
         WeightsError: A refused file, or a run's checkpoint without its config.json.
+
+    Source: main_dino.py of facebookresearch/dino saves the keys of an official checkpoint.
     """
     payload = read_torch(path) if path.is_file() else {}
+    networks = [name for name, child in method.named_children() if any(True for _ in child.parameters())]
+    loaded = tuple(f"{name}." for name in networks)
     if {"student", "teacher"} <= set(payload):
-        epoch = from_official(method, recipe, path, payload)
-        return f"student, teacher, their heads and the center of {path}, epoch {epoch}"
-    return f"weights of {path}, step {from_run(method, recipe, path)}"
-
-
-def from_official(method: Method, recipe: Recipe, path: Path, payload: Mapping[str, Any]) -> int:
-    """Load student, teacher, both heads and the center of a checkpoint of facebookresearch/dino.
-
-    Position embeddings of another grid are resampled. Returns the epoch of the checkpoint.
-
-    Raises:
-        RunError: Another method, a part that is missing, or sizes that do not fit.
-
-    Source: the keys that main_dino.py of facebookresearch/dino saves.
-    """
-    if not isinstance(method, DINO):
+        trained, words = "dino", f"student, teacher, their heads and the center of {path}"
+        words += f", epoch {payload.get('epoch', 0)}"
+        pairs = [(name, *pair) for name in ("student", "teacher") for pair in payload[name].items()]
+        tensors = {f"{name}.{key.removeprefix('module.')}": tensor for name, key, tensor in pairs}
+        loaded = (*loaded, "center")
+        tensors |= {key: tensor for key, tensor in payload.get("dino_loss", {}).items() if key == "center"}
+    else:
+        file = path / "checkpoint.pt" if path.is_dir() else path
+        try:
+            state = read_state(file)
+        except RunError as error:
+            raise RunError(f"{error}; --init-backbone {file} takes the backbone of any other file") from None
+        trained, words = known_method(Run(file.parent).config()), f"weights of {path}, step {state['step']}"
+        tensors = {key: tensor for key, tensor in state["method"].items() if key.startswith(loaded)}
+    if recipe.method.name != trained:
         raise RunError(
-            f"{path} is a checkpoint of DINO, but --method is {recipe.method.name}: pass --method dino, or "
-            f"--init-backbone {path} for its backbone"
-        )
-    center = payload.get("dino_loss", {}).get("center")
-    if center is None or center.shape != method.center.shape:
-        found = "no center" if center is None else f"a center of shape {tuple(center.shape)}"
-        raise RunError(
-            f"{path} has {found}, expected {tuple(method.center.shape)} under dino_loss: pass --prototypes "
-            f"as it was trained, or --init-backbone {path} for its backbone"
+            f"{path} was trained with {trained}, but --method is {recipe.method.name}: pass --method "
+            f"{trained}, or --init-backbone {path} for its backbone"
         )
     _refuse_misfits(load_model(str(path)), method, recipe)
-    for name in ("student", "teacher"):
-        tensors = {key.removeprefix("module."): tensor for key, tensor in payload[name].items()}
-        _load_resampled(getattr(method, name), tensors, f"{path}, {name},")
-    method.center.copy_(center)
-    return int(payload.get("epoch", 0))
-
-
-def from_run(method: Method, recipe: Recipe, path: Path) -> int:
-    """Load the weights of all networks, heads included, from a run's folder or one of its checkpoints.
-
-    The other state of the method (center, queue) keeps its initial value. Position embeddings of another grid
-    are resampled. Returns the step of the weights.
-
-    Raises:
-        RunError: No checkpoint, another method, or networks that do not fit.
-        WeightsError: A checkpoint without its config.json.
-    """
-    file = path / "checkpoint.pt" if path.is_dir() else path
-    try:
-        state = read_state(file)
-    except RunError as error:
-        raise RunError(f"{error}; --init-backbone {file} takes the backbone of any other file") from None
-    found = Run(file.parent).config().get("method", recipe.method.name)
-    if found != recipe.method.name:
-        raise RunError(
-            f"{path} was trained with {found}, not {recipe.method.name}: pass --init-backbone {path} for its "
-            f"backbone, or --method {found}"
-        )
-    _refuse_misfits(load_model(str(path)), method, recipe)
-    for name, child in method.named_children():
-        if any(True for _ in child.parameters()):  # a queue has none
-            prefix = f"{name}."
-            own = {k.removeprefix(prefix): t for k, t in state["method"].items() if k.startswith(prefix)}
-            _load_resampled(child, own, str(path))
-    return int(state["step"])
+    kept = {key: tensor for key, tensor in method.state_dict().items() if not key.startswith(loaded)}
+    _load_resampled(method, kept | tensors, str(path))
+    return words
 
 
 def from_backbone(method: Method, recipe: Recipe, name: str) -> None:

@@ -73,6 +73,30 @@ LOGGERS: dict[str, Callable[[Run, Mapping[str, Any], int], Logger]] = {
 }
 
 
+def copy_to_host(
+    tensors: Sequence[Tensor], buffers: list[Tensor] | None = None
+) -> tuple[list[Tensor], torch.cuda.Event | None]:
+    """Copy tensors to the CPU without waiting for their device.
+
+    Args:
+        tensors: On any devices.
+        buffers: Former copies, which are overwritten if they have the same shapes and types.
+
+    Returns:
+        The copies, and a CUDA event after which they are complete; None: they are.
+    """
+    cuda = any(tensor.is_cuda for tensor in tensors)
+    if buffers is None or [(b.shape, b.dtype) for b in buffers] != [(t.shape, t.dtype) for t in tensors]:
+        # Only into pinned memory is a copy asynchronous.
+        buffers = [torch.empty_like(tensor, device="cpu", pin_memory=cuda) for tensor in tensors]
+    for buffer, tensor in zip(buffers, tensors, strict=True):
+        buffer.copy_(tensor, non_blocking=True)
+    complete = torch.cuda.Event() if cuda else None
+    if complete is not None:
+        complete.record()
+    return buffers, complete
+
+
 class Metrics:
     """Scalars of a step, copied from the device in one transfer without waiting."""
 
@@ -80,14 +104,8 @@ class Metrics:
         """Take tensors of one device, and numbers, by name."""
         self.scalars = dict(scalars)
         tensors = [value.detach() for value in scalars.values() if isinstance(value, Tensor)]
-        self.table = torch.stack([value.to(tensors[0].dtype) for value in tensors])
-        self.arrival = None
-        if self.table.device.type == "cuda":
-            # Only into pinned memory is a copy asynchronous.
-            pinned = torch.empty_like(self.table, device="cpu", pin_memory=True)
-            self.table = pinned.copy_(self.table, non_blocking=True)
-            self.arrival = torch.cuda.Event()
-            self.arrival.record()
+        table = torch.stack([value.to(tensors[0].dtype) for value in tensors])
+        (self.table,), self.arrival = copy_to_host([table])
 
     def arrived(self) -> bool:
         """Test if `read` would return at once."""
@@ -118,7 +136,8 @@ class Metrics:
 class MetricLogger:
     """Writes the metrics of each step; on an accelerator while the next step is computed.
 
-    The end of its `with` block writes what still waits, unless an error ended the block.
+    The end of its `with` block writes what still waits, unless an error ended the block. Every method raises
+    Diverged if a loss is not finite.
     """
 
     def __init__(self, loggers: Sequence[Logger], observe: Observer) -> None:
@@ -134,22 +153,14 @@ class MetricLogger:
             self.waiting[1].wait()
 
     def add(self, step: int, metrics: Metrics, more: Mapping[str, float], broken: Sequence[str]) -> None:
-        """Take the metrics of a step, further numbers, and messages about unreadable images.
-
-        Raises:
-            Diverged: The loss of this step, or of the one before, is not finite.
-        """
+        """Take the metrics of a step, further numbers, and messages about unreadable images."""
         self.flush()
         self.waiting = (step, metrics, more, broken)
         if metrics.arrived():
             self.flush()
 
     def flush(self) -> None:
-        """Write what waits.
-
-        Raises:
-            Diverged: The loss is not finite.
-        """
+        """Write what waits."""
         if self.waiting is None:
             return
         (step, metrics, more, broken), self.waiting = self.waiting, None

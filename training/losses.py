@@ -1,43 +1,30 @@
 """Losses and targets: pure functions of the outputs of student and teacher, in fp32 or better.
 
-Losses compare every teacher view with every other crop of the same image (Eq. 3 of the paper). A student's
-outputs are [crops, batch, K], global crops first; a teacher's are [views, batch, K], and its view g is the
-student's crop g.
+A multi-crop loss compares every teacher view with every other crop of the same image (Eq. 3 of the paper) and
+is the mean over these pairs and the batch. A student's outputs are [crops, batch, K], global crops first; a
+teacher's are [views, batch, K]. Of the teacher's views the first `shared` (None: all) are also the student's
+crops of the same number, with which they are not compared.
 """
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from training.distributed import GatherOverRanks, gather
+from training.distributed import gather, gather_with_gradient
 
 
 def multi_crop_cross_entropy(
     student_logits: Tensor, targets: Tensor, temperature: float, shared: int | None = None
 ) -> Tensor:
-    """Mean cross-entropy over all pairs of a teacher view and another student crop (Eq. 3).
+    """Mean cross-entropy of the targets and the student's softmax at `temperature` (tau_s), a scalar (Eq. 3).
 
     The double loop over pairs simplifies: with s the student's logits divided by the temperature, the loss of
     a pair is logsumexp(s) - p.s, so a crop needs one logsumexp and one product with the sum of its targets.
     With codes as targets this is SwAV's swapped prediction (Eq. 1 and the appendix on multi-crop of
     arXiv:2006.09882).
-
-    Args:
-        student_logits: [crops, batch, K], the teacher's views first and in its order.
-        targets: teacher probabilities [views, batch, K].
-        temperature: tau_s.
-        shared: number of the teacher's views that the student also has; None: all.
-
-    Returns:
-        Scalar: mean over the views * crops - shared pairs (Eq. 3 is their sum) and the batch.
-
-    Raises:
-        ValueError: no pair of different crops, or fewer crops than shared views.
     """
-    shared = len(targets) if shared is None else shared
-    pairs = count_pairs(student_logits, targets, shared)
-    views, crops = len(targets), len(student_logits)
-    teachers = torch.full((crops, 1), views, device=student_logits.device)
+    pairs, shared = count_pairs(student_logits, targets, shared)
+    teachers = torch.full((len(student_logits), 1), len(targets), device=student_logits.device)
     teachers[:shared] -= 1  # a view is not compared with itself
     logits = full_precision(student_logits) / temperature
     log_partition = torch.logsumexp(logits, dim=-1)  # [crops, batch]
@@ -46,21 +33,12 @@ def multi_crop_cross_entropy(
 
 
 def multi_crop_mse(student: Tensor, teacher: Tensor, shared: int | None = None) -> Tensor:
-    """Mean squared distance of l2-normalized outputs, 2 - 2 cos, over the pairs of Eq. 3.
+    """Mean squared distance of l2-normalized outputs, 2 - 2 cos; the teacher gets no gradient.
 
     With two views the symmetric loss of BYOL (Eq. 2 of arXiv:2006.07733) is the sum over the two pairs, twice
     this mean.
-
-    Args:
-        student: [crops, batch, width], not normalized.
-        teacher: [views, batch, width], not normalized; it gets no gradient.
-        shared: number of the teacher's views that the student also has; None: all.
-
-    Raises:
-        ValueError: no pair of different crops, or fewer crops than shared views.
     """
-    shared = len(teacher) if shared is None else shared
-    pairs = count_pairs(student, teacher, shared)
+    pairs, shared = count_pairs(student, teacher, shared)
     return 2 - 2 * _agreement(unit(student), unit(teacher.detach()), shared).mean() / pairs
 
 
@@ -92,12 +70,8 @@ def multi_crop_info_nce(
     negatives: Tensor | None = None,
     shared: int | None = None,
 ) -> Tensor:
-    """Mean over the teacher's views of `info_nce`, with all other crops as queries.
-
-    Arguments and errors as in `info_nce` and `multi_crop_mse`.
-    """
-    shared = len(teacher) if shared is None else shared
-    count_pairs(student, teacher, shared)
+    """Mean over the teacher's views of `info_nce`, with all other crops as queries."""
+    _, shared = count_pairs(student, teacher, shared)
     found = []
     for view, keys in enumerate(teacher):
         others = torch.cat([student[:view], student[view + 1 :]]) if view < shared else student
@@ -118,7 +92,7 @@ def coding_rate(features: Tensor, error: float = 0.25) -> Tensor:
     Source: Y. Yu et al. (arXiv:2006.08558), Eq. 3; next to DINO's loss in SimDINO (arXiv:2502.10385).
     """
     with torch.autocast(features.device.type, enabled=False):
-        features = GatherOverRanks.apply(features.float().movedim(-2, 0)).movedim(0, -2)
+        features = gather_with_gradient(features.float().movedim(-2, 0)).movedim(0, -2)
         batch, width = features.shape[-2:]
         gram = features @ features.mT  # [..., B, B]
         identity = torch.eye(batch, device=features.device)
@@ -140,18 +114,10 @@ def unit(vectors: Tensor) -> Tensor:
     return F.normalize(full_precision(vectors), dim=-1)
 
 
-def count_pairs(student: Tensor, teacher: Tensor, shared: int) -> int:
-    """Count the pairs of a teacher view and another crop if both networks have `shared` views.
-
-    Raises:
-        ValueError: No pair of different crops, or fewer crops than shared views.
-    """
-    views, crops = len(teacher), len(student)
-    if crops < shared or views * crops <= shared:
-        raise ValueError(
-            f"{crops} student crops for {views} teacher views: no pair of different crops is left"
-        )
-    return views * crops - shared
+def count_pairs(student: Tensor, teacher: Tensor, shared: int | None) -> tuple[int, int]:
+    """Count the pairs of a teacher view and another crop; return also the number of shared views."""
+    shared = len(teacher) if shared is None else shared
+    return len(teacher) * len(student) - shared, shared
 
 
 def _agreement(student: Tensor, teacher: Tensor, shared: int) -> Tensor:

@@ -9,7 +9,7 @@ from functools import cache
 import torch
 from torch import Tensor
 
-from training.crop_config import Photometry
+from training.crop_config import ViewSpec
 
 NUMBERS = 13
 """Uniform random numbers for the photometry of a crop."""
@@ -24,12 +24,12 @@ def constant(values: tuple[float, ...], device: torch.device) -> Tensor:
 
 
 def apply_photometry(
-    photometry: Photometry, crops: Tensor, numbers: Tensor, of_channels: Tensor | None = None
+    view: ViewSpec, crops: Tensor, numbers: Tensor, of_channels: Tensor | None = None
 ) -> Tensor:
     """Change the colors of crops, blur and solarize them; the host does not wait for the device.
 
     Args:
-        photometry: Probabilities and strengths.
+        view: Probabilities and strengths.
         crops: uint8 [n, channels, height, width], on any device.
         numbers: Uniform numbers in [0, 1), [n, NUMBERS], on the host, which decides what is computed.
         of_channels: Further numbers [n, 2 * channels] if the channels are not red, green and blue.
@@ -37,12 +37,12 @@ def apply_photometry(
     Returns:
         uint8 [n, channels, height, width].
     """
-    often = torch.tensor([photometry.jitter, photometry.gray, photometry.blur, photometry.solarize])
-    spread, middle = torch.tensor(photometry.strengths), torch.tensor([1.0, 1.0, 1.0, 0.0])
+    often = torch.tensor([view.jitter, view.gray, view.blur, view.solarize])
+    spread, middle = torch.tensor(view.strengths), torch.tensor([1.0, 1.0, 1.0, 0.0])
     low, high = (middle - spread).maximum(middle - 1), middle + spread
     jittered, grayed, blurred, solarized = (numbers[:, :4] < often).T
     strengths = (low + (high - low) * numbers[:, 4:8])[jittered]
-    radii = photometry.radius[0] + (photometry.radius[1] - photometry.radius[0]) * numbers[:, 12]
+    radii = view.radius[0] + (view.radius[1] - view.radius[0]) * numbers[:, 12]
     orders = numbers[:, 8:12].argsort()[jittered]
     pixels = crops.float()
     if len(rows := indices(jittered, crops.device)):

@@ -53,11 +53,7 @@ PRESETS = read_presets()
 
 
 def find_preset(method: str, name: str | None) -> str:
-    """Validate the name of a method's preset; without a name, its default.
-
-    Raises:
-        SettingError: The method has no such preset.
-    """
+    """Return the name of a method's preset, by default its first; raises SettingError for an unknown one."""
     names = [*PRESETS[method], SMALL_DATA]
     if name is not None and name not in names:
         raise SettingError(f"{method} has no recipe {name!r}: choose {' or '.join(names)}")
@@ -71,9 +67,8 @@ def small_data(
     method: str,
     images: int,
     short_side: int,
-    *,
     batch_size: int | None = None,
-    epochs: int = 100,
+    epochs: int | None = None,
     patch_size: int | None = None,
 ) -> Preset:
     """Preset for thousands of images instead of a million, on one machine.
@@ -85,16 +80,19 @@ def small_data(
         method: Name of the method.
         images: Number of training images.
         short_side: Of a typical image, in pixels.
-        batch_size: Images per step. Default: `SMALL_BATCHES`.
-        epochs: Passes over the images.
+        batch_size: Images per step; None: `SMALL_BATCHES`.
+        epochs: Passes over the images; None: 100.
         patch_size: Side of a patch in pixels; None: 16, or 8 for crops below 96.
 
     Raises:
         SettingError: Epochs, batch size or patch size below 1.
     """
     batch_size = SMALL_BATCHES[method] if batch_size is None else batch_size
-    given = SimpleNamespace(epochs=epochs, batch_size=batch_size, patch_size=patch_size)
-    at_least(given, epochs=1, batch_size=1, **({} if patch_size is None else {"patch_size": 1}))
+    epochs = 100 if epochs is None else epochs
+    given = SimpleNamespace(
+        epochs=epochs, batch_size=batch_size, patch_size=1 if patch_size is None else patch_size
+    )
+    at_least(given, epochs=1, batch_size=1, patch_size=1)
     unit = patch_size or 16
     side = max(-(-32 // unit) * unit, min(224, short_side) // unit * unit)  # in whole patches
     patch_size = patch_size or (16 if side >= 96 else 8)
@@ -128,12 +126,8 @@ def _small_method(method: str, images: int, epochs: int, batch_size: int) -> Met
     frozen_epochs = min(1, epochs - 1)
     match method:
         case "dino":
-            limits = (
-                (20_000, 1024),
-                (100_000, 4096),
-                (500_000, 16384),
-            )  # prototypes that the images can fill
-            prototypes = next((k for limit, k in limits if images < limit), 65536)
+            limits = ((20_000, 1024), (100_000, 4096), (500_000, 16384))
+            prototypes = next((k for limit, k in limits if images < limit), 65536)  # that images can fill
             many = images >= 100_000
             return DINOConfig(
                 HeadConfig(prototypes=prototypes, hidden=1024, bottleneck=128),

@@ -23,18 +23,9 @@ def prototype_cross_entropy(
     Args:
         bottleneck: Of the student [crops, batch, d], the teacher's views first and in its order.
         prototypes: The student's last layer.
-        targets: Teacher probabilities [views, batch, K].
-        temperature: tau_s.
-        shared: Number of the teacher's views that the student also has; None: all.
-
-    Returns:
-        Scalar, mean over all pairs of a teacher view and another crop and over the batch (Eq. 3).
-
-    Raises:
-        ValueError: No pair of different crops, or fewer crops than shared views.
+        targets, temperature, shared: As in `losses`.
     """
-    shared = len(targets) if shared is None else shared
-    count_pairs(bottleneck, targets, shared)
+    _, shared = count_pairs(bottleneck, targets, shared)
     weights = (prototypes.weight_v, prototypes.weight_g.squeeze(1))
     with torch.autocast(bottleneck.device.type, enabled=False):
         loss: Tensor = _CrossEntropy.apply(full_precision(bottleneck), *weights, targets, temperature, shared)
@@ -55,12 +46,8 @@ class _CrossEntropy(torch.autograd.Function):
         teachers = features.new_full((crops, 1, 1), len(targets))  # teacher views of a crop: all …
         teachers[:shared] -= 1  # … but itself
         weight = 1 / (batch * (crops * len(targets) - shared))  # of one image of one pair in the mean
-        loss, trained = features.new_zeros(()), any(ctx.needs_input_grad[1:3])
-        grad_features, grad_v, grad_gain = (
-            torch.empty_like(features),
-            torch.empty_like(v),
-            torch.zeros_like(gain),
-        )
+        loss, grad_gain = features.new_zeros(()), torch.zeros_like(gain)
+        grad_features, grad_v = torch.empty_like(features), torch.empty_like(v)
         chunk = CHUNK * (1 if features.device.type == "cpu" else 64)
         images = max(1, chunk // (crops * len(v)))
         for start in range(0, batch, images):
@@ -76,15 +63,12 @@ class _CrossEntropy(torch.autograd.Function):
             loss += (teachers * log_partition).sum() - agreement
             gradient.mul_(teachers).sub_(total)  # … minus its target
             gradient[:shared] += target[:shared]
-            if trained:
-                grad_gain += logits.mul_(gradient).sum((0, 1))
+            grad_gain += logits.mul_(gradient).sum((0, 1))
             flat = gradient.mul_(scale * weight).flatten(0, 1)
             grad_features[:, part] = (flat @ v).unflatten(0, rows.shape[:2])
-            if trained:
-                grad_v.addmm_(flat.T, rows.flatten(0, 1), beta=1 if start else 0)  # the first part overwrites
-        if trained:
-            grad_gain *= weight / gain
-            grad_v.addcmul_(v, (grad_gain * gain / norm.square())[:, None], value=-1)  # |v| has no effect
+            grad_v.addmm_(flat.T, rows.flatten(0, 1), beta=1 if start else 0)  # the first part overwrites
+        grad_gain *= weight / gain
+        grad_v.addcmul_(v, (grad_gain * gain / norm.square())[:, None], value=-1)  # |v| has no effect
         ctx.save_for_backward(grad_features, grad_v, grad_gain)
         return loss * weight
 

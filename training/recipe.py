@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import accumulate
-from typing import Annotated, Any, Literal, NamedTuple, get_args
+from typing import Annotated, Any, Literal, get_args
 
 import numpy as np
 import tyro
@@ -13,7 +13,7 @@ from dino_model.configs import BackboneConfig
 from dino_model.errors import SettingError
 from dino_model.images import IMAGENET_MEAN, IMAGENET_STD
 from training.crop_config import CropConfig
-from training.methods.configs import BYOLConfig, MoCoConfig, SupervisedConfig, SwAVConfig
+from training.methods.configs import BYOLConfig, MethodSchedules, MoCoConfig, SupervisedConfig, SwAVConfig
 from training.methods.dino_config import DINOConfig
 from training.run import RunError
 from training.schedules import Schedule, cosine
@@ -101,11 +101,10 @@ class Recipe:
             raise SettingError(f"--std is {self.std}, expected numbers above 0")
         if self.resnet and self.backbone.position_start != "normal":
             raise SettingError("--position-start is for ViTs: a ResNet has no position embeddings")
-        for _, crops in self.crop_stages():
-            if self.resnet:
-                crops.check_sizes(None, RESNET_MIN_SIZE)
-            else:
-                crops.check_sizes(self.backbone.patch_size)
+        if self.resnet and getattr(self.method, "kept_tokens", 1) < 1:
+            raise SettingError("--kept-tokens is for ViTs: a ResNet has no tokens to leave out")
+        for _, crops in self.crops.stages(self.unit):
+            crops.check_sizes(self.unit, RESNET_MIN_SIZE if self.resnet else 1)
 
     @property
     def channel_range(self) -> ChannelRange | None:
@@ -117,9 +116,16 @@ class Recipe:
         """Test if the backbone is a ResNet."""
         return self.backbone.architecture == "resnet50"
 
-    def crop_stages(self) -> list[tuple[float, CropConfig]]:
-        """Share of the steps and crops of every stage of the curriculum, see `CropConfig.stages`."""
-        return self.crops.stages(1 if self.resnet else self.backbone.patch_size)
+    @property
+    def batch_norm(self) -> bool:
+        """Test if a network has batch normalization."""
+        head = getattr(self.method, "head", None)
+        return self.resnet or (head is not None and head.batch_norm)
+
+    @property
+    def unit(self) -> int:
+        """Pixels of which the sides of crops are multiples: the patch size of a ViT."""
+        return 1 if self.resnet else self.backbone.patch_size
 
 
 def known_method(config: Mapping[str, Any]) -> MethodName:
@@ -135,15 +141,6 @@ def recipe_of(config: Mapping[str, Any]) -> Recipe:
     return restored(Recipe(method=METHODS[known_method(config)]()), config["recipe"])
 
 
-class Stage(NamedTuple):
-    """Steps with crops of one size."""
-
-    first_step: int
-    end: int
-    """The first step after the stage."""
-    crops: CropConfig
-
-
 @dataclass(frozen=True)
 class Plan:
     """Values of every step; arrays are [steps]."""
@@ -153,11 +150,11 @@ class Plan:
     weight_decay: Schedule
     clip_grad: float
     """Largest gradient norm of a tensor; 0 for no clipping."""
-    method: Any
-    """Schedules of the method: a dataclass of arrays, or None."""
+    method: MethodSchedules
+    """Schedules of the method."""
     steps_per_epoch: int
-    stages: tuple[Stage, ...] = ()
-    """Stages of the resolution curriculum, in order; a single one without a curriculum."""
+    stages: tuple[tuple[int, CropConfig], ...] = ()
+    """For each stage of the resolution curriculum, in order, the first step after it and its crops."""
 
     @classmethod
     def of(cls, recipe: Recipe, pictures: int) -> "Plan":
@@ -179,7 +176,7 @@ class Plan:
             clip_grad=optimizer.clip_grad,
             method=recipe.method.schedules(recipe.epochs, steps_per_epoch),
             steps_per_epoch=steps_per_epoch,
-            stages=stages_of(recipe, steps),
+            stages=_stages(recipe, steps),
         )
 
     @property
@@ -189,25 +186,18 @@ class Plan:
 
     def at(self, step: int) -> dict[str, float]:
         """Every value of a step by name, for the log."""
-        arrays = {"lr": self.lr, "weight_decay": self.weight_decay} | (
-            vars(self.method) if self.method else {}
-        )
-        values = {name: float(v[step]) for name, v in arrays.items() if isinstance(v, np.ndarray)}
+        arrays = {"lr": self.lr, "weight_decay": self.weight_decay} | vars(self.method)
+        values = {name: float(v[step]) for name, v in arrays.items() if isinstance(v, np.ndarray) and v.size}
         if len(self.stages) > 1:
-            values["global_size"] = next(s.crops.global_size for s in self.stages if step < s.end)
+            values["global_size"] = next(crops.global_size for end, crops in self.stages if step < end)
         return values
 
 
-def stages_of(recipe: Recipe, steps: int) -> tuple[Stage, ...]:
-    """Stages of the curriculum, in steps; borders are rounded to whole steps.
-
-    Raises:
-        SettingError: A stage without a step.
-    """
-    shares, crops = zip(*recipe.crop_stages(), strict=True)
+def _stages(recipe: Recipe, steps: int) -> tuple[tuple[int, CropConfig], ...]:
+    """Stages of the curriculum; borders are rounded to whole steps."""
+    shares, crops = zip(*recipe.crops.stages(recipe.unit), strict=True)
     ends = [round(steps * total) for total in accumulate(shares)]
-    stages = tuple(map(Stage, [0, *ends], ends, crops))
-    for stage, text in zip(stages, recipe.crops.curriculum, strict=False):
-        if stage.first_step == stage.end:
+    for start, end, text in zip([0, *ends], ends, recipe.crops.curriculum, strict=False):
+        if start == end:
             raise SettingError(f"stage {text} of --curriculum has no step out of {steps}: raise --epochs")
-    return stages
+    return tuple(zip(ends, crops, strict=True))

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from dino_model import files
+from training.settings import at_least
 
 CONFIG_FORMAT = 2
 WRITTEN = (
@@ -27,13 +28,35 @@ UNFINISHED = (".checkpoint.*.pt", ".step-*.pt")
 """Checkpoints whose writing was interrupted."""
 
 
+@dataclass(frozen=True)
+class CheckpointOptions:
+    """When checkpoints are written."""
+
+    save_minutes: float = 5.0
+    """Minutes between checkpoints, which are written while training continues; 0: none by time."""
+    save_every: int = 0
+    """Steps between checkpoints; 0: none by steps."""
+    milestone_every: int = 5000
+    """Steps between checkpoints that stay."""
+    keep: int = 0
+    """Number of milestones that stay, the newest; 0: all."""
+
+    def __post_init__(self) -> None:
+        at_least(self, save_minutes=0, save_every=0, milestone_every=1, keep=0)
+
+    def is_due(self, done: int, seconds: float) -> bool:
+        """Test if a checkpoint is due after `done` steps, `seconds` after the last one."""
+        by_steps = self.save_every and done % self.save_every == 0
+        return bool(by_steps or (self.save_minutes and seconds >= 60 * self.save_minutes))
+
+
 class RunError(ValueError):
     """A run's folder that cannot be used. The message is one sentence."""
 
 
 @dataclass(frozen=True)
 class Run:
-    """A training run on disk."""
+    """A training run on disk. Methods raise RunError where they cannot use its folder or files."""
 
     folder: Path
 
@@ -49,11 +72,7 @@ class Run:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Keep other processes from training this run; a folder that stays empty is removed.
-
-        Raises:
-            RunError: Another process trains it.
-        """
+        """Keep other processes from training this run; a folder that stays empty is removed."""
         created = not self.folder.exists()
         try:
             with files.held(self.folder / ".lock"):
@@ -68,11 +87,7 @@ class Run:
                     self.folder.rmdir()
 
     def lines(self) -> list[dict[str, Any]]:
-        """Read the log; an incomplete last line is left out.
-
-        Raises:
-            RunError: No log, or a damaged line within it.
-        """
+        """Read the log; an incomplete last line is left out."""
         if not self.log.exists():
             raise RunError(
                 f"{self.folder} has no log.jsonl: its training has not begun, or the file was moved"
@@ -98,21 +113,13 @@ class Run:
         self._unlink(*WRITTEN, *UNFINISHED)
 
     def create(self, config: Mapping[str, Any]) -> None:
-        """Create the folder and write its configuration.
-
-        Raises:
-            RunError: The folder already holds a run.
-        """
+        """Create the folder and write its configuration."""
         self.check_absent()
         self._unlink("log.jsonl", *UNFINISHED)
         self.rewrite(config)
 
     def config(self) -> dict[str, Any]:
-        """Read the configuration.
-
-        Raises:
-            RunError: There is none, or it cannot be read.
-        """
+        """Read the configuration."""
         path = self.folder / "config.json"
         if not path.is_file():
             raise RunError(f"{self.folder} holds no run: expected config.json and checkpoint.pt in it")

@@ -6,7 +6,8 @@ session.train(Run(Path("runs/first")))
 
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -21,23 +22,23 @@ from dino_model.errors import SettingError
 from dino_model.ranks import gather_objects
 from training.blocks import compile_blocks, recompute_blocks
 from training.checkpoint import CheckpointWriter, load_checkpoint
+from training.crops import normalize
 from training.data import LoadedBatch, batches
-from training.distributed import DataParallelLoss, barrier, rank, synchronise_batch_norm, world
+from training.distributed import barrier, data_parallel, rank, synchronise_batch_norm, world
 from training.logging import MetricLogger, json_lines
 from training.methods.configs import BatchUse
 from training.methods.method import Batch
 from training.optim import create_optimizer
-from training.recipe import Plan, Recipe
+from training.recipe import Plan, Recipe, recipe_of
 from training.run import CONFIG_FORMAT, Run, RunError
-from training.train import Callbacks, prepare_batch, train_step
+from training.train import Callbacks, train_step
 
-FIXED = {
-    "method": "the method",
-    "seed": "the seed",
-    "pictures": "the number of images",
-    "data": "the fingerprint of names and sizes of the images",
-}
-"""Entries of the configuration that a resumed run cannot change."""
+FIXED = (
+    *("method.name", "seed", "pictures", "data", "batch_size", "mean", "std", "optimizer.name", "backbone."),
+    *("method.head.", "method.predictor", "method.queue"),
+)
+"""Settings, by the beginning of their names, that a resumed run cannot change, except stochastic depth."""
+WORDS = {"pictures": "number of images", "data": "fingerprint of names and sizes of the images"}
 
 
 class OutOfMemory(RuntimeError):
@@ -86,14 +87,13 @@ class Session:
         check_batch(recipe, accumulate, self.classes)
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(seed)
-            method = recipe.method.build(recipe.backbone, self.plan.method, self.classes)
-        method.head_only_steps = recipe.head_only_epochs * self.plan.steps_per_epoch
-        self.method = method.to(self.device)
+            self.method = recipe.method.build(recipe.backbone, self.plan.method, self.classes)
+        self.method.head_only_steps = recipe.head_only_epochs * self.plan.steps_per_epoch
+        self.method.to(self.device)
         if recipe.resnet:
             self.method.to(memory_format=torch.channels_last)
         choose_training_attention(self.method, self.device, precision)
         set_tensor_float32(precision)
-        check_batch_norm(self.method, recipe.batch_size, accumulate)
         if world() > 1 and self.device.type == "cuda":
             nn.SyncBatchNorm.convert_sync_batchnorm(self.method)
         elif world() > 1:
@@ -107,11 +107,10 @@ class Session:
 
     def config(self) -> dict[str, Any]:
         """Entries of config.json that decide the result, or that are needed to load the networks."""
-        prefixes = {id(module): name for name, module in self.method.named_modules()}
         config = {
             "format": CONFIG_FORMAT,
             "method": self.recipe.method.name,
-            "networks": {name: prefixes[id(module)] for name, module in self.method.backbones().items()},
+            "networks": {name: f"{name}.backbone" for name in self.method.networks},
             "backbone": asdict(replace(self.recipe.backbone, drop_path=0.0)),  # as it is evaluated
             "mean": self.recipe.mean,
             "std": self.recipe.std,
@@ -124,16 +123,25 @@ class Session:
         }
         return dict(json.loads(json.dumps(config)))  # tuples are lists, as in the file
 
-    def resume(self, run: Run) -> int:
-        """Load the state of `run`, which was trained on the same images; return the steps done.
+    def changes(self, run: Run) -> dict[str, tuple[Any, Any]]:
+        """Settings of `run` and of this session where they differ, by their names with dots.
 
         Raises:
-            RunError: Other images or another seed, or a state that does not fit.
+            RunError: A change that the state of the run does not fit.
         """
-        before, now = run.config(), self.config()
-        for name, words in FIXED.items():
-            if before.get(name) not in (None, now[name]):
-                raise RunError(f"cannot resume {run.folder}: {words} was {before[name]}, now {now[name]}")
+        before, now = _settings(run.config()), _settings(self.config())
+        changed = {
+            name: (before.get(name), now[name]) for name in sorted(now) if before.get(name) != now[name]
+        }
+        fixed = [name for name in changed if name.startswith(FIXED) and name != "backbone.drop_path"]
+        if fixed:
+            words = in_words({WORDS.get(name, name): changed[name] for name in fixed})
+            raise RunError(f"cannot resume {run.folder} with other settings: {words}")
+        return changed
+
+    def resume(self, run: Run) -> int:
+        """Load the state of `run` and return the steps done; raises RunError as `changes`."""
+        self.changes(run)
         step = load_checkpoint(run, self.method, self.optimizer, self.scaler)
         if rank() == 0:
             run.tidy(step)
@@ -141,19 +149,20 @@ class Session:
 
     def batches(self, first_step: int = 0) -> Iterator[LoadedBatch]:
         """Batches from a step on, one stage of the curriculum after the other."""
-        for stage in self.plan.stages:
-            if first_step < stage.end:
+        for end, crops in self.plan.stages:
+            if first_step < end:
                 yield from batches(
                     self.images,
-                    stage.crops,
+                    crops,
                     batch_size=self.recipe.batch_size,
                     seed=self.seed,
-                    first_step=max(first_step, stage.first_step),
-                    steps=stage.end,
+                    first_step=first_step,
+                    steps=end,
                     workers=self.workers,
                     pin_memory=self.device.type == "cuda",
                     finish=self.device.type == "cpu",
                 )
+                first_step = end
 
     def train(self, run: Run, first_step: int = 0, callbacks: Callbacks | None = None) -> int:
         """Train to the end, or until interrupted; the first rank writes checkpoints and a log into `run`.
@@ -175,9 +184,10 @@ class Session:
     def _train(self, run: Run, first_step: int, callbacks: Callbacks) -> int:
         """Run the loop over steps."""
         done, first, state = first_step, rank() == 0, (self.method, self.optimizer, self.scaler)
-        parallel, plan = DataParallelLoss(self.method, accumulate=self.accumulate), self.plan
+        parallel, plan = data_parallel(self.method, self.accumulate), self.plan
+        checkpoints = callbacks.checkpoints
         with (
-            CheckpointWriter(run if first else None, callbacks.keep) as writer,
+            CheckpointWriter(run if first else None, checkpoints.keep) as writer,
             MetricLogger(
                 [json_lines(run.log), *callbacks.loggers] if first else [], callbacks.observe
             ) as log,
@@ -200,8 +210,8 @@ class Session:
                 log.add(step, metrics, {**speed, **callbacks.eval_hook(step)}, loaded.broken)
                 done = step + 1
                 stop = callbacks.is_stopped(done, self.device)
-                milestone = done % callbacks.milestone_every == 0 or done == plan.steps
-                if milestone or stop or callbacks.is_due(done, time.perf_counter() - saved):
+                milestone = done % checkpoints.milestone_every == 0 or done == plan.steps
+                if milestone or stop or checkpoints.is_due(done, time.perf_counter() - saved):
                     log.flush()
                     writer.save(done, *state, milestone=milestone)
                     saved = time.perf_counter()
@@ -213,33 +223,48 @@ class Session:
         return done
 
     def prefetch(self, loaded: LoadedBatch) -> Batch:
-        """Prepare a batch, on a CUDA device on a side stream while the step before is computed."""
-        if self.device.type != "cuda":
-            return prepare_batch(loaded, self.recipe.mean, self.recipe.std, self.device)
-        current = torch.cuda.current_stream(self.device)
-        self.side_stream = self.side_stream or torch.cuda.Stream(self.device)
-        with torch.cuda.stream(self.side_stream):
-            batch = prepare_batch(loaded, self.recipe.mean, self.recipe.std, self.device)
-        current.wait_stream(self.side_stream)
-        for tensor in (*batch.crops, batch.labels):
-            if tensor is not None:
+        """Finish and normalize a batch, with CUDA on a side stream while the step before is computed."""
+        recipe, device, side = self.recipe, self.device, None
+        if device.type == "cuda":
+            side = self.side_stream = self.side_stream or torch.cuda.Stream(device)
+        with torch.cuda.stream(side):  # without a stream nothing changes
+            crops = normalize(loaded.finish(device), recipe.mean, recipe.std, device)
+            labels = None if loaded.labels is None else loaded.labels.to(device, non_blocking=True)
+        if side is not None:
+            current = torch.cuda.current_stream(device)
+            current.wait_stream(side)
+            for tensor in (*crops, *([] if labels is None else [labels])):
                 tensor.record_stream(current)  # its memory is free again when the step has used it
-        return batch
+        assert loaded.randomness is not None
+        return Batch(crops, labels, loaded.randomness)
 
     def _memory_advice(self) -> str:
         """Name the next larger --accumulate that the batch allows, or a smaller batch."""
         parts, own = self.accumulate, self.recipe.batch_size // world()
         full = f"{self.device} is out of memory with {own // parts} images at once"
         for more in range(parts + 1, own + 1):
-            try:
+            with suppress(SettingError):
                 check_batch(self.recipe, more, self.classes)
-                check_batch_norm(self.method, self.recipe.batch_size, more)
-            except SettingError:
-                continue
-            return f"{full}: continue with --resume --accumulate {more}; the result is the same"
+                return f"{full}: continue with --resume --accumulate {more}; the result is the same"
         if own > parts:
             return f"{full}: start again with --batch-size {own // 2 * world()}"
         return f"{full}: start again with a lower --local-crops or --global-size, or a smaller --architecture"
+
+
+def in_words(changes: Mapping[str, tuple[Any, Any]]) -> str:
+    """Describe changed settings."""
+    return ", ".join(f"{name} was {before}, now {after}" for name, (before, after) in changes.items())
+
+
+def _settings(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Everything that decides the result of a run, from its configuration, by names with dots."""
+    recipe = asdict(recipe_of(config))
+    recipe["method"]["name"] = config["method"]
+    settings = recipe | {name: config.get(name) for name in ("seed", "pictures", "data", "precision")}
+    while nested := [name for name, value in settings.items() if isinstance(value, dict)]:
+        for name in nested:
+            settings |= {f"{name}.{key}": value for key, value in settings.pop(name).items()}
+    return settings
 
 
 def check_ranks(what: str, own: str) -> None:
@@ -252,31 +277,20 @@ def check_ranks(what: str, own: str) -> None:
             )
 
 
-def check_batch_norm(method: nn.Module, batch_size: int, accumulate: int) -> None:
-    """Raise SettingError for a split batch, or a single image, where there is batch normalization."""
-    if not any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in method.modules()):
-        return
-    if accumulate > 1:
-        raise SettingError(
-            "batch normalization needs the whole batch at once, and a ResNet or --batch-norm has it: "
-            f"leave out --accumulate {accumulate}"
-        )
-    if batch_size < 2:
-        raise SettingError("batch normalization needs 2 images or more at once: raise --batch-size")
-
-
-def check_batch(recipe: Recipe, accumulate: int, classes: int | None = None) -> None:
-    """Raise SettingError for a batch that cannot be split so, or that the method cannot use.
-
-    Without `classes`, the number of classes is not known yet and only the split is checked.
-    """
-    own = recipe.batch_size // world()
+def check_batch(recipe: Recipe, accumulate: int, classes: int) -> None:
+    """Raise SettingError for a batch that cannot be split so, or that the method cannot use."""
+    own, crops = recipe.batch_size // world(), recipe.crops
     if recipe.batch_size % world():
         raise SettingError(f"--batch-size is {recipe.batch_size}, no multiple of the {world()} processes")
     if not 1 <= accumulate <= own or own % accumulate:
         raise SettingError(f"--accumulate is {accumulate}, expected a divisor of {own} images per process")
-    if classes is not None:
-        crops = recipe.crops
-        recipe.method.check(
-            BatchUse(recipe.batch_size, accumulate, crops.global_crops, crops.local_crops, classes)
+    recipe.method.check(
+        BatchUse(recipe.batch_size, accumulate, crops.global_crops, crops.local_crops, classes)
+    )
+    if recipe.batch_norm and accumulate > 1:
+        raise SettingError(
+            "batch normalization needs the whole batch at once, and a ResNet or --batch-norm has it: "
+            f"leave out --accumulate {accumulate}"
         )
+    if recipe.batch_norm and recipe.batch_size < 2:
+        raise SettingError("batch normalization needs 2 images or more at once: raise --batch-size")

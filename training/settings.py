@@ -60,8 +60,7 @@ def multiple_of(name: str, value: int, unit: int, of: str) -> None:
 def restored(default: Settings, found: Mapping[str, Any]) -> Settings:
     """Restore settings from `dataclasses.asdict` and JSON; missing values are those of `default`.
 
-    Raises:
-        SettingError: A name that is no setting.
+    Raises SettingError for a name that is no setting.
     """
     values = {}
     for name, value in found.items():

@@ -1,20 +1,21 @@
 """The training step, and what a loop calls. They know steps, rates and gradients, and no method by name."""
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
 
 import torch
+from torch import nn
 from torch.amp import GradScaler
+from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
-from training.crops import normalize
-from training.data import LoadedBatch
-from training.distributed import DataParallelLoss, all_mean, any_rank, world
+from training.distributed import all_mean, any_rank, data_parallel, world
 from training.logging import Logger, Metrics, Observer, Scalar
 from training.methods.method import Batch, Loss, Method
 from training.optim import clip_grad_per_tensor, gradient_norms, set_rates
 from training.recipe import Plan
+from training.run import CheckpointOptions
 
 STOP_POLL_STEPS = 50
 """Steps between two exchanges of stop signals among ranks: each one waits for the slowest rank."""
@@ -24,14 +25,7 @@ STOP_POLL_STEPS = 50
 class Callbacks:
     """Checkpointing, logging, evaluation and stopping during training."""
 
-    save_every: int = 200
-    """Steps between checkpoints; 0: only by time."""
-    save_minutes: float = 0.0
-    """Minutes between checkpoints; 0: only by steps."""
-    milestone_every: int = 5000
-    """Steps between checkpoints that stay."""
-    keep: int = 0
-    """Number of milestones that stay, the newest; 0: all."""
+    checkpoints: CheckpointOptions = field(default_factory=CheckpointOptions)
     loggers: Sequence[Logger] = ()
     """Loggers in addition to the run's log."""
     observe: Observer = lambda *_: None
@@ -40,11 +34,6 @@ class Callbacks:
     """Is called after every step, and may return metrics of the networks."""
     interrupted: Callable[[], bool] = lambda: False
     """Where it returns true on any rank, training ends with a checkpoint."""
-
-    def is_due(self, done: int, seconds: float) -> bool:
-        """Test if a checkpoint is due after `done` steps, `seconds` after the last one."""
-        by_steps = self.save_every and done % self.save_every == 0
-        return bool(by_steps or (self.save_minutes and seconds >= 60 * self.save_minutes))
 
     def is_stopped(self, done: int, device: torch.device) -> bool:
         """Test if any rank is interrupted; ranks of CUDA devices exchange it every `STOP_POLL_STEPS`."""
@@ -61,7 +50,7 @@ def train_step(
     plan: Plan,
     autocast_to: AbstractContextManager,
     accumulate: int = 1,
-    parallel: DataParallelLoss | None = None,
+    parallel: nn.Module | None = None,
     scaler: GradScaler | None = None,
 ) -> Metrics:
     """Compute losses, gradients, clipping and update of one step; never wait for the device.
@@ -74,7 +63,7 @@ def train_step(
         plan: Rates of the step.
         autocast_to: Context of the losses.
         accumulate: Micro-batches.
-        parallel: Loss over all ranks. Default: there is one.
+        parallel: `data_parallel(method, accumulate)`; made for this step by default.
         scaler: Loss scaling in fp16. Where gradients overflow, the update is skipped and the scale lowered.
 
     Returns:
@@ -82,39 +71,35 @@ def train_step(
     """
     set_rates(optimizer, float(plan.lr[step]), float(plan.weight_decay[step]))
     optimizer.zero_grad(set_to_none=True)
-    parallel, parts = parallel or DataParallelLoss(method), batch.split(accumulate)
+    parallel, parts = parallel or data_parallel(method, accumulate), batch.split(accumulate)
     scaler = scaler or GradScaler(enabled=False)
-    losses = [
-        parallel.backward(part, step, scaler, 1 / accumulate, last=part is parts[-1], autocast_to=autocast_to)
-        for part in parts
-    ]
+    losses: list[Loss] = []
+    for number, part in enumerate(parts, 1):  # ranks exchange the gradients of the last one
+        exchange: AbstractContextManager = nullcontext()
+        if isinstance(parallel, DistributedDataParallel) and number < accumulate:
+            exchange = parallel.no_sync()
+        with exchange:
+            with autocast_to:
+                losses.append(parallel(part, step))
+            (scaler.scale(losses[-1].value) * (1 / accumulate)).backward()
     method.after_backward(step)
     scaler.unscale_(optimizer)
-    metrics = mean_logs(losses) | gradient_norms(optimizer.param_groups)
+    metrics = _mean_logs(losses) | gradient_norms(optimizer.param_groups)
     if plan.clip_grad:
         clip_grad_per_tensor((p for g in optimizer.param_groups for p in g["params"]), plan.clip_grad)
     scaler.step(optimizer)
-    metrics |= update_scale(scaler, batch.crops.views.device)
+    metrics |= _update_scale(scaler, batch.crops.views.device)
     method.after_step(step, [loss.carry for loss in losses])
     return Metrics(metrics | plan.at(step))
 
 
-def prepare_batch(
-    loaded: LoadedBatch, mean: Sequence[float], std: Sequence[float], device: torch.device
-) -> Batch:
-    """Copy a batch to the device, finish its augmentation there, and normalize it to fp32."""
-    assert loaded.randomness is not None
-    labels = None if loaded.labels is None else loaded.labels.to(device, non_blocking=True)
-    return Batch(normalize(loaded.finish(device), mean, std, device), labels, loaded.randomness)
-
-
-def mean_logs(losses: Sequence[Loss]) -> dict[str, Scalar]:
+def _mean_logs(losses: Sequence[Loss]) -> dict[str, Scalar]:
     """Average the loss and the other metrics over micro-batches and ranks, on the device."""
     table = torch.stack([torch.stack([loss.value.detach(), *loss.logs.values()]) for loss in losses])
     return dict(zip(["loss", *losses[0].logs], all_mean(table.mean(dim=0)), strict=True))
 
 
-def update_scale(scaler: GradScaler, device: torch.device) -> dict[str, Scalar]:
+def _update_scale(scaler: GradScaler, device: torch.device) -> dict[str, Scalar]:
     """Update the scale of the loss; return it as it was, and whether the step was skipped."""
     if not scaler.is_enabled():
         return {}

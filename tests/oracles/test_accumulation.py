@@ -9,8 +9,9 @@ import torch
 from dino_model.head import HeadConfig
 from tests.oracles.arrays import PRECISIONS, agree, tensors
 from tests.oracles.echo import Echo, batch_of
+from training.methods.configs import MethodSchedules
 from training.methods.dino import DINO
-from training.methods.dino_config import DINOConfig, DINOSchedules
+from training.methods.dino_config import DINOConfig
 from training.recipe import Plan
 from training.train import train_step
 
@@ -26,7 +27,7 @@ def test_loss_gradient_and_center_agree_however_a_batch_is_split(oracle, split, 
         student_temperature=float(file["student_temperature"]),
         center_momentum=float(file["center_momentum"]),
     )
-    schedules = DINOSchedules(np.ones(1), np.full(1, float(file["teacher_temperature"])), 0)
+    schedules = MethodSchedules(np.ones(1), np.full(1, float(file["teacher_temperature"])), 0)
     weights = {"unused": torch.ones(1)}
     dino = DINO(Echo(0, weights), Echo(1, weights), config, schedules).to(dtype)
     dino.center.copy_(file["center_before"])

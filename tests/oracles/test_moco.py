@@ -7,7 +7,7 @@ import torch
 from dino_model.head import HeadConfig
 from tests.oracles.arrays import PRECISIONS, agree, tensors
 from tests.oracles.echo import Echo, batch_of
-from training.methods.configs import MoCoConfig, MomentumSchedule
+from training.methods.configs import MethodSchedules, MoCoConfig
 from training.methods.moco import MoCo
 
 
@@ -17,7 +17,7 @@ def test_every_step_agrees(oracle, dtype, tolerance):
     width, length = file["queue_initial"].shape
     steps = int(file["steps"])
     config = MoCoConfig(HeadConfig(width, bottleneck=None), float(file["temperature"]), queue=length)
-    schedules = MomentumSchedule(np.full(steps, float(file["momentum"])))
+    schedules = MethodSchedules(np.full(steps, float(file["momentum"])))
     student, teacher = (Echo(row, tensors(file, "key_weights_initial/")) for row in (0, 1))
     moco = MoCo(student, teacher, config, schedules).to(dtype)
     moco.queue.vectors.copy_(file["queue_initial"].T)

@@ -7,7 +7,7 @@ from dino_model.head import HeadConfig
 from tests.oracles.arrays import PRECISIONS, agree, tensors
 from tests.oracles.echo import Echo, batch_of
 from training.losses import unit
-from training.methods.configs import SwAVConfig, SwAVSchedules
+from training.methods.configs import MethodSchedules, SwAVConfig
 from training.methods.swav import SwAV
 
 
@@ -24,7 +24,7 @@ def test_every_step_agrees(oracle, setting, dtype, tolerance):
         sinkhorn_iterations=int(file["sinkhorn_iterations"]),
         queue=length if setting == "queue" else 0,
     )
-    swav = SwAV(Echo(0), config, SwAVSchedules(frozen_steps=0, queue_step=0)).to(dtype)
+    swav = SwAV(Echo(0), config, MethodSchedules(frozen_steps=0, queue_step=0)).to(dtype)
     with torch.no_grad():
         swav.prototypes.copy_(unit(file["prototypes"].to(dtype)))
 

@@ -10,8 +10,9 @@ from dino_model.backbones import BackboneConfig, create_backbone
 from dino_model.head import HeadConfig, ProjectionHead
 from tests.oracles.arrays import tensors
 from training.crops import Crops
+from training.methods.configs import MethodSchedules
 from training.methods.dino import DINO
-from training.methods.dino_config import DINOConfig, DINOSchedules
+from training.methods.dino_config import DINOConfig
 from training.methods.method import Batch
 from training.methods.network import Network
 from training.randomness import Randomness
@@ -44,7 +45,7 @@ def build(trace):
         student_temperature=float(trace["student_temperature"]),
         center_momentum=float(trace["center_momentum"]),
     )
-    schedules = DINOSchedules(
+    schedules = MethodSchedules(
         trace["teacher_momentum"], trace["teacher_temperature"], int(trace["frozen_last_layer_steps"])
     )
     return DINO(student, teacher, config, schedules)

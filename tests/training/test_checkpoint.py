@@ -8,9 +8,9 @@ from torch import nn
 
 from training.checkpoint import (
     CheckpointWriter,
-    Snapshot,
     load_checkpoint,
     read_state,
+    training_state,
     write_checkpoint,
 )
 from training.run import Run, RunError
@@ -33,7 +33,7 @@ def learner(value=0.0):
 def test_load_checkpoint_restores_method_and_optimizer(run):
     model, optimizer = learner()
     run.create({"backbone": {}})
-    write_checkpoint(run, Snapshot().take(7, model, optimizer)[0])
+    write_checkpoint(run, training_state(7, model, optimizer))
     other, other_optimizer = learner(5.0)
     assert load_checkpoint(run, other, other_optimizer) == 7
     torch.testing.assert_close(other.state_dict(), model.state_dict())
@@ -43,7 +43,7 @@ def test_load_checkpoint_restores_method_and_optimizer(run):
 def test_write_checkpoint_killed_keeps_the_former_state(run, monkeypatch):
     model, optimizer = learner()
     run.create({})
-    write_checkpoint(run, Snapshot().take(1, model, optimizer)[0])
+    write_checkpoint(run, training_state(1, model, optimizer))
 
     def die(state, file):
         file.write(b"half a che")
@@ -51,13 +51,13 @@ def test_write_checkpoint_killed_keeps_the_former_state(run, monkeypatch):
 
     monkeypatch.setattr(torch, "save", die)
     with pytest.raises(KeyboardInterrupt):
-        write_checkpoint(run, Snapshot().take(2, model, optimizer)[0])
+        write_checkpoint(run, training_state(2, model, optimizer))
     assert load_checkpoint(run, *learner()) == 1
 
 
 def test_log_lines_after_the_checkpoint_are_dropped(run):
     run.create({})
-    write_checkpoint(run, Snapshot().take(3, *learner())[0])
+    write_checkpoint(run, training_state(3, *learner()))
     lines = [json.dumps({"step": step}) for step in range(5)]
     run.log.write_text("\n".join(lines) + '\n{"step": 5, "lo')
     run.tidy(load_checkpoint(run, *learner()))
@@ -66,7 +66,7 @@ def test_log_lines_after_the_checkpoint_are_dropped(run):
 
 def test_load_checkpoint_of_other_shapes_names_the_tensor(run):
     run.create({})
-    write_checkpoint(run, Snapshot().take(0, *learner())[0])
+    write_checkpoint(run, training_state(0, *learner()))
     other = nn.Linear(3, 3)  # neither weight nor bias fits
     with pytest.raises(RunError, match="size mismatch for weight") as caught:
         load_checkpoint(run, other, torch.optim.AdamW(other.parameters()))

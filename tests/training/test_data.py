@@ -11,7 +11,7 @@ from PIL import Image
 from dino_model.collections import open_images
 from dino_model.images import ImageError
 from training.crop_config import CropConfig
-from training.data import MAX_READY_BYTES, BatchSampler, batches, batches_ahead
+from training.data import MAX_READY_BYTES, batch_order, batches, batches_ahead
 
 CROPS = CropConfig(global_size=32, local_size=16, local_crops=2)
 
@@ -24,8 +24,8 @@ def folder(tmp_path):
     return tmp_path
 
 
-def test_batch_sampler_shows_each_image_once_per_epoch():
-    order = list(BatchSampler(pictures=10, batch_size=3, seed=0, first_step=0, steps=6))
+def test_batch_order_shows_each_image_once_per_epoch():
+    order = list(batch_order(pictures=10, batch_size=3, seed=0, first_step=0, steps=6))
     assert len(order) == 6
     for epoch in (order[:3], order[3:]):
         counts = Counter(index for batch in epoch for _, index in batch)
@@ -37,9 +37,9 @@ def test_batch_sampler_shows_each_image_once_per_epoch():
 
 
 @pytest.mark.parametrize("first_step", [0, 1, 3, 5])
-def test_batch_sampler_from_any_step_continues_the_order(first_step):
-    whole = list(BatchSampler(10, 3, 7, 0, 6))
-    assert list(BatchSampler(10, 3, 7, first_step, 6)) == whole[first_step:]
+def test_batch_order_from_any_step_continues_the_order(first_step):
+    whole = list(batch_order(10, 3, 7, 0, 6))
+    assert list(batch_order(10, 3, 7, first_step, 6)) == whole[first_step:]
 
 
 @pytest.mark.parametrize("workers", [0, 2])
@@ -56,16 +56,6 @@ def test_crops_depend_on_seed_and_step_only(folder, workers):
         assert all(itertools.starmap(torch.equal, zip(ours.crops, theirs.crops, strict=True)))
 
 
-def test_batches_replace_and_name_a_broken_image(folder):
-    (folder / "3.png").write_bytes(b"not a picture")
-    batch = next(
-        iter(batches(open_images(folder), CROPS, batch_size=7, seed=0, first_step=0, steps=1, workers=0))
-    )
-    assert batch.crops.views.shape[1] == 7
-    assert len(batch.broken) == 1
-    assert "3.png" in batch.broken[0]
-
-
 @pytest.mark.parametrize("workers", [0, 1])
 def test_batches_of_a_changed_tar_raise(folder, tmp_path, monkeypatch, workers):
     """No other picture takes the place of those in it: nobody knows what they are now."""
@@ -78,13 +68,6 @@ def test_batches_of_a_changed_tar_raise(folder, tmp_path, monkeypatch, workers):
     os.utime(tmp_path / "b.tar", ns=(1, 1))
     with pytest.raises(ImageError, match=r"b\.tar was changed while it was in use"):
         list(batches(images, CROPS, batch_size=7, seed=0, first_step=0, steps=1, workers=workers))
-
-
-def test_batches_of_broken_images_raise(tmp_path):
-    for i in range(3):
-        (tmp_path / f"{i}.jpg").write_bytes(b"")
-    with pytest.raises(ImageError, match="3 images in a row cannot be read"):
-        list(batches(open_images(tmp_path), CROPS, batch_size=2, seed=0, first_step=0, steps=1, workers=0))
 
 
 def test_batches_have_the_labels_of_their_images(tmp_path):

@@ -1,7 +1,5 @@
 """Crops that are cut on the device, against torchvision's and Pillow's."""
 
-import io
-
 import numpy as np
 import pytest
 import torch
@@ -12,7 +10,7 @@ from torchvision.transforms.v2 import functional
 from dino_model.collections import open_images
 from training.crop_config import CropConfig
 from training.crops import BOX_NUMBERS, random_box, random_boxes, resized_crops
-from training.data import batches, read_jpeg
+from training.data import batches
 
 CPU = torch.device("cpu")
 
@@ -73,14 +71,6 @@ def loaded(folder, config=CONFIG, **options):
     return next(batches(open_images(folder), config, **settings | options))
 
 
-@pytest.mark.parametrize("workers", [0, 2])
-def test_device_crops_have_the_sizes_of_the_config(folder, workers):
-    crops = loaded(folder, workers=workers, finish=False).finish(CPU)
-    assert crops.views.shape == (2, 6, 3, 32, 32)
-    assert crops.locals.shape == (2, 6, 3, 16, 16)
-    assert crops.views.dtype == torch.uint8
-
-
 def test_device_crops_finished_by_the_worker_or_the_device_are_equal(folder):
     by_worker, by_device = (loaded(folder, finish=finish).finish(CPU) for finish in (True, False))
     assert all(map(torch.equal, by_worker, by_device))
@@ -94,18 +84,6 @@ def test_decode_on_the_device_gives_the_crops_of_the_workers(folder):
     assert sorted(batch.files[1])[0] == 0
     expected = loaded(folder, CropConfig(32, 16, 2, augment="device", canvas_size=48, margin=0.25))
     assert all(map(torch.equal, batch.finish(CPU), expected.finish(CPU)))
-
-
-def test_read_jpeg_of_a_rotated_or_cut_jpeg_is_none():
-    buffer = io.BytesIO()
-    exif = Image.Exif()
-    exif[0x0112] = 6
-    Image.new("RGB", (20, 10)).save(buffer, "JPEG", exif=exif)
-    assert read_jpeg(buffer.getvalue()) is None
-    buffer = io.BytesIO()
-    Image.new("RGB", (20, 10)).save(buffer, "JPEG")
-    assert read_jpeg(buffer.getvalue()[:-20]) is None
-    assert read_jpeg(buffer.getvalue()).header.shape == (3, 10, 20)
 
 
 @pytest.mark.parametrize(

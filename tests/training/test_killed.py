@@ -6,17 +6,16 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
 
-from tests.training.commands.test_pretrain import TINY, values
 from tests.training.pictures import noise
+from tests.training.runs import TINY, values
 
 pytestmark = pytest.mark.slow
 
 
-def start(images: Path, run: Path, workers: int) -> subprocess.Popen[bytes]:
+def start(images, run, workers):
     words = ["pretrain", "--data", str(images), "--output", str(run), "--resume", *TINY, "--epochs", "8"]
     return subprocess.Popen(
         [sys.executable, "-m", "training", *words, "--probe-every", "0", "--workers", str(workers)],
@@ -26,12 +25,12 @@ def start(images: Path, run: Path, workers: int) -> subprocess.Popen[bytes]:
     )
 
 
-def steps(run: Path) -> int:
+def steps(run):
     log = run / "log.jsonl"
     return len(log.read_text().splitlines()) if log.exists() else 0
 
 
-def test_pretrain_killed_twice_logs_what_an_uninterrupted_run_logs(tmp_path: Path):
+def test_pretrain_killed_twice_logs_what_an_uninterrupted_run_logs(tmp_path):
     images, run, whole = noise(tmp_path / "images", 24, 1, 40, 48), tmp_path / "run", tmp_path / "whole"
     moments = random.Random(0)
     for workers in (0, 2):

@@ -6,32 +6,15 @@ import types
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from tests.training.commands.test_pretrain import TINY
-from tests.training.pictures import noise
-from training import __main__ as command
+from tests.training.runs import pretrain, resume
 from training.run import Run
 
 
-@pytest.fixture
-def pictures(tmp_path):
-    return noise(tmp_path / "pictures", 10, 2, 40, 48)
-
-
-def pretrain(pictures, output, *more):
-    words = ["--data", pictures, "--output", output, *TINY, "--probe-every", 0, *more]
-    return command.main(["pretrain", *map(str, words)])
-
-
-def resume(run, *more):
-    words = ["--output", run.folder, "--resume", "--workers", 0, "--device", "cpu", *more]
-    return command.main(["pretrain", *map(str, words)])
-
-
-def test_tensorboard_after_resume_has_every_metric_once(pictures, tmp_path):
+def test_tensorboard_after_resume_has_every_metric_once(images, tmp_path):
     run = Run(tmp_path / "run")
     log = ("--log", "tensorboard")
-    assert pretrain(pictures, run.folder, *log, "--epochs", 2) == 0
-    assert resume(run, *log, "--epochs", 3) == 0
+    assert pretrain(images, run.folder, *log, "--epochs", 2) == 0
+    assert resume(run.folder, *log, "--epochs", 3) == 0
     found = EventAccumulator(str(run.folder / "tensorboard")).Reload()
     lines = run.lines()
     assert len(lines) == 6
@@ -62,11 +45,11 @@ def wandb(monkeypatch):
     return told, module
 
 
-def test_wandb_after_resume_continues_its_run(wandb, pictures, tmp_path):
+def test_wandb_after_resume_continues_its_run(wandb, images, tmp_path):
     told, _ = wandb
     run = Run(tmp_path / "run")
-    assert pretrain(pictures, run.folder, "--log", "wandb", "--epochs", 2) == 0
-    assert resume(run, "--log", "wandb", "--epochs", 3) == 0
+    assert pretrain(images, run.folder, "--log", "wandb", "--epochs", 2) == 0
+    assert resume(run.folder, "--log", "wandb", "--epochs", 3) == 0
     assert [begun["id"] for begun in told["begun"]] == [None, "a1b2"]
     assert told["begun"][0]["config"]["method"] == "dino"
     assert [{"step": step} | figures for step, figures in told["lines"]] == run.lines()

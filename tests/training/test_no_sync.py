@@ -88,12 +88,6 @@ def test_train_step_reads_no_value(name):
         run_steps(plan, method, torch.device("cpu"))
 
 
-@pytest.mark.parametrize("read", [lambda x: x.item(), lambda x: bool(x.sum() > 0), lambda x: x[x > 0]])
-def test_reads_of_values_are_refused(read):
-    with RefuseReads(), pytest.raises(ValueReadError):
-        read(torch.ones(1))
-
-
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 @pytest.mark.parametrize("name", METHODS)
 def test_train_step_on_cuda_never_synchronizes(name):
@@ -140,9 +134,3 @@ def synchronizing_calls(module: ModuleType) -> list[str]:
 @pytest.mark.parametrize("module", MODULES, ids=lambda module: module.__name__)
 def test_source_of_the_step_has_no_synchronizing_call(module):
     assert synchronizing_calls(module) == []
-
-
-def test_lint_finds_what_synchronizes(monkeypatch):
-    source = "x.item()\ntorch.tensor(1.0, device=d)\ny.to(z.device)\ny.to(z.device, non_blocking=True)\n"
-    monkeypatch.setattr(inspect, "getsource", lambda _: source)
-    assert len(synchronizing_calls(ModuleType("sample"))) == 3

@@ -69,22 +69,6 @@ def test_muon_updates_matrices_of_blocks_only(vit):
         assert torch.equal(with_muon[name], with_adamw[name]) != inside, name
 
 
-def test_muon_resumed_gives_the_same_weights(vit):
-    straight, _ = stepped(vit, "muon", steps=3)
-    torch.manual_seed(0)
-    again = create_backbone(BackboneConfig("vit_tiny", 8, image_size=16, width=12, depth=2, heads=2))
-    _, first = stepped(again, "muon", steps=2)
-    second = create_optimizer("muon", decay_groups(again), torch.device("cpu"))
-    second.load_state_dict(first.state_dict())
-    set_rates(second, 0.01, 0.0)
-    torch.manual_seed(2)
-    for parameter in again.parameters():
-        parameter.grad = torch.randn_like(parameter)
-    second.step()
-    for name, parameter in again.named_parameters():
-        assert torch.equal(parameter, straight[name]), name
-
-
 @pytest.mark.parametrize(("bf16", "tolerance"), [(True, 0.0), (False, 0.003)])
 def test_muon_equals_torch_muon(vit, monkeypatch, bf16, tolerance):
     """The bf16 of torch's Muon leaves the singular values uncertain by some percent."""

@@ -7,7 +7,7 @@ from PIL import Image, ImageFilter
 from torchvision.transforms.v2 import functional
 
 from training import photometry
-from training.crop_config import Photometry
+from training.crop_config import ViewSpec
 from training.photometry import NUMBERS, apply_photometry
 
 
@@ -71,12 +71,12 @@ def test_photometry_operations_have_their_probabilities():
     red = torch.zeros(n, 3, 8, 8)
     red[:, 0], red[:, 1], red[:, :, :, 4:] = 200, 30, 0
     done = apply_photometry(
-        Photometry(blur=0.3, radius=(1.0, 1.0), solarize=0.25), red.byte(), torch.rand(n, NUMBERS)
+        ViewSpec(blur=0.3, radius=(1.0, 1.0), solarize=0.25), red.byte(), torch.rand(n, NUMBERS)
     ).float()
     assert (done[:, 0] == done[:, 1]).all(-1).all(-1).float().mean() == pytest.approx(0.2, abs=0.02)
     assert (done[:, 0, 0, 0] != done[:, 0, 0, 3]).float().mean() == pytest.approx(0.3, abs=0.02)
     assert (done[:, 2, 0, 7] > 200).float().mean() == pytest.approx(0.0, abs=0.001)  # black is not inverted
-    alone = Photometry(blur=0.0, radius=(0.0, 0.0), solarize=0.25)
+    alone = ViewSpec(blur=0.0, radius=(0.0, 0.0), solarize=0.25)
     chances = torch.rand(n, NUMBERS)
     chances[:, :2] = 0.9  # neither jittered nor greyed
     inverted = (apply_photometry(alone, red.byte(), chances)[:, 0, 0, 0] == 55).float().mean()
@@ -91,7 +91,7 @@ def test_photometry_operations_have_their_probabilities():
 def test_photometry_of_a_crop_is_independent_of_its_batch(crops):
     chances = torch.rand(5, NUMBERS)
     chances[:, :4] = torch.tensor([0.1, 0.5, 0.1, 0.9])
-    change = Photometry(blur=0.5, radius=(0.5, 2.0), solarize=0.2)
+    change = ViewSpec(blur=0.5, radius=(0.5, 2.0), solarize=0.2)
     together = apply_photometry(change, crops, chances)
     alone = torch.cat(
         [

@@ -10,39 +10,31 @@ from training import presets
 from training.recipe import Plan
 
 
-def test_paper_preset_has_the_settings_of_the_paper():
-    recipe = presets.PRESETS["dino"]["paper"].recipe
-    assert (recipe.crops.local_crops, recipe.crops.global_scale, recipe.crops.local_scale) == (
-        10,
-        (0.25, 1.0),
-        (0.05, 0.25),
-    )
-    assert (recipe.batch_size, recipe.epochs, recipe.method.head.prototypes) == (1024, 300, 65536)
-    method = recipe.method
-    temperatures = (method.teacher_temperature_start, method.teacher_temperature)
-    assert temperatures == (0.04, 0.07)
-    assert method.teacher_temperature_warmup_epochs == 30
+def test_presets_of_dino_have_the_settings_of_paper_and_code():
+    paper, official = (presets.PRESETS["dino"][name].recipe for name in ("paper", "official-default"))
+    crops, method = paper.crops, paper.method
+    assert (crops.local_crops, crops.global_scale, crops.local_scale) == (10, (0.25, 1.0), (0.05, 0.25))
+    assert (method.teacher_temperature_start, method.teacher_temperature) == (0.04, 0.07)
+    assert (method.teacher_temperature_warmup_epochs, method.head.prototypes) == (30, 65536)
+    assert (official.crops.local_crops, official.method.teacher_temperature) == (8, 0.04)
+    assert (official.backbone.drop_path, official.optimizer.clip_grad) == (0.1, 3)
+    assert Plan.of(official, pictures=10 * 512).lr[0] == 0
 
 
-def test_official_default_has_the_official_settings():
-    recipe = presets.PRESETS["dino"]["official-default"].recipe
-    assert (recipe.batch_size, recipe.epochs, recipe.crops.local_crops) == (512, 100, 8)
-    assert (recipe.method.teacher_temperature, recipe.backbone.drop_path, recipe.optimizer.clip_grad) == (
-        0.04,
-        0.1,
-        3,
-    )
-    lr = Plan.of(recipe, pictures=10 * 512).lr
-    assert lr.max() == pytest.approx(1e-3)
-    assert lr[0] == 0
-
-
-@given(st.integers(64, 2_000_000), st.integers(20, 2000), st.sampled_from([8, 64, 256]), st.integers(1, 300))
-def test_small_data_of_any_collection_is_a_valid_recipe(images, short_side, batch_size, epochs):
+@given(
+    st.integers(64, 2_000_000),
+    st.integers(20, 2000),
+    st.sampled_from([8, 64, 256]),
+    st.integers(1, 300),
+    st.sampled_from([None, 8, 14, 32]),
+)
+def test_small_data_of_any_collection_is_a_valid_recipe(images, short_side, batch_size, epochs, patch_size):
     for method in presets.PRESETS if images >= batch_size else ():
-        recipe = presets.small_data(method, images, short_side, batch_size=batch_size, epochs=epochs).recipe
+        recipe = presets.small_data(method, images, short_side, batch_size, epochs, patch_size).recipe
         assert recipe.batch_size == batch_size
+        assert recipe.backbone.patch_size == patch_size or patch_size is None
         assert recipe.crops.global_size % recipe.backbone.patch_size == 0
+        assert recipe.crops.local_size % recipe.backbone.patch_size == 0
         assert 0.9 <= getattr(recipe.method, "teacher_momentum", 0.9) < 1
 
 
@@ -78,6 +70,8 @@ def test_find_preset_with_unknown_name_lists_names():
 @pytest.mark.parametrize(
     ("method", "name", "architecture", "optimizer", "peak", "last", "decay", "epochs", "batch_size"),
     [
+        ("dino", "paper", "vit_small", "adamw", 0.002, 1e-6, 0.4, 300, 1024),
+        ("dino", "official-default", "vit_small", "adamw", 0.001, 1e-6, 0.4, 100, 512),
         ("byol", "paper", "resnet50", "lars", 4.8, 0.0, 1e-6, 300, 4096),
         ("moco-v2", "paper", "resnet50", "sgd", 0.03, 0.0, 1e-4, 200, 256),
         ("swav", "paper", "resnet50", "lars", 4.8, 0.0048, 1e-6, 800, 4096),

@@ -14,6 +14,7 @@ import pytest
 from tests.ports import free_port
 from tests.training import ranks
 from tests.training.pictures import noise
+from tests.training.runs import TINY, resume
 from training import __main__ as command
 
 pytestmark = pytest.mark.slow
@@ -74,27 +75,11 @@ def test_losses_of_several_ranks_equal_those_of_one(trained, method):
             assert found[method]["weights"] == pytest.approx(alone["weights"], rel=2e-5)
 
 
-TINY = [
-    *("--architecture", "vit_tiny", "--width", "12", "--depth", "2", "--heads", "2", "--drop-path", "0.1"),
-    *("--patch-size", "8", "--global-size", "16", "--local-size", "8", "--local-crops", "2"),
-    *("--prototypes", "16", "--hidden", "8", "--bottleneck", "4", "--batch-size", "16", "--epochs", "12"),
-    *(
-        "--warmup-epochs",
-        "1",
-        "--workers",
-        "0",
-        "--device",
-        "cpu",
-        "--precision",
-        "fp32",
-        "--probe-every",
-        "0",
-    ),
-]
+OPTIONS = ("--batch-size", "16", "--epochs", "12", "--probe-every", "0")
 
 
 def pretrain(pictures: Path, output: Path, *more: str) -> list[str]:
-    return ["pretrain", "--data", str(pictures), "--output", str(output), *TINY, *more]
+    return ["pretrain", "--data", str(pictures), "--output", str(output), *TINY, *OPTIONS, *more]
 
 
 def lines(run: Path) -> list[str]:
@@ -117,9 +102,7 @@ def test_signal_to_one_rank_stops_all_and_one_process_resumes(pictures, tmp_path
     assert group.codes() == [75, 75]
     stopped = len(lines(run))
     assert 3 <= stopped < 36
-    assert (
-        command.main(["pretrain", "--output", str(run), "--resume", "--workers", "0", "--device", "cpu"]) == 0
-    )
+    assert resume(run) == 0
     assert command.main(pretrain(pictures, tmp_path / "alone")) == 0
     found, alone = ([json.loads(line)["loss"] for line in lines(tmp_path / at)] for at in ("run", "alone"))
     assert len(found) == 36

@@ -14,7 +14,7 @@ from dino_model.head import HeadConfig
 from training.crop_config import CropConfig
 from training.methods.dino_config import DINOConfig
 from training.recipe import OptimizerConfig, Recipe
-from training.run import Run, RunError
+from training.run import CheckpointOptions, Run
 from training.session import Session, check_batch
 from training.train import Callbacks
 
@@ -61,29 +61,6 @@ def test_session_keeps_the_global_random_state(images, tmp_path):
     assert torch.equal(torch.rand(3), expected)
 
 
-def test_resume_with_other_seed_or_images_raises(images, tmp_path):
-    run = Run(tmp_path / "run")
-    Session(RECIPE, images).train(run, callbacks=Callbacks(interrupted=lambda: True))
-    assert Session(RECIPE, images).resume(run) == 1
-    with pytest.raises(RunError, match="the seed was 0, now 1"):
-        Session(RECIPE, images, seed=1).resume(run)
-    with pytest.raises(RunError, match="the number of images was 5, now 4"):
-        Session(RECIPE, images.subset(range(4))).resume(run)
-
-
-@pytest.mark.parametrize(
-    ("batch_size", "accumulate", "words"),
-    [
-        (2, 3, "--accumulate is 3, expected a divisor of 2"),
-        (2, 0, "--accumulate is 0"),
-        (6, 1, "5 images are fewer than one batch of 6"),
-    ],
-)
-def test_session_with_unusable_batch_raises(images, batch_size, accumulate, words):
-    with pytest.raises(SettingError, match=words):
-        Session(replace(RECIPE, batch_size=batch_size), images, accumulate=accumulate)
-
-
 def test_check_batch_splits_the_share_of_each_process(monkeypatch):
     monkeypatch.setattr("training.session.world", lambda: 2)
     recipe = replace(RECIPE, batch_size=24)
@@ -117,22 +94,9 @@ def test_curriculum_stage_without_a_step_is_refused(images):
         Session(replace(STAGES, crops=crops), images)
 
 
-def test_frozen_prototypes_have_no_gradient_until_their_step(images):
-    recipe = replace(RECIPE, method=replace(RECIPE.method, freeze_last_layer_epochs=1))
-    method = Session(recipe, images).method
-    prototypes = method.student.head.last_layer.weight_v
-    assert method.freeze(0)
-    assert not method.freeze(1)
-    assert not prototypes.requires_grad
-    assert method.freeze(2)
-    assert prototypes.requires_grad
-    assert not method.student.head.last_layer.weight_g.requires_grad  # never trained here
-
-
 @pytest.mark.parametrize(
     ("every", "minutes", "done", "seconds", "expected"),
     [(5, 0.0, 10, 1e6, True), (5, 0.0, 11, 1e6, False), (0, 2.0, 7, 119.0, False), (0, 2.0, 7, 121.0, True)],
 )
 def test_checkpoint_is_due_by_steps_or_minutes(every, minutes, done, seconds, expected):
-    callbacks = Callbacks(save_every=every, save_minutes=minutes)
-    assert callbacks.is_due(done, seconds) is expected
+    assert CheckpointOptions(minutes, every).is_due(done, seconds) is expected

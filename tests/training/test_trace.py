@@ -5,7 +5,6 @@ networks with their first weights, and torch's AdamW.
 """
 
 import copy
-import json
 import math
 
 import numpy as np
@@ -51,19 +50,6 @@ def images(tmp_path_factory):
     for i in range(PICTURES):
         Image.fromarray(generator.integers(0, 256, (40, 48, 3), np.uint8)).save(folder / f"{i:02}.png")
     return open_images(folder)
-
-
-def train(images, folder, **options):
-    """The log and the method after a training of the house."""
-    session = Session(RECIPE, images, seed=3, **options)
-    run = Run(folder)
-    assert session.train(run) == STEPS
-    return [json.loads(line) for line in run.log.read_text().splitlines()], session.method
-
-
-@pytest.fixture(scope="module")
-def trained(images, tmp_path_factory):
-    return train(images, tmp_path_factory.mktemp("run"))
 
 
 def half_cosine(start, end, progress):
@@ -128,8 +114,10 @@ def plain_training(images):
     return lines, student, teacher
 
 
-def test_log_equals_that_of_plain_training(trained, images):
-    found, method = trained
+def test_log_equals_that_of_plain_training(images, tmp_path):
+    session, run = Session(RECIPE, images, seed=3), Run(tmp_path)
+    assert session.train(run) == STEPS
+    found, method = run.lines(), session.method
     expected, student, teacher = plain_training(images)
     assert [line["step"] for line in found] == list(range(STEPS))
     moved = (
@@ -147,14 +135,6 @@ def test_log_equals_that_of_plain_training(trained, images):
         for name, weight in getattr(method, network).named_parameters():
             if not name.endswith("qkv.bias"):  # the keys' bias has no gradient but noise
                 torch.testing.assert_close(weight, plain_weights[name], atol=5e-3, rtol=0, msg=name)
-
-
-def test_accumulate_trains_as_the_whole_batch(trained, images, tmp_path):
-    whole, _ = trained
-    parts, _ = train(images, tmp_path, accumulate=2)
-    for line, other in zip(whole, parts, strict=True):
-        for name in ("loss", "teacher_entropy", "kl", "center_norm", "lr"):
-            assert other[name] == pytest.approx(line[name], abs=2e-4), (line["step"], name)
 
 
 def test_throughput_excludes_probes_and_checkpoints(images, tmp_path, monkeypatch):

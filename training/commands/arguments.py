@@ -23,15 +23,15 @@ from dino_model.images import ImageError
 from training import presets
 from training.presets import PresetName
 from training.recipe import MethodName, Recipe, known_method, recipe_of
-from training.run import Run, RunError
+from training.run import CheckpointOptions, Run, RunError
 from training.settings import at_least
 
 PROGRAM = "python -m training pretrain"
 
 
 @dataclass(frozen=True)
-class RunChoice:
-    """Options that decide which defaults the others have."""
+class RunOptions:
+    """Options that are no settings of a recipe."""
 
     data: tuple[str, ...] = ()
     """Images: a folder (flat or nested, labelled or not), an uncompressed tar, several ('train/*.tar',
@@ -49,18 +49,6 @@ class RunChoice:
     """Defaults of the settings below. Default: the method's first recipe."""
     exclude: Path | None = None
     """Text file with names of images to leave out, one a line."""
-
-    @property
-    def run(self) -> Run:
-        """The run in --output; raises SettingError if no folder is named."""
-        if self.output is None:
-            raise SettingError("no folder for the run: pass --output")
-        return Run(self.output)
-
-
-@dataclass(frozen=True)
-class Pretrain(RunChoice):
-    """Train a backbone without labels (or with labels, as a comparison)."""
 
     init_from: Path | None = None
     """Start from the weights of another run, or from a full checkpoint of the official DINO code (student,
@@ -83,34 +71,30 @@ class Pretrain(RunChoice):
     result does not change."""
     compile: bool = False
     """Compile every block with torch.compile: minutes at the start, for long runs on a GPU."""
-    save_minutes: float = 5.0
-    """Minutes between checkpoints, which are written while training continues; 0: none by time."""
-    save_every: int = 0
-    """Steps between checkpoints; 0: none by steps."""
-    milestone_every: int = 5000
-    """Steps between checkpoints that stay."""
-    keep: int = 0
-    """Number of milestones that stay, the newest; 0: all."""
+    checkpoints: CheckpointOptions = field(default_factory=CheckpointOptions)
+    """Checkpoints of the run."""
     probe_every: int = 1000
     """Steps between k-NN probes of every network on labelled images; 0: none."""
     log: tuple[Literal["tensorboard", "wandb"], ...] = ()
     """Further loggers: tensorboard, wandb, or both, where they are installed."""
-    settings: Recipe = field(default_factory=Recipe)
-    """Settings of the recipe."""
+
+    @property
+    def run(self) -> Run:
+        """The run in --output; raises SettingError if no folder is named."""
+        if self.output is None:
+            raise SettingError("no folder for the run: pass --output")
+        return Run(self.output)
 
     def check(self) -> None:
         """Raise SettingError or RunError for options that cannot be used, before any data is opened."""
         if self.init_from and self.init_backbone:
             raise SettingError("--init-from and --init-backbone both name where to start: choose one")
-        trained = self.settings.method.name
-        if self.method != trained:
-            raise SettingError(f"--method is {self.method}, but the run was started with {trained}")
         if not self.data:
             raise SettingError("no images: pass --data with a folder, an uncompressed tar or a list of paths")
         for name in self.log:
             if find_spec(name) is None:
                 raise SettingError(f"--log {name}: the package is not installed, run `pip install {name}`")
-        at_least(self, accumulate=1, save_every=0, save_minutes=0, milestone_every=1, probe_every=0, keep=0)
+        at_least(self, accumulate=1, probe_every=0)
         if self.workers is not None:
             at_least(self, workers=0)
         if self.overwrite and self.resume:
@@ -120,8 +104,16 @@ class Pretrain(RunChoice):
 
 
 @dataclass(frozen=True)
-class PartialArgs(RunChoice):
-    """Options that the recipe's defaults are derived from."""
+class Pretrain(RunOptions):
+    """Train a backbone without labels (or with labels, as a comparison)."""
+
+    settings: Recipe = field(default_factory=Recipe)
+    """Settings of the recipe."""
+
+
+@dataclass(frozen=True)
+class PartialArgs(RunOptions):
+    """All options but the settings of the recipe, and those that the recipe's defaults are derived from."""
 
     epochs: int | None = None
     batch_size: int | None = None
@@ -132,31 +124,30 @@ class PartialArgs(RunChoice):
 
 
 def parse(arguments: Sequence[str]) -> Pretrain:
-    """Parse the command line; all options are checked before images are opened."""
+    """Parse and check the command line; the options of the run are checked before images are opened."""
     if os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0":  # torchrun has restarted this process
         arguments = [*(word for word in arguments if word not in ("--overwrite", "--resume")), "--resume"]
     help_ = {"-h", "--help"}.intersection(arguments)
     words = [word for word in arguments if word not in help_]
-    choice, _ = tyro.cli(PartialArgs, args=words, return_unknown_args=True, prog=PROGRAM)
+    kind = tyro.conf.OmitArgPrefixes[PartialArgs]
+    choice, _ = tyro.cli(kind, args=words, return_unknown_args=True, prog=PROGRAM)
     if choice.resume and choice.output and (choice.output / "config.json").is_file():
-        return _parse_all(arguments, of_run(choice))
-    images, collection, statistics = presets.NOMINAL_IMAGES, None, None
-    if choice.channels is not None and not help_:
-        collection = open_images(choice.data, exclude=choice.exclude, arrays=True)
-        statistics = measure_channels(collection.raw_channels(choice.channels))
-        collection = dataclasses.replace(collection, channel_range=statistics.range)
-    name = presets.find_preset(choice.method, choice.recipe)
-    if name == presets.SMALL_DATA and not help_:
-        preliminary = None
-        with suppress(SettingError):  # sizes that do not fit nominal images may fit these
-            preliminary = _parse_all(arguments, of_recipe(choice, images)[0])
-        if preliminary:
-            preliminary.check()
-        collection = collection or open_images(choice.data, exclude=choice.exclude)
+        options = _parse_all(arguments, of_run(choice))
+        options.check()
+        if options.method != options.settings.method.name:
+            trained = options.settings.method.name
+            raise SettingError(f"--method is {options.method}, but the run was started with {trained}")
+        return options
+    name, images, statistics = presets.find_preset(choice.method, choice.recipe), presets.NOMINAL_IMAGES, None
+    if not help_:
+        choice.check()
+    if not help_ and (choice.channels is not None or name == presets.SMALL_DATA):
+        collection = open_images(choice.data, exclude=choice.exclude, arrays=choice.channels is not None)
+        if choice.channels is not None:
+            statistics = measure_channels(collection.raw_channels(choice.channels))
+            collection = dataclasses.replace(collection, channel_range=statistics.range)
         images = len(collection), _short_side(collection)
-    default, preset = of_recipe(choice, images)
-    if statistics:
-        default = dataclasses.replace(default, settings=with_channels(default.settings, statistics))
+    default, preset = of_recipe(choice, name, images, statistics)
     options = _parse_all(arguments, default)
     if os.environ.get("RANK", "0") == "0":
         print(f"recipe {name}, before other options change it: {preset.source}")
@@ -169,34 +160,34 @@ def _parse_all(arguments: Sequence[str], default: Pretrain) -> Pretrain:
     return tyro.cli(kind, args=arguments, default=default, prog=PROGRAM)
 
 
-def with_channels(settings: Recipe, statistics: ChannelStatistics) -> Recipe:
-    """Return the settings for images of these channels."""
-    (low, high), mean, std = dataclasses.astuple(statistics.range), statistics.mean, statistics.std
-    backbone = dataclasses.replace(settings.backbone, in_channels=len(low))
-    return dataclasses.replace(settings, backbone=backbone, mean=mean, std=std, low=low, high=high)
+def of_recipe(
+    choice: PartialArgs, name: str, images: tuple[int, int], channels: ChannelStatistics | None
+) -> tuple[Pretrain, presets.Preset]:
+    """Options of a new run with a recipe, and its preset.
 
-
-def of_recipe(choice: PartialArgs, images: tuple[int, int]) -> tuple[Pretrain, presets.Preset]:
-    """Options of a new run with the chosen recipe, for (number, short side) of the images, and its preset."""
-    name = presets.find_preset(choice.method, choice.recipe)
-    if name == presets.SMALL_DATA:
-        given = {name: getattr(choice, name) for name in ("epochs", "batch_size", "patch_size")}
-        options = {name: value for name, value in given.items() if value is not None}
-        preset = presets.small_data(choice.method, *images, **options)
-    else:
-        preset = presets.PRESETS[choice.method][name]
-    settings = preset.recipe
+    Args:
+        choice, name: Options and name of the recipe.
+        images: Number and short side of the images.
+        channels: Statistics of images that are not read as RGB.
+    """
+    preset = presets.PRESETS[choice.method].get(name) or presets.small_data(
+        choice.method, *images, choice.batch_size, choice.epochs, choice.patch_size
+    )
+    backbone, statistics = preset.recipe.backbone, {}
     if choice.global_size is not None and choice.image_size is None:
-        backbone = dataclasses.replace(settings.backbone, image_size=choice.global_size)
-        settings = dataclasses.replace(settings, backbone=backbone)
-    chosen = {f.name: getattr(choice, f.name) for f in dataclasses.fields(RunChoice)}
+        backbone = dataclasses.replace(backbone, image_size=choice.global_size)
+    if channels:
+        backbone = dataclasses.replace(backbone, in_channels=len(channels.range))
+        statistics = dataclasses.asdict(channels.range) | {"mean": channels.mean, "std": channels.std}
+    settings = dataclasses.replace(preset.recipe, backbone=backbone, **statistics)
+    chosen = {f.name: getattr(choice, f.name) for f in dataclasses.fields(RunOptions)}
     return Pretrain(**chosen | {"recipe": name, "settings": settings}), preset
 
 
 def of_run(choice: PartialArgs) -> Pretrain:
     """Options of a run that is resumed; raises RunError for another recipe than before."""
     config = choice.run.config()
-    name, options, init = known_method(config), config.get("options", {}), config.get("init", {})
+    options, init = config.get("options", {}), config.get("init", {})
     recipe = options.get("recipe")
     if choice.recipe and recipe and choice.recipe != recipe:
         raise RunError(f"{choice.output} was started with --recipe {recipe}: pass no other to resume it")
@@ -204,13 +195,13 @@ def of_run(choice: PartialArgs) -> Pretrain:
         data=tuple(options.get("data") or ()),
         output=choice.output,
         resume=True,
-        method=name,
+        method=known_method(config),
         recipe=recipe or choice.recipe,
         exclude=_path(options.get("exclude")),
         init_from=_path(init.get("from")),
         init_backbone=init.get("backbone"),
-        seed=config.get("seed", 0),
-        precision=config.get("precision", "auto"),
+        seed=config["seed"],
+        precision=config["precision"],
         accumulate=options.get("accumulate", 1),
         settings=recipe_of(config),
     )

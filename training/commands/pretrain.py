@@ -4,7 +4,6 @@ import os
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -13,41 +12,34 @@ import torch
 from dino_model import outputs
 from dino_model.collections import open_images
 from dino_model.device import choose_device, choose_precision
-from dino_model.outputs import PROVENANCE, write_provenance
+from dino_model.outputs import EXIT_INTERRUPTED, EXIT_SIGTERM, PROVENANCE, write_provenance
 from dino_model.progress import progress
-from dino_model.ranks import LostRank, joined
+from dino_model.ranks import LostRank, joined, rank, world
 from dino_model.remote import is_remote
 from dino_model.weights import is_path
 from training import initialize
 from training.commands.arguments import Pretrain
-from training.distributed import rank, world
 from training.doctor import facts
 from training.logging import LOGGERS, Diverged
 from training.monitor import Monitor, Probe
-from training.recipe import recipe_of
 from training.run import Run, RunError
-from training.session import Session, check_batch
+from training.session import Session, in_words
 from training.train import Callbacks
 
-EXIT_CODES = {signal.SIGTERM: 75, signal.SIGINT: 130}
-"""Exit codes of a run that a signal stopped: 75 (EX_TEMPFAIL) lets queues start it again."""
-FIXED = ("backbone.", "method.head.", "method.predictor", "method.queue", "optimizer.name", "batch_size")
-"""Settings, by the beginning of their names, that a resumed run cannot change; also mean and std."""
+EXIT_CODES = {signal.SIGTERM: EXIT_SIGTERM, signal.SIGINT: EXIT_INTERRUPTED}
 
 
 def run(options: Pretrain) -> int:
     """Build the session of checked options and train; return the exit code."""
-    device = choose_device(options.device)
     try:
-        with joined(device) as own_device:
-            return _run(options, options.run, own_device)
+        with joined(choose_device(options.device)) as device:
+            return _run(options, options.run, device)
     except LostRank as error:
         raise LostRank(f"{error}; --resume continues {options.output} from the last checkpoint") from None
 
 
 def _run(options: Pretrain, run: Run, device: torch.device) -> int:
-    check_batch(options.settings, options.accumulate)
-    resumed = options.resume and run.checkpoint.exists()
+    resumed = options.resume and run.checkpoint.exists()  # before any rank writes one
     session = Session(
         options.settings,
         open_images(options.data, exclude=options.exclude, arrays=bool(options.settings.low)),
@@ -88,32 +80,19 @@ def begin(options: Pretrain, session: Session, run: Run) -> int:
 
 
 def resume(options: Pretrain, session: Session, run: Run) -> int:
-    """Load the run's state and record changed settings in its configuration; return the steps done.
-
-    Raises:
-        RunError: Changed settings that the state does not fit.
-    """
-    before, now = run.config(), session.config()
-    changed = differences(asdict(recipe_of(before)), asdict(session.recipe))
-    changed |= differences({"precision": before["precision"]}, {"precision": now["precision"]})
-    fixed = {
-        name: change
-        for name, change in changed.items()
-        if name.startswith((*FIXED, "mean", "std")) and name != "backbone.drop_path"
-    }
-    if fixed:
-        raise RunError(f"cannot resume {run.folder} with other settings: {_in_words(fixed)}; pass its own")
+    """Load the run's state and record changed settings in its configuration; return the steps done."""
+    before, changed = run.config(), session.changes(run)
     for name, given in _start(options).items():
-        if given not in (None, (before.get("init") or {}).get(name, given)):
+        if given not in (None, before.get("init", {}).get(name)):
             raise RunError(f"{run.folder} has begun already: leave --init-{name} out")
     done = session.resume(run)
     print(f"{run.folder}: resumed at step {done} of {session.plan.steps}")
     if changed:
-        print(f"from here on {_in_words(changed)}")
+        print(f"from here on {in_words(changed)}")
     if rank() == 0 and changed:
         history = [*before.get("changes", []), {"step": done, "changed": changed}]
         first = {name: before[name] for name in ("command", "versions", "init") if name in before}
-        run.rewrite(now | run_metadata(options) | first | {"changes": history})
+        run.rewrite(session.config() | run_metadata(options) | first | {"changes": history})
     return done
 
 
@@ -134,10 +113,7 @@ def train(options: Pretrain, session: Session, run: Run, first_step: int) -> int
     try:
         with stop_signal() as received:
             callbacks = Callbacks(
-                save_every=options.save_every,
-                save_minutes=options.save_minutes,
-                milestone_every=options.milestone_every,
-                keep=options.keep,
+                checkpoints=options.checkpoints,
                 loggers=[LOGGERS[name](run, session.config(), first_step) for name in names],
                 observe=monitor,
                 eval_hook=monitor.evaluate,
@@ -153,9 +129,8 @@ def train(options: Pretrain, session: Session, run: Run, first_step: int) -> int
         monitor.progress.close()
     if monitor.broken:
         print(f"{len(monitor.broken)} unreadable images were skipped")
-    print(
-        f"{run.folder}: {done:,} of {steps:,} steps done" + ("" if done == steps else ", --resume continues")
-    )
+    left = "" if done == steps else ", --resume continues"
+    print(f"{run.folder}: {done:,} of {steps:,} steps done{left}")
     if done == steps:
         return 0
     return EXIT_CODES[received[0] if received else signal.SIGTERM]  # without: another rank was stopped
@@ -192,11 +167,11 @@ def stop_signal() -> Iterator[list[signal.Signals]]:
 
 def run_metadata(options: Pretrain) -> dict[str, Any]:
     """Entries of a run's configuration that are needed to start it again."""
-    sources = [source if is_remote(source) else str(Path(source).resolve()) for source in options.data]
+    sources = [source if is_remote(source) else _absolute(source) for source in options.data]
     return {
         "options": {
             "data": sources,
-            "exclude": _absolute(options.exclude),
+            "exclude": options.exclude and _absolute(options.exclude),
             "recipe": options.recipe,
             "accumulate": options.accumulate,
         },
@@ -206,29 +181,13 @@ def run_metadata(options: Pretrain) -> dict[str, Any]:
     }
 
 
-def differences(old: dict[str, Any], new: dict[str, Any], prefix: str = "") -> dict[str, tuple[Any, Any]]:
-    """Settings that differ, by their names with dots: before and after."""
-    found: dict[str, tuple[Any, Any]] = {}
-    for key in sorted({*old, *new}):
-        before, after = old.get(key), new.get(key)
-        if isinstance(before, dict) and isinstance(after, dict):
-            found |= differences(before, after, f"{prefix}{key}.")
-        elif before != after:
-            found[prefix + key] = (before, after)
-    return found
-
-
 def _start(options: Pretrain) -> dict[str, str | None]:
-    name = options.init_backbone
+    source, name = options.init_from, options.init_backbone
     return {
-        "from": _absolute(options.init_from),
-        "backbone": _absolute(Path(name)) if name and is_path(name) else name,
+        "from": _absolute(source) if source else None,
+        "backbone": _absolute(name) if name and is_path(name) else name,
     }
 
 
-def _in_words(changes: dict[str, tuple[Any, Any]]) -> str:
-    return ", ".join(f"{name} was {before}, now {after}" for name, (before, after) in changes.items())
-
-
-def _absolute(path: Path | None) -> str | None:
-    return None if path is None else str(path.resolve())
+def _absolute(path: str | Path) -> str:
+    return str(Path(path).resolve())

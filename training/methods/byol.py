@@ -9,29 +9,15 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
-from dino_model.backbones import BackboneConfig
 from training import losses
-from training.methods.configs import BYOLConfig, MomentumSchedule
 from training.methods.method import Batch, Loss
-from training.methods.network import Network, StudentTeacher, create_pair
+from training.methods.network import StudentTeacher
 
 
 class BYOL(StudentTeacher):
     """The student (online network) predicts the projections of the teacher (target network)."""
 
     networks = ("student", "teacher")
-
-    def __init__(self, student: Network, teacher: Network, schedules: MomentumSchedule) -> None:
-        """`student` has a predictor, `teacher` has none."""
-        super().__init__(student, teacher)
-        self.schedules = schedules
-
-    @classmethod
-    def from_config(
-        cls, config: BYOLConfig, backbone: BackboneConfig, schedules: MomentumSchedule, classes: int
-    ) -> "BYOL":
-        """Student with predictor, and teacher."""
-        return cls(*create_pair(backbone, config.head, config.predictor), schedules)
 
     def forward(self, batch: Batch, step: int) -> Loss:
         """Compute the symmetric loss of Eq. 2, a sum over two views; for more crops twice the mean."""

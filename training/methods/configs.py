@@ -7,7 +7,7 @@ needed. The rest of DINO's configuration is in `training.methods.dino_config`.
 from abc import ABC
 from dataclasses import dataclass, field
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
+from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple
 
 import numpy as np
 
@@ -39,6 +39,20 @@ class BatchUse(NamedTuple):
     """Classes of the images; 0 without labels."""
 
 
+@dataclass(frozen=True)
+class MethodSchedules:
+    """What changes over training; the arrays, [steps], are logged where they are not empty."""
+
+    teacher_momentum: Schedule = field(default_factory=lambda: np.empty(0))
+    """l of Algorithm 1."""
+    teacher_temperature: Schedule = field(default_factory=lambda: np.empty(0))
+    """tau_t."""
+    frozen_steps: int = 0
+    """Steps in which the prototypes do not train."""
+    queue_step: int = 0
+    """Step at which the queue begins to fill."""
+
+
 class MethodConfig(ABC):
     """Settings of a method, a frozen dataclass that holds its head and validates itself."""
 
@@ -48,38 +62,45 @@ class MethodConfig(ABC):
     """Module and class of the method, "module:Class"."""
     remedy: ClassVar[str] = "lower --lr"
     """Options that avoid a collapse, for `training.doctor`."""
+    two_views: ClassVar[bool] = True
+    """Whether the method compares two global crops, not any number."""
 
-    @classmethod
-    def method_class(cls) -> type["Method"]:
-        """Import the method's class."""
-        module, name = cls.implementation.split(":")
-        found: type[Method] = getattr(import_module(module), name)
-        return found
+    def schedules(self, epochs: int, steps_per_epoch: int) -> MethodSchedules:
+        """Return everything that changes over training."""
+        return MethodSchedules()
 
-    def schedules(self, epochs: int, steps_per_epoch: int) -> Any:
-        """Return a frozen dataclass of everything that changes over training, such as momentum.
+    def whole_batch(self) -> list[str]:
+        """Name the options whose loss needs the undivided batch."""
+        return []
 
-        Its NumPy arrays are [steps] and are logged under their names; other fields are not logged.
-        """
-        return None
-
-    def check(self, use: BatchUse) -> None:  # noqa: B027 (a method may take all)
+    def check(self, use: BatchUse) -> None:
         """Raise SettingError for a batch, a split, crops or labels that the method cannot use."""
-
-    def build(self, backbone: BackboneConfig, schedules: Any, classes: int) -> "Method":
-        """Build the method with random weights from torch's global generator, on the CPU."""
-        return self.method_class().from_config(self, backbone, schedules, classes)
-
-    def _check_two_views(self, use: BatchUse) -> None:
-        if use.views != 2:
+        if self.two_views and use.views != 2:
             raise SettingError(
                 f"--global-crops is {use.views}: {self.name} compares two views of an image, pass 2"
             )
+        multiple_of("queue", getattr(self, "queue", 0), self.queued(use), "the batch")
+        if use.accumulate > 1 and (options := self.whole_batch()):
+            raise SettingError(
+                f"{options[0]} needs the whole batch at once: leave out --accumulate {use.accumulate}"
+            )
+
+    def queued(self, use: BatchUse) -> int:
+        """Return the rows that a step puts into a queue."""
+        return use.batch_size
+
+    def build(self, backbone: BackboneConfig, schedules: MethodSchedules, classes: int) -> "Method":
+        """Build the method with random weights from torch's global generator, on the CPU."""
+        module, name = self.implementation.split(":")
+        method: Method = getattr(import_module(module), name).from_config(self, backbone, schedules, classes)
+        return method
 
 
 @dataclass(frozen=True, kw_only=True)
 class AblationConfig(MethodConfig):
     """The head, and the options of DINO that its paper ablates or that this project adds."""
+
+    two_views: ClassVar[bool] = False
 
     head: HeadConfig = field(default_factory=HeadConfig, kw_only=False)
     predictor: int = 0
@@ -134,31 +155,26 @@ class AblationConfig(MethodConfig):
         if self.queue and self.loss != "infonce":
             raise SettingError(f"--queue is for --loss infonce: leave it out with {self.loss}")
 
-    def check(self, use: BatchUse) -> None:
-        """Check that a pair of different crops exists, and that the batch is undivided where needed."""
-        if self.views == 1 and use.views < 2:
-            raise SettingError("--views 1 needs a global crop for each network: pass --global-crops 2")
-        if use.views + use.local_crops < 2:
-            raise SettingError("the loss compares two crops: raise --global-crops or --local-crops")
-        multiple_of("queue", self.queue, min(self.views, use.views) * use.batch_size, "the batch")
-        whole_batch = {
+    def whole_batch(self) -> list[str]:
+        """Name the options that compare the images of a batch."""
+        options = {
             "--loss infonce without --queue": self.loss == "infonce" and not self.queue,
             "--spreading": self.spreading > 0,
             f"--teacher-output {self.teacher_output}": self.teacher_output not in ("centering", "none"),
         }
-        for option, needed in whole_batch.items():
-            if needed and use.accumulate > 1:
-                raise SettingError(
-                    f"{option} needs the whole batch at once: leave out --accumulate {use.accumulate}"
-                )
+        return [option for option, needed in options.items() if needed]
 
+    def queued(self, use: BatchUse) -> int:
+        """Return the teacher's outputs of a step."""
+        return min(self.views, use.views) * use.batch_size
 
-@dataclass(frozen=True)
-class MomentumSchedule:
-    """Momentum of the teacher in every step."""
-
-    teacher_momentum: Schedule
-    """[steps]."""
+    def check(self, use: BatchUse) -> None:
+        """Check also that a pair of different crops exists."""
+        if self.views == 1 and use.views < 2:
+            raise SettingError("--views 1 needs a global crop for each network: pass --global-crops 2")
+        if use.views + use.local_crops < 2:
+            raise SettingError("the loss compares two crops: raise --global-crops or --local-crops")
+        super().check(use)
 
 
 @dataclass(frozen=True)
@@ -179,13 +195,9 @@ class BYOLConfig(MethodConfig):
         shares(self, "teacher_momentum")
         at_least(self, predictor=0)
 
-    def schedules(self, epochs: int, steps_per_epoch: int) -> MomentumSchedule:
+    def schedules(self, epochs: int, steps_per_epoch: int) -> MethodSchedules:
         """Momentum changes every step."""
-        return MomentumSchedule(cosine(self.teacher_momentum, 1.0, epochs * steps_per_epoch))
-
-    def check(self, use: BatchUse) -> None:
-        """Check that there are two views."""
-        self._check_two_views(use)
+        return MethodSchedules(cosine(self.teacher_momentum, 1.0, epochs * steps_per_epoch))
 
 
 @dataclass(frozen=True)
@@ -209,24 +221,9 @@ class MoCoConfig(MethodConfig):
         shares(self, "teacher_momentum")
         at_least(self, queue=1)
 
-    def schedules(self, epochs: int, steps_per_epoch: int) -> MomentumSchedule:
+    def schedules(self, epochs: int, steps_per_epoch: int) -> MethodSchedules:
         """Momentum is constant."""
-        return MomentumSchedule(np.full(epochs * steps_per_epoch, self.teacher_momentum))
-
-    def check(self, use: BatchUse) -> None:
-        """Check for a view of the queries, one of the keys, and whole batches in the queue."""
-        self._check_two_views(use)
-        multiple_of("queue", self.queue, use.batch_size, "the batch")
-
-
-@dataclass(frozen=True)
-class SwAVSchedules:
-    """Start and end of phases, in steps."""
-
-    frozen_steps: int
-    """Steps in which the prototypes do not train."""
-    queue_step: int
-    """Step at which the queue begins to fill."""
+        return MethodSchedules(np.full(epochs * steps_per_epoch, self.teacher_momentum))
 
 
 @dataclass(frozen=True)
@@ -262,7 +259,7 @@ class SwAVConfig(MethodConfig):
         """Width of the features that are compared with prototypes."""
         return self.head.bottleneck or 0
 
-    def schedules(self, epochs: int, steps_per_epoch: int) -> SwAVSchedules:
+    def schedules(self, epochs: int, steps_per_epoch: int) -> MethodSchedules:
         """Phases in steps."""
         no_longer_than(epochs, self, "freeze_last_layer_epochs")
         if self.queue and self.queue_start_epoch >= epochs:
@@ -270,17 +267,14 @@ class SwAVConfig(MethodConfig):
                 f"--queue-start-epoch is {self.queue_start_epoch}, but training ends after {epochs} epochs: "
                 "lower it or pass --queue 0"
             )
-        frozen, queue = self.freeze_last_layer_epochs, self.queue_start_epoch
-        return SwAVSchedules(frozen * steps_per_epoch, queue * steps_per_epoch)
+        return MethodSchedules(
+            frozen_steps=self.freeze_last_layer_epochs * steps_per_epoch,
+            queue_step=self.queue_start_epoch * steps_per_epoch,
+        )
 
-    def check(self, use: BatchUse) -> None:
-        """Check for two views, an undivided batch, and whole batches in the queue."""
-        self._check_two_views(use)
-        multiple_of("queue", self.queue, use.batch_size, "the batch")
-        if use.accumulate > 1:
-            raise SettingError(
-                f"swav balances its codes over the whole batch: leave out --accumulate {use.accumulate}"
-            )
+    def whole_batch(self) -> list[str]:
+        """Codes are balanced over the batch."""
+        return ["--method swav"]
 
 
 @dataclass(frozen=True)
@@ -289,6 +283,7 @@ class SupervisedConfig(MethodConfig):
 
     name: ClassVar[str] = "supervised"
     implementation: ClassVar[str] = "training.methods.supervised:Supervised"
+    two_views: ClassVar[bool] = False
 
     label_smoothing: float = 0.1
     """Share of a label that is distributed over all classes."""

@@ -10,7 +10,7 @@ One step on a batch of images, each cut into global crops, here called views, an
     teacher        <- l * teacher + (1 - l) * student
     center         <- m * center + (1 - m) * mean(teacher_logits)
 
-Section 3.1 calls l lambda. Calls of `ablations` change nothing with default settings.
+Section 3.1 calls l lambda. Methods of `Ablations` change nothing with default settings.
 """
 
 import math
@@ -19,56 +19,43 @@ from collections.abc import Iterable, Mapping, Sequence
 import torch
 from torch import Tensor, nn
 
-from dino_model.backbones import BackboneConfig
-from dino_model.errors import SettingError
 from dino_model.head import Prototypes
 from training import losses
 from training.distributed import all_mean, gather
-from training.methods import ablations
-from training.methods.dino_config import DINOConfig, DINOSchedules
+from training.methods.ablations import Ablations
+from training.methods.configs import MethodSchedules
+from training.methods.dino_config import DINOConfig
 from training.methods.method import Batch, Loss
-from training.methods.network import Network, Queue, StudentTeacher, create_pair
+from training.methods.network import Network
 from training.prototype_loss import prototype_cross_entropy
 
 MIN_OUTPUTS_FOR_USAGE = 16
 """Smallest number of teacher outputs in a micro-batch for which the number of used prototypes is logged."""
 
 
-class DINO(StudentTeacher):
+class DINO(Ablations):
     """The student learns to predict, from any crop, the teacher's output for another view of the image.
 
     Shapes: views and crops per image, batch of images, bottleneck width d, K prototypes.
     """
 
+    config: DINOConfig
     center: Tensor
     """Running mean of the teacher's logits, [1, K]."""
 
     def __init__(
-        self, student: Network, teacher: Network, config: DINOConfig, schedules: DINOSchedules
+        self, student: Network, teacher: Network, config: DINOConfig, schedules: MethodSchedules
     ) -> None:
-        super().__init__(student, teacher)
-        self.config, self.schedules = config, schedules
+        super().__init__(student, teacher, config, schedules)
         self.register_buffer("center", torch.zeros(1, config.head.prototypes))
-        self.queue = (
-            Queue(config.queue, config.head.prototypes) if config.queue else None
-        )  # of the InfoNCE ablation
-
-    @classmethod
-    def from_config(
-        cls, config: DINOConfig, backbone: BackboneConfig, schedules: DINOSchedules, classes: int
-    ) -> "DINO":
-        """Build a student, its copy as teacher, and the center. Stochastic depth is the student's alone."""
-        if config.kept_tokens < 1 and backbone.architecture == "resnet50":
-            raise SettingError("--kept-tokens is for ViTs: a ResNet has no tokens to leave out")
-        return cls(*create_pair(backbone, config.head, config.predictor), config, schedules)
 
     def forward(self, batch: Batch, step: int) -> Loss:
         """Compute the loss of a micro-batch; the first `num_shared` views are crops of both networks."""
-        teacher_views, student_views, num_shared = ablations.select_views(self.config, batch.crops.views)
+        teacher_views, student_views, num_shared = self.select_views(batch.crops.views)
         with torch.no_grad():
             teacher_features = self.teacher.project(teacher_views)  # [views, batch, d]
             teacher_logits = self.teacher.logits(teacher_features)  # [views, batch, K]
-        visible = ablations.visible_patches(self.config, self.teacher, student_views, batch.randomness)
+        visible = self.visible_patches(student_views, batch.randomness)
         student_features = self.student.project(
             student_views, batch.crops.locals, randomness=batch.randomness, visible=visible
         )  # [crops, batch, d]
@@ -76,10 +63,10 @@ class DINO(StudentTeacher):
             targets = self.targets(teacher_logits, float(self.schedules.teacher_temperature[step]))
             loss, logs = self.cross_entropy(student_features, targets, num_shared)
         else:
-            logits = self.student.logits(student_features), teacher_logits
-            loss, logs = ablations.other_loss(self.config, *logits, num_shared, self.center, self.queue)
+            student_logits = self.student.logits(student_features)
+            loss, logs = self.other_loss(student_logits, teacher_logits, num_shared)
         logs["center_norm"] = self.center.norm()
-        loss = ablations.add_terms(self.config, loss, logs, student_features, teacher_features, num_shared)
+        loss = self.add_terms(loss, logs, student_features, teacher_features, num_shared)
         carry = {"teacher_mean": losses.full_precision(teacher_logits).flatten(0, -2).mean(dim=0)}
         if self.queue:
             carry["keys"] = losses.unit(teacher_logits).flatten(0, 1)
@@ -89,7 +76,7 @@ class DINO(StudentTeacher):
         """Teacher probabilities of logits [views, batch, K]: centered and sharpened."""
         if self.config.teacher_output == "centering":
             return losses.sharpen(logits - self.center, temperature)  # softmax((logits - center) / tau_t)
-        return ablations.other_targets(self.config, logits, temperature)
+        return self.other_targets(logits, temperature)
 
     def cross_entropy(
         self, student_features: Tensor, targets: Tensor, num_shared: int
@@ -115,9 +102,7 @@ class DINO(StudentTeacher):
         """List what does not train at this step: the last layer, in the first epochs (official code)."""
         if step >= self.schedules.frozen_steps:
             return ()
-        layer = self.student.head.output_layer()
-        gain = getattr(layer, "weight_g", None)  # of the weight normalization
-        return [p for p in layer.parameters() if p is not gain or self.config.head.train_gain]
+        return self.student.head.output_layer().parameters()
 
     def after_backward(self, step: int) -> None:
         """Drop gradients of frozen parameters; copy a `previous-iteration` student before its update."""

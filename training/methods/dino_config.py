@@ -5,21 +5,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from training.methods.configs import AblationConfig
-from training.schedules import Schedule, cosine, linear_warmup
+from training.methods.configs import AblationConfig, MethodSchedules
+from training.schedules import cosine, linear_warmup
 from training.settings import at_least, no_longer_than, positive, shares
-
-
-@dataclass(frozen=True)
-class DINOSchedules:
-    """Values per step: [steps]."""
-
-    teacher_momentum: Schedule
-    """l of Algorithm 1."""
-    teacher_temperature: Schedule
-    """tau_t."""
-    frozen_steps: int
-    """Steps in which the prototypes do not train."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +41,7 @@ class DINOConfig(AblationConfig):
         shares(self, "teacher_momentum", "teacher_momentum_end", "center_momentum")
         at_least(self, teacher_temperature=0, teacher_temperature_start=0)
 
-    def schedules(self, epochs: int, steps_per_epoch: int) -> DINOSchedules:
+    def schedules(self, epochs: int, steps_per_epoch: int) -> MethodSchedules:
         """Momentum changes every step, the temperature every epoch."""
         no_longer_than(epochs, self, "teacher_temperature_warmup_epochs", "freeze_last_layer_epochs")
         start, end = self.teacher_temperature_start, self.teacher_temperature
@@ -66,4 +54,4 @@ class DINOConfig(AblationConfig):
         elif self.teacher != "momentum":
             momenta = np.zeros_like(momenta)
         frozen = self.freeze_last_layer_epochs * steps_per_epoch
-        return DINOSchedules(momenta.astype(float), temperatures.repeat(steps_per_epoch), frozen)
+        return MethodSchedules(momenta.astype(float), temperatures.repeat(steps_per_epoch), frozen)

@@ -10,7 +10,7 @@ Teachers, centers, queues and prototypes are state of the method; the loop does 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from torch import Tensor, nn
 
@@ -67,9 +67,10 @@ class Method(nn.Module, ABC):
     without parameters: `--init-from` does not load it.
     """
 
+    networks: ClassVar[tuple[str, ...]] = ("student",)
+    """Names of the networks, first the one that the method's paper evaluates."""
     head_only_steps: int = 0
     """Steps at the start in which the backbones do not train (`--head-only-epochs`)."""
-    _frozen: frozenset[nn.Parameter] = frozenset()
 
     @classmethod
     @abstractmethod
@@ -80,34 +81,20 @@ class Method(nn.Module, ABC):
     def forward(self, batch: Batch, step: int) -> Loss:
         """Compute the loss of a micro-batch. Changes no state except statistics of batch normalization."""
 
-    @abstractmethod
     def backbones(self) -> dict[str, nn.Module]:
         """Backbones by name, which are probed, saved and loaded later; the first is the default."""
+        return {name: getattr(self, name).backbone for name in self.networks}
 
     def frozen_parameters(self, step: int) -> Iterable[nn.Parameter]:
         """Parameters that the method does not train in this step."""
         return ()
 
-    def untrained(self, step: int) -> frozenset[nn.Parameter]:
-        """Parameters that do not train in this step: those of the method, at the start also the backbones."""
-        frozen = set(self.frozen_parameters(step))
-        if step < self.head_only_steps:
-            weights = (p for backbone in self.backbones().values() for p in backbone.parameters())
-            frozen |= {p for p in weights if p.requires_grad or p in self._frozen}
-        return frozenset(frozen)
-
-    def freeze(self, step: int) -> bool:
-        """Exclude the frozen parameters of this step from gradients; return whether they have changed."""
-        frozen = self.untrained(step)
-        changed = frozen != self._frozen
-        for parameter in self._frozen ^ frozen:
-            parameter.requires_grad_(parameter not in frozen)
-        self._frozen = frozen
-        return changed
-
     def after_backward(self, step: int) -> None:
-        """Change gradients before they are clipped: drop those of frozen parameters."""
-        for parameter in self.untrained(step):
+        """Drop gradients of parameters that do not train in this step, before clipping."""
+        frozen = list(self.frozen_parameters(step))
+        if step < self.head_only_steps:
+            frozen += [p for backbone in self.backbones().values() for p in backbone.parameters()]
+        for parameter in frozen:
             parameter.grad = None
 
     def after_step(self, step: int, carry: Sequence[Mapping[str, Tensor]]) -> None:

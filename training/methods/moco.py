@@ -9,12 +9,11 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
-from dino_model.backbones import BackboneConfig
 from training import losses
 from training.distributed import gather
-from training.methods.configs import MoCoConfig, MomentumSchedule
+from training.methods.configs import MethodSchedules, MoCoConfig
 from training.methods.method import Batch, Loss
-from training.methods.network import Network, Queue, StudentTeacher, create_pair
+from training.methods.network import Network, Queue, StudentTeacher
 
 
 class MoCo(StudentTeacher):
@@ -23,19 +22,12 @@ class MoCo(StudentTeacher):
     networks = ("student", "teacher")
 
     def __init__(
-        self, student: Network, teacher: Network, config: MoCoConfig, schedules: MomentumSchedule
+        self, student: Network, teacher: Network, config: MoCoConfig, schedules: MethodSchedules
     ) -> None:
         """The student is the paper's query encoder, the teacher its momentum encoder."""
-        super().__init__(student, teacher)
-        self.temperature, self.schedules = config.temperature, schedules
+        super().__init__(student, teacher, config, schedules)
+        self.temperature = config.temperature
         self.queue = Queue(config.queue, config.head.prototypes)
-
-    @classmethod
-    def from_config(
-        cls, config: MoCoConfig, backbone: BackboneConfig, schedules: MomentumSchedule, classes: int
-    ) -> "MoCo":
-        """Student, teacher and a queue of random directions."""
-        return cls(*create_pair(backbone, config.head), config, schedules)
 
     def forward(self, batch: Batch, step: int) -> Loss:
         """Compute InfoNCE of the first view and the local crops with the second view as key (Algorithm 1)."""

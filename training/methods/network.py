@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import Any, Self
 
 import torch
 import torch.nn.functional as F
@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from dino_model.backbones import BackboneConfig, create_backbone, features_of_patches
 from dino_model.head import HeadConfig, ProjectionHead
+from training.methods.configs import MethodConfig, MethodSchedules
 from training.methods.method import Method
 from training.optim import ParameterGroup, decay_groups, move_average
 from training.randomness import Randomness
@@ -69,16 +70,25 @@ class StudentTeacher(Method):
     The teacher starts as a copy of the student.
     """
 
-    networks: ClassVar[tuple[str, str]] = ("teacher", "student")
-    """The network that the method's paper evaluates, then the other one."""
+    networks = ("teacher", "student")
 
-    def __init__(self, student: Network, teacher: Network) -> None:
+    def __init__(
+        self, student: Network, teacher: Network, config: MethodConfig, schedules: MethodSchedules
+    ) -> None:
         """`teacher` may lack modules that only the student has: stochastic depth, a predictor."""
         super().__init__()
-        self.student, self.teacher = student, teacher
+        self.student, self.teacher, self.config, self.schedules = student, teacher, config, schedules
         weights = student.state_dict()
         teacher.load_state_dict({name: weights[name] for name in teacher.state_dict()})
         teacher.requires_grad_(False)
+
+    @classmethod
+    def from_config(
+        cls, config: Any, backbone: BackboneConfig, schedules: MethodSchedules, classes: int
+    ) -> Self:
+        """Build student and teacher; the teacher has neither stochastic depth nor a predictor."""
+        student = create_network(backbone, config.head, getattr(config, "predictor", 0))
+        return cls(student, create_network(replace(backbone, drop_path=0.0), config.head), config, schedules)
 
     def ema_update(self, momentum: float) -> None:
         """teacher <- momentum * teacher + (1 - momentum) * student, for all parameters of the teacher.
@@ -87,10 +97,6 @@ class StudentTeacher(Method):
         """
         teacher, student = dict(self.teacher.named_parameters()), dict(self.student.named_parameters())
         move_average(list(teacher.values()), [student[name] for name in teacher], momentum)
-
-    def backbones(self) -> dict[str, nn.Module]:
-        """Backbones of both networks, that of the evaluated network first."""
-        return {name: getattr(self, name).backbone for name in self.networks}
 
     def parameter_groups(self) -> list[ParameterGroup]:
         """Parameters of the student, its predictor included."""
@@ -168,9 +174,3 @@ def create_network(backbone: BackboneConfig, head: HeadConfig, predictor: int = 
     """Network with random weights; `predictor` is the width of its hidden layer, 0 for none."""
     body: Any = create_backbone(backbone)
     return Network(body, ProjectionHead(body.num_features, head, predictor))
-
-
-def create_pair(backbone: BackboneConfig, head: HeadConfig, predictor: int = 0) -> tuple[Network, Network]:
-    """Student and teacher; the teacher has neither stochastic depth nor a predictor."""
-    student = create_network(backbone, head, predictor)
-    return student, create_network(replace(backbone, drop_path=0.0), head)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from dino_model.backbones import BackboneConfig
 from dino_model.head import HeadConfig
@@ -65,10 +65,6 @@ class Supervised(Method):
         middle, half = draw.random(2), (1 - share) ** 0.5 / 2
         start, end = ((middle + edge).clip(0, 1) for edge in (-half, half))  # of the box, in sides of a crop
         return Crops(*(paste(crops, start, end) for crops in batch.crops)), 1 - float(np.prod(end - start))
-
-    def backbones(self) -> dict[str, nn.Module]:
-        """The backbone of the only network."""
-        return {"student": self.student.backbone}
 
 
 def neighbors(pictures: int, device: torch.device | None = None) -> Tensor:

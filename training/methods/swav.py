@@ -13,8 +13,8 @@ from torch import Tensor, nn
 
 from dino_model.backbones import BackboneConfig
 from training import losses
-from training.distributed import gather, share
-from training.methods.configs import SwAVConfig, SwAVSchedules
+from training.distributed import gather, rank, world
+from training.methods.configs import MethodSchedules, SwAVConfig
 from training.methods.method import Batch, Loss, Method
 from training.methods.network import Network, Queue, create_network
 
@@ -22,7 +22,7 @@ from training.methods.network import Network, Queue, create_network
 class SwAV(Method):
     """SwAV: the prototypes of one network cluster every batch; each view predicts the other's clusters."""
 
-    def __init__(self, student: Network, config: SwAVConfig, schedules: SwAVSchedules) -> None:
+    def __init__(self, student: Network, config: SwAVConfig, schedules: MethodSchedules) -> None:
         """`student` computes features [..., width]; prototypes [K, width] are initialized here."""
         super().__init__()
         self.student, self.config, self.schedules = student, config, schedules
@@ -31,7 +31,7 @@ class SwAV(Method):
 
     @classmethod
     def from_config(
-        cls, config: SwAVConfig, backbone: BackboneConfig, schedules: SwAVSchedules, classes: int
+        cls, config: SwAVConfig, backbone: BackboneConfig, schedules: MethodSchedules, classes: int
     ) -> "SwAV":
         """The network up to the bottleneck, prototypes and, if `queue` is set, a queue."""
         features = replace(config.head, prototypes=config.width, bottleneck=None)
@@ -60,7 +60,8 @@ class SwAV(Method):
         """
         batch = scores.shape[1]
         if self.queue and self.queue.full():
-            rows = share(self.queue.vectors).unflatten(1, (2, -1)).transpose(0, 1)  # [2, length, width]
+            own = self.queue.vectors[rank() :: world()]
+            rows = own.unflatten(1, (2, -1)).transpose(0, 1)  # [2, length of this rank, width]
             with torch.autocast(scores.device.type, enabled=False):
                 scores = torch.cat([rows @ self.prototypes.T, scores], dim=1)
         assigned = losses.sinkhorn_knopp(scores, self.config.epsilon, self.config.sinkhorn_iterations)
@@ -77,7 +78,3 @@ class SwAV(Method):
         if self.queue and step >= self.schedules.queue_step:
             embeddings = torch.cat([part["embeddings"] for part in carry], dim=1)  # [2, batch, width]
             self.queue.put(gather(embeddings.transpose(0, 1).flatten(1)))
-
-    def backbones(self) -> dict[str, nn.Module]:
-        """The backbone of the only network."""
-        return {"student": self.student.backbone}

@@ -17,7 +17,7 @@ from dino_model.views import View
 from training.evaluation.knn import knn_accuracy
 from training.logging import Diverged
 from training.recipe import Plan, Recipe
-from training.run import Run
+from training.run import CheckpointOptions, Run
 from training.session import Session
 from training.train import Callbacks
 
@@ -128,8 +128,9 @@ def _train(run: Run, recipe: Recipe, seed: int, data: StudyData, probe_every: in
             return {}
         return {f"knn_{name}": data.accuracy(network, size) for name, network in networks.items()}
 
+    checkpoints = CheckpointOptions(save_minutes=0, save_every=SAVE_EVERY, milestone_every=steps)
     with tqdm(total=steps, initial=done, desc=run.folder.name, unit="step") as bar:
-        session.train(run, done, Callbacks(SAVE_EVERY, milestone_every=steps, eval_hook=evaluate))
+        session.train(run, done, Callbacks(checkpoints, eval_hook=evaluate))
 
 
 def check_base(results: list[Result], pixels: float) -> None:

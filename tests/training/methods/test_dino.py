@@ -5,39 +5,21 @@ import torch
 import torch.nn.functional as F
 
 from dino_model.attention import attention_rows
-from dino_model.backbones import BackboneConfig
-from dino_model.errors import SettingError
 from dino_model.head import HeadConfig
+from tests.training.methods.tiny import build, random_batch
 from training import losses
 from training.crops import Crops
-from training.methods import ablations
-from training.methods.configs import BatchUse
+from training.methods.ablations import least_attended
 from training.methods.dino import DINO, update_center
 from training.methods.dino_config import DINOConfig
 from training.methods.method import Batch
 from training.randomness import Randomness
 
-BACKBONE = BackboneConfig("vit_tiny", 8, 32, width=24, depth=2, heads=3, drop_path=0.3)
 CONFIG = DINOConfig(HeadConfig(32, hidden=16, bottleneck=8), freeze_last_layer_epochs=1)
 
 
 def method(**settings) -> DINO:
-    torch.manual_seed(0)
-    config = replace(CONFIG, **settings)
-    return config.build(BACKBONE, config.schedules(epochs=2, steps_per_epoch=3), classes=0)
-
-
-def random_batch(size=4, local=3):
-    crops = Crops(torch.randn(2, size, 3, 32, 32), torch.randn(local, size, 3, 16, 16))
-    return Batch(crops, None, Randomness(0, 0, 0, size, size))
-
-
-def test_teacher_starts_equal_and_shares_no_memory():
-    dino = method()
-    student, teacher = dino.student.state_dict(), dino.teacher.state_dict()
-    assert student.keys() == teacher.keys()
-    assert all(torch.equal(student[name], teacher[name]) for name in student)
-    assert not {t.data_ptr() for t in student.values()} & {t.data_ptr() for t in teacher.values()}
+    return build(replace(CONFIG, **settings))
 
 
 def test_only_the_student_has_gradients_and_stochastic_depth():
@@ -60,44 +42,6 @@ def test_frozen_last_layer_has_no_gradient():
         dino(random_batch(), step).value.backward()
         dino.after_backward(step)
         assert (dino.student.head.last_layer.weight_v.grad is None) == frozen
-
-
-def test_center_update_uses_the_mean_of_all_micro_batches():
-    batch = random_batch()
-    dino, split = method(), method()
-    with torch.no_grad():
-        expected = 0.1 * dino.teacher(batch.crops.views).mean((0, 1))[None]
-    dino.after_step(0, [dino(batch, 0).carry])
-    split.after_step(0, [split(part, 0).carry for part in batch.split(2)])
-    assert dino.center.norm() > 0
-    torch.testing.assert_close(dino.center, expected)
-    torch.testing.assert_close(split.center, expected)
-
-
-def test_micro_batches_give_the_gradient_of_the_batch():
-    """Stochastic depth included: what is dropped goes by the place in the global batch."""
-    whole, split, batch = method(), method(), random_batch(size=6)
-    whole(batch, 3).value.backward()
-    for part in batch.split(3):
-        (split(part, 3).value / 3).backward()
-    for (name, expected), found in zip(
-        whole.student.named_parameters(), split.student.parameters(), strict=True
-    ):
-        if expected.grad is not None:
-            torch.testing.assert_close(found.grad, expected.grad, atol=1e-6, rtol=1e-4, msg=name)
-
-
-def test_teacher_moves_by_the_momentum_of_the_step():
-    dino = method()
-    with torch.no_grad():
-        for parameter in dino.student.parameters():
-            parameter += 1
-    before = dino.teacher.head.mlp[0].weight.clone()
-    kept = dino(random_batch(), 4).carry
-    dino.after_step(4, [kept])
-    momentum = dino.schedules.teacher_momentum[4]
-    assert 0.996 < momentum < 1
-    torch.testing.assert_close(dino.teacher.head.mlp[0].weight, before + (1 - momentum), rtol=0, atol=1e-6)
 
 
 def test_views_1_compares_different_crops_only():
@@ -146,8 +90,8 @@ def test_spreading_and_alignment_are_added_and_logged_apart(views):
 
 
 def test_attention_masking_hides_the_patches_that_the_teacher_attends_to():
-    dino, batch = method(kept_tokens=0.25, masking="attention", mask_hint=0.0), random_batch(size=4)
-    kept = ablations.visible_patches(dino.config, dino.teacher, batch.crops.views, batch.randomness)
+    dino, batch = method(kept_tokens=0.25, masking="attention", mask_hint=0.0), random_batch(pictures=4)
+    kept = dino.visible_patches(batch.crops.views, batch.randomness)
     attention = attention_rows(dino.teacher.backbone, batch.crops.views.flatten(0, 1), [0])
     patches = attention[:, :, 0, 1:].mean(1).unflatten(0, (2, 4))
     assert kept.shape == (2, 4, 4)  # of 16
@@ -160,50 +104,13 @@ def test_attention_masking_hides_the_patches_that_the_teacher_attends_to():
 def test_least_attended_with_hint_shows_some_of_the_most_attended(hint, hints):
     generator = torch.Generator().manual_seed(0)
     attention, numbers = torch.rand(50, 16, generator=generator), torch.rand(50, 16, generator=generator)
-    kept = ablations.least_attended(attention, numbers, 4, hint)
+    kept = least_attended(attention, numbers, 4, hint)
     ranks = attention.argsort().argsort().gather(-1, kept)
     assert all(len(set(row)) == 4 for row in kept.tolist())
     assert ((ranks < 4 - hints).sum(-1) >= 4 - hints).all()
     hinted = ranks[:, 4 - hints :]
     assert (hinted >= 4 - hints).all()
     assert len(set(hinted.flatten().tolist())) == (12 + hints if hints else 0)  # any of them, over 50 images
-
-
-def test_network_output_is_independent_of_grouped_crops():
-    dino = method().eval()
-    crops = random_batch().crops
-    together = dino.student(*crops)
-    alone = torch.cat([dino.student(crop[None]) for group in crops for crop in group])
-    torch.testing.assert_close(together, alone, atol=1e-5, rtol=1e-4)
-
-
-@pytest.mark.parametrize(
-    ("settings", "words"),
-    [
-        ({"student_temperature": 0.0}, "--student-temperature is 0.0, expected a number above 0"),
-        ({"teacher_temperature": float("nan")}, "--teacher-temperature is nan"),
-        ({"teacher_momentum": 1.5}, "--teacher-momentum is 1.5, expected 0 to 1"),
-        ({"center_momentum": -0.1}, "--center-momentum is -0.1"),
-        ({"kept_tokens": 0.0}, "--kept-tokens is 0.0, expected a number above 0"),
-        ({"spreading": -1.0}, "--spreading is -1.0, expected a number of at least 0"),
-        ({"alignment": float("nan")}, "--alignment is nan"),
-        ({"alignment": 5.0, "head": HeadConfig(bottleneck=None)}, "--alignment needs the head's bottleneck"),
-    ],
-)
-def test_dino_config_with_invalid_settings_raises(settings, words):
-    with pytest.raises(SettingError, match=words):
-        DINOConfig(**settings)
-
-
-def test_dino_check_with_unusable_batches_raises():
-    usual = BatchUse(batch_size=8, accumulate=1, views=2, local_crops=0, classes=0)
-    CONFIG.check(usual)
-    with pytest.raises(SettingError, match="--views 1 needs a global crop for each network"):
-        replace(CONFIG, views=1).check(usual._replace(views=1, local_crops=2))
-    with pytest.raises(SettingError, match="--spreading needs the whole batch at once"):
-        replace(CONFIG, spreading=0.3).check(usual._replace(accumulate=2))
-    with pytest.raises(SettingError, match="the loss compares two crops"):
-        CONFIG.check(usual._replace(views=1))
 
 
 def test_update_center_ignores_logits_that_overflow_in_fp16():

@@ -38,22 +38,11 @@ def changed(before: dict[str, torch.Tensor], method: Method) -> set[str]:
 
 
 def step(method: Method, batch: Batch, number: int = 0, lr: float = 0.1) -> None:
-    """One step of plain gradient descent."""
-    descend(method, batch, torch.optim.SGD(method.parameter_groups(), lr=lr), number)
-
-
-def losses_of(method: Method, batch: Batch, steps: int = 15, lr: float = 1e-3) -> list[float]:
-    """The loss of one batch before each of some steps of AdamW on it."""
-    optimizer = torch.optim.AdamW(method.parameter_groups(), lr=lr)
-    return [descend(method, batch, optimizer, 0) for _ in range(steps)]
-
-
-def descend(method: Method, batch: Batch, optimizer: torch.optim.Optimizer, number: int) -> float:
-    """One step, as the loop takes it; returns the loss."""
-    optimizer.zero_grad()
+    """One step of plain gradient descent, as the loop takes it."""
+    optimizer = torch.optim.SGD(method.parameter_groups(), lr=lr)
     loss = method(batch, number)
     loss.value.backward()
     method.after_backward(number)
     optimizer.step()
+    optimizer.zero_grad()
     method.after_step(number, [loss.carry])
-    return loss.value.item()
