@@ -326,7 +326,7 @@ def test_pretrain_out_of_memory_advises_an_option(images, tmp_path, capsys, monk
     ("more", "words"),
     [
         (("--batch-size", 11), "10 images are fewer than one batch of 11"),
-        (("--prototypes", 1), "K is 1"),
+        (("--prototypes", 1), "prototypes is 1"),
         (("--global-size", 36), "--global-size is 36, no multiple of the patch size of 8: choose 32 or 40"),
         (("--exclude", "nowhere.txt"), "nowhere.txt"),
         (("--init-from", "nowhere"), "nowhere"),
