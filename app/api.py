@@ -224,7 +224,7 @@ class Endpoints:
 
     def _photo(self, image: object) -> str:
         content = self._decoded(image, "image", EXAMPLES)
-        return str(image) if content is None else self.lab.pictures.keep(content)
+        return str(image) if content is None else self.lab.images.keep(content)
 
     def _clip(self, clip: object) -> str:
         content = self._decoded(clip, "clip", EXAMPLE_CLIPS)
@@ -251,8 +251,8 @@ class Endpoints:
     def _records(self, encoding: Encoding, recipe: Recipe) -> list[dict]:
         """Find objects; return run lengths, box, share of the image and seed of each."""
         found = objects.find(encoding, recipe)
-        picture = self.lab.pictures.read(encoding.key.photo)
-        labels = objects.in_pixels(objects.labels_of(found, encoding.predictor.grid), picture, recipe.refined)
+        image = self.lab.images.read(encoding.key.photo)
+        labels = objects.in_pixels(objects.labels_of(found, encoding.predictor.grid), image, recipe.refined)
         records = []
         for number, one in enumerate(found, 1):
             mask = labels == number

@@ -1,7 +1,7 @@
 """Bytes for the browser, from memory, by their address:
 
     lab/static/VERSION/PATH          files of app/static, which `app.guard` lets browsers keep
-    lab/pictures/PHOTO.jpg           an image at the size of a screen
+    lab/images/PHOTO.jpg           an image at the size of a screen
     lab/thumbnails/PHOTO.jpg         its center, 96 × 96 pixels
     lab/arrays/TOKEN/KIND/BLOCK      an array of an encoding, immutable; see `KINDS`
     lab/directions/A/B               vectors for the cosines of a pair, see `app.matching.direction_bytes`
@@ -77,10 +77,10 @@ def read(lab: Lab, address: object) -> Content:
             return Content(array.tobytes(), cached=IMMUTABLE)
         case ["directions", a, b]:
             return Content(direction_bytes(lab, a, b), cached=IMMUTABLE)
-        case ["pictures" | "thumbnails" as size, file]:
+        case ["images" | "thumbnails" as size, file]:
             photo = file.removesuffix(".jpg")
-            picture = lab.pictures.read(photo)
-            content = screen_jpeg(picture) if size == "pictures" else jpeg(thumbnail(picture))
+            image = lab.images.read(photo)
+            content = screen_jpeg(image) if size == "images" else jpeg(thumbnail(image))
             return Content(content, "image/jpeg", "max-age=3600" if photo in EXAMPLES else "no-store")
         case ["clips", name, file]:
             return Content(_frame(lab.clips.get(name).frames, file), "image/jpeg")

@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from app.errors import LabError, NotHere
-from app.photos import Picture
 from dino_model.class_map import files as class_map_files
 from dino_model.class_map.layout import ClassMap, Placement, place
 from dino_model.class_map.names import GROUPS
 from dino_model.feature_cache import weights_fingerprint
 from dino_model.features import FeatureExtractor
 from dino_model.predictor import AttentionPredictor
+from segmentation.masks import ImageArray
 
 SHIPPED = Path(__file__).parent / "static" / "maps"
 GROUP_COLORS: Mapping[str, str] = dict(zip(GROUPS, class_map_files.COLORS, strict=True))
@@ -69,13 +69,13 @@ class Maps:
             return None
 
 
-def place_image(drawn: ClassMap, predictor: AttentionPredictor, picture: Picture) -> Placement:
+def place_image(drawn: ClassMap, predictor: AttentionPredictor, image: ImageArray) -> Placement:
     """Compute the position of an image, uint8 RGB, on a map: the mean of its nearest classes by feature.
 
     Args:
         drawn: The map.
         predictor: Has the model of the map, the precision and the device.
-        picture: [height, width, 3].
+        image: [height, width, 3].
     """
     model, origin = predictor.model, drawn.origin
     if weights_fingerprint(model.backbone) != origin.weights:
@@ -85,7 +85,7 @@ def place_image(drawn: ClassMap, predictor: AttentionPredictor, picture: Picture
         )
     device = str(predictor.device)
     extractor = FeatureExtractor(model, origin.view, precision=predictor.precision, device=device)
-    return place(extractor.feature(picture), drawn)
+    return place(extractor.feature(image), drawn)
 
 
 def facts(drawn: ClassMap) -> str:

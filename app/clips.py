@@ -76,7 +76,7 @@ class Clip:
         """Name without suffix and without characters that file systems or HTTP headers reject."""
         return stem(self.name, "clip")
 
-    def pictures(self) -> Iterator[ImageArray]:
+    def decoded(self) -> Iterator[ImageArray]:
         """Decode all frames in order: uint8 [height, width, 3]."""
         return map(images.read, self.frames)
 
@@ -94,9 +94,9 @@ def read(path: Path, limits: Limits, name: str) -> Clip:
         video = VideoFile(path)
         most = max(2, min(limits.max_frames, int(limits.max_clip_seconds * video.fps)))
         decoded, frames = iter(video), []
-        for picture in islice(decoded, most):
-            sent_size = picture.shape[0], picture.shape[1]
-            small = shrunk(picture, FRAME_SIDE)
+        for image in islice(decoded, most):
+            sent_size = image.shape[0], image.shape[1]
+            small = shrunk(image, FRAME_SIDE)
             frames.append(jpeg(small, JPEG_QUALITY, subsampling=0))
         more = len(frames) == most and next(decoded, None) is not None
     except VideoError as error:
@@ -214,7 +214,7 @@ def begin(
 def steps(following: Following, first_mask: Labels, predictor: AttentionPredictor) -> Generator[None]:
     """Track the objects of a first mask, one frame per step."""
     try:
-        for labels in propagate_frames(following.clip.pictures(), first_mask, predictor, batch=1):
+        for labels in propagate_frames(following.clip.decoded(), first_mask, predictor, batch=1):
             following.masks.append(labels_png(labels))
             yield
     except ValueError as error:
@@ -249,9 +249,9 @@ def overlay_webm(following: Following) -> bytes:
     with tempfile.TemporaryDirectory(prefix="dino-lab-clip-") as folder:  # the writer needs a file
         path = Path(folder, "overlay.webm")
         with VideoWriter(path, following.clip.fps) as video:
-            for picture, labels in zip(following.clip.pictures(), following.labels(), strict=False):
+            for image, labels in zip(following.clip.decoded(), following.labels(), strict=False):
                 masks = np.stack([labels == label for label in following.ids])
-                shown = drawing.overlay_masks(picture, masks, colors=colors)
+                shown = drawing.overlay_masks(image, masks, colors=colors)
                 video.write(drawing.with_legend(shown, names))
         return path.read_bytes()
 

@@ -13,9 +13,10 @@ from numpy.typing import NDArray
 
 from app.errors import LabError, NotHere
 from app.limits import Limits
-from app.photos import EXAMPLES, Picture
+from app.photos import EXAMPLES
 from dino_model.predictor import AttentionPredictor
 from dino_model.resize import fed_size
+from segmentation.masks import ImageArray
 
 Array = TypeVar("Array")
 QueriesKeys = tuple[NDArray[np.float16], NDArray[np.float16]]
@@ -108,13 +109,13 @@ def _tokens_in_16_bits(predictor: AttentionPredictor, block: int) -> NDArray[np.
     return tokens.astype(np.float16)
 
 
-def look(key: Key, predictor: AttentionPredictor, picture: Picture, limits: Limits) -> Encoding:
+def look(key: Key, predictor: AttentionPredictor, image: ImageArray, limits: Limits) -> Encoding:
     """Encode an image at the resolution of a key."""
     try:
         sized = predictor.at(key.size)
-        check_patches((picture.shape[0], picture.shape[1]), key.size, sized.patch_size, limits)
+        check_patches((image.shape[0], image.shape[1]), key.size, sized.patch_size, limits)
         started = time.perf_counter()
-        sized.set_image(picture)
+        sized.set_image(image)
     except LabError:
         raise
     except Exception as error:
@@ -130,15 +131,15 @@ def look(key: Key, predictor: AttentionPredictor, picture: Picture, limits: Limi
     return Encoding(key, time.perf_counter() - started, 4 * (sized.blocks + 1) * keys.size, sized)
 
 
-def patches_of(picture_size: tuple[int, int], size: int, patch_size: int) -> int:
+def patches_of(image_size: tuple[int, int], size: int, patch_size: int) -> int:
     """Return the number of patches of an image of this height and width at a resolution."""
-    height, width = fed_size(*picture_size, size, "short-side", patch_size)
+    height, width = fed_size(*image_size, size, "short-side", patch_size)
     return height * width // patch_size**2
 
 
-def check_patches(picture_size: tuple[int, int], size: int, patch_size: int, limits: Limits) -> None:
+def check_patches(image_size: tuple[int, int], size: int, patch_size: int, limits: Limits) -> None:
     """Refuse an image of this height and width if it has too many patches at a resolution."""
-    patches, (height, width) = patches_of(picture_size, size, patch_size), picture_size
+    patches, (height, width) = patches_of(image_size, size, patch_size), image_size
     if patches > limits.max_patches:
         raise LabError(
             f"At resolution {size} an image of {width} × {height} pixels has {patches:,} patches, "

@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from app.clips import JPEG_QUALITY, Clip
-from app.photos import Picture, jpeg
+from app.photos import jpeg
 from dino_model import photographs
-from segmentation.masks import bounding_box
+from segmentation.masks import ImageArray, bounding_box
 
 FRAMES, FPS = 30, 12.0
 SIZE = (240, 416)  # height, width
@@ -61,9 +61,9 @@ def example(name: str) -> Clip:
     frames = []
     for time in np.linspace(0, 1, FRAMES):
         frame = _background(landscape, float(time))
-        for actor, (picture, opacity) in zip(film.actors, cutouts, strict=True):
+        for actor, (image, opacity) in zip(film.actors, cutouts, strict=True):
             move, size = _move(opacity, actor, float(time)), SIZE[::-1]
-            moved = cv2.warpAffine(picture.astype(np.float32), move, size, borderMode=cv2.BORDER_REPLICATE)
+            moved = cv2.warpAffine(image.astype(np.float32), move, size, borderMode=cv2.BORDER_REPLICATE)
             alpha = cv2.warpAffine(opacity, move, size)[..., None]
             frame = frame * (1 - alpha) + moved * alpha
         frames.append(jpeg(np.rint(frame).astype(np.uint8), JPEG_QUALITY, subsampling=0))
@@ -79,16 +79,16 @@ def first_mask(name: str) -> NDArray[np.uint8]:
     return labels
 
 
-def cut_out(name: str) -> tuple[Picture, NDArray[np.float32]]:
+def cut_out(name: str) -> tuple[ImageArray, NDArray[np.float32]]:
     """Return the bounding box of an object: RGB [height, width, 3] and opacity [height, width] in [0, 1]."""
-    picture, mask = photographs.picture(name), photographs.mask(name)
+    image, mask = photographs.picture(name), photographs.mask(name)
     left, top, right, bottom = bounding_box(mask)
     box = slice(top, bottom), slice(left, right)
     soft = cv2.GaussianBlur(mask[box].astype(np.float32), (0, 0), 1.2)
-    return picture[box], np.asarray(soft, np.float32)
+    return image[box], np.asarray(soft, np.float32)
 
 
-def _background(landscape: Picture, time: float) -> NDArray[np.float32]:
+def _background(landscape: ImageArray, time: float) -> NDArray[np.float32]:
     height, width = SIZE
     scale = LANDSCAPE_ZOOM * max(height / landscape.shape[0], width / landscape.shape[1])
     margin = scale * landscape.shape[1] - width

@@ -15,7 +15,7 @@ from app.engine import Encoding, Key
 from app.errors import LabError, NotHere
 from app.limits import MEGABYTE, SIZES, Limits
 from app.models import Models
-from app.photos import Pictures
+from app.photos import ImageStore
 from app.runs import Runs
 from dino_model.search import Index
 from segmentation.labels import Labels
@@ -48,8 +48,8 @@ class Lab:
     ) -> None:
         self.models, self.limits, self.index = models, limits, index
         self.start = Start(models.first, size)
-        self.pictures = Pictures(limits)
-        self.clips = Clips(limits, self.pictures)
+        self.images = ImageStore(limits)
+        self.clips = Clips(limits, self.images)
         self.runs = Runs(models.folder)
         self.maps = Maps(models.folder)
         self._encoding = threading.Lock()
@@ -62,7 +62,7 @@ class Lab:
         """Encode an image, one at a time, or return its cached encoding.
 
         Args:
-            photo: Name of the image in `pictures`.
+            photo: Name of the image in `images`.
             model: Name of the model in `models`.
             size: Pixels of the short side.
         """
@@ -73,12 +73,12 @@ class Lab:
         key = Key(photo, str(model), size, self.models.source(model).version)
         found = self._encodings.get(key)
         if found is None:
-            self.pictures.check(photo)
+            self.images.check(photo)
             predictor = self.models.ready(model)
             with self._encoding:  # another request may have encoded the same image meanwhile
                 found = self._encodings.get(key)
                 if found is None:
-                    found = engine.look(key, predictor, self.pictures.read(photo), self.limits)
+                    found = engine.look(key, predictor, self.images.read(photo), self.limits)
                     self._encodings.put(key, found, found.nbytes)
         return found
 
@@ -129,16 +129,16 @@ class Lab:
 class Clips:
     """Clips, named by their content, and tracking results, in bounded memory."""
 
-    def __init__(self, limits: Limits, pictures: Pictures) -> None:
+    def __init__(self, limits: Limits, images: ImageStore) -> None:
         half = limits.max_clips_mb * MEGABYTE // 2
-        self._limits, self._pictures = limits, pictures
+        self._limits, self._images = limits, images
         self._clips: BoundedCache[str, Clip] = BoundedCache(half)
         self._followings: BoundedCache[str, Following] = BoundedCache(half)
 
     def keep(self, path: Path, name: str) -> str:
         """Read an uploaded file; return the clip's token. The user's name for it is not kept."""
         clip = replace(clips.read(path, self._limits, name), name="clip")
-        return self._put(self._pictures.name_of(path.read_bytes()), clip)
+        return self._put(self._images.name_of(path.read_bytes()), clip)
 
     def get(self, token: str) -> Clip:
         """Return a clip by its token, or an example."""
@@ -152,7 +152,7 @@ class Clips:
 
     def photo_of(self, clip: Clip) -> str:
         """Keep the first frame of a clip as an image; return its name."""
-        return self._pictures.keep(clip.frames[0])
+        return self._images.keep(clip.frames[0])
 
     def put(self, result: Following) -> str:
         """Keep a tracking result; return a name that cannot be guessed."""

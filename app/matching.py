@@ -27,10 +27,10 @@ Half = tuple[Encoding, ImageFeatures]
 def look(lab: Lab, token: str) -> Half:
     """Return the features of an encoded image; refuse one without texture."""
     encoding = lab.encoding(token)
-    picture = lab.pictures.read(encoding.key.photo)
-    if matching.is_flat(picture):
+    image = lab.images.read(encoding.key.photo)
+    if matching.is_flat(image):
         raise LabError("One of the images has no texture, every pixel has the same color: choose another.")
-    return encoding, matching.image_features(encoding.predictor, picture)
+    return encoding, matching.image_features(encoding.predictor, image)
 
 
 def look_at_pair(lab: Lab, a: str, b: str) -> tuple[Half, Half]:
@@ -77,9 +77,9 @@ def turned(lab: Lab, name: str) -> str:
 
     The matches of an image with its turned copy can be checked by eye.
     """
-    image = Image.fromarray(shrunk(lab.pictures.read(name), SCREEN_SIDE))
+    image = Image.fromarray(shrunk(lab.images.read(name), SCREEN_SIDE))
     copy = image.rotate(TURN_DEGREES, Image.Resampling.BICUBIC, fillcolor=GRAY)
-    return lab.pictures.keep(png(np.asarray(copy)))
+    return lab.images.keep(png(np.asarray(copy)))
 
 
 def direction_bytes(lab: Lab, a: str, b: str) -> bytes:

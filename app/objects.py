@@ -12,13 +12,13 @@ from pydantic import Field
 
 from app.engine import Encoding
 from app.errors import ClientValue, LabError
-from app.photos import Picture, labels_png, png
+from app.photos import labels_png, png
 from app.view import attention, map_of_head
 from segmentation import discovery, drawing
 from segmentation.coco import coco_record
 from segmentation.discovery import Discovery
 from segmentation.labels import Labels
-from segmentation.masks import Mask, enlarge, keep_mass_of_maps
+from segmentation.masks import ImageArray, Mask, enlarge, keep_mass_of_maps
 from segmentation.video import shrunk
 
 MOST_OBJECTS = 6
@@ -65,18 +65,18 @@ def labels_of(found: list[Discovery], grid: tuple[int, int]) -> Labels:
     return labels
 
 
-def refine(labels: Labels, picture: Picture, size: tuple[int, int] | None = None) -> Labels:
+def refine(labels: Labels, image: ImageArray, size: tuple[int, int] | None = None) -> Labels:
     """Align the edges of labels [rows, columns] with those of the image by the guided filter.
 
     Args:
         labels: On the patch grid.
-        picture: [any height, any width, 3].
+        image: [any height, any width, 3].
         size: Height and width of the result. Default: those of the image, reduced to `REFINED_SIDE`.
 
     Returns:
         [height, width]. A pixel belongs to the object with the largest share of it, if that is above a half.
     """
-    small = shrunk(picture, REFINED_SIDE)
+    small = shrunk(image, REFINED_SIDE)
     height, width = small.shape[0], small.shape[1]
     size = size or (height, width)
     radius = max(1, round(max(height / labels.shape[0], width / labels.shape[1])))
@@ -85,10 +85,10 @@ def refine(labels: Labels, picture: Picture, size: tuple[int, int] | None = None
     return np.argmax([np.full(size, 0.5, np.float32), *shares], axis=0).astype(np.uint8)
 
 
-def in_pixels(labels: Labels, picture: Picture, refined: bool) -> Labels:
+def in_pixels(labels: Labels, image: ImageArray, refined: bool) -> Labels:
     """Enlarge labels [rows, columns] to the size of the image, by nearest or refined: [height, width]."""
-    size = (picture.shape[0], picture.shape[1])
-    return refine(labels, picture, size) if refined else enlarge(labels, size)
+    size = (image.shape[0], image.shape[1])
+    return refine(labels, image, size) if refined else enlarge(labels, size)
 
 
 def masks_of(labels: Labels) -> Mask:
@@ -96,17 +96,17 @@ def masks_of(labels: Labels) -> Mask:
     return labels[None] == np.arange(1, labels.max(initial=0) + 1)[:, None, None]
 
 
-def overlay_png(picture: Picture, labels: Labels) -> bytes:
+def overlay_png(image: ImageArray, labels: Labels) -> bytes:
     """Draw objects [height, width], tinted and outlined, over the image."""
     masks = masks_of(labels)
     contour = max(2, min(labels.shape) // 200)
-    return png(drawing.overlay_masks(picture, masks, colors=COLORS[: len(masks)], contour=contour))
+    return png(drawing.overlay_masks(image, masks, colors=COLORS[: len(masks)], contour=contour))
 
 
-FILES: Mapping[str, Callable[[Picture, Labels], bytes]] = {
-    "labels.png": lambda picture, labels: labels_png(labels),
+FILES: Mapping[str, Callable[[ImageArray, Labels], bytes]] = {
+    "labels.png": lambda image, labels: labels_png(labels),
     "overlay.png": overlay_png,
-    "masks.json": lambda picture, labels: json.dumps(
+    "masks.json": lambda image, labels: json.dumps(
         [coco_record(1, 1, mask) for mask in masks_of(labels)], indent=2
     ).encode(),
 }

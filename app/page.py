@@ -70,8 +70,8 @@ def build(lab: Lab, *, routes: bool = False) -> gr.Blocks:
         for view in shared.views:
             view.value = first
 
-        def look(*asked: Any) -> list[Any]:
-            value = shared.look(*asked)
+        def look(*inputs: Any) -> list[Any]:
+            value = shared.look(*inputs)
             return [value] * len(shared.views) + [gr.Slider(maximum=value["blocks"])]
 
         looked = shared.count.change(
@@ -96,7 +96,7 @@ def head(lab: Lab) -> str:
     tags += [f'<link rel="stylesheet" href="{address}">' for address in sheets]
     tags += [
         f'<link rel="preload" as="fetch" crossorigin href="{arrays}">',
-        f'<link rel="preload" as="image" href="lab/pictures/{lab.start.photo}.jpg">',
+        f'<link rel="preload" as="image" href="lab/images/{lab.start.photo}.jpg">',
         '<meta name="description" content="Attention maps of vision transformers under the pointer.">',
         f'<meta property="og:image" content="{preview}">',
     ]

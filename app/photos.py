@@ -16,6 +16,7 @@ from app.errors import LabError, NotHere
 from app.limits import MEGABYTE, Limits
 from dino_model import images, photographs
 from segmentation.labels import Labels, palette
+from segmentation.masks import ImageArray
 from segmentation.video import shrunk
 
 EXAMPLES = {
@@ -27,11 +28,8 @@ SCREEN_SIDE = 1600
 """Longer side of images for the screen, in pixels."""
 THUMBNAIL_SIDE = 96
 
-Picture = NDArray[np.uint8]
-"""RGB [height, width, 3]"""
 
-
-class Pictures:
+class ImageStore:
     """Images under names that cannot be guessed, in bounded memory; safe for several threads.
 
     The name follows from the content. Files are kept as they came, and the images decoded last.
@@ -42,7 +40,7 @@ class Pictures:
         self._limits = limits
         self._secret = secrets.token_bytes(16)  # without it nobody can test whether a file is here
         self._files: BoundedCache[str, bytes] = BoundedCache(quarter)
-        self._decoded: BoundedCache[str, Picture] = BoundedCache(quarter)
+        self._decoded: BoundedCache[str, ImageArray] = BoundedCache(quarter)
 
     def name_of(self, content: bytes) -> str:
         """Return the name of a file with this content, kept or not."""
@@ -61,30 +59,30 @@ class Pictures:
         if name not in EXAMPLES and self._files.get(name) is None:
             raise NotHere("This image is no longer in the server's memory: open it again.")
 
-    def read(self, name: str) -> Picture:
+    def read(self, name: str) -> ImageArray:
         """Return the pixels of an image; raise NotHere as `check`."""
         self.check(name)
-        picture = self._decoded.get(name)
-        return self._decode(name, self._files.get(name) or b"") if picture is None else picture
+        image = self._decoded.get(name)
+        return self._decode(name, self._files.get(name) or b"") if image is None else image
 
-    def _decode(self, name: str, content: bytes) -> Picture:
+    def _decode(self, name: str, content: bytes) -> ImageArray:
         try:
             if name in EXAMPLES:
-                picture = photographs.picture(name)
+                image = photographs.picture(name)
             else:
-                picture = images.read(
+                image = images.read(
                     content, max_pixels=self._limits.max_megapixels * MEGABYTE, name="This file"
                 )
         except images.ImageError as error:  # the decoder's details are not for users
             file, damaged, _ = str(error).partition(" is damaged or cut short")
             raise LabError(f"{file}{damaged}.") from error
-        self._decoded.put(name, picture, picture.nbytes)
-        return picture
+        self._decoded.put(name, image, image.nbytes)
+        return image
 
 
-def thumbnail(picture: Picture) -> Picture:
+def thumbnail(image: ImageArray) -> ImageArray:
     """Return the center of an image: [`THUMBNAIL_SIDE`, `THUMBNAIL_SIDE`, 3]."""
-    return np.asarray(ImageOps.fit(Image.fromarray(picture), (THUMBNAIL_SIDE, THUMBNAIL_SIDE)))
+    return np.asarray(ImageOps.fit(Image.fromarray(image), (THUMBNAIL_SIDE, THUMBNAIL_SIDE)))
 
 
 def clean_name(name: str) -> str:
@@ -103,9 +101,9 @@ def pin(name: str) -> tuple[float, float]:
     return (x + 0.5) / width, (y + 0.5) / height
 
 
-def png(picture: NDArray[np.uint8]) -> bytes:
+def png(image: NDArray[np.uint8]) -> bytes:
     """Encode an image, RGB [height, width, 3] or gray [height, width], as PNG."""
-    return _saved(Image.fromarray(picture), "PNG")
+    return _saved(Image.fromarray(image), "PNG")
 
 
 def labels_png(labels: Labels, colors: NDArray[np.uint8] | None = None) -> bytes:
@@ -122,14 +120,14 @@ def labels_png(labels: Labels, colors: NDArray[np.uint8] | None = None) -> bytes
     return _saved(image, "PNG")
 
 
-def screen_jpeg(picture: Picture) -> bytes:
+def screen_jpeg(image: ImageArray) -> bytes:
     """Encode an image at the size of a screen as JPEG."""
-    return jpeg(shrunk(picture, SCREEN_SIDE))
+    return jpeg(shrunk(image, SCREEN_SIDE))
 
 
-def jpeg(picture: NDArray[np.uint8], quality: int = 90, **options: Any) -> bytes:
+def jpeg(image: NDArray[np.uint8], quality: int = 90, **options: Any) -> bytes:
     """Encode an image as JPEG; options as Pillow's."""
-    return _saved(Image.fromarray(picture), "JPEG", quality=quality, **options)
+    return _saved(Image.fromarray(image), "JPEG", quality=quality, **options)
 
 
 def _saved(image: Image.Image, kind: str, **options: Any) -> bytes:

@@ -11,9 +11,9 @@ from app import fairness
 from app.engine import Encoding
 from app.errors import ClientValue, LabError
 from app.lab import Lab
-from app.photos import Picture
 from app.shared import HEAVY, Shared
 from dino_model.views import Box
+from segmentation.masks import ImageArray
 from segmentation.video import shrunk
 
 COUNT = 12
@@ -44,38 +44,38 @@ def build(shared: Shared) -> None:
         results = gr.Gallery(label="Most similar", columns=3, height="auto", elem_id="search-results")
 
     for button, places in ((whole, "[]"), (part, PINNED)):
-        asked = f"{{ token: view?.request?.token, places: {places} }}"
-        script = f"() => {{ const view = lab('explore'); return [{asked}]; }}"
+        inputs = f"{{ token: view?.request?.token, places: {places} }}"
+        script = f"() => {{ const view = lab('explore'); return [{inputs}]; }}"
         button.click(
-            fairness.in_turn(partial(found, shared.lab)), [shared.asked], results, js=script, **HEAVY
+            fairness.in_turn(partial(found, shared.lab)), [shared.request], results, js=script, **HEAVY
         )
 
 
-def found(lab: Lab, asked: object) -> list[tuple[Picture, str]]:
+def found(lab: Lab, arguments: object) -> list[tuple[ImageArray, str]]:
     """Find the most similar images of the index, as thumbnails with cosine and name.
 
     Args:
         lab: With an index.
-        asked: A `SearchRequest` from a client.
+        arguments: A `SearchRequest` from a client.
     """
-    request = SearchRequest.of(asked)
+    request = SearchRequest.of(arguments)
     if lab.index is None:
         raise LabError("This page has no images to search: start it with --search INDEX.")
     if request.places is None:
         raise LabError("Pin two corners of the part first: click them in the image.")
     encoding = lab.encoding(request.token)
-    picture = lab.pictures.read(encoding.key.photo)
-    box = framed(encoding, request.places, picture) if request.places else None
+    image = lab.images.read(encoding.key.photo)
+    box = framed(encoding, request.places, image) if request.places else None
     try:
-        neighbors = lab.index.search(picture, COUNT, box)
+        neighbors = lab.index.search(image, COUNT, box)
         return [(shrunk(lab.index.read(name), TILE), f"{cosine:.2f} · {name}") for name, cosine in neighbors]
     except (OSError, ValueError) as error:
         raise LabError("An image of the index cannot be read: index the images again.") from error
 
 
-def framed(encoding: Encoding, places: list[list[float]], picture: Picture) -> Box:
+def framed(encoding: Encoding, places: list[list[float]], image: ImageArray) -> Box:
     """Return the smallest box of whole patches that holds all places, in pixels of the image."""
-    counts, sides = np.array(encoding.predictor.grid[::-1]), np.array(picture.shape[1::-1])
+    counts, sides = np.array(encoding.predictor.grid[::-1]), np.array(image.shape[1::-1])
     patches = np.minimum((np.array(places) * counts).astype(int), counts - 1)
     corners = np.array([patches.min(axis=0), patches.max(axis=0) + 1]) * sides / counts
     left, top, right, bottom = corners.ravel().tolist()

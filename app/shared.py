@@ -32,7 +32,7 @@ from app.errors import LabError
 from app.lab import Lab
 from app.photos import EXAMPLES, THUMBNAIL_SIDE, clean_name, thumbnail
 from app.temporary import read_upload
-from app.views import encoding_value, picture_address
+from app.views import encoding_value, image_address
 
 PRIVATE: dict[str, Any] = {"api_visibility": "private"}
 LIGHT: dict[str, Any] = PRIVATE | {"concurrency_limit": None, "show_progress": "hidden"}
@@ -58,7 +58,7 @@ class Shared:
         photo: Hidden: "NAME" of an example, or "NAME/TITLE" of a user's own image.
         album: Hidden: the images of the strip, one per line; the user's own come first.
         model, size: Of the header: a name of the catalogue and pixels of the short side.
-        asked: Hidden: receives the JSON of events whose script makes the request.
+        request: Hidden: receives the JSON of events whose script makes the request.
         saved: Hidden: clicked by the browser when a file is ready.
         count: Hidden: its change requests image, model and resolution. A refusal sets these three back
             without another request, which would remove the message.
@@ -73,7 +73,7 @@ class Shared:
         self.photo = gr.Textbox(start.photo, visible="hidden", elem_id="photo")
         self.album = gr.Textbox("\n".join(EXAMPLES), visible="hidden", elem_id="album")
         self.count = gr.Textbox("0", visible="hidden", elem_id="ask")
-        self.asked = gr.JSON(visible=False)
+        self.request = gr.JSON(visible=False)
         self.saved = gr.DownloadButton(visible="hidden", elem_id="saved")
         models = lab.models.choices()
         wide: dict[str, Any] = {"scale": 3, "min_width": 160, "render": False}
@@ -96,7 +96,7 @@ class Shared:
     def thumbnails(self, photos: Iterable[str]) -> list[tuple[str, str]]:
         """Return address and title of the thumbnail of each image."""
         named = [split(photo) for photo in photos]
-        return [(self.picture(name, small=True), title or EXAMPLES[name]) for name, title in named]
+        return [(self.address(name, small=True), title or EXAMPLES[name]) for name, title in named]
 
     def encode(self, photo: object, model: object, size: object) -> Encoding:
         """Encode an image of the header, or return its cached encoding."""
@@ -105,7 +105,7 @@ class Shared:
     def value(self, encoding: Encoding, photo: object = "") -> dict[str, Any]:
         """Return the value of a view for an encoding; `photo` holds the title of a user's own image."""
         _, title = split(photo or encoding.key.photo)
-        return encoding_value(encoding, title, self.picture(encoding.key.photo))
+        return encoding_value(encoding, title, self.address(encoding.key.photo))
 
     def look(self, photo: object, model: object, size: object) -> dict[str, Any]:
         """Encode an image; return the value of a view."""
@@ -115,16 +115,16 @@ class Shared:
         """Download and load a model: the preparation of handlers that start with an image and a model."""
         self.lab.models.ready(model)
 
-    def picture(self, name: str, *, small: bool = False) -> str:
+    def address(self, name: str, *, small: bool = False) -> str:
         """Return the address of an image, or of its thumbnail."""
         if self.routes:
-            return f"lab/{'thumbnails' if small else 'pictures'}/{name}.jpg"
-        picture = self.lab.pictures.read(name)
-        return picture_address(thumbnail(picture) if small else picture)
+            return f"lab/{'thumbnails' if small else 'images'}/{name}.jpg"
+        image = self.lab.images.read(name)
+        return image_address(thumbnail(image) if small else image)
 
     def keep(self, path: object) -> str:
         """Read an uploaded image and keep it; return its name as `photo` has it."""
-        name = self.lab.pictures.keep(read_upload(path, self.lab.limits.max_upload_bytes))
+        name = self.lab.images.keep(read_upload(path, self.lab.limits.max_upload_bytes))
         return f"{name}/{clean_name(str(path))}"
 
     def photos(self, album: object) -> list[str]:
@@ -132,7 +132,7 @@ class Shared:
         found = []
         for line in str(album)[:MAX_ALBUM].split("\n"):
             with contextlib.suppress(LabError):
-                self.lab.pictures.check(split(line)[0])
+                self.lab.images.check(split(line)[0])
                 found.append(line)
         return found
 
@@ -163,28 +163,30 @@ class Shared:
             js: An expression, such as `lab("explore").request`.
         """
 
-        def write(asked: Any) -> str:
-            name, content = draw(asked)
+        def write(request: Any) -> str:
+            name, content = draw(request)
             path = Path(tempfile.mkdtemp(dir=os.environ.get("GRADIO_TEMP_DIR")), clean_name(name))
             path.write_bytes(content)
             return str(path)
 
         options = HEAVY | {"trigger_mode": "once"}
-        saved = button.click(fairness.in_turn(write), [self.asked], self.saved, js=f"() => [{js}]", **options)
+        saved = button.click(
+            fairness.in_turn(write), [self.request], self.saved, js=f"() => [{js}]", **options
+        )
         # The link is there once Gradio has drawn it.
         saved.success(None, js="() => setTimeout(() => document.querySelector('#saved').click(), 50)")
 
 
-def samples(pictures: Iterable[tuple[str, str]]) -> list[list[str]]:
+def samples(images: Iterable[tuple[str, str]]) -> list[list[str]]:
     """Return the samples of a `strip`."""
     size = f'width="{THUMBNAIL_SIDE}" height="{THUMBNAIL_SIDE}"'
-    return [[f'<img src="{source}" alt="{html.escape(title)}" {size}>'] for source, title in pictures]
+    return [[f'<img src="{source}" alt="{html.escape(title)}" {size}>'] for source, title in images]
 
 
-def strip(pictures: Iterable[tuple[str, str]], **props: Any) -> gr.Dataset:
+def strip(images: Iterable[tuple[str, str]], **props: Any) -> gr.Dataset:
     """Return a strip of images, by address and title; its click gives the number of one."""
     props |= {"type": "index", "layout": "gallery", "samples_per_page": 100, "show_label": False}
-    return gr.Dataset(components=[gr.HTML(visible=False)], samples=samples(pictures), **props)
+    return gr.Dataset(components=[gr.HTML(visible=False)], samples=samples(images), **props)
 
 
 def split(photo: object) -> tuple[str, str]:

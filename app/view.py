@@ -14,11 +14,11 @@ from pydantic import Field
 
 from app.engine import Encoding
 from app.errors import ClientValue, LabError
-from app.photos import Picture, png
+from app.photos import png
 from dino_model import quantities
 from segmentation import drawing
 from segmentation.discovery import key_features
-from segmentation.masks import Mask, enlarge, keep_mass_of_maps, rle
+from segmentation.masks import ImageArray, Mask, enlarge, keep_mass_of_maps, rle
 
 Colormap = Literal["inferno", "viridis", "gray", "coolwarm"]
 COLORMAPS: tuple[Colormap, ...] = get_args(Colormap)
@@ -158,26 +158,24 @@ def shown_mask(maps: Maps, view: View) -> Mask:
     return np.asarray(keep_mass_of_maps(weights(shown, view), view.mass).any(axis=0))
 
 
-def overlay(picture: Picture, maps: Maps, view: View) -> Picture:
-    """Draw the stage at the size of `picture`: uint8 [height, width, 3]."""
-    size, opacity = picture.shape[:2], view.opacity
+def overlay(image: ImageArray, maps: Maps, view: View) -> ImageArray:
+    """Draw the stage at the size of `image`: uint8 [height, width, 3]."""
+    size, opacity = image.shape[:2], view.opacity
     if view.quantity in PCA:
         layer = np.moveaxis(enlarge(maps, size, "bilinear"), 0, -1)
-        return drawing.blend(picture, np.rint(255 * layer).astype(np.uint8), opacity)
+        return drawing.blend(image, np.rint(255 * layer).astype(np.uint8), opacity)
     if view.show == "heads":
-        return drawing.overlay_heads(picture, weights(maps, view), mass=view.mass, opacity=opacity)
+        return drawing.overlay_heads(image, weights(maps, view), mass=view.mass, opacity=opacity)
     if view.layer == "mask":
         mask = enlarge(shown_mask(maps, view), size)
         colors = {name: np.array(color, np.uint8) for name, color in SUMMARY_COLORS.items()}
         colors |= {str(head): color for head, color in enumerate(drawing.head_colors(len(maps)))}
-        return drawing.overlay_masks(
-            picture, mask, colors=colors[view.show][None], opacity=opacity, contour=0
-        )
+        return drawing.overlay_masks(image, mask, colors=colors[view.show][None], opacity=opacity, contour=0)
     shares = drawing.levels(shown_map(maps, view), size, value_range(maps, view))
     if view.layer == "light":
-        return drawing.overlay_light(picture, shares, opacity=opacity)
+        return drawing.overlay_light(image, shares, opacity=opacity)
     return drawing.overlay_glow(
-        picture, shares, opacity=opacity, colormap=view.colormap, diverging=view.diverging
+        image, shares, opacity=opacity, colormap=view.colormap, diverging=view.diverging
     )
 
 
@@ -190,10 +188,10 @@ def _on_grid(encoding: Encoding, rows: NDArray[np.float32]) -> Maps:
     return rows[:, encoding.predictor.prefix_tokens :].reshape(-1, *encoding.predictor.grid)
 
 
-def overlay_png(encoding: Encoding, view: View, picture: Picture) -> bytes:
+def overlay_png(encoding: Encoding, view: View, image: ImageArray) -> bytes:
     """Draw the stage, and below it the scale of its colors where they stand for values."""
     maps = maps_of(encoding, view)
-    drawn = overlay(picture, maps, view)
+    drawn = overlay(image, maps, view)
     if view.quantity not in PCA and view.show != "heads" and view.layer != "mask":
         colormap = view.colormap if view.layer == "heat" else "gray"
         percent = view.quantity == "attention"
@@ -224,7 +222,7 @@ def maps_npz(encoding: Encoding, view: View) -> bytes:
     return buffer.getvalue()
 
 
-FILES: Mapping[str, Callable[[Encoding, View, Picture], bytes]] = {
+FILES: Mapping[str, Callable[[Encoding, View, ImageArray], bytes]] = {
     "overlay.png": overlay_png,
     "mask.png": lambda encoding, view, _: png(255 * mask_in_pixels(encoding, view).astype(np.uint8)),
     "mask.json": lambda encoding, view, _: json.dumps(rle(mask_in_pixels(encoding, view))).encode(),

@@ -101,37 +101,37 @@ def view(name: str, value: Mapping[str, Any] | None = None, *, routes: bool = Fa
 
 
 def attention_value(
-    predictor: AttentionPredictor, picture: np.ndarray, *, blocks: Sequence[int] = (-1,), name: str = "image"
+    predictor: AttentionPredictor, image: np.ndarray, *, blocks: Sequence[int] = (-1,), name: str = "image"
 ) -> dict[str, Any]:
     """Encode an image and return the value of an `attention_view` that holds all its arrays.
 
     Args:
         predictor: Any model with queries, keys and a [CLS] token.
-        picture: uint8 RGB [height, width, 3].
+        image: uint8 RGB [height, width, 3].
         blocks: Blocks whose queries and keys are included, counted from 0; negative from the last.
         name: Shown to screen readers and used in file names.
 
     Raises:
         ValueError: The model has no [CLS] token or its attention needs more than queries and keys.
     """
-    predictor.set_image(picture)
+    predictor.set_image(image)
     numbers = [block % predictor.blocks for block in blocks]
     arrays = {f"blocks/{block}": np.stack(predictor.queries_keys(block)).astype("<f2") for block in numbers}
-    return _shape(predictor, (picture.shape[0], picture.shape[1])) | {
-        "token": f"{id(predictor):x}-{hash(picture.tobytes()):x}",
+    return _shape(predictor, (image.shape[0], image.shape[1])) | {
+        "token": f"{id(predictor):x}-{hash(image.tobytes()):x}",
         "name": name,
-        "picture": picture_address(picture),
+        "image": image_address(image),
         "arrays": {key: base64.b64encode(array.tobytes()).decode() for key, array in arrays.items()},
     }
 
 
-def encoding_value(encoding: Encoding, title: str, picture: str) -> dict[str, Any]:
+def encoding_value(encoding: Encoding, title: str, image: str) -> dict[str, Any]:
     """Return the value of an `attention_view` for an encoding of the lab, whose arrays go by address.
 
     Args:
         encoding: What to show.
         title: What its user calls the image; "" for examples.
-        picture: Address of the image.
+        image: Address of the image.
     """
     key = encoding.key
     return _shape(encoding.predictor, encoding.predictor.image_size) | {
@@ -142,7 +142,7 @@ def encoding_value(encoding: Encoding, title: str, picture: str) -> dict[str, An
         "size": key.size,
         "random": key.model.startswith("random:"),
         "pin": pin(key.photo) if encoding.example else None,
-        "picture": picture,
+        "image": image,
         "arrays": f"lab/arrays/{key.token}",
         "facts": facts(encoding),
     }
@@ -177,6 +177,6 @@ def facts(encoding: Encoding) -> list[list[str]]:
     ]
 
 
-def picture_address(picture: np.ndarray) -> str:
+def image_address(image: np.ndarray) -> str:
     """Return an image as a data address, at the size of a screen."""
-    return "data:image/jpeg;base64," + base64.b64encode(screen_jpeg(picture)).decode()
+    return "data:image/jpeg;base64," + base64.b64encode(screen_jpeg(image)).decode()

@@ -210,7 +210,7 @@ class Visitor:
             self.get(f"{seen['arrays']}/blocks/{block}")
         encoded = base64.b64encode(content).decode()
         found = self.ask("objects", [encoded, MODEL, SIZE, "tokencut", 1, False])["objects"][0]
-        shown = np.array(Image.open(io.BytesIO(self.get(seen["picture"]).content)))
+        shown = np.array(Image.open(io.BytesIO(self.get(seen["image"]).content)))
         if (
             (seen["photo"], seen["model"], seen["size"]) != (photo, MODEL, SIZE)
             or shown.shape != image.shape

@@ -189,10 +189,10 @@ def _read_safetensors(path: Path, checkpoint_key: CheckpointKey) -> StoredBackbo
     if metadata.get("format") != FORMAT:
         return StoredBackbone(_select_network(tensors, checkpoint_key, str(path))[0], None)
     refuse_network(checkpoint_key, str(path))
-    names = ("backbone", "mean", "std", "channel_range")
     try:
-        described = {name: json.loads(text) for name, text in metadata.items() if name in names}
-    except ValueError as error:
+        described = {name: json.loads(metadata[name]) for name in ("backbone", "mean", "std")}
+        described["channel_range"] = json.loads(metadata.get("channel_range", "null"))
+    except (ValueError, KeyError) as error:
         raise WeightsError(f"{path} does not describe a backbone: {error!r}") from error
     return _describe(tensors, described, str(path))
 

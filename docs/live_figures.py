@@ -111,7 +111,7 @@ def photograph(name: str, model: str) -> Data:
     return value | {
         "token": f"{name} {model}",
         "credit": photographs.credit(name),
-        "picture": address(picture),
+        "image": address(picture),
         "random": model.startswith("random:"),
         "pin": [(x + 0.5) / picture.shape[1], (y + 0.5) / picture.shape[0]],
         "arrays": value["arrays"] | {f"key-pca/{block}": base64.b64encode(colors.tobytes()).decode()},
@@ -152,12 +152,12 @@ def video() -> Data:
     """A clip, and the objects of its first frame as the model carries them along."""
     clip = example_clips.example(CLIP)
     predictor = AttentionPredictor("embedded", size=SIZE, precision="fp32")
-    labels = propagate_frames(clip.pictures(), example_clips.first_mask(CLIP), predictor)
+    labels = propagate_frames(clip.decoded(), example_clips.first_mask(CLIP), predictor)
     return {
         "width": clip.size[1],
         "height": clip.size[0],
         "fps": clip.fps,
-        "frames": [address(frame) for frame in clip.pictures()],
+        "frames": [address(frame) for frame in clip.decoded()],
         "masks": [list(map(int, runs_of(one))) for one in labels],
         "colors": COLORS.tolist(),
     }

@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 from dino_model import files, photographs
 from dino_model.outputs import run_command
 from dino_model.predictor import AttentionPredictor
+from dino_model.textures import CLASSES, texture
 from dino_model.weights import load_model
-from notebooks.distillation import textures
 
 GRID = 28
 """Rows and columns of patches at the default size of 224 pixels."""
@@ -73,12 +73,17 @@ def mean_maps(model: str) -> NDArray[np.float16]:
 
 
 @torch.no_grad()
-def texture_features(name: str, seed: int) -> NDArray[np.int8]:
+def texture_features(weights: str, seed: int) -> NDArray[np.int8]:
     """Compute the [CLS] features of textures, each scaled to a maximum of 127: [images, width]."""
-    model = load_model(name)
-    images, _ = textures(seed, PER_CLASS)
+    model = load_model(weights)
+    images = [
+        texture(name, np.random.default_rng([seed, label, number]))
+        for label, name in enumerate(CLASSES)
+        for number in range(PER_CLASS)
+    ]
+    pixels = torch.from_numpy(np.stack(images))[:, None].expand(-1, 3, -1, -1) / 255
     mean, std = (torch.tensor(values)[:, None, None] for values in (model.mean, model.std))
-    features = model.backbone((images.expand(-1, 3, -1, -1) - mean) / std)
+    features = model.backbone((pixels - mean) / std)
     return (127 * features / features.abs().amax(dim=1, keepdim=True)).round().to(torch.int8).numpy()
 
 

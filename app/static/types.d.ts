@@ -27,7 +27,7 @@ type Told = Size &
     heads: number;
     blocks: number;
     prefix: number; // [CLS] and registers
-    picture: string;
+    image: string;
     arrays: string | Record<string, string | Float32Array>; // an address; or base64 or numbers by KIND/BLOCK
     name?: string;
     photo?: string;

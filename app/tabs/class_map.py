@@ -53,12 +53,12 @@ def placed(shared: Shared, photo: Any, chosen: Any) -> dict[str, Any]:
     """Return what the view shows of an image of the header: its position and nearest classes."""
     lab = shared.lab
     drawn = lab.maps.get(chosen)
-    image, title = split(photo)
-    picture = lab.pictures.read(image)
-    placement = class_maps.place_image(drawn, _predictor(shared, chosen), picture)
+    stored, title = split(photo)
+    image = lab.images.read(stored)
+    placement = class_maps.place_image(drawn, _predictor(shared, chosen), image)
     return asdict(placement) | {
-        "name": title or image,
-        "highlight": image != lab.start.photo,
+        "name": title or stored,
+        "highlight": stored != lab.start.photo,
         "photo": photo,
         "map": chosen,
     }

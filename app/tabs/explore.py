@@ -88,11 +88,11 @@ def _files(shared: Shared) -> None:
             shared.save(button, partial(drawn, shared.lab, file), REQUEST)
 
 
-def drawn(lab: Lab, file: str, asked: object) -> tuple[str, bytes]:
-    """Write a download of `view.FILES`; `asked` is the `request` of an attention view from a client."""
-    if not isinstance(asked, dict) or not isinstance(asked.get("token"), str):
+def drawn(lab: Lab, file: str, request: object) -> tuple[str, bytes]:
+    """Write a download of `view.FILES`; `request` is that of an attention view from a client."""
+    if not isinstance(request, dict) or not isinstance(request.get("token"), str):
         raise LabError("Nothing is shown yet: wait for the maps, then try again.")
-    view, encoding = View.of(asked), lab.encoding(asked["token"])
-    content = FILES[file](encoding, view, lab.pictures.read(encoding.key.photo))
-    name = encoding.key.photo if encoding.example else str(asked.get("name", ""))
+    view, encoding = View.of(request), lab.encoding(request["token"])
+    content = FILES[file](encoding, view, lab.images.read(encoding.key.photo))
+    name = encoding.key.photo if encoding.example else str(request.get("name", ""))
     return f"{stem(clean_name(name))}-{file}", content

@@ -51,18 +51,18 @@ def build(shared: Shared) -> None:
                     button.click(None, number, number, js=turn, **LIGHT)
 
     state = gr.Textbox("", visible="hidden", elem_id="lesson-state")
-    asked = [number, shared.photo, shared.size]
+    inputs = [number, shared.photo, shared.size]
     events = [number.change, shared.photo.change, shared.size.change, shared.tabs["learn"].select]
-    shared.question(events, asked, "#lesson-text").change(
+    shared.question(events, inputs, "#lesson-text").change(
         fairness.in_turn(partial(_show, shared)),
-        asked,
+        inputs,
         [view, state, stage, curves, mass, block, weights, body, answer, paper, accordion],
         **HEAVY,
     ).success(None, state, None, js=APPLY, **LIGHT)
     mass.input(None, mass, None, js="(mass) => lab('learn-view').set({ mass })", **LIGHT)
     block.input(None, block, None, js="(block) => lab('learn-view').set({ block })", **LIGHT)
-    asked = [shared.photo, weights, shared.size]
-    weights.input(fairness.in_turn(shared.look), asked, view, **HEAVY)
+    inputs = [shared.photo, weights, shared.size]
+    weights.input(fairness.in_turn(shared.look), inputs, view, **HEAVY)
 
 
 def _show(shared: Shared, index: Any, photo: Any, size: Any) -> list[Any]:

@@ -36,9 +36,9 @@ def build(shared: Shared) -> None:
         return gr.Dropdown(choices=[choices[0], (title, name), *choices[1:]], value=name)
 
     taken = own.upload(take, own, second, show_progress="minimal", **PRIVATE)
-    asked = [shared.photo, shared.model, shared.size, second, ratio]
+    inputs = [shared.photo, shared.model, shared.size, second, ratio]
     for event in (view.shown, second.input, ratio.release, taken.success):
-        event(fairness.in_turn(find, shared.ready), asked, view, **HEAVY)
+        event(fairness.in_turn(find, shared.ready), inputs, view, **HEAVY)
 
 
 def matched(

@@ -50,7 +50,7 @@ def build(shared: Shared) -> None:
 
     view.edited(
         fairness.in_turn(find, turns=fairness.FINDING),
-        shared.asked,
+        shared.request,
         view,
         js="() => [lab('segment').wanted]",
         **HEAVY,
@@ -73,7 +73,7 @@ def _scribbles(shared: Shared) -> None:
         return scribbles.masks_file(shared, fields.get("strokes"), fields.get("album", ""))
 
     segmenting = fairness.in_turn(segment, turns=fairness.READING)  # milliseconds, while somebody draws
-    view.edited(segmenting, shared.asked, view, js="() => [lab('scribbles').request]", **HEAVY)
+    view.edited(segmenting, shared.request, view, js="() => [lab('scribbles').request]", **HEAVY)
     album = "document.querySelector('#album textarea')?.value ?? ''"
     shared.save(masks, save_masks, f"({{ strokes: lab('scribbles').request, album: {album} }})")
     shared.save(head, partial(scribbles.head_file, shared.lab), "lab('scribbles').request")
@@ -98,7 +98,7 @@ def found(lab: Lab, wanted: object) -> dict[str, Any]:
     discovered = objects.find(encoding, request)
     labels = objects.labels_of(discovered, encoding.predictor.grid)
     if request.refined:
-        labels = objects.refine(labels, lab.pictures.read(encoding.key.photo))
+        labels = objects.refine(labels, lab.images.read(encoding.key.photo))
     return {
         "token": request.token,
         "key": request.key,
@@ -113,8 +113,8 @@ def drawn(lab: Lab, file: str, wanted: object) -> tuple[str, bytes]:
     """Write a download of `objects.FILES`; `wanted` is an `ObjectsRequest` from a client."""
     request = ObjectsRequest.of(wanted)
     encoding = lab.encoding(request.token)
-    picture = lab.pictures.read(encoding.key.photo)
+    image = lab.images.read(encoding.key.photo)
     labels = objects.labels_of(objects.find(encoding, request), encoding.predictor.grid)
-    content = objects.FILES[file](picture, objects.in_pixels(labels, picture, request.refined))
+    content = objects.FILES[file](image, objects.in_pixels(labels, image, request.refined))
     name = encoding.key.photo if encoding.example else request.name
     return f"{stem(name)}-{request.method}-{file}", content

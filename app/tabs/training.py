@@ -54,11 +54,11 @@ def build(shared: Shared) -> None:
     timer = gr.Timer(POLL_SECONDS)
     timer.tick(None, beat, beat, js=BEAT, **LIGHT)
     beat.change(refresh, [version, checkpoint, run], shown, trigger_mode="once", **LIGHT)
-    asked = [run, checkpoint, shared.photo, shared.size]
+    inputs = [run, checkpoint, shared.photo, shared.size]
     opened = shared.tabs["training"].select
     events = [shared.photo.change, shared.size.change, opened, checkpoint.input, redrawn.success]
-    shared.question(events, asked, "#checkpoints").change(
-        fairness.in_turn(partial(_see, shared), partial(_prepare, shared)), asked, [view, label], **HEAVY
+    shared.question(events, inputs, "#checkpoints").change(
+        fairness.in_turn(partial(_see, shared), partial(_prepare, shared)), inputs, [view, label], **HEAVY
     )
 
 

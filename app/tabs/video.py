@@ -16,7 +16,7 @@ from app.errors import ClientValue, LabError
 from app.example_clips import EXAMPLES
 from app.photos import clean_name, thumbnail
 from app.shared import HEAVY, LIGHT, PRIVATE, Shared, split, strip
-from app.views import picture_address
+from app.views import image_address
 from dino_model import photographs
 from segmentation.labels import palette
 
@@ -73,10 +73,10 @@ def build(shared: Shared) -> None:
     with gr.Accordion("Credits of the example clips", open=False):
         gr.Markdown(_credits())
 
-    asked = [clip, shared.model, shared.size]
+    inputs = [clip, shared.model, shared.size]
     clip.change(partial(_open, shared), clip, view, trigger_mode="always_last", **LIGHT)
     encode = fairness.in_turn(partial(_encode, shared), shared.ready)
-    view.shown(encode, asked, view, **HEAVY)
+    view.shown(encode, inputs, view, **HEAVY)
     gr.on([shared.model.change, shared.size.change], None, js="() => lab('film')?.expire()", **LIGHT)
     reach.change(None, reach, js="(reach) => lab('film')?.set({ reach })", **LIGHT)
 
@@ -88,7 +88,7 @@ def build(shared: Shared) -> None:
 
     job = track.click(
         follow,
-        [view, *asked],
+        [view, *inputs],
         view,
         js="(_, ...rest) => [lab('film').begin(), ...rest]",
         concurrency_id="tracking",
@@ -104,8 +104,8 @@ def _choice(shared: Shared, clip: gr.Textbox) -> None:
     with gr.Row(equal_height=True):
         thumbnails = [thumbnail(photographs.picture(one.actors[0].photograph)) for one in EXAMPLES.values()]
         titles = [one.title for one in EXAMPLES.values()]
-        pictures = zip(map(picture_address, thumbnails), titles, strict=True)
-        choices = strip(pictures, elem_id="clips", scale=4)
+        images = zip(map(image_address, thumbnails), titles, strict=True)
+        choices = strip(images, elem_id="clips", scale=4)
         upload = gr.UploadButton(
             "Open a clip", file_types=SUFFIXES, size="sm", elem_id="upload-clip", min_width=110, scale=0
         )

@@ -3,7 +3,7 @@
 import { AttentionView } from "../../app/static/views/attention_view.js";
 import { el } from "../../app/static/views/dom.js";
 
-const KEYS = "Move the pointer over the picture, or use the arrow keys; Escape returns to the whole picture.";
+const KEYS = "Move the pointer over the image, or use the arrow keys; Escape returns to the whole image.";
 const PHOTOGRAPHS = ["sheep", "macaw", "shepherd"];
 
 /** The page's own view, with data in the place of a server. @param {Record<string, any>} props */

@@ -73,7 +73,7 @@ def predictor(pixels: np.ndarray) -> AttentionPredictor:
 @pytest.fixture(scope="session")
 def photo(lab: Lab, pixels: np.ndarray, as_file: Callable[..., bytes]) -> str:
     """The name of the image of noise in the lab."""
-    return lab.pictures.keep(as_file(pixels))
+    return lab.images.keep(as_file(pixels))
 
 
 @pytest.fixture(scope="session")

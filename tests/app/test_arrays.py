@@ -39,9 +39,9 @@ def test_arrays_are_those_of_the_encoding(client, encode, photo):
 
 
 def test_images_and_static_files_are_served(client, photo):
-    for path in (f"pictures/{photo}.jpg", "thumbnails/kitten.jpg", "clips/sheep/0.jpg"):
+    for path in (f"images/{photo}.jpg", "thumbnails/kitten.jpg", "clips/sheep/0.jpg"):
         assert client.get(f"/lab/{path}").headers["content-type"] == "image/jpeg"
-    assert client.get(f"/lab/pictures/{photo}.jpg").headers["cache-control"] == "no-store"
+    assert client.get(f"/lab/images/{photo}.jpg").headers["cache-control"] == "no-store"
     assert "javascript" in client.get(f"/lab/static/{version()}/page.js").headers["content-type"]
     assert len(client.get("/lab/maps/caltech101/map.json").json()["classes"]) == 101
 
@@ -49,7 +49,7 @@ def test_images_and_static_files_are_served(client, photo):
 @pytest.mark.parametrize(
     "path",
     ["arrays/guessed/blocks/0", "arrays/TOKEN/all/0", "arrays/TOKEN/blocks/-1", "arrays/TOKEN/blocks/0/0",
-     "pictures/guessed.jpg", "clips/sheep/99.jpg", "clips/sheep/x.jpg", "followings/guessed/0.png",
+     "images/guessed.jpg", "clips/sheep/99.jpg", "clips/sheep/x.jpg", "followings/guessed/0.png",
      "maps/none/map.json", "maps/caltech101/map.png", "directions/a/b", "directions/TOKEN/a", ""],
 )  # fmt: skip
 def test_unknown_name_is_answered_with_404_and_one_sentence(client, encode, photo, path):

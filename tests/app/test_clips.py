@@ -22,7 +22,7 @@ from app.errors import LabError, NotHere
 from app.example_clips import EXAMPLES, FRAMES, example
 from app.lab import Clips, Lab
 from app.limits import Limits
-from app.photos import Pictures
+from app.photos import ImageStore
 from app.tabs import video
 from dino_model.predictor import AttentionPredictor
 from segmentation.datasets import open_davis, read_first_mask, read_labels
@@ -82,7 +82,7 @@ def test_read_video_returns_its_frames(tmp_path):
     path = write_video(tmp_path / "square.webm", 5)
     clip = clips.read(path, SMALL, "clip")
     assert (len(clip.frames), clip.size, clip.fps, clip.note) == (5, SIZE, 10, "")
-    for frame, decoded in zip(clip.pictures(), VideoFile(path), strict=True):
+    for frame, decoded in zip(clip.decoded(), VideoFile(path), strict=True):
         assert np.abs(frame.astype(int) - decoded).mean() < 4  # a JPEG of the decoded frame
 
 
@@ -110,13 +110,13 @@ def test_read_animated_gif_returns_its_frames(tmp_path):
 def test_large_frames_are_reduced(tmp_path):
     clip = clips.read(write_video(tmp_path / "large.webm", 2, size=(1000, 2000)), SMALL, "large.webm")
     assert (clip.size, clip.sent_size) == ((427, 854), (1000, 2000))
-    assert next(clip.pictures()).shape == (427, 854, 3)
+    assert next(clip.decoded()).shape == (427, 854, 3)
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_examples_move(name):
     clip = example(name)
-    first, *_, last = clip.pictures()
+    first, *_, last = clip.decoded()
     assert first.shape == (*clip.size, 3)
     assert np.abs(first.astype(int) - last).mean() > 10
 
@@ -164,7 +164,7 @@ def test_pixel_bomb_is_refused_before_it_is_decoded(tmp_path, monkeypatch):
 
 def test_clips_are_named_by_content_in_bounded_memory(tmp_path):
     limits = Limits(max_clips_mb=1, max_frames=6)
-    memory = Clips(limits, Pictures(limits))
+    memory = Clips(limits, ImageStore(limits))
     files = [write_video(tmp_path / f"{count}.webm", count) for count in (5, 6)]
     first, second = (memory.keep(file, "mine.webm") for file in files)
     assert memory.keep(files[1], "theirs.webm") == second != first
@@ -182,7 +182,7 @@ def test_clips_are_named_by_content_in_bounded_memory(tmp_path):
 
 
 def test_tracked_masks_match_library(predictor, clip, followed):
-    expected = list(propagate_frames(clip.pictures(), first_mask(), predictor))
+    expected = list(propagate_frames(clip.decoded(), first_mask(), predictor))
     assert len(followed.masks) == len(expected) == 6
     np.testing.assert_array_equal(list(followed.labels()), expected)
 
@@ -225,7 +225,7 @@ def test_overlay_webm_has_every_finished_frame_with_its_objects_tinted(clip, fol
     film = list(VideoFile(tmp_path / "overlay.webm"))
     assert len(film) == 6
     assert film[0].shape[0] > 48  # a legend below
-    changed = np.abs(film[0][:48].astype(int) - next(clip.pictures())).mean(axis=2)
+    changed = np.abs(film[0][:48].astype(int) - next(clip.decoded())).mean(axis=2)
     assert changed[first_mask() > 0].mean() > 3 * changed[first_mask() == 0].mean()
 
 

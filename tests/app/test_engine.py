@@ -21,7 +21,7 @@ def _noise(seed: int, height: int = 48, width: int = 64) -> np.ndarray:
 @pytest.fixture
 def send(as_file) -> Callable[[Lab, np.ndarray], str]:
     """Keeps an image and returns its name."""
-    return lambda lab, picture: lab.pictures.keep(as_file(picture))
+    return lambda lab, picture: lab.images.keep(as_file(picture))
 
 
 def test_arrays_of_an_encoding_are_the_predictors(encode, photo, predictor):

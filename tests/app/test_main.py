@@ -56,7 +56,7 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, int
 
 def test_password_is_needed_for_page_files_and_endpoints(guarded):
     page, _, _ = guarded
-    for path in ("/", "/config", "/gradio_api/info", "/lab/pictures/kitten.jpg", "/lab/arrays/a/blocks/0"):
+    for path in ("/", "/config", "/gradio_api/info", "/lab/images/kitten.jpg", "/lab/arrays/a/blocks/0"):
         assert httpx.get(page + path).status_code == 401
         assert httpx.get(page + path, auth=("ada", "wrong")).status_code == 401
         assert httpx.get(page + path, auth=AUTH).status_code in (200, 404)
@@ -65,7 +65,7 @@ def test_password_is_needed_for_page_files_and_endpoints(guarded):
 def test_page_answers_where_the_proxy_shows_it(guarded):
     page, _, _ = guarded
     for prefix in ("", "/dino"):
-        for path in ("/", "/config", "/lab/pictures/kitten.jpg"):
+        for path in ("/", "/config", "/lab/images/kitten.jpg"):
             assert httpx.get(f"{page}{prefix}{path}", auth=AUTH).status_code == 200, (prefix, path)
 
 

@@ -35,7 +35,7 @@ def pair(
     lab: Lab, encode: Callable[..., Encoding], pictures: tuple[np.ndarray, ...], as_file: Callable[..., bytes]
 ) -> tuple[Encoding, Encoding]:
     """Both, as the embedded model sees them."""
-    a, b = (encode(lab.pictures.keep(as_file(one)), MODEL, SIZE) for one in pictures)
+    a, b = (encode(lab.images.keep(as_file(one)), MODEL, SIZE) for one in pictures)
     return a, b
 
 
@@ -94,7 +94,7 @@ def test_matched_with_invalid_argument_is_refused(shared, second, percent, sente
 
 
 def test_match_without_texture_or_with_two_models_is_refused(lab, encode, pair, as_file):
-    name = lab.pictures.keep(as_file(np.full((60, 90, 3), 77, np.uint8)))
+    name = lab.images.keep(as_file(np.full((60, 90, 3), 77, np.uint8)))
     for other, sentence in (
         (encode(name, MODEL, SIZE), "no texture"),
         (encode(pair[1].key.photo, "random:vit_tiny/16", SIZE), "different models"),

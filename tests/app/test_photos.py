@@ -7,19 +7,19 @@ from PIL import Image
 from app import photos
 from app.errors import LabError, NotHere
 from app.limits import Limits
-from app.photos import Pictures, clean_name, stem
+from app.photos import ImageStore, clean_name, stem
 
 
 def test_name_follows_the_content_and_cannot_be_guessed_from_it(as_file):
     black, white = (as_file(np.full((8, 8, 3), shade, np.uint8)) for shade in (0, 255))
-    here, elsewhere = Pictures(Limits()), Pictures(Limits())
+    here, elsewhere = ImageStore(Limits()), ImageStore(Limits())
     assert here.keep(black) == here.keep(black)
     assert here.keep(black) != here.keep(white)
     assert here.keep(black) != elsewhere.keep(black)
 
 
 def test_read_of_unknown_image_is_refused():
-    pictures = Pictures(Limits())
+    pictures = ImageStore(Limits())
     for name in ("../cat", "", "0" * 32, "Kitten"):
         with pytest.raises(NotHere, match="open it again"):
             pictures.read(name)
@@ -27,11 +27,11 @@ def test_read_of_unknown_image_is_refused():
 
 def test_file_with_too_many_pixels_is_refused(as_file):
     with pytest.raises(LabError, match="too large"):
-        Pictures(Limits(max_megapixels=1)).keep(as_file(np.zeros((1001, 1000, 3), np.uint8)))
+        ImageStore(Limits(max_megapixels=1)).keep(as_file(np.zeros((1001, 1000, 3), np.uint8)))
 
 
 def test_decoded_pictures_are_bounded_by_their_bytes(as_file):
-    pictures = Pictures(Limits(max_memory_mb=4))  # a quarter for what is decoded
+    pictures = ImageStore(Limits(max_memory_mb=4))  # a quarter for what is decoded
     names = [pictures.keep(as_file(np.full((500, 500, 3), shade, np.uint8))) for shade in range(9)]
     assert pictures._decoded._weight <= 1_000_000
     for shade, name in enumerate(names):  # small as files: all of them are still here
@@ -41,7 +41,7 @@ def test_decoded_pictures_are_bounded_by_their_bytes(as_file):
 def test_damaged_file_is_refused_without_details_of_the_decoder(as_file):
     whole = as_file(np.random.default_rng(0).integers(0, 256, (64, 64, 3), dtype=np.uint8))
     with pytest.raises(LabError) as refused:
-        Pictures(Limits()).keep(whole[: len(whole) // 2])
+        ImageStore(Limits()).keep(whole[: len(whole) // 2])
     assert str(refused.value) == "This file is damaged or cut short."
 
 

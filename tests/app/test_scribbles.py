@@ -22,7 +22,7 @@ def halves(lab, as_file) -> str:
     picture = np.full((*SIZE, 3), 40, np.uint8)
     picture[:, 48:] = 220
     picture += np.random.default_rng(0).integers(0, 9, picture.shape, dtype=np.uint8)
-    return lab.encode(lab.pictures.keep(as_file(picture)), lab.start.model, 64).key.token
+    return lab.encode(lab.images.keep(as_file(picture)), lab.start.model, 64).key.token
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +55,7 @@ def test_one_image_gives_a_palette_mask_and_several_a_zip(shared, marked, halves
 
 
 def test_masks_of_the_users_other_images_are_in_the_zip(shared, marked, as_file):
-    photo = shared.lab.pictures.keep(as_file(np.full((40, 40, 3), 90, np.uint8)))
+    photo = shared.lab.images.keep(as_file(np.full((40, 40, 3), 90, np.uint8)))
     album = f"{photo}/plain.jpg\nkitten\nforgotten/other.jpg"
     _, content = scribbles.masks_file(shared, {"images": [marked]}, album)
     with zipfile.ZipFile(io.BytesIO(content)) as archive:
@@ -70,7 +70,7 @@ def test_command_applies_the_head_file_with_the_same_masks(lab, shared, marked, 
     head, picture = tmp_path / "head.safetensors", tmp_path / "halves.png"
     head.write_bytes(content)
     assert read_head(head).classifier.labels == (0, 1)
-    Image.fromarray(lab.pictures.read(lab.encoding(halves).key.photo)).save(picture)
+    Image.fromarray(lab.images.read(lab.encoding(halves).key.photo)).save(picture)
     output = tmp_path / "out"
     Apply(inputs=(picture,), head=head, output=output, device="cpu", precision="fp32").run()
     _, mask = scribbles.masks_file(shared, {"images": [marked]})

@@ -37,7 +37,7 @@ def searched(pictures, tmp_path_factory) -> Lab:
 def token(searched, pictures, as_file) -> str:
     """An image whose left half is red and whose right half is blue."""
     halves = np.concatenate([pictures["red"], pictures["blue"]], axis=1)
-    return searched.encode(searched.pictures.keep(as_file(halves)), MODEL, 64).key.token
+    return searched.encode(searched.images.keep(as_file(halves)), MODEL, 64).key.token
 
 
 def names(results: list) -> list[str]:

@@ -15,7 +15,7 @@ from torch import Tensor
 from dino_model import weights
 from dino_model.attention import attention_rows
 from dino_model.backbones import BackboneConfig, create_backbone
-from dino_model.checkpoints import WeightsError, infer_config, write_safetensors
+from dino_model.checkpoints import FORMAT, WeightsError, infer_config, write_safetensors
 from dino_model.images import IMAGENET_MEAN, IMAGENET_STD
 from dino_model.weights import OFFICIAL, LoadedModel, is_local, load_model
 
@@ -316,6 +316,13 @@ def test_load_weights_that_do_not_fit_names_tensors(tmp_path: Path, payload: Any
     torch.save(payload(), tmp_path / "weights.pth")
     with pytest.raises(WeightsError, match=message):
         load_model(str(tmp_path / "weights.pth"))
+
+
+def test_load_described_file_without_mean_names_it(tmp_path: Path):
+    described = {"format": FORMAT, "backbone": json.dumps(asdict(SMALL)), "std": json.dumps(IMAGENET_STD)}
+    safetensors.torch.save_file(network(0), tmp_path / "model.safetensors", described)
+    with pytest.raises(WeightsError, match=r"does not describe a backbone: KeyError\('mean'\)"):
+        load_model(str(tmp_path / "model.safetensors"))
 
 
 @pytest.mark.parametrize(

@@ -66,7 +66,7 @@ export async function encode({ facts, engine, run }, file, name, size) {
     token: `${name}-${size}-${crypto.randomUUID()}`,
     photo: name,
     ...{ name, size, width, height, rows, columns, heads, blocks, prefix: tokens - rows * columns },
-    picture: URL.createObjectURL(file),
+    image: URL.createObjectURL(file),
     arrays: Object.fromEntries(Array.from({ length: blocks }, (_, at) => block(at))),
     facts: [
       ["Model", facts.model],

@@ -37,8 +37,8 @@ async function show(file, name) {
   document.body.toggleAttribute("data-busy", true);
   try {
     const value = await encode(model, file, name, Number(part("size").value));
-    if (turn !== newest) return URL.revokeObjectURL(value.picture);
-    if (props.value) URL.revokeObjectURL(props.value.picture);
+    if (turn !== newest) return URL.revokeObjectURL(value.image);
+    if (props.value) URL.revokeObjectURL(props.value.image);
     shown = { file, name };
     props.value = value;
     part("block").max = value.blocks;

@@ -30,7 +30,7 @@ export class Encoding {
     this.token = value.token;
     this.name = value.name ?? "image";
     this.photo = value.photo ?? value.token;
-    this.picture = value.picture;
+    this.image = value.image;
     this.width = value.width;
     this.height = value.height;
     this.rows = value.rows;

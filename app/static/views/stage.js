@@ -43,12 +43,12 @@ export class Stage {
     this.listen();
   }
 
-  /** Show another image. @param {{ picture?: string, name: string } & Size & Grid} shown */
-  show({ picture, name, width, height, rows, columns }) {
+  /** Show another image. @param {{ image?: string, name: string } & Size & Grid} shown */
+  show({ image, name, width, height, rows, columns }) {
     this.open = true;
     this.step = { x: 1 / columns, y: 1 / rows };
     this.cursor = null;
-    if (picture) Object.assign(this.photo, { src: picture, alt: `Image ${name}` });
+    if (image) Object.assign(this.photo, { src: image, alt: `Image ${name}` });
     else Object.assign(this.photo, { width, height });
     this.element.style.setProperty("--ratio", String(width / height));
     this.canvas.resize(rows, columns);

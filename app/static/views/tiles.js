@@ -29,15 +29,15 @@ export class Tiles {
     this.element = el("div", { class: `lab-tiles ${kind}`, role: "radiogroup", "aria-label": label });
   }
 
-  /** Show one tile per entry. @param {{ picture: string } & Size & Grid} encoding @param {Tile[]} entries */
-  open({ picture, width, height, rows, columns }, entries) {
-    const opened = JSON.stringify([picture, rows, columns, entries]);
+  /** Show one tile per entry. @param {{ image: string } & Size & Grid} encoding @param {Tile[]} entries */
+  open({ image, width, height, rows, columns }, entries) {
+    const opened = JSON.stringify([image, rows, columns, entries]);
     if (opened === this.opened) return; // the focus stays
     this.opened = opened;
     this.element.style.setProperty("--ratio", String(width / height));
     const tile = (/** @type {Tile} */ { key, label, color, marker }) => {
       const canvas = el("canvas");
-      const image = [el("img", { src: picture, alt: "", draggable: "false" }), canvas];
+      const layers = [el("img", { src: image, alt: "", draggable: "false" }), canvas];
       const badge = marker !== undefined && el("span", { class: "lab-marker" }, String(marker));
       const [note, scale] = [el("span", { class: "lab-note" }), colorBar({ "aria-hidden": "true" })];
       const input = el("input", { type: "radio", name: this.name, value: key, onchange: () => this.choose(key) });
@@ -45,7 +45,7 @@ export class Tiles {
       const element = el(
         "label",
         { class: "lab-tile", "data-key": key, style: color && `--pin: ${color}` },
-        ...[input, el("span", { class: "lab-tile-picture" }, ...image, badge), scale],
+        ...[input, el("span", { class: "lab-tile-image" }, ...layers, badge), scale],
         el("span", { class: "lab-caption" }, name, note),
       );
       return { element, input, canvas: new PatchCanvas(canvas), note, scale };
