@@ -20,7 +20,8 @@ from app.runs import Runs, milestone_file
 from dino_model.device import Precision
 from dino_model.download import DownloadError
 from dino_model.predictor import AttentionPredictor
-from dino_model.weights import OFFICIAL, is_local, is_path, load_model, missing_files
+from dino_model.published import OFFICIAL
+from dino_model.weights import is_local, is_path, load_model, missing_files
 from training.run import Run
 
 SUPERVISED = {

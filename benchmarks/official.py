@@ -19,7 +19,7 @@ import torch
 import tyro
 
 from dino_model.files import write_json
-from dino_model.weights import OFFICIAL
+from dino_model.published import OFFICIAL
 
 TOLERANCE = {"k-NN": 0.3, "linear": 0.5, "VOC12": 1.0, "DAVIS": 0.5}
 """Points by which a figure may differ from the paper's. Not all of the masks' protocol is published."""

@@ -10,7 +10,8 @@ from dino_model.attention import MAPS, readable
 from dino_model.backbones import create_backbone
 from dino_model.checkpoints import WeightsError
 from dino_model.hub import PREFIX
-from dino_model.weights import EMBEDDED_FILE, OFFICIAL, Scores, is_local, is_path, load_model
+from dino_model.published import EMBEDDED_FILE, OFFICIAL, Scores
+from dino_model.weights import is_local, is_path, load_model
 
 FAMILIES = {"VisionTransformer": "ViT", "Beit": "BEiT", "Eva": "ViT (Eva)", "Cait": "CaiT", "Xcit": "XCiT"}
 

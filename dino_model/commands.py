@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import tyro
 
@@ -16,9 +16,7 @@ from dino_model.configs import CheckpointKey, Precision
 from dino_model.errors import SettingError
 from dino_model.options import ModelOptions
 from dino_model.outputs import PROVENANCE, check_output_file, check_output_folder, write_provenance
-
-if TYPE_CHECKING:
-    from dino_model.catalogue import Facts
+from dino_model.published import EMBEDDED_FILE, OFFICIAL, Scores, embedded_parameters
 
 COLUMNS = ("name", "model", "parameters", "k-NN", "linear", "VOC12", "DAVIS", "here")
 LEGEND = """\
@@ -38,16 +36,20 @@ class List:
     """Write the table to this file."""
 
     def run(self) -> None:
-        """Print the table."""
-        from dino_model import catalogue
-
-        models = catalogue.listed()
-        rows = [COLUMNS, *map(_row, models)]
+        """Print the table; its file also describes the architectures, which needs torch."""
+        published = (
+            _row(name, entry.title, entry.parameters, entry.scores, entry.file.path() is not None)
+            for name, entry in OFFICIAL.items()
+        )
+        embedded = _row("embedded", "embedded", embedded_parameters(), Scores(), True)
+        rows = [COLUMNS, *[embedded] * EMBEDDED_FILE.is_file(), *published]
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         lines = ("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
         print("\n".join(lines), LEGEND, sep="\n\n")
         if self.json:
-            files.write_json(self.json, [asdict(model) for model in models])
+            from dino_model import catalogue
+
+            files.write_json(self.json, [asdict(model) for model in catalogue.listed()])
 
 
 @dataclass(frozen=True)
@@ -64,7 +66,9 @@ class Show:
         from dino_model import catalogue
 
         model = catalogue.facts(self.name)
-        _, title, parameters, *scores, _ = _row(model)
+        _, title, parameters, *scores, _ = _row(
+            model.name, model.title, model.parameters, model.scores, model.local
+        )
         published = [pair for pair in zip(COLUMNS[3:7], scores, strict=True) if pair[1] != "–"]
         lines = {
             "name": model.name,
@@ -291,8 +295,7 @@ def _default_file(name: str, suffix: str) -> Path:
     return Path(f"{stem}-transformers" if suffix == "transformers" else f"{stem}.{suffix}")
 
 
-def _row(model: Facts) -> tuple[str, ...]:
-    scores = (model.scores.knn, model.scores.linear, model.scores.voc, model.scores.davis)
-    published = ("–" if score is None else f"{score:.1f}" for score in scores)
-    here = "yes" if model.local else "no"
-    return (model.name, model.title, f"{model.parameters / 1e6:.1f} M", *published, here)
+def _row(name: str, title: str, parameters: int, scores: Scores, is_local: bool) -> tuple[str, ...]:
+    values = (scores.knn, scores.linear, scores.voc, scores.davis)
+    published = ("–" if score is None else f"{score:.1f}" for score in values)
+    return (name, title, f"{parameters / 1e6:.1f} M", *published, "yes" if is_local else "no")

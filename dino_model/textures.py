@@ -13,8 +13,6 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
-from scipy.ndimage import gaussian_filter
-from scipy.spatial import cKDTree
 
 from dino_model import files
 from dino_model.download import cache_folder
@@ -69,6 +67,9 @@ def _pattern(name: str, random: np.random.Generator) -> NDArray[np.float64]:
 
 def _noise(name: str, random: np.random.Generator) -> NDArray[np.float64]:
     """Draw filtered noise or a Voronoi diagram of random points."""
+    from scipy.ndimage import gaussian_filter  # here, so that no help text loads it
+    from scipy.spatial import cKDTree
+
     if name.startswith("noise"):
         width = random.uniform(0.8, 1.25) * (0.8 if name == "noise-fine" else 3)
         return np.asarray(gaussian_filter(random.normal(size=(SIZE, SIZE)), width, mode="wrap"))

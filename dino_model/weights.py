@@ -4,7 +4,6 @@ import copy
 import difflib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -35,9 +34,7 @@ from dino_model.download import PublishedFile
 from dino_model.errors import SettingError
 from dino_model.images import IMAGENET_MEAN, IMAGENET_STD
 from dino_model.official import family, load_official
-
-EMBEDDED_FILE = Path(__file__).parent / "embedded" / "model.safetensors"
-OFFICIAL_ADDRESS = "https://dl.fbaipublicfiles.com/dino"
+from dino_model.published import EMBEDDED_FILE, OFFICIAL
 
 
 @dataclass(frozen=True)
@@ -73,62 +70,6 @@ class LoadedModel:
         expected = traits(backbone) | {"mean": tuple(mean), "std": tuple(std)}
         pairs = {name: (found.get(name), expected.get(name)) for name in found | expected}
         return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
-
-
-@dataclass(frozen=True)
-class Scores:
-    """Published scores in percent; None if none is published.
-
-    Attributes:
-        knn, linear: ImageNet-1k top-1 of weighted k-NN, k = 20, and of a linear classifier.
-        voc: VOC12 Jaccard of attention masks that keep 60 % of the mass.
-        davis: DAVIS-2017 mean of J and F.
-    """
-
-    knn: float | None = None
-    linear: float | None = None
-    voc: float | None = None
-    davis: float | None = None
-
-
-@dataclass(frozen=True)
-class OfficialWeights:
-    """A model published with the paper. No checksum is published: length and strict loading are checked.
-
-    `stem` is the name of the file without its suffix, and of its folder.
-    """
-
-    title: str
-    stem: str
-    config: BackboneConfig
-    scores: Scores
-    note: str
-
-    @property
-    def file(self) -> PublishedFile:
-        """The weights."""
-        name = f"{self.stem}.pth"
-        return PublishedFile(f"{OFFICIAL_ADDRESS}/{self.stem}/{name}", name, read_backbone)
-
-
-_VIT = partial(BackboneConfig, position_mode="official")
-_VITS8 = (
-    "The paper gives a VOC12 Jaccard of 44.7 for ViT-S/8 without saying for which of its two checkpoints."
-)
-OFFICIAL = {
-    name: OfficialWeights(title, f"dino_{stem}_pretrain", config, scores, note)
-    for name, title, stem, config, scores, note in (
-        ("dino_vits16", "ViT-S/16", "deitsmall16", _VIT("vit_small", 16), Scores(74.5, 77.0, 45.9, 61.8), ""),
-        ("dino_vits8", "ViT-S/8", "deitsmall8", _VIT("vit_small", 8), Scores(78.3, 79.7, 44.7, 69.9), _VITS8),
-        ("dino_vitb16", "ViT-B/16", "vitbase16", _VIT("vit_base", 16), Scores(76.1, 78.2, None, 62.3), ""),
-        ("dino_vitb8", "ViT-B/8", "vitbase8", _VIT("vit_base", 8), Scores(77.4, 80.1, None, 71.4), ""),
-        ("dino_vits8_300ep", "ViT-S/8, 300 epochs", "deitsmall8_300ep", _VIT("vit_small", 8), Scores(),
-         f"The model behind the paper's figures. {_VITS8}"),
-        ("dino_resnet50", "ResNet-50", "resnet50", BackboneConfig("resnet50"), Scores(67.5, 75.3),
-         "No attention maps."),
-    )
-}  # fmt: skip
-"""The models published with the paper, and the scores published for them."""
 
 
 def load_model(name: str = "embedded", *, checkpoint_key: CheckpointKey = None) -> LoadedModel:

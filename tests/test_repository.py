@@ -161,3 +161,33 @@ def test_make_targets_in_the_readme_exist():
     named = set(re.findall(r"^make ([a-z-]+)", (ROOT / "README.md").read_text(), re.MULTILINE))
     assert named
     assert named <= targets
+
+
+@pytest.mark.parametrize(
+    ("command", "code"),
+    [
+        ("dino_model --help", 0),
+        ("dino_model list", 0),
+        ("dino_model class-map --iterations five", 2),
+        ("dino_model export embedded --format transformers --dtype fp16", 1),
+        ("training pretrain --help", 0),
+        ("training study --help", 0),
+        ("training evaluate knn --help", 0),
+        ("training pretrain --batch-size five", 2),
+        ("segmentation voc --help", 0),
+        ("app --help", 0),
+    ],
+)
+def test_help_list_and_argument_errors_load_no_torch(command: str, code: int):
+    script = (
+        "import runpy, sys\n"
+        "code, sys.argv = 0, sys.argv[1:]\n"
+        "try: runpy.run_module(sys.argv[0], run_name='__main__')\n"
+        "except SystemExit as end: code = end.code or 0\n"
+        "heavy = {'torch', 'timm', 'gradio'} & set(sys.modules)\n"
+        "print(code, sorted(heavy), file=sys.stderr)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script, *command.split()], capture_output=True, text=True, cwd=ROOT, check=True
+    )
+    assert done.stderr.splitlines()[-1] == f"{code} []"

@@ -22,7 +22,7 @@ import tyro
 
 from dino_model import files, images, photographs
 from dino_model.predictor import AttentionPredictor
-from dino_model.weights import EMBEDDED_FILE
+from dino_model.published import EMBEDDED_FILE
 from segmentation.drawing import save_image
 from segmentation.masks import keep_mass_of_maps
 from training import figures

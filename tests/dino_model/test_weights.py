@@ -17,7 +17,8 @@ from dino_model.attention import attention_rows
 from dino_model.backbones import BackboneConfig, create_backbone
 from dino_model.checkpoints import FORMAT, WeightsError, infer_config, write_safetensors
 from dino_model.images import IMAGENET_MEAN, IMAGENET_STD
-from dino_model.weights import OFFICIAL, LoadedModel, is_local, load_model
+from dino_model.published import OFFICIAL
+from dino_model.weights import LoadedModel, is_local, load_model
 
 pytestmark = pytest.mark.usefixtures("cache")
 
@@ -316,6 +317,13 @@ def test_load_weights_that_do_not_fit_names_tensors(tmp_path: Path, payload: Any
     torch.save(payload(), tmp_path / "weights.pth")
     with pytest.raises(WeightsError, match=message):
         load_model(str(tmp_path / "weights.pth"))
+
+
+@pytest.mark.parametrize("name", OFFICIAL)
+def test_parameters_of_published_models_are_those_of_their_backbones(name: str):
+    with torch.device("meta"):
+        backbone = create_backbone(OFFICIAL[name].config)
+    assert OFFICIAL[name].parameters == sum(tensor.numel() for tensor in backbone.parameters())
 
 
 def test_load_described_file_without_mean_names_it(tmp_path: Path):

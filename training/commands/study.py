@@ -1,29 +1,26 @@
-"""`python -m training study`: test a law of the paper with short runs."""
+"""`python -m training study`: test a law of the paper with short runs. It imports torch when it runs."""
+
+from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import tyro
 from tyro.conf import Positional
 
 from dino_model import files
-from dino_model.collections import open_images
 from dino_model.configs import Precision
-from dino_model.device import choose_device, choose_precision
 from dino_model.errors import SettingError
 from dino_model.outputs import OutputOptions
-from dino_model.predictor import AttentionPredictor
-from dino_model.weights import load_model
-from training.evaluation.metrics import photograph_lifts
-from training.evaluation.run import Pixels
 from training.run import Run
 from training.settings import at_least
-from training.studies import report
 from training.studies.laws import GRIDS, LAWS, Law
-from training.studies.report import Outcome
-from training.studies.runs import Result, StudyData, check_base, train_run
+
+if TYPE_CHECKING:
+    from training.studies.report import Outcome
+    from training.studies.runs import Result, StudyData
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,6 +50,11 @@ class StudyCommand(OutputOptions):
         if self.name not in LAWS:
             raise SettingError(f"Unknown study {self.name!r}. Available: {', '.join(LAWS)}, grids.")
         at_least(self, seeds=1)
+        from dino_model.collections import open_images
+        from dino_model.device import choose_device, choose_precision
+        from training.studies import report
+        from training.studies.runs import StudyData
+
         law, epochs = LAWS[self.name], self.epochs or LAWS[self.name].epochs
         files.make_room(self.json_file)
         device = choose_device(self.device)
@@ -81,6 +83,10 @@ def train_study(law: Law, data: StudyData, folder: Path, seeds: int, epochs: int
     Raises:
         ValueError: A base run does not.
     """
+    from training.evaluation.run import Pixels
+    from training.studies.report import Outcome
+    from training.studies.runs import check_base, train_run
+
     recipes = law.recipes(epochs)
     pixels = data.accuracy(Pixels(), next(iter(recipes.values())).crops.global_size)
     results: dict[str, list[Result]] = {}
@@ -102,6 +108,11 @@ def train_study(law: Law, data: StudyData, folder: Path, seeds: int, epochs: int
 
 def emergence(device: str, precision: Precision) -> Outcome:
     """Compare the attention of the embedded model with that of random weights on the same photographs."""
+    from dino_model.predictor import AttentionPredictor
+    from dino_model.weights import load_model
+    from training.evaluation.metrics import photograph_lifts
+    from training.studies.report import Outcome
+
     random, trained = (
         photograph_lifts(AttentionPredictor(load_model(name), size=224, precision=precision, device=device))
         for name in ("random:embedded", "embedded")

@@ -20,7 +20,8 @@ from dino_model.device import DTYPES, autocast, choose_device
 from dino_model.download import PublishedFile
 from dino_model.features import CLS, FeatureType, has_cls_tokens
 from dino_model.progress import progress
-from dino_model.weights import OFFICIAL, OFFICIAL_ADDRESS, LoadedModel
+from dino_model.published import OFFICIAL, OFFICIAL_ADDRESS
+from dino_model.weights import LoadedModel
 from training.evaluation.datasets import Split, every_fifth
 from training.evaluation.metrics import accuracy
 from training.evaluation.options import Linear

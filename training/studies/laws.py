@@ -6,15 +6,17 @@ of 1 to 2 points, which three seeds cannot resolve, are in `GRIDS`.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dino_model.configs import BackboneConfig, HeadConfig
 from training.crop_config import CropConfig
 from training.methods.dino_config import DINOConfig
 from training.recipe import OptimizerConfig, Recipe
-from training.studies.runs import Result
 
-Results = Mapping[str, Result]
+if TYPE_CHECKING:
+    from training.studies.runs import Result
+
+Results = Mapping[str, "Result"]
 """Results of one seed by variant."""
 CONSTANT = {
     "method.teacher_momentum": 0.99,

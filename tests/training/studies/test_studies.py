@@ -9,7 +9,6 @@ import pytest
 from dino_model.collections import open_images
 from tests.training.pictures import noise
 from training import __main__ as command
-from training.commands import study as module
 from training.recipe import Plan
 from training.studies import laws, runs
 from training.studies.laws import LAWS
@@ -100,8 +99,8 @@ def tiny(monkeypatch, tmp_path):
         return replace(whole(epochs), backbone=small, crops=crops)
 
     monkeypatch.setattr(laws, "base_recipe", recipe)
-    monkeypatch.setattr(module, "open_images", lambda _: images)
-    monkeypatch.setattr(module, "check_base", lambda *_: None)
+    monkeypatch.setattr("dino_model.collections.open_images", lambda _: images)
+    monkeypatch.setattr("training.studies.runs.check_base", lambda *_: None)
 
 
 def study(output, *more, name="collapse"):
@@ -147,7 +146,7 @@ def test_study_after_interruption_continues_with_same_losses(tiny, tmp_path, mon
 
 
 def test_study_with_failing_base_run_stops(tiny, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(module, "check_base", check_base)
+    monkeypatch.setattr("training.studies.runs.check_base", check_base)
     assert study(tmp_path / "study", name="teacher") == 1
     assert "The base run of seed" in capsys.readouterr().err
     assert not [*(tmp_path / "study" / "runs").glob("student-copy-*")]
