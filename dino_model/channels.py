@@ -6,6 +6,7 @@ images, read by `dino_model.images.read`, are not touched by anything here.
 
 import io
 import math
+import threading
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -24,6 +25,7 @@ MEASURED_IMAGES = 1000
 """Images, at even distances, that statistics are computed from."""
 _MEASURED_PIXELS = 4096  # of an image, at even distances
 _PERCENTILES = (0.1, 99.9)
+_HEADER_LOCK = threading.Lock()
 _TIFF = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
 
 
@@ -138,11 +140,14 @@ def _read_npy(data: bytes, most: int) -> NDArray[Any]:
     stream = io.BytesIO(data)
     version = np.lib.format.read_magic(stream)
     header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-    shape, _, dtype = header(stream)
+    with _HEADER_LOCK:  # NumPy calls ast.literal_eval; before Python 3.12.2 threads disturb it (gh-106905)
+        shape, is_fortran, dtype = header(stream)
     _check_size(shape, most)
-    if dtype.hasobject or math.prod(shape) * dtype.itemsize > len(data) - stream.tell():
+    count = math.prod(shape)
+    if dtype.hasobject or not 0 <= count * dtype.itemsize <= len(data) - stream.tell():
         raise ValueError(f"an array of {dtype} {shape} in {len(data)} bytes")
-    return np.asarray(np.load(io.BytesIO(data), allow_pickle=False))
+    values = np.frombuffer(data, dtype, count, stream.tell())
+    return values.reshape(shape, order="F" if is_fortran else "C")
 
 
 def _read_tiff(data: bytes, most: int) -> NDArray[Any]:

@@ -1,6 +1,9 @@
 """Images of N channels: how files are read, which range they have, how a model of RGB is adapted."""
 
+import gc
 import io
+import time
+from concurrent.futures import ThreadPoolExecutor
 
 import cv2
 import numpy as np
@@ -107,3 +110,19 @@ def test_parse_shown_refuses_missing_channel():
     assert (parse_shown(None, 6), parse_shown(None, 2)) == ((0, 1, 2), (0, 0, 0))
     with pytest.raises(SettingError, match="three of the channels 0 to 3"):
         parse_shown("4,2,1", 4)
+
+
+def test_read_npy_in_several_threads_gives_every_array():
+    def let_other_threads_run(*_: object) -> None:
+        time.sleep(1e-5)
+
+    data, thresholds = saved(np.save, BANDS), gc.get_threshold()
+    gc.callbacks.append(let_other_threads_run)
+    gc.set_threshold(11)
+    try:
+        with ThreadPoolExecutor(8) as pool:
+            arrays = list(pool.map(lambda _: read_channels(data, 5, "bands.npy"), range(1500)))
+    finally:
+        gc.set_threshold(*thresholds)
+        gc.callbacks.remove(let_other_threads_run)
+    assert all(np.array_equal(array, BANDS) for array in arrays)
