@@ -7,6 +7,7 @@ bias by relative position. The wanted rows follow from these.
 
 import copy
 import math
+import threading
 import warnings
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -40,6 +41,7 @@ BlockCall = partial[Tensor]
 FusedCall = tuple[Tensor, Tensor, Tensor | None]
 """Queries and keys [batch, heads, tokens, d], normalized and rotated, and the bias added to their scores."""
 
+_FUSED_FLAGS = threading.RLock()
 _FAMILIES = (vision_transformer.VisionTransformer, eva.Eva, beit.Beit, cait.Cait, xcit.Xcit)
 _READABLE = {
     vision_transformer.Block, vision_transformer.ResPostBlock, vision_transformer.Attention,
@@ -233,15 +235,16 @@ def fused_calls(module: nn.Module, stop: int | None = None) -> Iterator[list[Fus
             raise _Stop
         return query, key, value
 
-    unfused = [layer for layer in module.modules() if getattr(layer, "fused_attn", None) is False]
-    for layer in unfused:
-        layer.fused_attn = True  # type: ignore[assignment]
-    try:
-        with _FusedAttention(receive), suppress(_Stop):
-            yield calls
-    finally:
+    with _FUSED_FLAGS:  # another thread would reset the flags while this one computes
+        unfused = [layer for layer in module.modules() if getattr(layer, "fused_attn", None) is False]
         for layer in unfused:
-            layer.fused_attn = False  # type: ignore[assignment]
+            layer.fused_attn = True  # type: ignore[assignment]
+        try:
+            with _FusedAttention(receive), suppress(_Stop):
+                yield calls
+        finally:
+            for layer in unfused:
+                layer.fused_attn = False  # type: ignore[assignment]
 
 
 def accept_any_size(model: beit.Beit | cait.Cait | xcit.Xcit) -> None:

@@ -1,3 +1,5 @@
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -60,3 +62,16 @@ def test_attention_rows_in_bf16_have_fp32_softmax():
 def test_attention_rows_with_invalid_arguments_raise(arguments: dict, message: str):
     with pytest.raises(ValueError, match=message):
         attention_rows(**{"model": VIT, "images": picture((32, 32)), "queries": [0]} | arguments)
+
+
+def test_attention_rows_of_unfused_model_in_threads_equal_one_thread():
+    model = made("DINOv3")
+    for layer in model.modules():
+        if hasattr(layer, "fused_attn"):
+            layer.fused_attn = False
+    images = [picture((32, 32 + 8 * number)) for number in range(3)] * 40
+    expected = [attention_rows(model, image, [0]) for image in images[:3]] * 40
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(lambda image: attention_rows(model, image, [0]), images))
+    for one, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(one, other)
