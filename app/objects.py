@@ -81,8 +81,12 @@ def refine(labels: Labels, image: ImageArray, size: tuple[int, int] | None = Non
     size = size or (height, width)
     radius = max(1, round(max(height / labels.shape[0], width / labels.shape[1])))
     masks = enlarge(masks_of(labels), (height, width))
-    shares = [enlarge(soft, size, "bilinear") for soft in discovery.refine_edges(masks, small, radius)]
-    return np.argmax([np.full(size, 0.5, np.float32), *shares], axis=0).astype(np.uint8)
+    refined, strongest = np.zeros(size, np.uint8), np.full(size, 0.5, np.float32)
+    for number, soft in enumerate(discovery.refine_edges(masks, small, radius), 1):
+        share = enlarge(soft, size, "bilinear")  # one at a time: large images have many pixels
+        refined[share > strongest] = number
+        np.maximum(share, strongest, out=strongest)
+    return refined
 
 
 def in_pixels(labels: Labels, image: ImageArray, refined: bool) -> Labels:
