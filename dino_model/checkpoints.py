@@ -130,14 +130,15 @@ def infer_config(tensors: Mapping[str, Tensor], where: str) -> BackboneConfig:
     Raises:
         WeightsError: Tensors of no backbone of this package.
     """
-    if "layer1.0.conv1.weight" in tensors and "conv1.weight" in tensors:
-        return BackboneConfig("resnet50", in_channels=tensors["conv1.weight"].shape[1])
+    first = tensors.get("conv1.weight")
+    if "layer1.0.conv1.weight" in tensors and first is not None and first.ndim == 4:
+        return BackboneConfig("resnet50", in_channels=first.shape[1])
     projection, positions = tensors.get("patch_embed.proj.weight"), tensors.get("pos_embed")
-    if projection is None or positions is None or projection.ndim != 4:
+    if projection is None or positions is None or (projection.ndim, positions.ndim) != (4, 3):
         raise WeightsError(f"{where} holds no DINO backbone: found {len(tensors)} tensors ({_few(tensors)})")
     width, channels, patch_size, _ = projection.shape
-    side = math.isqrt(positions.shape[1] - 1)
-    if side * side != positions.shape[1] - 1 or width % 64:
+    side = math.isqrt(max(0, positions.shape[1] - 1))
+    if not side or side * side != positions.shape[1] - 1 or width % 64:
         raise WeightsError(
             f"{where} does not describe itself: found {positions.shape[1]} positions of width {width}, "
             "expected a square grid and heads of 64; export it as .safetensors from its run"
@@ -237,11 +238,12 @@ def _select_network(
     networks = {name: payload[name] for name in OFFICIAL_NETWORKS if name in payload}
     if networks:
         network = checkpoint_key or OFFICIAL_NETWORKS[0]
-        if not networks.get(network):
+        if network not in networks:
             raise WeightsError(f"{where} has no {network}: found {', '.join(sorted(networks))}")
         return _strip(networks[network], where), network
     refuse_network(checkpoint_key, where)
-    return _strip(payload.get("state_dict") or payload.get("model") or payload, where), None
+    nested = next((payload[name] for name in ("state_dict", "model") if name in payload), payload)
+    return _strip(nested, where), None
 
 
 def _strip(network: Any, where: str) -> dict[str, Tensor]:

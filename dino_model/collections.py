@@ -303,7 +303,9 @@ def _is_tar(path: Path) -> bool:
         tarfile.open(path, "r:").close()
         return True
     except tarfile.ReadError:
-        if tarfile.is_tarfile(path):
+        with path.open("rb") as file:
+            is_packed = file.read(4) in (b"PK\x03\x04", b"\x28\xb5\x2f\xfd")  # zip, Zstandard
+        if is_packed or tarfile.is_tarfile(path):
             raise ImageError(
                 f"{path} is compressed: unpack it, then pass its folder or a plain tar"
             ) from None

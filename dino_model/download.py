@@ -76,6 +76,7 @@ class PublishedFile:
         if found := self.path():
             return found
         target = cache_folder() / self.name
+        beside = target
         try:
             with files.replacing(target) as beside:
                 self._transfer(beside, callback)

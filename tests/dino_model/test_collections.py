@@ -4,6 +4,7 @@ import io
 import os
 import pickle
 import tarfile
+import zipfile
 from pathlib import Path
 
 import fsspec
@@ -164,6 +165,10 @@ def test_fingerprint_changes_with_names_order_and_content(source: Path, pets: Pa
 def test_open_compressed_tar_is_refused(pets: Path):
     with pytest.raises(ImageError, match="is compressed: unpack it"):
         open_images(pack(pets, mode="w:gz"))
+    with zipfile.ZipFile(pets / "pets.zip", "w") as archive:
+        archive.write(pets / "cat" / "b.png")
+    with pytest.raises(ImageError, match=r"pets\.zip is compressed: unpack it"):
+        open_images(pets / "pets.zip")
 
 
 def test_open_no_collection_names_the_reason(pets: Path):

@@ -60,3 +60,9 @@ def test_fetch_failed_leaves_nothing(server: str, cache: Path, page: str, reason
         PublishedFile(f"{server}/{page}", "model.pth", Path.read_bytes).fetch()
     assert f"put it at {cache / 'model.pth'}" in str(failure.value)
     assert list(cache.iterdir()) == []
+
+
+def test_fetch_into_folder_that_cannot_be_created_names_reason(cache: Path):
+    cache.write_bytes(b"")
+    with pytest.raises(DownloadError, match="could not download model"):
+        PublishedFile("http://nowhere.invalid", "model.pth", Path.read_bytes).fetch()

@@ -311,6 +311,10 @@ def without(tensors: dict[str, Tensor], *names: str) -> dict[str, Tensor]:
         (dict, "holds no tensors of a backbone: found nothing"),
         (lambda: {"encoder.weight": torch.zeros(3)}, r"holds no DINO backbone: found 1 tensors \(encoder.we"),
         (lambda: {"student": network(1)}, "has no teacher: found student"),
+        (lambda: {"teacher": torch.zeros(3)}, "holds no state dict: found a Tensor"),
+        (lambda: {"state_dict": torch.zeros(3)}, "holds no state dict: found a Tensor"),
+        (lambda: network(1) | {"pos_embed": torch.zeros(3)}, "holds no DINO backbone"),
+        (lambda: network(1) | {"pos_embed": torch.zeros(1, 0, 64)}, "found 0 positions of width"),
     ],
 )
 def test_load_weights_that_do_not_fit_names_tensors(tmp_path: Path, payload: Any, message: str):
