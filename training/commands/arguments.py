@@ -140,7 +140,11 @@ def parse(arguments: Sequence[str]) -> Pretrain:
         return options
     name, images, statistics = presets.find_preset(choice.method, choice.recipe), presets.NOMINAL_IMAGES, None
     if not help_:
-        choice.check()
+        try:
+            choice.check()
+        except SettingError:
+            _parse_all(arguments, of_recipe(choice, name, images, None)[0])  # a misspelled option comes first
+            raise
     if not help_ and (choice.channels is not None or name == presets.SMALL_DATA):
         collection = open_images(choice.data, exclude=choice.exclude, arrays=choice.channels is not None)
         if choice.channels is not None:

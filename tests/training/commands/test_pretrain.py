@@ -378,6 +378,13 @@ def test_help_and_unknown_commands(capsys):
         assert shown in capsys.readouterr().out
 
 
+def test_pretrain_with_misspelled_data_option_names_it(capsys):
+    with pytest.raises(SystemExit) as end:
+        command.main(["pretrain", "--dta", "images", "--output", "run"])
+    assert end.value.code == 2
+    assert "--dta" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
