@@ -11,6 +11,7 @@ import pickle
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -206,11 +207,18 @@ def _describe(
         mean, std = (
             tuple(map(float, settings[name])) if name in settings else None for name in ("mean", "std")
         )
+        if not all(_is_statistic(values, config.in_channels) for values in (mean, std)) or 0 in (std or ()):
+            raise ValueError(f"mean {mean} and std {std} for {config.in_channels} channels")
         bounds = settings.get("channel_range")
         channel_range = bounds and ChannelRange(*(tuple(map(float, bounds[end])) for end in ("low", "high")))
     except (ValueError, KeyError, TypeError) as error:
         raise WeightsError(f"{where} does not describe a backbone: {error!r}") from error
     return StoredBackbone(tensors, config, mean, std, network, channel_range)
+
+
+def _is_statistic(values: tuple[float, ...] | None, channels: int) -> bool:
+    """Test if each channel has a finite value; statistics may be missing."""
+    return values is None or (len(values) == channels and all(map(isfinite, values)))
 
 
 def read_torch(path: Path) -> dict[str, Any]:

@@ -330,10 +330,21 @@ def test_parameters_of_published_models_are_those_of_their_backbones(name: str):
     assert OFFICIAL[name].parameters == sum(tensor.numel() for tensor in backbone.parameters())
 
 
-def test_load_described_file_without_mean_names_it(tmp_path: Path):
-    described = {"format": FORMAT, "backbone": json.dumps(asdict(SMALL)), "std": json.dumps(IMAGENET_STD)}
+@pytest.mark.parametrize(
+    ("statistics", "message"),
+    [
+        ({"std": "[0.2, 0.2, 0.2]"}, r"KeyError\('mean'\)"),
+        ({"mean": "{}", "std": "[0.2, 0.2, 0.2]"}, r"mean \(\)"),
+        ({"mean": "[0.5, 0.5, NaN]", "std": "[0.2, 0.2, 0.2]"}, r"nan"),
+        ({"mean": "[0.5, 0.5, 0.5]", "std": "[0.2, 0.2, 0.0]"}, r"0\.0\) for 3 channels"),
+    ],
+)
+def test_load_described_file_with_wrong_mean_or_std_names_them(
+    tmp_path: Path, statistics: dict[str, str], message: str
+):
+    described = {"format": FORMAT, "backbone": json.dumps(asdict(SMALL)), **statistics}
     safetensors.torch.save_file(network(0), tmp_path / "model.safetensors", described)
-    with pytest.raises(WeightsError, match=r"does not describe a backbone: KeyError\('mean'\)"):
+    with pytest.raises(WeightsError, match=f"does not describe a backbone: .*{message}"):
         load_model(str(tmp_path / "model.safetensors"))
 
 
