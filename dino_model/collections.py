@@ -36,12 +36,14 @@ class ShardError(ImageError):
 
 
 class Store(NamedTuple):
-    """A tar (a URL if it is remote), a folder, or the files of a folder that a list names."""
+    """A tar (a URL if it is remote), a folder, or some files of a folder: single ones or those of a list."""
 
     path: Path | str
     stamp: Stamp | None = None
     """State of a tar when it was indexed; None: a folder."""
     file_list: Path | None = None
+    files: tuple[str, ...] = ()
+    """Names of single files in the folder; empty: all of its files."""
     prefix: str = ""
     """Beginning of the images' names that is not part of their path in a folder."""
 
@@ -229,9 +231,9 @@ def open_images(
     its class (WebDataset). One class alone counts as none.
 
     Args:
-        source: FOLDER, TAR, LIST, or a pattern of tars: 'train/*.tar', 'shard-{000..127}.tar', also of URLs
-            (s3://…, https://…). The index of tars is cached. `textures:` and `textures:test` are generated,
-            see `dino_model.textures`.
+        source: FOLDER, TAR, LIST, an image or a pattern of images ('*/*.jpg'), or a pattern of tars:
+            'train/*.tar', 'shard-{000..127}.tar', also of URLs (s3://…, https://…).
+            An index of tars is cached. `textures:` and `textures:test` are generated, see `dino_model.textures`.
         exclude: Text file with the names of images to leave out, one a line, as in `Images.names`.
         arrays: Count .npy files as images, too.
 
@@ -240,8 +242,14 @@ def open_images(
             does not exist.
     """
     sources = [source] if isinstance(source, str | Path) else source
-    stores = list(dict.fromkeys(store for each in sources for store in _find_stores(str(each))))
-    images = _open(stores, frozenset(SUFFIXES | {ARRAY_SUFFIX} if arrays else SUFFIXES))
+    suffixes = frozenset(SUFFIXES | {ARRAY_SUFFIX} if arrays else SUFFIXES)
+    single = {str(each): _image_files(str(each), suffixes) for each in sources}
+    stores = [store for each, found in single.items() if not found for store in _find_stores(each)]
+    paths = [path.absolute() for found in single.values() for path in found]
+    if paths:
+        root = Path(os.path.commonpath([path.parent for path in paths]))
+        stores.append(Store(root, files=tuple(path.relative_to(root).as_posix() for path in paths)))
+    images = _open(list(dict.fromkeys(stores)), suffixes)
     if exclude is None:
         return images
     unwanted = _known_lines(images.names, exclude)
@@ -271,6 +279,14 @@ def titles(paths: Sequence[Path | str]) -> list[str]:
         if len(set(found)) == len(set(names)):
             break
     return found
+
+
+def _image_files(source: str, suffixes: frozenset[str]) -> list[Path]:
+    """The image file that a source names, or those that a pattern matches; empty for any other source."""
+    path = Path(source)
+    if remote.is_remote(source) or path.is_dir() or path.suffix.lower() not in suffixes:
+        return []
+    return [path] if path.is_file() else sorted(map(Path, glob.glob(source)))  # noqa: PTH207
 
 
 def _find_stores(source: str) -> list[Store]:
@@ -407,7 +423,7 @@ def _index(stores: Sequence[Store], suffixes: frozenset[str]) -> tuple[np.ndarra
 def _members(store: Store) -> tuple[dict[str, tuple[int, int]], dict[str, str]]:
     """Offset and size of every file, and the contents of a tar's .cls files by name without suffix."""
     if store.stamp is None:
-        names = _read_list(store.file_list) if store.file_list else _walk(Path(store.path))
+        names = store.files or (_read_list(store.file_list) if store.file_list else _walk(Path(store.path)))
         return dict.fromkeys(names, (0, 0)), {}
     try:
         with _opened(store.path) as file:

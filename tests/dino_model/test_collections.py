@@ -175,7 +175,7 @@ def test_open_no_collection_names_the_reason(pets: Path):
     with pytest.raises(ImageError, match=r"nowhere cannot be opened: No such file"):
         open_images(pets / "nowhere")
     with pytest.raises(ImageError, match="is no folder, no tar and no text"):
-        open_images(pets / "cat" / "b.png")
+        open_images((pets / "cat" / "b.png").rename(pets / "b.bin"))
     write_folder(pets, {"empty/b.mp4": b""})
     with pytest.raises(ImageError, match=r"no images in .*empty: found 1 files, none of them \.jpg"):
         open_images(pets / "empty")
@@ -238,6 +238,19 @@ def test_open_folder_and_tar_together_is_one_collection(tmp_path: Path):
     assert images.places()[2:] == open_images(tar).places()
     unlabeled = open_images([folder / "dog", folder / "cat"])
     assert (unlabeled.names, unlabeled.classes) == (("cat/1.png", "dog/1.png"), ("cat", "dog"))
+
+
+def test_open_images_and_patterns_of_images_equals_their_folder(pets: Path):
+    folder = open_images(pets)
+    pattern = open_images([f"{pets}/*/*{suffix}" for suffix in (".PNG", ".png", ".jpg", ".webp")])
+    single = open_images([pets / name for name in reversed(PETS)])
+    for found in (pattern, single):
+        assert (found.names, found.labels, found.classes) == (folder.names, folder.labels, folder.classes)
+        assert found.inventory() == folder.inventory()
+    one = open_images(pets / PETS[0])
+    assert (one.names, one.classes, values(one)) == (("a.PNG",), (), values(folder)[:1])
+    with pytest.raises(ImageError, match=r"missing\.png"):
+        open_images(pets / "missing.png")
 
 
 def test_places_resolve_links(pets: Path):

@@ -72,6 +72,14 @@ def test_check_sizes_with_partial_patches_raises():
         CropConfig(global_size=100).check_sizes(16)
 
 
+def test_random_box_covers_a_share_within_the_scale():
+    torch.manual_seed(0)
+    boxes = [random_box(150, 112, (0.05, 0.1), torch.rand(2 * TRIES + 2).tolist()) for _ in range(300)]
+    shares = [(right - left) * (bottom - top) / (150 * 112) for left, top, right, bottom in boxes]
+    assert 0.047 < min(shares) < 0.06
+    assert 0.09 < max(shares) < 0.104
+
+
 @pytest.mark.parametrize(("width", "height"), [(150, 112), (112, 150), (400, 30), (30, 400)])
 def test_random_box_has_the_distribution_of_torchvision(width, height):
     torch.manual_seed(0)

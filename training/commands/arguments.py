@@ -34,8 +34,9 @@ class RunOptions:
     """Options that are no settings of a recipe."""
 
     data: tuple[str, ...] = ()
-    """Images: a folder (flat or nested, labelled or not), an uncompressed tar, several ('train/*.tar',
-    'shard-{000..127}.tar', 's3://…'), a text file of paths (of images or tars), or several of these."""
+    """Images: a folder (flat or nested, labeled or not), an uncompressed tar, several ('train/*.tar',
+    'shard-{000..127}.tar', 's3://…'), images ('*/*.jpg'), a text file of paths (of images or tars), or
+    several of these."""
     output: Path | None = None
     """Folder of the run: configuration, checkpoints and log."""
     resume: bool = False
