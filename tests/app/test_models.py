@@ -47,7 +47,7 @@ def far(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SimpleNames
         thread = threading.Thread(target=http.serve_forever)
         thread.start()
         monkeypatch.setenv("DINO_CACHE", str(tmp_path / "cache"))
-        monkeypatch.setattr("dino_model.weights.OFFICIAL_ADDRESS", f"http://127.0.0.1:{http.server_port}")
+        monkeypatch.setattr("dino_model.published.OFFICIAL_ADDRESS", f"http://127.0.0.1:{http.server_port}")
         yield SimpleNamespace(go=go, asked=asked, cache=tmp_path / "cache")
         go.set()
         http.shutdown()
@@ -77,7 +77,8 @@ def test_hanging_download_blocks_no_other_model_and_reports_its_share(far, monke
 
 
 def test_two_requests_for_one_model_share_its_download(far, monkeypatch):
-    monkeypatch.setattr("dino_model.weights.read_backbone", lambda path: None)  # accept the zeros that come
+    for module in ("published._read_backbone", "weights.read_backbone"):  # accept the zeros that come
+        monkeypatch.setattr(f"dino_model.{module}", lambda path: None)
     models = Models(MODEL)
     with ThreadPoolExecutor(2) as pool:
         both = [pool.submit(models.ready, "dino_vits16") for _ in range(2)]
@@ -89,7 +90,7 @@ def test_two_requests_for_one_model_share_its_download(far, monkeypatch):
 
 def test_failed_download_is_told_without_an_address(monkeypatch, tmp_path, capsys):
     monkeypatch.setenv("DINO_CACHE", str(tmp_path))
-    monkeypatch.setattr("dino_model.weights.OFFICIAL_ADDRESS", "http://127.0.0.1:9")
+    monkeypatch.setattr("dino_model.published.OFFICIAL_ADDRESS", "http://127.0.0.1:9")
     with pytest.raises(Busy, match=r"^dino_vits8 is not on this machine and could not be downloaded") as told:
         Models(MODEL).ready("dino_vits8")
     assert "/" not in str(told.value)
