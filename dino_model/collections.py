@@ -231,8 +231,8 @@ def open_images(
     its class (WebDataset). One class alone counts as none.
 
     Args:
-        source: FOLDER, TAR, LIST, an image or a pattern of images ('*/*.jpg'), or a pattern of tars:
-            'train/*.tar', 'shard-{000..127}.tar', also of URLs (s3://…, https://…). An index of tars is
+        source: FOLDER, TAR, LIST, an image or a pattern of images (`*/*.jpg`), or a pattern of tars:
+            `train/*.tar`, `shard-{000..127}.tar`, also of URLs (s3://…, https://…). An index of tars is
             cached. `textures:` and `textures:test` are generated, see `dino_model.textures`.
         exclude: Text file with the names of images to leave out, one a line, as in `Images.names`.
         arrays: Count .npy files as images, too.
