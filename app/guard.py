@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
+from starlette.middleware.gzip import GZipMiddleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -70,6 +71,7 @@ class Guard:
         limits: Limits | None = None,
     ) -> None:
         self.app, self.limits = app, limits or Limits()
+        self._compressed = GZipMiddleware(app, compresslevel=6)
         self._hosts = frozenset(name.lower() for name in hosts)
         self._users = {user.encode(): password.encode() for user, password in (users or {}).items()}
         self._under_way: Counter[str] = Counter()
@@ -148,7 +150,9 @@ class Guard:
     async def _checked(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on. Bodies are counted as they arrive; JSON is inspected before."""
         if scope["method"] in ("GET", "HEAD", "OPTIONS"):
-            return await self.app(scope, receive, send)
+            # Gradio compresses scripts and styles. The page itself has no suffix and is sent as it is.
+            is_page = "text/html" in Headers(scope=scope).get("accept", "")
+            return await (self._compressed if is_page else self.app)(scope, receive, send)
         is_upload = UPLOAD.search(scope["path"]) is not None
         files = FILES_PER_UPLOAD if is_upload else 2  # base64 takes a third more
         largest = self.limits.max_upload_bytes * files + MEGABYTE

@@ -281,3 +281,12 @@ def test_upload_cut_in_the_middle_leaves_the_server_alive(address):
     assert httpx.get(address).status_code == 401
     headers = {"Authorization": "Basic " + token.decode()}
     assert Client(address, headers=headers, verbose=False).predict(api_name="/three") == 3
+
+
+def test_page_is_compressed():
+    async def large(scope: Scope, receive: Receive, send: Send) -> None:
+        await PlainTextResponse("a" * 5_000)(scope, receive, send)
+
+    client = TestClient(Guard(large), base_url="http://localhost")
+    assert client.get("/", headers={"Accept": "text/html"}).headers["Content-Encoding"] == "gzip"
+    assert "Content-Encoding" not in client.get("/lab/arrays/a").headers
