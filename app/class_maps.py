@@ -91,7 +91,7 @@ def place_image(drawn: ClassMap, predictor: AttentionPredictor, image: ImageArra
 def facts(drawn: ClassMap) -> str:
     """Return data, model, protocol and quality of a map as a Markdown list."""
     view, classes = drawn.origin.view, drawn.classes
-    images = sum(point.pictures for point in classes)
+    images = sum(point.num_images for point in classes)
     return (
         f"- **Data**: {drawn.origin.data}, {len(classes):,} classes, {images:,} images\n"
         f"- **Model**: {drawn.origin.model}, short side {view.short_side}, center crop {view.size}\n"

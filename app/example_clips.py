@@ -56,7 +56,7 @@ EXAMPLES: Mapping[str, Example] = {
 def example(name: str) -> Clip:
     """Render one of `EXAMPLES`."""
     film = EXAMPLES[name]
-    landscape = photographs.picture(film.landscape)
+    landscape = photographs.image(film.landscape)
     cutouts = [cut_out(actor.photograph) for actor in film.actors]
     frames = []
     for time in np.linspace(0, 1, FRAMES):
@@ -81,7 +81,7 @@ def first_mask(name: str) -> NDArray[np.uint8]:
 
 def cut_out(name: str) -> tuple[ImageArray, NDArray[np.float32]]:
     """Return the bounding box of an object: RGB [height, width, 3] and opacity [height, width] in [0, 1]."""
-    image, mask = photographs.picture(name), photographs.mask(name)
+    image, mask = photographs.image(name), photographs.mask(name)
     left, top, right, bottom = bounding_box(mask)
     box = slice(top, bottom), slice(left, right)
     soft = cv2.GaussianBlur(mask[box].astype(np.float32), (0, 0), 1.2)

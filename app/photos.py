@@ -68,7 +68,7 @@ class ImageStore:
     def _decode(self, name: str, content: bytes) -> ImageArray:
         try:
             if name in EXAMPLES:
-                image = photographs.picture(name)
+                image = photographs.image(name)
             else:
                 image = images.read(
                     content, max_pixels=self._limits.max_megapixels * MEGABYTE, name="This file"

@@ -101,7 +101,7 @@ def draw() -> None:
     """Write the package's photographs as JPEGs of an ordinary size."""
     FOLDER.mkdir(exist_ok=True)
     for name in photographs.names()[:IMAGES]:
-        Image.fromarray(photographs.picture(name)).resize(SIZE).save(FOLDER / f"{name}.jpg", quality=90)
+        Image.fromarray(photographs.image(name)).resize(SIZE).save(FOLDER / f"{name}.jpg", quality=90)
 
 
 if __name__ == "__main__":

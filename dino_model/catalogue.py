@@ -32,7 +32,7 @@ class Facts:
     parameters: int
     maps: str
     source: str
-    licence: str
+    license: str
     local: bool
     scores: Scores = field(default_factory=Scores)
     note: str = ""
@@ -49,8 +49,8 @@ def facts(name: str) -> Facts:
         entry = OFFICIAL[name]
         with torch.device("meta"):
             structure = _structure(create_backbone(entry.config))
-        source, licence = entry.file.address, "Apache-2.0"
-        return Facts(name, entry.title, *structure, source, licence, local, entry.scores, entry.note)
+        source, license = entry.file.address, "Apache-2.0"
+        return Facts(name, entry.title, *structure, source, license, local, entry.scores, entry.note)
     if timm.is_model(name) and not is_path(name):
         settings = timm.get_pretrained_cfg(name)
         source = f"timm, https://huggingface.co/{settings.hf_hub_id}"
@@ -66,11 +66,11 @@ def facts(name: str) -> Facts:
             f"{name} is not on this machine, and `show` downloads nothing: run a command with --model first"
         )
     model = load_model(name)
-    licence, note = "none needed" if name.startswith("random:") else "its maker's", ""
+    license, note = "none needed" if name.startswith("random:") else "its maker's", ""
     if name == "embedded":
         card = EMBEDDED_FILE.with_name("card.md")
-        licence, note = "Apache-2.0", card.read_text(encoding="utf-8") if card.is_file() else ""
-    return Facts(name, name, *_structure(model.backbone), model.source, licence, local, note=note)
+        license, note = "Apache-2.0", card.read_text(encoding="utf-8") if card.is_file() else ""
+    return Facts(name, name, *_structure(model.backbone), model.source, license, local, note=note)
 
 
 def listed() -> list[Facts]:

@@ -102,7 +102,7 @@ def read_channels(data: bytes, channels: int, name: str) -> NDArray[Any]:
         elif data.startswith(_TIFF):
             found = _read_tiff(data, MAX_PIXELS * channels)
         else:
-            found = _read_picture(data, channels)
+            found = _read_pillow(data, channels)
     except Exception as error:  # decoders raise errors of any kind on damaged files
         raise ImageError(f"{name} is damaged, too large or of no known format: {error}") from error
     if found.ndim == 2:
@@ -157,7 +157,7 @@ def _read_tiff(data: bytes, most: int) -> NDArray[Any]:
         return np.asarray(series.asarray())
 
 
-def _read_picture(data: bytes, channels: int) -> NDArray[Any]:
+def _read_pillow(data: bytes, channels: int) -> NDArray[Any]:
     with Image.open(io.BytesIO(data), formats=FORMATS) as image:
         _check_size(image.size, MAX_PIXELS)
         if image.format == "PNG" and data[24] == 16 and channels != 1:  # Pillow reads 16-bit colors as 8-bit

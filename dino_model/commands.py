@@ -54,7 +54,7 @@ class List:
 
 @dataclass(frozen=True)
 class Show:
-    """Show architecture, source, licence and published scores of a model. Downloads nothing."""
+    """Show architecture, source, license and published scores of a model. Downloads nothing."""
 
     name: tyro.conf.Positional[str]
     """Any name of a model, file or training run."""
@@ -77,7 +77,7 @@ class Show:
             "parameters": parameters,
             "attention": model.maps,
             "source": model.source,
-            "licence": model.licence,
+            "license": model.license,
             "here": "yes" if model.local else "no, downloaded when first used",
             "published": ", ".join(map(" ".join, published)) or "nothing in the paper",
         }

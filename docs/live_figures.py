@@ -98,7 +98,7 @@ def photograph(name: str, model: str) -> Data:
     Raises:
         ValueError: they take more than a megabyte.
     """
-    picture = photographs.picture(name)
+    picture = photographs.image(name)
     predictor = AttentionPredictor(model, size=SIZE, precision="fp32")
     value = attention_value(predictor, picture, name=name)
     block = predictor.blocks - 1
@@ -128,7 +128,7 @@ def address(picture: NDArray[np.uint8]) -> str:
 def classes() -> Data:
     """The class map that ships, and the colours of its groups."""
     drawn = json.loads(CLASS_MAP.read_text(encoding="utf-8"))
-    kept = ("key", "name", "group", "pictures", "x", "y", "neighbours")
+    kept = ("key", "name", "group", "num_images", "x", "y", "neighbors")
     return {
         "classes": [{key: one[key] for key in kept} for one in drawn["classes"]],
         "groups": [{"name": name, "color": color} for name, color in GROUP_COLORS.items()],

@@ -33,7 +33,7 @@ from notebooks import drawing
 
 # %%
 NAME = "sheep"
-image, mask = photographs.picture(NAME), photographs.mask(NAME)
+image, mask = photographs.image(NAME), photographs.mask(NAME)
 maps = {}
 for label, model in {"trained": "embedded", "random weights": "random:embedded"}.items():
     predictor = AttentionPredictor(model, size=224, precision="fp32")

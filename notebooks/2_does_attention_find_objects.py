@@ -77,7 +77,7 @@ def head_masks(maps: np.ndarray, shape: tuple[int, int], mass: float = 0.6) -> n
     return enlarge(np.stack([keep_mass(head, mass) for head in maps]), shape)
 
 
-image, truth = photographs.picture("sheep"), photographs.mask("sheep")
+image, truth = photographs.image("sheep"), photographs.mask("sheep")
 predictors["trained"].set_image(image)
 masks = head_masks(predictors["trained"].cls_attention(), truth.shape)
 scores = [jaccard(mask, truth) for mask in masks]
@@ -112,7 +112,7 @@ truths = {name: photographs.mask(name) for name in names}
 attention = {label: {} for label in predictors}  # maps [heads, rows, columns] by weights and image
 for label, predictor in predictors.items():
     for name in names:
-        predictor.set_image(photographs.picture(name))
+        predictor.set_image(photographs.image(name))
         attention[label][name] = predictor.cls_attention()
 
 table = {}  # scores [images] by weights and row

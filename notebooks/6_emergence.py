@@ -49,7 +49,7 @@ print("steps:", *(f"{step:,}" for step in steps))
 # %%
 SHOWN = ("sheep", "kitten", "owl", "crab")
 drawing.images(
-    [photographs.picture(name) for name in SHOWN],
+    [photographs.image(name) for name in SHOWN],
     SHOWN,
     caption="Four of the 30 images.",
     alt="A sheep on grass, a kitten with a ball of wool, an owl on a branch and a crab.",

@@ -41,8 +41,8 @@ from segmentation.propagation import DINO, Propagator, grid_labels, hard_labels
 
 # %%
 FRAMES, HEIGHT, WIDTH = 12, 240, 426
-background = cv2.resize(photographs.picture("canyon"), (WIDTH, HEIGHT), interpolation=cv2.INTER_AREA)
-image, cutout = photographs.picture("coffee"), photographs.mask("coffee").astype(np.float32)
+background = cv2.resize(photographs.image("canyon"), (WIDTH, HEIGHT), interpolation=cv2.INTER_AREA)
+image, cutout = photographs.image("coffee"), photographs.mask("coffee").astype(np.float32)
 frames, masks = [], []
 for time in np.linspace(0, 1, FRAMES):
     scale = (0.45 + 0.25 * time) * HEIGHT / image.shape[0]

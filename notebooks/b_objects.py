@@ -32,7 +32,7 @@ from segmentation.metrics import jaccard
 from segmentation.voc_eval import centered_box
 
 # %%
-image, truth = photographs.picture("sheep"), photographs.mask("sheep")
+image, truth = photographs.image("sheep"), photographs.mask("sheep")
 predictor = AttentionPredictor(size=224, precision="fp32")
 placement = set_resized(predictor, image)
 features = image_features(predictor)  # keys of all heads [rows, columns, width]
@@ -158,7 +158,7 @@ table, views = {}, {}
 for weights_of, model in {"trained": "embedded", "random weights": "random:embedded"}.items():
     predictor = AttentionPredictor(model, size=224, precision="fp32")
     for name in names:
-        image, truth = photographs.picture(name), photographs.mask(name)
+        image, truth = photographs.image(name), photographs.mask(name)
         placement = set_resized(predictor, image)
         features = image_features(predictor)
         for method, find in {"LOST": lost, "TokenCut": tokencut}.items():

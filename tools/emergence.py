@@ -66,7 +66,7 @@ def mean_maps(model: str) -> NDArray[np.float16]:
     predictor = AttentionPredictor(model, size=8 * GRID, resize="squash", precision="fp32", device="cpu")
     maps = []
     for name in photographs.names():
-        predictor.set_image(photographs.picture(name))
+        predictor.set_image(photographs.image(name))
         attention = predictor.cls_attention().mean(axis=0)
         maps.append(attention / attention.sum())
     return np.stack(maps).astype(np.float16)

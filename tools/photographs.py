@@ -123,12 +123,12 @@ def summary(scenes: Sequence[Scene], scores: Sequence[ImageScore]) -> Figures:
 
 
 def _object(name: str) -> tuple[Image, Mask]:
-    return photographs.picture(name), photographs.mask(name)
+    return photographs.image(name), photographs.mask(name)
 
 
 def composites(each: int, seed: int) -> Iterator[Scene]:
     """Every whole object on `each` grounds, which are not its own."""
-    grounds = {name: photographs.picture(name) for name in photographs.landscapes()}
+    grounds = {name: photographs.image(name) for name in photographs.landscapes()}
     for name in photographs.names():
         beside = ground_beside(*_object(name))
         if beside is not None:

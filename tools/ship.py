@@ -119,7 +119,7 @@ def draw_probes(path: Path) -> None:
 
 def draw_comparison(path: Path, name: str = "sheep") -> None:
     """Draw attention and mask of trained and of random weights on a photograph; write as JPEG."""
-    image = photographs.picture(name)
+    image = photographs.image(name)
     figure, axes = plt.subplots(2, 4, figsize=(10, 3.9), layout="constrained")
     models = {"shipped model": "embedded", "random weights": "random:embedded"}
     for row, (title, model) in zip(axes, models.items(), strict=True):

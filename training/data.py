@@ -117,19 +117,19 @@ class LoadedBatch(NamedTuple):
 
 
 def batch_order(
-    pictures: int, batch_size: int, seed: int, first_step: int, steps: int, part: slice = slice(None)
+    num_images: int, batch_size: int, seed: int, first_step: int, steps: int, part: slice = slice(None)
 ) -> Iterator[list[tuple[int, int]]]:
     """Yield batches of (position in training, image), shuffled anew each epoch, from any step on.
 
     The last, incomplete batch of an epoch is dropped. Step s has the same batch in every run. `part` is this
     rank's part of every batch.
     """
-    per_epoch = pictures // batch_size
+    per_epoch = num_images // batch_size
     for step in range(first_step, steps):
         epoch, batch = divmod(step, per_epoch)
         if batch == 0 or step == first_step:
             generator = torch.Generator().manual_seed(mix(seed, -epoch - 2))
-            order = torch.randperm(pictures, generator=generator)
+            order = torch.randperm(num_images, generator=generator)
         positions = range(step * batch_size, (step + 1) * batch_size)
         images = order[batch * batch_size : (batch + 1) * batch_size].tolist()
         yield list(zip(positions, images, strict=True))[part]

@@ -59,7 +59,7 @@ class Finding(NamedTuple):
 def facts(config: Mapping[str, Any]) -> Facts:
     """Return the facts of a run's configuration."""
     recipe = config["recipe"]
-    method, per_epoch = recipe["method"], config["pictures"] // recipe["batch_size"]
+    method, per_epoch = recipe["method"], config["num_images"] // recipe["batch_size"]
     teacher = method.get("teacher", "momentum")
     momentum = method.get("teacher_momentum") if teacher == "momentum" else None
     steps, remedy = recipe["epochs"] * per_epoch, METHODS[config["method"]].remedy

@@ -19,7 +19,7 @@ class Randomness:
     step: int
     first: int
     """Position of the first image in the global batch."""
-    pictures: int
+    num_images: int
     """Number of images."""
     batch_size: int
     """Images in the global batch."""
@@ -28,11 +28,11 @@ class Randomness:
         """Numbers in [0, 1) on the CPU, fp32 [*shape, images]; each purpose has its own."""
         seed = mix(mix(self.seed, self.step), crc32(purpose.encode()))
         numbers = torch.rand(*shape, self.batch_size, generator=torch.Generator().manual_seed(seed))
-        return numbers[..., self.first : self.first + self.pictures]
+        return numbers[..., self.first : self.first + self.num_images]
 
-    def part(self, first: int, pictures: int) -> "Randomness":
-        """Randomness of `pictures` of these images, from position `first` among them."""
-        return Randomness(self.seed, self.step, self.first + first, pictures, self.batch_size)
+    def part(self, first: int, num_images: int) -> "Randomness":
+        """Randomness of `num_images` of these images, from position `first` among them."""
+        return Randomness(self.seed, self.step, self.first + first, num_images, self.batch_size)
 
 
 def mix(seed: int, position: int) -> int:

@@ -157,16 +157,16 @@ class Plan:
     """For each stage of the resolution curriculum, in order, the first step after it and its crops."""
 
     @classmethod
-    def of(cls, recipe: Recipe, pictures: int) -> "Plan":
+    def of(cls, recipe: Recipe, num_images: int) -> "Plan":
         """Plan a recipe for a number of images; an epoch's last, incomplete batch is dropped.
 
         Raises:
             SettingError: Fewer images than a batch, or a stage of the curriculum without a step.
         """
-        steps_per_epoch = pictures // recipe.batch_size
+        steps_per_epoch = num_images // recipe.batch_size
         if not steps_per_epoch:
             raise SettingError(
-                f"{pictures} images are fewer than one batch of {recipe.batch_size}: lower --batch-size"
+                f"{num_images} images are fewer than one batch of {recipe.batch_size}: lower --batch-size"
             )
         optimizer, steps = recipe.optimizer, recipe.epochs * steps_per_epoch
         peak = optimizer.lr * recipe.batch_size / 256  # "linear scaling rule", section 3.2

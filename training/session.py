@@ -34,11 +34,21 @@ from training.run import CONFIG_FORMAT, Run, RunError
 from training.train import Callbacks, train_step
 
 FIXED = (
-    *("method.name", "seed", "pictures", "data", "batch_size", "mean", "std", "optimizer.name", "backbone."),
+    *(
+        "method.name",
+        "seed",
+        "num_images",
+        "data",
+        "batch_size",
+        "mean",
+        "std",
+        "optimizer.name",
+        "backbone.",
+    ),
     *("method.head.", "method.predictor", "method.queue"),
 )
 """Settings, by the beginning of their names, that a resumed run cannot change, except stochastic depth."""
-WORDS = {"pictures": "number of images", "data": "fingerprint of names and sizes of the images"}
+WORDS = {"num_images": "number of images", "data": "fingerprint of names and sizes of the images"}
 
 
 class OutOfMemory(RuntimeError):
@@ -116,7 +126,7 @@ class Session:
             "std": self.recipe.std,
             "channel_range": asdict(found) if (found := self.recipe.channel_range) else None,
             "recipe": asdict(self.recipe),
-            "pictures": len(self.images),
+            "num_images": len(self.images),
             "data": self.images.inventory(),
             "seed": self.seed,
             "precision": self.precision,
@@ -203,7 +213,7 @@ class Session:
                 metrics = train_step(self.method, self.optimizer, batch, step, plan, context, *options)
                 log.wait()  # for the step before: the host is at most one step ahead
                 seconds = time.perf_counter() - start
-                throughput = world() * batch.pictures / seconds
+                throughput = world() * batch.num_images / seconds
                 speed = {"images_per_second": throughput, "data_wait": waited / seconds}
                 if self.device.type == "cuda":
                     speed["device_memory"] = torch.cuda.max_memory_allocated(self.device)
@@ -260,7 +270,7 @@ def _settings(config: Mapping[str, Any]) -> dict[str, Any]:
     """Everything that decides the result of a run, from its configuration, by names with dots."""
     recipe = asdict(recipe_of(config))
     recipe["method"]["name"] = config["method"]
-    settings = recipe | {name: config.get(name) for name in ("seed", "pictures", "data", "precision")}
+    settings = recipe | {name: config.get(name) for name in ("seed", "num_images", "data", "precision")}
     while nested := [name for name, value in settings.items() if isinstance(value, dict)]:
         for name in nested:
             settings |= {f"{name}.{key}": value for key, value in settings.pop(name).items()}

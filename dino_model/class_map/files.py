@@ -48,11 +48,11 @@ def read(folder: Path) -> ClassMap:
             raise ValueError(f"found format {content['format']!r}, expected {FORMAT!r}")
         view = {name: _tuple(value) for name, value in content["origin"]["view"].items()}
         classes = tuple(
-            MappedClass(**{**each, "neighbours": _tuple(each["neighbours"])}) for each in content["classes"]
+            MappedClass(**{**each, "neighbors": _tuple(each["neighbors"])}) for each in content["classes"]
         )
         for each in classes:
             if not math.isfinite(each.x + each.y) or any(
-                not 0 <= i < len(classes) for i, _ in each.neighbours
+                not 0 <= i < len(classes) for i, _ in each.neighbors
             ):
                 raise ValueError(f"class {each.key!r} has no position, or neighbors that do not exist")
         features = np.frombuffer(base64.b64decode(content["features"], validate=True), "<f2")

@@ -18,9 +18,9 @@ from dino_model.class_map.names import describe
 from dino_model.views import View
 
 FEWEST_CLASSES = 3
-NEIGHBOURS = 10
+NUM_NEIGHBORS = 10
 
-Neighbours = tuple[tuple[int, float], ...]
+Neighbors = tuple[tuple[int, float], ...]
 """Index and cosine distance (0 to 2) of the nearest classes by features, nearest first."""
 
 
@@ -54,17 +54,17 @@ class Protocol:
 class Overlap:
     """Share of a class's nearest neighbors by features that are nearest on the map, mean over classes.
 
-    `neighbours` is their number, `chance` the expected share of random points.
+    `num_neighbors` is their number, `chance` the expected share of random points.
     """
 
-    neighbours: int
+    num_neighbors: int
     share: float
     chance: float
 
     def __str__(self) -> str:
         return (
-            f"{100 * self.share:.1f} % of the {self.neighbours} nearest neighbors by features (cosine) are "
-            f"among the {self.neighbours} nearest on the map (chance {100 * self.chance:.1f} %)"
+            f"{100 * self.share:.1f} % of the {self.num_neighbors} nearest neighbors by features (cosine) "
+            f"are among the {self.num_neighbors} nearest on the map (chance {100 * self.chance:.1f} %)"
         )
 
 
@@ -75,10 +75,10 @@ class MappedClass:
     key: str
     name: str
     group: str
-    pictures: int
+    num_images: int
     x: float
     y: float
-    neighbours: Neighbours
+    neighbors: Neighbors
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ class Placement:
 
     x: float
     y: float
-    neighbours: Neighbours
+    neighbors: Neighbors
 
 
 def draw(features: Tensor, labels: Sequence[str], protocol: Protocol, origin: Origin) -> ClassMap:
@@ -132,7 +132,7 @@ def draw(features: Tensor, labels: Sequence[str], protocol: Protocol, origin: Or
     if not small.isfinite().all():
         raise ValueError("features are not finite in float16: the model is broken, or needs --precision fp32")
     protocol = protocol.fitted(*means.shape)
-    points, near = plane(means, protocol), nearest_classes(means, NEIGHBOURS)
+    points, near = plane(means, protocol), nearest_classes(means, NUM_NEIGHBORS)
     columns = zip(keys.tolist(), describe(keys.tolist()), counts.tolist(), points.tolist(), near, strict=True)
     classes = tuple(
         MappedClass(key, name, group, count, x, y, others)
@@ -173,7 +173,7 @@ def plane(vectors: Tensor, protocol: Protocol) -> Tensor:
         return torch.from_numpy(tsne.fit_transform(reduced))
 
 
-def nearest_classes(vectors: Tensor, count: int) -> list[Neighbours]:
+def nearest_classes(vectors: Tensor, count: int) -> list[Neighbors]:
     """Find the `count` other vectors at the least cosine distance from each; ties go to the lower index."""
     return _smallest(_cosine_distances(vectors, vectors).fill_diagonal_(torch.inf), count)
 
@@ -184,7 +184,7 @@ def neighbor_overlap(vectors: Tensor, points: Tensor) -> Overlap:
     Takes [classes, width] and [classes, 2]. Neighbors are at most half of the other classes.
     """
     others = len(vectors) - 1
-    count = min(NEIGHBOURS, max(1, others // 2))
+    count = min(NUM_NEIGHBORS, max(1, others // 2))
     gaps = (points[:, None].double() - points).norm(dim=-1).fill_diagonal_(torch.inf)
     pairs = zip(nearest_classes(vectors, count), _smallest(gaps, count), strict=True)
     common = sum(len(dict(by_features).keys() & dict(on_map)) for by_features, on_map in pairs)
@@ -194,10 +194,10 @@ def neighbor_overlap(vectors: Tensor, points: Tensor) -> Overlap:
 def place(feature: Tensor, drawn: ClassMap) -> Placement:
     """Place an image's feature [width] on a map."""
     distances = _cosine_distances(feature[None], torch.from_numpy(drawn.features))
-    (neighbours,) = _smallest(distances, NEIGHBOURS)
-    near = [drawn.classes[index] for index, _ in neighbours]
+    (neighbors,) = _smallest(distances, NUM_NEIGHBORS)
+    near = [drawn.classes[index] for index, _ in neighbors]
     x, y = (float(np.mean(values)) for values in zip(*((point.x, point.y) for point in near), strict=True))
-    return Placement(x, y, neighbours)
+    return Placement(x, y, neighbors)
 
 
 def _cosine_distances(one: Tensor, other: Tensor) -> Tensor:
@@ -205,7 +205,7 @@ def _cosine_distances(one: Tensor, other: Tensor) -> Tensor:
     return (1 - normalize(one.double(), dim=1) @ normalize(other.double(), dim=1).T).clamp(0, 2)
 
 
-def _smallest(distances: Tensor, count: int) -> list[Neighbours]:
+def _smallest(distances: Tensor, count: int) -> list[Neighbors]:
     """The finite smallest of each row, at most `count`."""
     values, indices = (part[:, :count].tolist() for part in distances.sort(dim=1, stable=True))
     return [

@@ -1,6 +1,6 @@
 """Thirty public-domain or CC0 images with one object each, outlined by hand, and three without an object.
 
-They are never trained on. `photographs.csv` gives author, source, licence, the object's share of the image
+They are never trained on. `photographs.csv` gives author, source, license, the object's share of the image
 and a point (the pin) on the object. docs/photographs.md describes how they were chosen and outlined.
 """
 
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from dino_model import images
 
 FOLDER = Path(__file__).parent
-LICENCES = ("CC0-1.0", "public domain")
+LICENSES = ("CC0-1.0", "public domain")
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class Photograph:
 
     Attributes:
         name: Stem of its files.
-        source: URL of the page that names author and licence (`LICENCES`).
+        source: URL of the page that names author and license (`LICENSES`).
         share: Share of the image that the object covers, in [0, 1]; 0 for a landscape.
         pin: Row and column, in pixels, of a point on the object; None for a landscape.
     """
@@ -32,7 +32,7 @@ class Photograph:
     name: str
     title: str
     author: str
-    licence: str
+    license: str
     source: str
     share: float
     pin: tuple[int, int] | None
@@ -59,7 +59,7 @@ def landscapes() -> tuple[str, ...]:
     return tuple(name for name, photograph in table().items() if not photograph.pin)
 
 
-def picture(name: str) -> NDArray[np.uint8]:
+def image(name: str) -> NDArray[np.uint8]:
     """Read a photograph: RGB uint8 [height, width, 3], at most 640 pixels a side.
 
     Raises:
@@ -83,9 +83,9 @@ def pin(name: str) -> tuple[int, int]:
 
 
 def credit(name: str) -> str:
-    """Return title, author and licence in one line."""
+    """Return title, author and license in one line."""
     found = _known(name)
-    return f"{found.title}, by {found.author}, {found.licence}"
+    return f"{found.title}, by {found.author}, {found.license}"
 
 
 def _known(name: str) -> Photograph:

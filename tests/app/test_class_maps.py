@@ -41,18 +41,18 @@ def test_shipped_map_has_weights_of_embedded_model():
 
 
 def test_place_image_matches_library():
-    drawn, picture = Maps(None).get(NAME), photographs.picture("komodo")
+    drawn, picture = Maps(None).get(NAME), photographs.image("komodo")
     extractor = FeatureExtractor(load_model("embedded"), drawn.origin.view, precision="fp32", device="cpu")
     expected = place(extractor.feature(picture), drawn)
     found = place_image(drawn, AttentionPredictor(precision="fp32", device="cpu"), picture)
-    assert found.neighbours == expected.neighbours
+    assert found.neighbors == expected.neighbors
     np.testing.assert_allclose((found.x, found.y), (expected.x, expected.y), atol=1e-4)
 
 
 def test_place_image_with_other_weights_is_refused(write_map):
     drawn = write_map(weights="others").maps.get("other")
     with pytest.raises(LabError, match="computed with other weights of embedded"):
-        place_image(drawn, AttentionPredictor(), photographs.picture("kitten"))
+        place_image(drawn, AttentionPredictor(), photographs.image("kitten"))
 
 
 @pytest.mark.parametrize("name", ["no", "../secret", "", None, ["caltech101"], 3])

@@ -25,7 +25,7 @@ MODEL, SIZE = "embedded", 64
 @pytest.fixture(scope="module")
 def pictures() -> tuple[np.ndarray, np.ndarray]:
     """A photograph, and the middle of it from nearer."""
-    a = photographs.picture("owl")
+    a = photographs.image("owl")
     height, width = a.shape[:2]
     return a, cv2.resize(a[height // 8 : -height // 8, width // 8 : -width // 8], (width, height))
 

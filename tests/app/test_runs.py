@@ -41,7 +41,7 @@ def write_run(folder: Path, *lines: bytes, **config: object) -> Path:
     """A run of 30 planned steps with these lines in its log; default: three lines."""
     folder.mkdir(parents=True, exist_ok=True)
     recipe = {"epochs": 3, "batch_size": 4, "method": {}}
-    settings = {"method": "dino", "recipe": recipe, "pictures": 42, "backbone": BACKBONE} | config
+    settings = {"method": "dino", "recipe": recipe, "num_images": 42, "backbone": BACKBONE} | config
     (folder / "config.json").write_text(json.dumps(settings))
     default = [line(step, loss=float(step)) for step in range(3)]
     (folder / "log.jsonl").write_bytes(b"".join(lines or default))
@@ -187,7 +187,7 @@ def test_milestone_is_encoded_with_its_own_weights(grown, encode):
     for name, step in zip(names, (0, 20), strict=True):
         path = str(grown.folder / f"step-{step:08d}.pt")
         library = AttentionPredictor(path, size=64, precision="fp32", device="cpu")
-        library.set_image(photographs.picture("kitten"))
+        library.set_image(photographs.image("kitten"))
         found.append(encode("kitten", name, 64, by=grown.lab).queries_keys(1)[0])
         np.testing.assert_array_equal(found[-1], library.queries_keys(1)[0])
     assert np.abs(found[0].astype(float) - found[1]).max() > 1e-3

@@ -34,7 +34,7 @@ VIOLATIONS = """async () => {
 def library(model: str = MODEL, photo: str = "kitten", size: int = SIZE) -> AttentionPredictor:
     """Return the library's predictor with an image, in fp32 on the CPU as the page computes."""
     predictor = AttentionPredictor(model, size=size, precision="fp32", device="cpu")
-    predictor.set_image(photographs.picture(photo))
+    predictor.set_image(photographs.image(photo))
     return predictor
 
 

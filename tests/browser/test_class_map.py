@@ -50,7 +50,7 @@ def neighbors(page) -> list[str]:
 
 
 def expected_neighbors(drawn, index: int) -> list[str]:
-    return [drawn.classes[other].name for other, _ in drawn.classes[index].neighbours]
+    return [drawn.classes[other].name for other, _ in drawn.classes[index].neighbors]
 
 
 def test_map_shows_all_classes_and_its_quality(board, drawn, lab):
@@ -70,9 +70,9 @@ def test_pointing_names_a_class_and_a_click_lists_its_neighbors(board, drawn):
     canvas.click(position=place_of(board, index))
     assert neighbors(board) == expected_neighbors(drawn, index)
     distance = board.locator(".map-chosen li button .lab-soft").first.inner_text()
-    assert distance == f"{drawn.classes[index].neighbours[0][1]:.3f}"
+    assert distance == f"{drawn.classes[index].neighbors[0][1]:.3f}"
     board.locator(".map-chosen li button").first.click()
-    nearest = drawn.classes[index].neighbours[0][0]
+    nearest = drawn.classes[index].neighbors[0][0]
     assert board.locator(".map-chosen h3").inner_text() == drawn.classes[nearest].name
     board.locator("#class-map").get_by_role("button", name="Close").click()
     assert board.locator(".map-chosen").is_hidden()

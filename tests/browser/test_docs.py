@@ -93,7 +93,7 @@ def test_a_point_is_answered_by_the_library_s_own_numbers(live: Any, lab: Any):
     view = f"{LIVE.format('point')}.view"
     live.locator("[data-figure=point] select[name=quantity]").select_option("attention")
     maps = lab.maps(live, view, "{ row: 10, column: 12 }")
-    predictor, (height, width) = lab.library("embedded", "sheep"), photographs.picture("sheep").shape[:2]
+    predictor, (height, width) = lab.library("embedded", "sheep"), photographs.image("sheep").shape[:2]
     y, x = int(10.5 * height / maps.shape[1]), int(12.5 * width / maps.shape[2])
     assert predictor.patch_at(y, x) == (10, 12)
     np.testing.assert_allclose(maps, predictor.point_attention(y, x), atol=2e-4)
@@ -122,7 +122,7 @@ def test_one_pointer_asks_the_same_patch_of_trained_and_random_weights(live: Any
     assert random == [False, True]
 
 
-def test_a_class_tells_its_neighbours_and_the_film_and_the_curves_can_be_scrubbed(live: Any):
+def test_a_class_tells_its_neighbors_and_the_film_and_the_curves_can_be_scrubbed(live: Any):
     text = f"{LIVE.format('classes')}.textContent"
     before = live.evaluate(text)
     live.evaluate(f"{LIVE.format('classes')}.view.choose(0)")

@@ -186,7 +186,7 @@ def test_overlay_download_is_the_stage_to_the_pixel(page, lab, settings):
         page.evaluate(f"(words) => {VIEW}.changePins(() => {VIEW}.pins.read(words, {VIEW}.encoding))", words)
     page.wait_for_selector(f"#explore [data-layer={settings['layer']}][data-show='{settings['head']}']")
     drawn = lab.array(page, CANVAS).astype(np.float64)
-    image = photographs.picture("kitten").astype(np.float64)
+    image = photographs.image("kitten").astype(np.float64)
     assert drawn.shape[:2] == image.shape[:2]
     if settings["layer"] == "heat":  # as the style sheet draws the image: gray, at half its brightness
         style = page.locator("#explore .lab-stage img").evaluate("(image) => getComputedStyle(image).filter")

@@ -50,7 +50,7 @@ def test_image_matches_its_turned_copy(tab, lab):
         tab.locator("#match .lab-found").inner_text().startswith(f"{len(matches)} mutual nearest neighbors")
     )
     assert _lines(tab) == min(100, len(matches)) >= 10
-    height, width = photographs.picture("kitten").shape[:2]
+    height, width = photographs.image("kitten").shape[:2]
     here, there = (np.array([one[side] for one in matches]) - [height / 2, width / 2] for side in "ab")
     turn = np.deg2rad(20)  # against the clock, in an image whose y goes down
     moved = here @ np.array([[np.cos(turn), np.sin(turn)], [-np.sin(turn), np.cos(turn)]])
@@ -70,7 +70,7 @@ def test_pointer_shows_similar_patches_as_the_library(tab, lab):
     size, seen = tab.evaluate(f"{VIEW}.shown.scale") * lab.SIZE, []
     for name, pixels in (("kitten", lab.SIZE), ("sheep", round(size))):
         predictor = lab.library("embedded", name, pixels)
-        seen.append(matching.image_features(predictor, photographs.picture(name)).features)
+        seen.append(matching.image_features(predictor, photographs.image(name)).features)
     expected = matching.similarities(*matching.prepared(*seen), (patch["row"], patch["column"]))
     np.testing.assert_allclose(np.reshape(found["map"], expected.shape), expected, atol=3e-3)
     where = tab.locator("#match .lab-where")

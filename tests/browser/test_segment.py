@@ -62,7 +62,7 @@ def _agreement(one: np.ndarray, other: np.ndarray) -> float:
 
 def _clicked(predictor: AttentionPredictor, row: int, column: int) -> np.ndarray:
     """The mask of a click by the library: Boolean [height, width]."""
-    picture = photographs.picture("kitten")
+    picture = photographs.image("kitten")
     token = predictor.prefix_tokens + row * predictor.grid[1] + column
     alike = quantities.likeness(predictor.queries_keys()[1], predictor.prefix_tokens, token)
     alike = alike[predictor.prefix_tokens :].reshape(predictor.grid).clip(0)
@@ -94,7 +94,7 @@ def test_clicked_mask_is_saved_as_mask_cutout_and_coco(tab):
     files = dict(_saved(tab, button) for button in ("Mask (PNG)", "Cut-out (PNG)", "Mask (COCO)"))
     assert set(files) == {"kitten-mask.png", "kitten-cutout.png", "kitten-mask.json"}
     mask = np.array(Image.open(io.BytesIO(files["kitten-mask.png"])).convert("L")) == 255
-    assert mask.shape == photographs.picture("kitten").shape[:2]
+    assert mask.shape == photographs.image("kitten").shape[:2]
     cutout = np.array(Image.open(io.BytesIO(files["kitten-cutout.png"])))
     np.testing.assert_array_equal(cutout[..., 3] == 255, mask)
     told = json.loads(files["kitten-mask.json"])

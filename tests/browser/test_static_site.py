@@ -84,7 +84,7 @@ def test_maps_in_the_browser_equal_those_of_the_library(example, maps):
 
 
 def test_downloads_equal_those_of_the_app(example, maps):
-    picture = photographs.picture("sheep")
+    picture = photographs.image("sheep")
     mask = enlarge(shown_mask(maps, VIEW), picture.shape[:2])
     found = np.array(Image.open(io.BytesIO(downloaded(example, "Mask PNG"))).convert("L"))
     assert (found // 255 == mask).mean() > 0.995
@@ -96,7 +96,7 @@ def test_downloads_equal_those_of_the_app(example, maps):
 
 
 def test_own_image_is_computed_and_a_broken_one_refused(page, tmp_path):
-    Image.fromarray(photographs.picture("macaw")).save(tmp_path / "my parrot.png")
+    Image.fromarray(photographs.image("macaw")).save(tmp_path / "my parrot.png")
     page.set_input_files("#file", tmp_path / "my parrot.png")
     page.wait_for_selector("#view[data-token^='my parrot.png']", timeout=60_000)
     (tmp_path / "broken.png").write_bytes(b"broken")

@@ -38,7 +38,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("runs") / "first"
     folder.mkdir()
     recipe = {"epochs": 12, "batch_size": 4, "method": {}}
-    config = {"method": "dino", "recipe": recipe, "pictures": 41, "backbone": BACKBONE}
+    config = {"method": "dino", "recipe": recipe, "num_images": 41, "backbone": BACKBONE}
     (folder / "config.json").write_text(json.dumps(config))
     (folder / "log.jsonl").write_text("".join(_line(step) for step in range(100)))
     for step in (0, 50, 100):

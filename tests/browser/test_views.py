@@ -29,12 +29,12 @@ def demo():
 
 
 def test_attention_view_in_a_bare_blocks_shows_the_library_maps(demo, open_elsewhere, tmp_path, lab):
-    Image.fromarray(photographs.picture("sheep")).save(tmp_path / "mine.png")
+    Image.fromarray(photographs.image("sheep")).save(tmp_path / "mine.png")
     page = open_elsewhere(demo.local_url, ".lab-view")
     page.locator("input[type=file]").first.set_input_files(tmp_path / "mine.png")
     page.wait_for_selector(".lab-view[data-token]", timeout=60_000)
     predictor = AttentionPredictor("random:embedded")
-    predictor.set_image(photographs.picture("sheep"))
+    predictor.set_image(photographs.image("sheep"))
     view = "document.querySelector('.lab-view').view"
     np.testing.assert_allclose(lab.maps(page, view, "null"), predictor.cls_attention(), atol=2e-4)
     page.locator(".lab-stage").hover()

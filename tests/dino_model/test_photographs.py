@@ -16,9 +16,9 @@ def test_photographs_table_matches_files():
     assert 20 <= len(masks) <= 30
 
 
-def test_photographs_have_free_licences_and_authors():
+def test_photographs_have_free_licenses_and_authors():
     for photograph in photographs.table().values():
-        assert photograph.licence in photographs.LICENCES, photograph.name
+        assert photograph.license in photographs.LICENSES, photograph.name
         assert photograph.source.startswith("https://"), photograph.name
         assert photograph.author, photograph.name
         assert photograph.title, photograph.name
@@ -34,6 +34,6 @@ def test_photographs_share_and_pin_match_masks():
 def test_photographs_unknown_name_lists_known_ones():
     assert photographs.credit("owl") == "Owl on a branch, by Lepale, CC0-1.0"
     with pytest.raises(ValueError, match=r"no photograph 'cat'; there are kitten, "):
-        photographs.picture("cat")
+        photographs.image("cat")
     with pytest.raises(ValueError, match=r"canyon is a landscape without an object; those with one: kitten"):
         photographs.mask("canyon")

@@ -24,7 +24,7 @@ import live_figures as live
 def test_a_photograph_brings_the_queries_and_keys_of_the_last_block_in_float16():
     told = live.photograph("sheep", "random:embedded")
     predictor = AttentionPredictor("random:embedded", size=live.SIZE, precision="fp32")
-    predictor.set_image(photographs.picture("sheep"))
+    predictor.set_image(photographs.image("sheep"))
     content = {key: base64.b64decode(text) for key, text in told["arrays"].items()}
     block = np.frombuffer(content["blocks/5"], np.float16).reshape(2, predictor.heads, -1, 32)
     queries, keys = (part.astype(np.float32) for part in block)

@@ -26,7 +26,7 @@ def test_the_plan_agrees(oracle):
         epochs=epochs,
         batch_size=256,
     )
-    plan = Plan.of(recipe, pictures=per_epoch * 256 + 255)
+    plan = Plan.of(recipe, num_images=per_epoch * 256 + 255)
     assert float(file["teacher_momentum_end"]) == 1
     found = {
         "lr": plan.lr,

@@ -15,7 +15,7 @@ def written(path: Path, picture: np.ndarray) -> Path:
 
 
 def test_image_matches_its_own_crop(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    picture = photographs.picture("owl")
+    picture = photographs.image("owl")
     a, b = written(tmp_path / "a.png", picture), written(tmp_path / "b.png", picture[40:, 60:])
     y, x = (side // 2 for side in picture.shape[:2])
     Match(a=a, b=b, output=tmp_path / "out", point=f"{y},{x}", size=128).run()
@@ -34,7 +34,7 @@ def test_image_matches_its_own_crop(tmp_path: Path, capsys: pytest.CaptureFixtur
 
 
 def test_wrong_input_is_named_and_nothing_written(tmp_path: Path):
-    a = written(tmp_path / "a.png", photographs.picture("owl"))
+    a = written(tmp_path / "a.png", photographs.image("owl"))
     flat = written(tmp_path / "flat.png", np.full((40, 50, 3), 7, np.uint8))
     wrong = {
         "flat.png has no texture": {"b": flat},

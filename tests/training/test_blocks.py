@@ -76,8 +76,8 @@ def probe(backbone):
     """Compute features as a k-NN probe does: evaluation mode, no gradient, fp32, several batch sizes."""
     backbone.eval()
     with torch.no_grad():
-        for pictures in (7, 5, 9):
-            backbone(torch.randn(pictures, 3, 32, 32))
+        for num_images in (7, 5, 9):
+            backbone(torch.randn(num_images, 3, 32, 32))
     backbone.train()
 
 

@@ -25,7 +25,7 @@ def folder(tmp_path):
 
 
 def test_batch_order_shows_each_image_once_per_epoch():
-    order = list(batch_order(pictures=10, batch_size=3, seed=0, first_step=0, steps=6))
+    order = list(batch_order(num_images=10, batch_size=3, seed=0, first_step=0, steps=6))
     assert len(order) == 6
     for epoch in (order[:3], order[3:]):
         counts = Counter(index for batch in epoch for _, index in batch)

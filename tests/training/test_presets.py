@@ -18,7 +18,7 @@ def test_presets_of_dino_have_the_settings_of_paper_and_code():
     assert (method.teacher_temperature_warmup_epochs, method.head.prototypes) == (30, 65536)
     assert (official.crops.local_crops, official.method.teacher_temperature) == (8, 0.04)
     assert (official.backbone.drop_path, official.optimizer.clip_grad) == (0.1, 3)
-    assert Plan.of(official, pictures=10 * 512).lr[0] == 0
+    assert Plan.of(official, num_images=10 * 512).lr[0] == 0
 
 
 @given(
@@ -88,7 +88,7 @@ def test_presets_have_the_rates_of_the_papers(
     method, name, architecture, optimizer, peak, last, decay, epochs, batch_size
 ):
     recipe = presets.PRESETS[method][name].recipe
-    plan = Plan.of(recipe, pictures=20 * batch_size)
+    plan = Plan.of(recipe, num_images=20 * batch_size)
     assert recipe.backbone.architecture == architecture
     assert recipe.optimizer.name == optimizer
     assert plan.lr.max() == pytest.approx(peak)

@@ -11,11 +11,11 @@ def whole(seed=0, step=0, size=12):
 
 @settings(deadline=None, max_examples=30)
 @given(st.integers(0, 2**31), st.integers(0, 10**6), st.integers(0, 11), st.integers(1, 12))
-def test_randomness_of_a_part_equals_that_of_the_batch(seed, step, first, pictures):
-    pictures = min(pictures, 12 - first)
+def test_randomness_of_a_part_equals_that_of_the_batch(seed, step, first, num_images):
+    num_images = min(num_images, 12 - first)
     numbers = whole(seed, step).uniform("depth", 3)
     assert torch.equal(
-        whole(seed, step).part(first, pictures).uniform("depth", 3), numbers[:, first : first + pictures]
+        whole(seed, step).part(first, num_images).uniform("depth", 3), numbers[:, first : first + num_images]
     )
 
 

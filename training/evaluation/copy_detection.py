@@ -106,28 +106,28 @@ def make_copy(image: NDArray[np.uint8], copy_type: str, seed: int) -> NDArray[np
     printed and scanned (rotated, faded, noisy, with paper around it).
     """
     random = np.random.default_rng(seed)
-    picture = Image.fromarray(image)
-    width, height = picture.size
+    copy = Image.fromarray(image)
+    width, height = copy.size
     if copy_type == "crop":
         across, down = round(width * 0.5**0.5), round(height * 0.5**0.5)
         left, top = random.integers(0, width - across + 1), random.integers(0, height - down + 1)
-        picture = picture.crop((left, top, left + across, top + down))
+        copy = copy.crop((left, top, left + across, top + down))
     elif copy_type == "jpeg 10":
         buffer = io.BytesIO()
-        picture.save(buffer, "JPEG", quality=10)
-        picture = Image.open(buffer).convert("RGB")
+        copy.save(buffer, "JPEG", quality=10)
+        copy = Image.open(buffer).convert("RGB")
     elif copy_type == "blur":
-        picture = picture.filter(ImageFilter.GaussianBlur(0.02 * min(width, height)))
+        copy = copy.filter(ImageFilter.GaussianBlur(0.02 * min(width, height)))
     elif copy_type == "mirrored":
-        picture = ImageOps.mirror(picture)
+        copy = ImageOps.mirror(copy)
     elif copy_type == "print":
-        paper = ImageOps.expand(picture, round(0.05 * min(width, height)), _PAPER_COLOR)
+        paper = ImageOps.expand(copy, round(0.05 * min(width, height)), _PAPER_COLOR)
         paper = paper.rotate(random.uniform(-4, 4), Image.Resampling.BICUBIC, fillcolor=_PAPER_COLOR)
         faded = 30 + np.asarray(paper, np.float64) * 0.8 + random.normal(0, 12, (*paper.size[::-1], 1))
         return faded.clip(0, 255).round().astype(np.uint8)
     else:
         raise ValueError(f"Unknown copy type {copy_type!r}. Available: {', '.join(COPY_TYPES)}.")
-    return np.asarray(picture)
+    return np.asarray(copy)
 
 
 @dataclass(frozen=True, eq=False)

@@ -103,6 +103,6 @@ def photograph_lifts(predictor: AttentionPredictor) -> list[float]:
     """Compute the lift on each photograph whose object covers at least one patch center."""
     lifts = []
     for name in photographs.names():
-        predictor.set_image(photographs.picture(name))
+        predictor.set_image(photographs.image(name))
         lifts.append(lift(predictor.cls_attention(), photographs.mask(name)))
     return [value for value in lifts if value is not None]

@@ -112,8 +112,8 @@ def random_view(image: np.ndarray, size: int, seed: int) -> Tensor:
     height, width = image.shape[:2]
     box = random_box(width, height, (0.08, 1.0), numbers)
 
-    def change(picture: Image.Image) -> Image.Image:
-        view = picture.resize((size, size), Image.Resampling.BILINEAR, box=box)
+    def change(image: Image.Image) -> Image.Image:
+        view = image.resize((size, size), Image.Resampling.BILINEAR, box=box)
         return view.transpose(Image.Transpose.FLIP_LEFT_RIGHT) if numbers[-1] < 0.5 else view
 
     return by_channel(image, change)

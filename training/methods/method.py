@@ -32,13 +32,13 @@ class Batch:
     """The only source of random numbers in a loss: stochastic depth, masks, mixing."""
 
     @property
-    def pictures(self) -> int:
+    def num_images(self) -> int:
         """Number of images."""
         return self.crops.views.shape[1]
 
     def split(self, parts: int) -> list["Batch"]:
         """Micro-batches of consecutive images with all their crops; `parts` divides the batch."""
-        size = self.pictures // parts
+        size = self.num_images // parts
         return [
             Batch(
                 Crops(*(group[:, i : i + size] for group in self.crops)),

@@ -59,7 +59,7 @@ class Supervised(Method):
             return batch.crops, 1.0
         share = draw.beta(strength, strength)
         if not cut:
-            others = neighbors(batch.pictures, batch.crops.views.device)
+            others = neighbors(batch.num_images, batch.crops.views.device)
             blended = (share * crops + (1 - share) * crops[:, others] for crops in batch.crops)
             return Crops(*blended), share
         middle, half = draw.random(2), (1 - share) ** 0.5 / 2
@@ -67,12 +67,12 @@ class Supervised(Method):
         return Crops(*(paste(crops, start, end) for crops in batch.crops)), 1 - float(np.prod(end - start))
 
 
-def neighbors(pictures: int, device: torch.device | None = None) -> Tensor:
+def neighbors(num_images: int, device: torch.device | None = None) -> Tensor:
     """Index of the image that each image is mixed with: 1, 0, 3, 2, …; the last of an odd number with itself.
 
     A batch in even parts, or on several ranks, is thus mixed like the whole batch; its order is random.
     """
-    return (torch.arange(pictures, device=device) ^ 1).clamp(max=pictures - 1)
+    return (torch.arange(num_images, device=device) ^ 1).clamp(max=num_images - 1)
 
 
 def paste(crops: Tensor, start: np.ndarray, end: np.ndarray) -> Tensor:

@@ -1,7 +1,7 @@
 // A scatter plot of classes with neighbors, groups, and the position of the current image: `app.views.view`.
 //
 // Props: `map` is the name of the first map; `openMap` shows another. `data` is its content, by default fetched. `value` is
-// that of an attention view, of which only `photo` is used; `placed` is { map, photo, name, x, y, neighbours, highlight }.
+// that of an attention view, of which only `photo` is used; `placed` is { map, photo, name, x, y, neighbors, highlight }.
 // Emits "shown" when another image or map needs a position.
 
 import { button, el, svg } from "./dom.js";
@@ -9,7 +9,7 @@ import { fetchBytes } from "./encoding.js";
 import { ARROWS } from "./stage.js";
 import { View } from "./view.js";
 
-/** @typedef {Point & { name: string, neighbours: [number, number][], highlight: boolean }} Placed */
+/** @typedef {Point & { name: string, neighbors: [number, number][], highlight: boolean }} Placed */
 
 const ZOOM = 1.5; // of a key or button
 const MAX_ZOOM = 40; // relative to the scale that shows all points
@@ -129,7 +129,7 @@ export class ClassMapView extends View {
 
   /** Show the current image at its position and list its neighbors; null removes it. @param {Placed} placed */
   place(placed) {
-    const neighbors = placed?.neighbours ?? [];
+    const neighbors = placed?.neighbors ?? [];
     const words = `At the mean position of its ${neighbors.length} nearest classes: t-SNE cannot project new images. Cosine distance to each class mean:`;
     this.select({ placed }, placed?.highlight ? placed.name : "", words, neighbors);
     if (placed) this.reach(placed);
@@ -139,7 +139,7 @@ export class ClassMapView extends View {
   choose(index) {
     const point = this.points[index];
     const words = point ? `${summary(point)}. Nearest classes by feature, with cosine distance:` : "";
-    this.select({ chosen: index }, point?.name ?? "", words, point?.neighbours ?? []);
+    this.select({ chosen: index }, point?.name ?? "", words, point?.neighbors ?? []);
     this.emit("select", { index, key: point?.key ?? null });
   }
 
@@ -398,8 +398,8 @@ function distance(one, other) {
   return Math.hypot(one.x - other.x, one.y - other.y);
 }
 
-function summary({ group, pictures }) {
-  return `${group}, ${pictures === 1 ? "1 image" : `${pictures} images`}`;
+function summary({ group, num_images: count }) {
+  return `${group}, ${count === 1 ? "1 image" : `${count} images`}`;
 }
 
 function shortened(name) {

@@ -76,8 +76,8 @@ def test_plane_with_equal_seed_is_equal_and_keeps_clusters():
 def test_place_gives_mean_of_nearest_classes():
     drawn = some_map(12)
     found = place(torch.from_numpy(drawn.features[4]), drawn)
-    assert found.neighbours[0] == (4, pytest.approx(0, abs=1e-6))
-    near = [drawn.classes[index] for index, _ in found.neighbours]
+    assert found.neighbors[0] == (4, pytest.approx(0, abs=1e-6))
+    near = [drawn.classes[index] for index, _ in found.neighbors]
     assert len({point.key for point in near}) == 10
     assert found.x == pytest.approx(np.mean([point.x for point in near]))
     assert found.y == pytest.approx(np.mean([point.y for point in near]))
@@ -102,7 +102,7 @@ def test_map_written_reads_back_equal(tmp_path: Path):
         lambda content: json.dumps({**content, "classes": content["classes"][1:]}),
         lambda content: json.dumps({**content, "features": "not base64 !"}),
         lambda content: json.dumps({key: value for key, value in content.items() if key != "origin"}),
-        lambda content: json.dumps(content).replace('"neighbours": [[', '"neighbours": [[99, 0], ['),
+        lambda content: json.dumps(content).replace('"neighbors": [[', '"neighbors": [[99, 0], ['),
     ],
 )
 def test_read_damaged_map_is_refused(tmp_path: Path, change):
@@ -144,9 +144,9 @@ def test_class_map_command_draws_a_folder(folder: Path, tmp_path: Path, capsys):
     assert "(chance 50.0 %)" in told.out
     assert "left out (1): a/broken.png is not an image" in told.err
     drawn = class_map_files.read(tmp_path / "map")
-    found = {point.key: point.pictures for point in drawn.classes}
+    found = {point.key: point.num_images for point in drawn.classes}
     assert found == {"a": 4, "alone": 1, "b": 4, "c": 4, "d": 4}
-    assert all(len(point.neighbours) == 4 for point in drawn.classes)
+    assert all(len(point.neighbors) == 4 for point in drawn.classes)
     mean = extractor_of("random:vit_tiny/16").extract(open_images(folder / "a")).features.mean(dim=0)
     np.testing.assert_allclose(drawn.features[0], mean, atol=2e-3)
     assert Image.open(tmp_path / "map" / "map.png").width > 1000

@@ -14,7 +14,7 @@ def test_photographs_lift_equals_plain_mean():
     model = load_model("embedded")
     predictor, lifts = AttentionPredictor(model, size=64, precision="fp32", device="cpu"), []
     for name in photographs.names():
-        predictor.set_image(photographs.picture(name))
+        predictor.set_image(photographs.image(name))
         attention = predictor.cls_attention().mean(0)
         mask = photographs.mask(name)
         rows, columns = attention.shape

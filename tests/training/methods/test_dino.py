@@ -90,7 +90,7 @@ def test_spreading_and_alignment_are_added_and_logged_apart(views):
 
 
 def test_attention_masking_hides_the_patches_that_the_teacher_attends_to():
-    dino, batch = method(kept_tokens=0.25, masking="attention", mask_hint=0.0), random_batch(pictures=4)
+    dino, batch = method(kept_tokens=0.25, masking="attention", mask_hint=0.0), random_batch(num_images=4)
     kept = dino.visible_patches(batch.crops.views, batch.randomness)
     attention = attention_rows(dino.teacher.backbone, batch.crops.views.flatten(0, 1), [0])
     patches = attention[:, :, 0, 1:].mean(1).unflatten(0, (2, 4))

@@ -17,9 +17,9 @@ def build(config: MethodConfig, *, epochs: int = 2, steps_per_epoch: int = 3, cl
     return config.build(BACKBONE, config.schedules(epochs, steps_per_epoch), classes)
 
 
-def random_batch(pictures=4, local=3, views=2, labels=None, step=0) -> Batch:
-    crops = Crops(torch.randn(views, pictures, 3, 32, 32), torch.randn(local, pictures, 3, 16, 16))
-    return Batch(crops, labels, Randomness(0, step, 0, pictures, pictures))
+def random_batch(num_images=4, local=3, views=2, labels=None, step=0) -> Batch:
+    crops = Crops(torch.randn(views, num_images, 3, 32, 32), torch.randn(local, num_images, 3, 16, 16))
+    return Batch(crops, labels, Randomness(0, step, 0, num_images, num_images))
 
 
 def state(method: Method) -> dict[str, torch.Tensor]:
