@@ -1,6 +1,6 @@
 """Retake the screenshots of the page in the repository, after a change of the page or the embedded model.
 
-python -m tools.pictures
+python -m tools.screenshots
 
 Writes docs/explore.png, docs/segment.png, docs/class-map.png and app/static/preview.jpg (for links).
 """
@@ -79,4 +79,4 @@ def click_the_object(page: Any) -> None:
 
 
 if __name__ == "__main__":
-    tyro.cli(main, prog="python -m tools.pictures")
+    tyro.cli(main, prog="python -m tools.screenshots")
