@@ -1,47 +1,38 @@
-"""Work done ahead: in order, bounded, and what goes wrong is told where it belongs."""
+"""Work done ahead: in order, bounded, and errors in their place."""
 
 import threading
 import time
+from collections.abc import Callable, Iterator
 
 import pytest
 
 from dino_model.ahead import load_ahead, run_ahead
 
 
-def test_load_and_run_ahead_keep_order():
-    def slow_when_even(item: int) -> int:
+@pytest.mark.parametrize("kind", ["load", "run"])
+def test_results_come_in_order_and_in_bounds_with_errors_in_their_place(kind: str):
+    started: list[int] = []
+
+    def load(item: int) -> int:
+        started.append(item)
         time.sleep(0.01 * (item % 2 == 0))
+        if item == 20:
+            raise ValueError("twenty is broken")
         return item * item
 
-    assert list(load_ahead(slow_when_even, range(20))) == [item * item for item in range(20)]
-    assert list(run_ahead(range(20))) == list(range(20))
+    results = load_ahead(load, range(99), 3) if kind == "load" else run_ahead(map(load, range(99)), 3)
+    assert next(results) == 0
+    time.sleep(0.1)
+    assert len(started) <= 1 + 3 + 1  # taken, waiting, in hand
+    found: list[int] = []
+    with pytest.raises(ValueError, match="twenty is broken"):
+        found.extend(results)
+    assert found == [item * item for item in range(1, 20)]
 
 
-def test_load_and_run_ahead_keep_to_their_depth():
-    started: list[int] = []
-    for ahead in (
-        load_ahead(lambda item: started.append(item) or item, range(100), depth=3),
-        run_ahead((started.append(item) or item for item in range(100)), depth=3),
-    ):
-        assert next(ahead) == 0
-        time.sleep(0.1)
-        assert len(started) <= 1 + 3 + 1  # taken, waiting, in hand
-        ahead.close()
-        started.clear()
-
-
-@pytest.mark.parametrize("kind", ["load", "run"])
-def test_error_is_raised_in_place_of_its_item(kind: str):
-    def load(item: int) -> int:
-        if item == 3:
-            raise ValueError("three is broken")
-        return item
-
-    got: list[int] = []
-    results = load_ahead(load, range(9)) if kind == "load" else run_ahead(map(load, range(9)))
-    with pytest.raises(ValueError, match="three is broken"):
-        got.extend(results)
-    assert got == [0, 1, 2]
+@pytest.mark.parametrize("ahead", [run_ahead, lambda items: load_ahead(abs, items)])
+def test_results_end_with_their_items(ahead: Callable[[range], Iterator[int]]):
+    assert list(ahead(range(20))) == list(range(20))
 
 
 def test_run_ahead_closed_early_stops_its_thread():

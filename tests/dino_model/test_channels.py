@@ -18,6 +18,7 @@ from dino_model.images import ImageError
 from dino_model.weights import adapt_channels, load_model
 
 BANDS = np.random.default_rng(0).integers(0, 10_000, (7, 9, 5)).astype(np.uint16)
+PAGES = np.moveaxis(BANDS, 2, 0)
 
 
 def saved(write, array, **options) -> bytes:
@@ -26,13 +27,21 @@ def saved(write, array, **options) -> bytes:
     return stream.getvalue()
 
 
+def header(descr: str, *shape: int) -> bytes:
+    """The beginning of a .npy file without values."""
+    stream = io.BytesIO()
+    facts = {"descr": descr, "fortran_order": False, "shape": shape}
+    np.lib.format.write_array_header_1_0(stream, facts)
+    return stream.getvalue()
+
+
 @pytest.mark.parametrize(
     "data",
     [
         saved(np.save, BANDS),
-        saved(np.save, np.moveaxis(BANDS, 2, 0)),
+        saved(np.save, PAGES),
         saved(tifffile.imwrite, BANDS, photometric="minisblack", planarconfig="contig"),
-        saved(tifffile.imwrite, np.moveaxis(BANDS, 2, 0), photometric="minisblack", compression="zlib"),
+        saved(tifffile.imwrite, PAGES, photometric="minisblack", compression="zlib"),
     ],
     ids=["npy", "npy, channels first", "tiff", "tiff of pages"],
 )
@@ -46,9 +55,9 @@ def test_read_channels_of_png_keeps_16_bits_and_makes_color_gray_for_one_channel
     np.testing.assert_array_equal(read_channels(data, 3, "png"), stored)
     gray = cv2.imencode(".png", stored[..., 0])[1].tobytes()
     np.testing.assert_array_equal(read_channels(gray, 1, "png")[..., 0], stored[..., 0])
-    picture = Image.fromarray(stored.astype(np.uint8))
-    data = saved(lambda stream, image: image.save(stream, "png"), picture)
-    np.testing.assert_array_equal(read_channels(data, 1, "picture")[..., 0], np.asarray(picture.convert("L")))
+    color = Image.fromarray(stored.astype(np.uint8))
+    data = saved(lambda stream, image: image.save(stream, "png"), color)
+    np.testing.assert_array_equal(read_channels(data, 1, "png")[..., 0], np.asarray(color.convert("L")))
 
 
 @pytest.mark.parametrize(
@@ -57,23 +66,15 @@ def test_read_channels_of_png_keeps_16_bits_and_makes_color_gray_for_one_channel
         (saved(np.save, BANDS), r"bands has the shape \(7, 9, 5\), expected 4 channels"),
         (saved(np.save, BANDS)[:300], "bands is damaged"),
         (saved(np.save, np.array([{"a": 1}], object), allow_pickle=True), "bands is damaged"),
-        (saved(np.save, BANDS.astype(complex)), "bands has the shape|bands holds values of type complex"),
+        (saved(np.save, BANDS[..., :4].astype(complex)), "bands holds values of type complex"),
         (saved(tifffile.imwrite, BANDS)[:200], "bands is damaged"),
         (b"no image at all", "bands is damaged, too large or of no known format"),
+        (header("<f8", 10**6, 10**6, 4), "found 4,000,000,000,000 values, at most 400,000,000 are read"),
     ],
 )
 def test_read_channels_of_unusable_file_names_it(data, message):
     with pytest.raises(ImageError, match=message):
         read_channels(data, 4, "bands")
-
-
-def test_read_channels_refuses_huge_header():
-    header = io.BytesIO()
-    np.lib.format.write_array_header_1_0(
-        header, {"descr": "<f8", "fortran_order": False, "shape": (10**6, 10**6, 2)}
-    )
-    with pytest.raises(ImageError, match="found 2,000,000,000,000 values, at most 200,000,000 are read"):
-        read_channels(header.getvalue(), 2, "bomb")
 
 
 def test_measure_channels_spans_the_values_and_leaves_8_bits_as_they_are():
@@ -83,9 +84,7 @@ def test_measure_channels_spans_the_values_and_leaves_8_bits_as_they_are():
     np.testing.assert_allclose(shares.mean((0, 1)), statistics.mean, atol=1e-6)
     np.testing.assert_allclose(shares.std((0, 1)), statistics.std, atol=1e-6)
     images = np.random.default_rng(2).integers(10, 99, (2, 6, 6, 1)).astype(np.uint8)
-    found = measure_channels(images).range
-    assert found == ChannelRange((0.0,), (255.0,))
-    np.testing.assert_array_equal(found.to_uint8(images), images)
+    assert measure_channels(images).range == ChannelRange((0.0,), (255.0,))
     missing = np.array([[[np.nan], [np.inf], [2.0]]])
     np.testing.assert_array_equal(ChannelRange((0.0,), (4.0,)).to_uint8(missing).ravel(), [0, 255, 128])
     with pytest.raises(SettingError, match="channel 3 has the value 7 everywhere"):

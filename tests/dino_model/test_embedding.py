@@ -16,7 +16,6 @@ from dino_model.commands import main
 from dino_model.embedding import FeatureTable, read_features, write_features
 from dino_model.weights import load_model
 
-SUFFIXES = (".npz", ".safetensors", ".csv", ".parquet")
 CPU = ("--device", "cpu", "--precision", "fp32", "--size", "32")
 
 
@@ -49,8 +48,7 @@ def expected_tokens(folder: Path) -> np.ndarray:
     return torch.stack(rows).numpy()
 
 
-@pytest.mark.parametrize("tokens", ["cls", "mean", "patches", "all"])
-@pytest.mark.parametrize("layers", [1, 2])
+@pytest.mark.parametrize(("tokens", "layers"), [("cls", 2), ("mean", 1), ("patches", 1), ("all", 2)])
 def test_embed_command_writes_the_tokens_of_real_images(folder: Path, tmp_path: Path, tokens, layers, capsys):
     output = tmp_path / "features.npz"
     options = ["--tokens", tokens, "--layers", str(layers), "--batch-size", "4"]
@@ -71,16 +69,15 @@ def test_embed_by_two_processes_writes_same_features(folder: Path, tmp_path: Pat
     words = ["embed", "--data", str(folder), *CPU, "--output"]
     main([*words, str(tmp_path / "one.npz")])
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    repository = Path(__file__).parents[2]
     command = [*torchrun, "-m", "dino_model", *words, str(tmp_path / "two.npz")]
-    run = subprocess.run(command, cwd=repository, capture_output=True, text=True, check=True)
+    run = subprocess.run(command, cwd=Path(__file__).parents[2], capture_output=True, text=True, check=True)
     one, two = (read_features(tmp_path / f"{name}.npz") for name in ("one", "two"))
     np.testing.assert_allclose(two.features, one.features, atol=1e-5)
     assert (two.names, two.labels) == (one.names, one.labels)
     assert run.stdout.count("6 images, [CLS]") == 1
 
 
-@pytest.mark.parametrize("suffix", SUFFIXES)
+@pytest.mark.parametrize("suffix", [".npz", ".safetensors", ".csv", ".parquet"])
 @pytest.mark.parametrize("labels", [None, ["a", "", "é"]])
 def test_features_written_read_back_equal(tmp_path: Path, suffix: str, labels: list[str] | None):
     if suffix == ".parquet":
@@ -120,25 +117,22 @@ def test_embed_interrupted_continues_when_repeated(folder: Path, tmp_path: Path,
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
+    ("file", "options", "message"),
     [
-        (("--output", "f.txt"), r"suffix '\.txt', expected one of \.npz"),
-        (("--output", "f.csv", "--tokens", "all"), r"one vector per image, no all: choose \.npz"),
-        (("--output", "f.npz", "--layers", "99"), "cannot take the last 99 blocks"),
-        (
-            ("--output", "f.npz", "--model", "random:resnet50", "--tokens", "mean"),
-            "ResNet has no mean of the patches",
-        ),
+        ("f.txt", "", r"suffix '\.txt', expected one of \.npz"),
+        ("f.csv", "--tokens all", r"one vector per image, no all: choose \.npz"),
+        ("f.npz", "--layers 99", "cannot take the last 99 blocks"),
+        ("f.npz", "--model random:resnet50 --tokens mean", "ResNet has no mean of the patches"),
     ],
 )
-def test_embed_of_what_cannot_be_written_names_the_reason(folder: Path, tmp_path: Path, options, message):
-    name, value, *more = options
+def test_embed_of_what_cannot_be_written_names_the_reason(folder, tmp_path, file, options, message):
+    words = ["--data", str(folder), "--output", str(tmp_path / file), *options.split()]
     with pytest.raises(ValueError, match=message):
-        main(["embed", "--data", str(folder), name, str(tmp_path / value), *more, *CPU])
+        main(["embed", *words, *CPU])
 
 
-def test_read_features_of_another_file_is_refused(tmp_path: Path):
-    for suffix in (".npz", ".safetensors"):
-        (tmp_path / f"other{suffix}").write_bytes(b"something else")
-        with pytest.raises(ValueError, match="is no feature file of this program"):
-            read_features(tmp_path / f"other{suffix}")
+@pytest.mark.parametrize("suffix", [".npz", ".safetensors"])
+def test_read_features_of_another_file_is_refused(tmp_path: Path, suffix: str):
+    (tmp_path / f"other{suffix}").write_bytes(b"something else")
+    with pytest.raises(ValueError, match="is no feature file of this program"):
+        read_features(tmp_path / f"other{suffix}")

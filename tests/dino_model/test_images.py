@@ -17,8 +17,9 @@ from dino_model.images import ImageError
 RED, GREEN, BLUE, WHITE = (255, 0, 0), (0, 255, 0), (0, 0, 255), (255, 255, 255)
 
 
-def encode(image: Image.Image, kind: str, **options: object) -> bytes:
+def encode(image: Image.Image | np.ndarray, kind: str, **options: object) -> bytes:
     stream = io.BytesIO()
+    image = image if isinstance(image, Image.Image) else Image.fromarray(np.ascontiguousarray(image))
     image.save(stream, kind, **options)
     return stream.getvalue()
 
@@ -30,27 +31,22 @@ def gradient(height: int = 8, width: int = 12) -> np.ndarray:
 
 
 def assert_image(image: np.ndarray, height: int, width: int) -> None:
-    assert image.dtype == np.uint8
-    assert image.shape == (height, width, 3)
+    assert (image.dtype, image.shape) == (np.uint8, (height, width, 3))
     assert image.flags.writeable, "torch.from_numpy needs writable arrays"
 
 
 @pytest.mark.parametrize("kind", ["PNG", "BMP", "TIFF", "PPM", "JPEG", "WEBP", "AVIF", "HEIF"])
-def test_read_format_keeps_the_pixels(kind: str):
+def test_read_format_keeps_the_pixels(kind: str, tmp_path: Path):
     if kind not in images.FORMATS:
         pytest.skip(f"no decoder of {kind} is installed")
     smooth = np.asarray(Image.fromarray(gradient()).resize((96, 64), Image.Resampling.BILINEAR))
-    image = images.read(encode(Image.fromarray(smooth), kind, quality=95))
+    data = encode(smooth, kind, quality=95)
+    image = images.read(data)
     assert_image(image, 64, 96)
     lossless = kind in ("PNG", "BMP", "TIFF", "PPM")
     assert np.abs(image.astype(int) - smooth).mean() <= (0 if lossless else 4)
-
-
-def test_read_path_and_bytes_give_equal_pixels(tmp_path: Path):
-    data = encode(Image.fromarray(gradient()), "PNG")
-    (tmp_path / "a.png").write_bytes(data)
-    for source in (tmp_path / "a.png", str(tmp_path / "a.png"), data):
-        np.testing.assert_array_equal(images.read(source), gradient())
+    (tmp_path / "a").write_bytes(data)
+    assert np.array_equal(images.read(tmp_path / "a"), image)
 
 
 def test_read_gray_bilevel_and_palette_gives_rgb():
@@ -59,8 +55,7 @@ def test_read_gray_bilevel_and_palette_gives_rgb():
     for mode in ("1", "L", "P"):
         image = images.read(encode(drawn.convert(mode), "PNG"))
         assert_image(image, 2, 4)
-        assert image[:, :2].max() == 0
-        assert image[:, 2:].min() == 255
+        assert (image[:, :2].max(), image[:, 2:].min()) == (0, 255)
 
 
 BIG_ENDIAN = b"P5 2 2 65535\n" + np.array([[0, 256], [512, 1024]], dtype=">u2").tobytes()
@@ -72,14 +67,11 @@ RAMP = np.linspace(0, 4095, 16).round().astype(np.uint16).reshape(2, 8)
     ("file", "gray"),
     [
         (BIG_ENDIAN, [[0, 64], [128, 255]]),
-        (encode(Image.fromarray(FLOATS), "TIFF"), [[0, 128, 255], [0, 255, 0]]),
-        (encode(Image.fromarray(RAMP), "PNG"), (RAMP / 4095 * 255).round().tolist()),
-        (encode(Image.fromarray(RAMP), "TIFF"), (RAMP / 4095 * 255).round().tolist()),
-        (encode(Image.fromarray(np.full((1, 1), 65535, np.uint16)), "PNG"), [[255]]),
-        (encode(Image.fromarray(np.full((1, 1), 32768, np.uint16)), "PNG"), [[128]]),
-        (encode(Image.fromarray(np.full((1, 1), 0, np.uint16)), "PNG"), [[0]]),
+        (encode(FLOATS, "TIFF"), [[0, 128, 255], [0, 255, 0]]),
+        (encode(RAMP, "PNG"), (RAMP / 4095 * 255).round().tolist()),
+        (encode(RAMP, "TIFF"), (RAMP / 4095 * 255).round().tolist()),
+        *((encode(np.full((1, 1), n, np.uint16), "PNG"), [[n // 257]]) for n in (0, 128 * 257, 65535)),
     ],
-    ids=["byte order", "finite values", "12 bits", "12 bits, TIFF", "white", "gray", "black"],
 )
 def test_read_many_bits_stretches_finite_values_and_keeps_constants(file: bytes, gray: list):
     image = images.read(file)
@@ -106,30 +98,31 @@ def test_read_transparency_becomes_white():
     palette.putdata([0, 1])
     for kind in ("PNG", "GIF"):
         assert images.read(encode(palette, kind, transparency=1)).tolist() == [[[*RED], [*WHITE]]]
-    both = Image.fromarray(np.array([[RED, BLUE]], np.uint8))
+    both = np.array([[RED, BLUE]], np.uint8)
     assert images.read(encode(both, "PNG", transparency=RED)).tolist() == [[[*WHITE], [*BLUE]]]
 
 
+TURNS = {
+    1: lambda image: image,
+    2: lambda image: image[:, ::-1],
+    3: lambda image: image[::-1, ::-1],
+    4: lambda image: image[::-1],
+    5: lambda image: image.transpose(1, 0, 2),
+    6: lambda image: np.rot90(image, 1),
+    7: lambda image: image.transpose(1, 0, 2)[::-1, ::-1],
+    8: lambda image: np.rot90(image, -1),
+}
+
+
 @pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP", "TIFF"])
-@pytest.mark.parametrize("orientation", range(1, 9))
+@pytest.mark.parametrize("orientation", TURNS)
 def test_read_applies_exif_orientation_once(kind: str, orientation: int):
     upright = np.zeros((16, 32, 3), np.uint8)
     upright[:, :16] = RED
     upright[:8, :16] = WHITE  # white above red on the left: no symmetry
-    turn = {
-        1: upright,
-        2: upright[:, ::-1],
-        3: upright[::-1, ::-1],
-        4: upright[::-1],
-        5: upright.transpose(1, 0, 2),
-        6: np.rot90(upright, 1),
-        7: upright.transpose(1, 0, 2)[::-1, ::-1],
-        8: np.rot90(upright, -1),
-    }
     exif = Image.Exif()
     exif[0x0112] = orientation
-    stored = Image.fromarray(np.ascontiguousarray(turn[orientation]))
-    image = images.read(encode(stored, kind, exif=exif, quality=95, lossless=True))
+    image = images.read(encode(TURNS[orientation](upright), kind, exif=exif, quality=95, lossless=True))
     assert_image(image, 16, 32)
     assert np.abs(image[2:-2, 2:-2].astype(int) - upright[2:-2, 2:-2]).mean() < 6
 
@@ -139,11 +132,10 @@ def test_read_damaged_exif_keeps_the_image():
     assert_image(images.read(data), 4, 8)
 
 
-def test_read_animation_gives_first_frame():
-    frames = [Image.new("RGB", (8, 8), color) for color in (RED, GREEN, BLUE)]
-    for kind in ("GIF", "WEBP", "PNG", "TIFF"):
-        data = encode(frames[0], kind, save_all=True, append_images=frames[1:], lossless=True)
-        assert (images.read(data) == RED).all()
+@pytest.mark.parametrize("kind", ["GIF", "WEBP", "PNG", "TIFF"])
+def test_read_animation_gives_first_frame(kind: str):
+    first, *rest = (Image.new("RGB", (8, 8), color) for color in (RED, GREEN, BLUE))
+    assert (images.read(encode(first, kind, save_all=True, append_images=rest, lossless=True)) == RED).all()
 
 
 def png_header(width: int, height: int) -> bytes:
@@ -154,45 +146,37 @@ def png_header(width: int, height: int) -> bytes:
     return body
 
 
-@pytest.mark.parametrize("side", [12_000, 2_000_000])
-def test_read_pixel_bomb_is_refused_from_its_header(side: int):
-    with pytest.raises(ImageError, match=r"^bomb\.png is too large: at most 100,000,000 pixels"):
-        images.read(png_header(side, side), name="bomb.png")
-
-
 def test_read_max_pixels_is_the_largest_number_decoded():
     data = encode(Image.new("RGB", (20, 10)), "PNG")
     assert_image(images.read(data, max_pixels=200), 10, 20)
     with pytest.raises(ImageError, match="at most 199 pixels"):
         images.read(data, max_pixels=199)
+    for side in (12_000, 2_000_000):
+        with pytest.raises(ImageError, match=r"^bomb\.png is too large: at most 100,000,000 pixels"):
+            images.read(png_header(side, side), name="bomb.png")
 
 
 @pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP", "TIFF", "BMP", "GIF", "PPM"])
-def test_read_cut_file_is_refused_and_named(kind: str, tmp_path: Path):
-    noise = np.random.default_rng(0).integers(0, 256, (64, 64, 3), np.uint8)
-    data = encode(Image.fromarray(noise), kind)
+def test_read_cut_file_is_refused_and_named(kind: str):
+    data = encode(np.random.default_rng(0).integers(0, 256, (64, 64, 3), np.uint8), kind)
     for share in (0.05, 0.5, 0.9):
-        (tmp_path / "cut.bin").write_bytes(data[: int(share * len(data))])
-        with pytest.raises(ImageError, match=r"^cut\.bin is (damaged or cut short|not an image)") as raised:
-            images.read(tmp_path / "cut.bin")
+        with pytest.raises(ImageError, match=r"^a is (damaged or cut short|not an image)") as raised:
+            images.read(data[: int(share * len(data))], name="a")
         assert "\n" not in str(raised.value)
 
 
 @settings(deadline=None)
 @given(st.data())
 def test_read_damaged_bytes_give_an_image_or_one_sentence(data: st.DataObject):
-    kind = data.draw(st.sampled_from(["JPEG", "PNG", "GIF", "TIFF", "BMP", "WEBP"]))
-    file = bytearray(encode(Image.fromarray(gradient()), kind))
+    file = bytearray(encode(gradient(), data.draw(st.sampled_from(["JPEG", "PNG", "GIF", "TIFF", "WEBP"]))))
     for place in data.draw(st.lists(st.integers(0, len(file) - 1), min_size=1, max_size=8)):
         file[place] = data.draw(st.integers(0, 255))
     try:
         image = images.read(bytes(file), max_pixels=1_000_000)
     except ImageError as error:
-        message = str(error)
+        assert str(error).startswith("the image is ")  # noqa: PT017 (either way is right)
     else:
         assert_image(image, *image.shape[:2])
-        message = "the image is whole"
-    assert message.startswith("the image is ")
 
 
 @pytest.mark.parametrize(

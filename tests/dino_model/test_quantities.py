@@ -5,59 +5,46 @@ from dino_model import quantities
 from dino_model.predictor import AttentionPredictor
 
 
-@pytest.fixture(scope="module")
-def predictor() -> AttentionPredictor:
-    library = AttentionPredictor("random:vit_tiny/16", size=64, precision="fp32", device="cpu")
-    library.set_image(np.random.default_rng(0).integers(0, 256, (60, 90, 3), dtype=np.uint8))
-    return library
-
-
-def _vectors(seed: int, *shape: int) -> np.ndarray:
+def vectors(seed: int, *shape: int) -> np.ndarray:
     return np.random.default_rng(seed).normal(size=shape).astype(np.float16)
 
 
-def test_quantities_attention_equals_predictor(predictor):
+def test_attention_of_queries_and_keys_equals_predictor():
+    predictor = AttentionPredictor("random:vit_tiny/16", size=64, precision="fp32", device="cpu")
+    predictor.set_image(np.random.default_rng(0).integers(0, 256, (60, 90, 3), dtype=np.uint8))
     rows = quantities.attention(*predictor.queries_keys(3), token=0)
     np.testing.assert_allclose(rows.sum(axis=-1), 1, rtol=1e-5)
     patches = rows[:, predictor.prefix_tokens :].reshape(-1, *predictor.grid)
     np.testing.assert_allclose(patches, predictor.cls_attention(3), atol=1e-4)
 
 
-def test_logits_equal_scaled_products():
-    queries, keys = _vectors(0, 2, 5, 7), _vectors(1, 2, 5, 7)
+def test_logits_and_cosines_equal_the_formulas():
+    queries, keys = vectors(0, 2, 5, 7), vectors(1, 2, 5, 7)
     for head in range(2):
-        expected = keys[head].astype(float) @ queries[head, 3].astype(float) / 7**0.5
-        np.testing.assert_allclose(quantities.logits(queries, keys, 3)[head], expected, rtol=1e-4, atol=1e-6)
-
-
-def test_cosines_are_bounded_and_one_with_itself():
-    keys = _vectors(2, 3, 9, 4)
-    found = quantities.cosines(keys, 5)
-    assert found.shape == (3, 9)
-    assert np.abs(found).max() <= 1 + 1e-6
-    np.testing.assert_allclose(found[:, 5], 1, rtol=1e-5)
-    one, other = keys[1, 5].astype(float), keys[1, 2].astype(float)
-    expected = one @ other / np.linalg.norm(one) / np.linalg.norm(other)
-    assert found[1, 2] == pytest.approx(expected, rel=1e-5)
+        products = keys[head].astype(float) @ queries[head, 3].astype(float)
+        found = quantities.logits(queries, keys, 3)[head]
+        np.testing.assert_allclose(found, products / 7**0.5, rtol=1e-4, atol=1e-6)
+        one = keys[head].astype(float)
+        expected = one @ one[2] / np.linalg.norm(one, axis=1) / np.linalg.norm(one[2])
+        np.testing.assert_allclose(quantities.cosines(keys, 2)[head], expected, rtol=1e-4, atol=1e-6)
 
 
 def test_likeness_is_the_cosine_of_keys_centered_over_patches():
-    keys = _vectors(6, 2, 6, 4)
-    vectors = np.concatenate(list(keys.astype(float)), axis=1)  # of all heads: [tokens, heads * d]
-    vectors -= vectors[1:].mean(axis=0)  # token 0 is no patch
+    keys = vectors(6, 2, 6, 4)
+    joined = np.concatenate(list(keys.astype(float)), axis=1)  # of all heads: [tokens, heads * d]
+    joined -= joined[1:].mean(axis=0)  # token 0 is no patch
     found = quantities.likeness(keys, prefix=1, token=3)
-    expected = vectors @ vectors[3] / np.linalg.norm(vectors, axis=1) / np.linalg.norm(vectors[3])
+    expected = joined @ joined[3] / np.linalg.norm(joined, axis=1) / np.linalg.norm(joined[3])
     np.testing.assert_allclose(found, expected, atol=1e-3)
 
 
 def test_principal_colors_equal_plain_decomposition():
-    features = _vectors(3, 6, 5, 8).astype(np.float32) * np.arange(8, 0, -1)
+    features = vectors(3, 6, 5, 8).astype(np.float32) * np.arange(8, 0, -1)
     colors = quantities.principal_colors(features)
     flat = features.reshape(30, 8) - features.reshape(30, 8).mean(axis=0)
     left, sizes, _ = np.linalg.svd(flat, full_matrices=False)
     for channel in range(3):
-        expected = (left * sizes)[:, channel]
-        correlation = np.corrcoef(expected, colors[..., channel].ravel())[0, 1]
+        correlation = np.corrcoef((left * sizes)[:, channel], colors[..., channel].ravel())[0, 1]
         assert abs(correlation) == pytest.approx(1, abs=1e-5)
     assert (colors.min(axis=(0, 1)) == 0).all()
     assert (colors.max(axis=(0, 1)) == 1).all()
@@ -70,10 +57,10 @@ def test_lift_equals_the_formula():
     mask[2:4, 2:6] = True  # two of twelve patches
     attention = np.ones((2, 3, 4), dtype=np.float32)
     attention[0, 1, 1] = 5  # head 0: 6 of 16; head 1: 2 of 12
-    attention[1] *= 0.25  # a head that spends most of its attention on [CLS] says less in the mean
-    by_hand = (6 + 0.5) / (16 + 3) / (2 / 12)
-    assert quantities.lift(attention, mask) == pytest.approx(by_hand)
-    assert quantities.lift(attention * 0.1, mask) == pytest.approx(by_hand)  # renormalised
+    attention[1] *= 0.25  # a head with most of its attention on [CLS] weighs less in the mean
+    expected = (6 + 0.5) / (16 + 3) / (2 / 12)
+    assert quantities.lift(attention, mask) == pytest.approx(expected)
+    assert quantities.lift(attention * 0.1, mask) == pytest.approx(expected)  # renormalized
     between_centers = np.zeros((9, 9), dtype=bool)
     between_centers[0, 0] = True
     assert quantities.lift(np.ones((1, 3, 3)), between_centers) is None

@@ -13,21 +13,16 @@ from dino_model.search import nearest
 from tests.training.evaluation.pictures import write_pictures
 
 
-def test_nearest_ranks_by_cosine():
-    database = torch.tensor([[1.0, 0.0], [0.0, 5.0], [3.0, 3.0]])
-    cosines, numbers = nearest(torch.tensor([[0.0, 2.0]]), database, 9)
-    assert numbers.tolist() == [[1, 2, 0]]
-    assert cosines[0, 0] == pytest.approx(1)
-
-
-def test_nearest_in_chunks_gives_same_neighbors(monkeypatch):
+def test_nearest_ranks_by_cosine_in_chunks(monkeypatch):
     random = torch.Generator().manual_seed(0)
     database, queries = (torch.randn(count, 5, generator=random) for count in (200, 9))
-    whole = nearest(queries, database, 7)
-    monkeypatch.setattr(search, "_MAX_PRODUCT_BYTES", 1600)
-    chunked = nearest(queries, database, 7)
-    torch.testing.assert_close(chunked[0], whole[0], rtol=0, atol=1e-6)
-    assert torch.equal(chunked[1], whole[1])
+    expected = torch.cosine_similarity(queries[:, None], database[None], dim=-1).topk(7, dim=1)
+    for limit in (2**28, 1600):
+        monkeypatch.setattr(search, "_MAX_PRODUCT_BYTES", limit)
+        cosines, numbers = nearest(queries, database, 7)
+        torch.testing.assert_close(cosines, expected.values, rtol=0, atol=1e-6)
+        assert torch.equal(numbers, expected.indices)
+    assert nearest(queries, database[:3], 7)[1].shape == (9, 3)
 
 
 def test_nearest_with_invalid_features_raises():

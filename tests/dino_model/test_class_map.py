@@ -1,3 +1,5 @@
+"""Class maps: layout, files and command."""
+
 import json
 import shutil
 from pathlib import Path
@@ -10,7 +12,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from dino_model import commands
-from dino_model.class_map import files as class_map_files
+from dino_model.class_map import files
 from dino_model.class_map.layout import (
     ClassMap,
     Origin,
@@ -26,34 +28,28 @@ from dino_model.features import FeatureExtractor
 from dino_model.views import View
 from dino_model.weights import load_model
 
-QUICK = Protocol(iterations=250)
-ORIGIN = Origin("a model", "its weights", "pictures", View(32, (0.5,) * 3, (0.2,) * 3))
 
-
-def some_map(classes: int = 12, width: int = 6) -> ClassMap:
-    """Three pictures of each class, drawn at random around its own point."""
+def some_map(classes: int = 12) -> ClassMap:
+    """Three images of each class, drawn at random around its own point."""
     rng = np.random.default_rng(0)
     labels = np.repeat(np.arange(classes), 3)
-    features = 5 * rng.normal(size=(classes, width))[labels] + rng.normal(size=(3 * classes, width))
-    return draw(torch.tensor(features), [f"class {i:02}" for i in labels], QUICK, ORIGIN)
-
-
-# --- the numbers
+    features = 5 * rng.normal(size=(classes, 6))[labels] + rng.normal(size=(3 * classes, 6))
+    origin = Origin("a model", "its weights", "images", View(32, (0.5,) * 3, (0.2,) * 3))
+    return draw(torch.tensor(features), [f"class {i:02}" for i in labels], Protocol(iterations=250), origin)
 
 
 @given(seed=st.integers(0, 1000), count=st.integers(1, 12))
 def test_nearest_classes_equal_the_formula_with_ties(seed: int, count: int):
-    rng = np.random.default_rng(seed)
-    vectors = rng.integers(-1, 2, (8, 2)).astype(np.float32)  # few directions: many ties
+    vectors = np.random.default_rng(seed).integers(-1, 2, (8, 2)).astype(np.float32)  # many ties
+
+    def distance(one: int, other: int) -> float:
+        lengths = np.linalg.norm(vectors[one]) * np.linalg.norm(vectors[other])
+        return 1.0 if lengths == 0 else round(1 - float(vectors[one] @ vectors[other]) / float(lengths), 9)
+
     for row, found in enumerate(nearest_classes(torch.from_numpy(vectors), count)):
-        others = sorted((cosine_distance(vectors[row], vectors[i]), i) for i in range(8) if i != row)
-        np.testing.assert_allclose([far for _, far in found], [far for far, _ in others][:count], atol=1e-5)
-        assert [index for index, _ in found] == [index for _, index in others][:count]
-
-
-def cosine_distance(one: np.ndarray, other: np.ndarray) -> float:
-    lengths = np.linalg.norm(one) * np.linalg.norm(other)
-    return 1.0 if lengths == 0 else round(1 - float(one @ other) / float(lengths), 9)
+        others = sorted((distance(row, i), i) for i in range(8) if i != row)[:count]
+        np.testing.assert_allclose([far for _, far in found], [far for far, _ in others], atol=1e-5)
+        assert [index for index, _ in found] == [index for _, index in others]
 
 
 def test_overlap_of_map_equal_to_features_is_one():
@@ -74,22 +70,19 @@ def test_plane_with_equal_seed_is_equal_and_keeps_clusters():
 
 
 def test_place_gives_mean_of_nearest_classes():
-    drawn = some_map(12)
+    drawn = some_map()
     found = place(torch.from_numpy(drawn.features[4]), drawn)
     assert found.neighbors[0] == (4, pytest.approx(0, abs=1e-6))
     near = [drawn.classes[index] for index, _ in found.neighbors]
     assert len({point.key for point in near}) == 10
-    assert found.x == pytest.approx(np.mean([point.x for point in near]))
-    assert found.y == pytest.approx(np.mean([point.y for point in near]))
-
-
-# --- files
+    expected = np.mean([(point.x, point.y) for point in near], axis=0)
+    assert (found.x, found.y) == pytest.approx(tuple(expected))
 
 
 def test_map_written_reads_back_equal(tmp_path: Path):
-    written = some_map(12)
-    class_map_files.write(tmp_path, written)
-    read = class_map_files.read(tmp_path)
+    written = some_map()
+    files.write(tmp_path, written)
+    read = files.read(tmp_path)
     np.testing.assert_array_equal(read.features, written.features)
     assert {**vars(read), "features": None} == {**vars(written), "features": None}
 
@@ -99,26 +92,23 @@ def test_map_written_reads_back_equal(tmp_path: Path):
     [
         lambda content: "{",
         lambda content: json.dumps(content | {"format": "another"}),
-        lambda content: json.dumps({**content, "classes": content["classes"][1:]}),
-        lambda content: json.dumps({**content, "features": "not base64 !"}),
+        lambda content: json.dumps(content | {"classes": content["classes"][1:]}),
+        lambda content: json.dumps(content | {"features": "not base64 !"}),
         lambda content: json.dumps({key: value for key, value in content.items() if key != "origin"}),
         lambda content: json.dumps(content).replace('"neighbors": [[', '"neighbors": [[99, 0], ['),
     ],
 )
 def test_read_damaged_map_is_refused(tmp_path: Path, change):
-    class_map_files.write(tmp_path, some_map(4))
+    files.write(tmp_path, some_map(4))
     file = tmp_path / "map.json"
     file.write_text(change(json.loads(file.read_text())))
     with pytest.raises(ValueError, match=r"map\.json is no class map of this program"):
-        class_map_files.read(tmp_path)
-
-
-# --- the command
+        files.read(tmp_path)
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Five classes of four pictures, but one of one; a broken picture; a folder that is no class."""
+    """Five classes of four images, but one of one; a broken image; a folder that is no class."""
     rng = np.random.default_rng(0)
     for name, count in {"a": 4, "b": 4, "c": 4, "d": 4, "alone": 1, "BACKGROUND_Google": 2}.items():
         (tmp_path / "data" / name).mkdir(parents=True)
@@ -126,7 +116,7 @@ def folder(tmp_path: Path) -> Path:
         for number in range(count):
             noise = np.clip(color + rng.integers(-40, 40, (40, 50, 3)), 0, 255).astype(np.uint8)
             Image.fromarray(noise).save(tmp_path / "data" / name / f"{number}.png")
-    (tmp_path / "data" / "a" / "broken.png").write_bytes(b"no picture")
+    (tmp_path / "data" / "a" / "broken.png").write_bytes(b"no image")
     return tmp_path / "data"
 
 
@@ -138,23 +128,20 @@ def run(data: Path, output: Path, *further: str) -> None:
 
 def test_class_map_command_draws_a_folder(folder: Path, tmp_path: Path, capsys):
     run(folder, tmp_path / "map")
-    told = capsys.readouterr()
-    assert "5 classes, 17 images" in told.out
-    assert "perplexity 1.33333" in told.out
-    assert "(chance 50.0 %)" in told.out
-    assert "left out (1): a/broken.png is not an image" in told.err
-    drawn = class_map_files.read(tmp_path / "map")
+    printed = capsys.readouterr()
+    assert "5 classes, 17 images" in printed.out
+    assert "perplexity 1.33333" in printed.out
+    assert "(chance 50.0 %)" in printed.out
+    assert "left out (1): a/broken.png is not an image" in printed.err
+    drawn = files.read(tmp_path / "map")
     found = {point.key: point.num_images for point in drawn.classes}
     assert found == {"a": 4, "alone": 1, "b": 4, "c": 4, "d": 4}
     assert all(len(point.neighbors) == 4 for point in drawn.classes)
-    mean = extractor_of("random:vit_tiny/16").extract(open_images(folder / "a")).features.mean(dim=0)
+    model = load_model("random:vit_tiny/16")
+    extractor = FeatureExtractor(model, View(32, model.mean, model.std), precision="fp32", device="cpu")
+    mean = extractor.extract(open_images(folder / "a")).features.mean(dim=0)
     np.testing.assert_allclose(drawn.features[0], mean, atol=2e-3)
     assert Image.open(tmp_path / "map" / "map.png").width > 1000
-
-
-def extractor_of(name: str) -> FeatureExtractor:
-    model = load_model(name)
-    return FeatureExtractor(model, View(32, model.mean, model.std), precision="fp32", device="cpu")
 
 
 def test_class_map_of_two_classes_is_refused(folder: Path, tmp_path: Path):
@@ -172,7 +159,7 @@ def test_write_interrupted_keeps_the_former_map(folder: Path, tmp_path: Path, mo
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(class_map_files, "draw_figure", interrupt)
+    monkeypatch.setattr(files, "draw_figure", interrupt)
     with pytest.raises(KeyboardInterrupt):
         run(folder, tmp_path / "map", "--seed", "1", "--overwrite")
     assert (tmp_path / "map" / "map.json").read_bytes() == before
@@ -182,16 +169,17 @@ def test_write_interrupted_keeps_the_former_map(folder: Path, tmp_path: Path, mo
 
 def test_class_map_of_real_images_has_names_and_groups(data_root: Path, tmp_path: Path):
     images = open_images(data_root / "imagenet1k_sample_224px.tar")
-    wanted = {
-        "tench": "fish, reptile, amphibian",
-        "golden retriever": "dog",
-        "ambulance": "vehicle",
-        "banana": "food",
+    expected = {
+        "n01440764": ("tench", "fish, reptile, amphibian"),
+        "n02099601": ("golden retriever", "dog"),
+        "n02701002": ("ambulance", "vehicle"),
+        "n07753592": ("banana", "food"),
     }
-    for folder in ("n01440764", "n02099601", "n02701002", "n07753592"):
-        index = next(i for i, name in enumerate(images.names) if name.startswith(folder))
+    for name in expected:
+        index = next(i for i, image in enumerate(images.names) if image.startswith(name))
         file = tmp_path / "data" / images.names[index]
         file.parent.mkdir(parents=True)
         file.write_bytes(images.read_bytes(index))
     run(tmp_path / "data", tmp_path / "map")
-    assert {point.name: point.group for point in class_map_files.read(tmp_path / "map").classes} == wanted
+    drawn = files.read(tmp_path / "map")
+    assert {point.key: (point.name, point.group) for point in drawn.classes} == expected
