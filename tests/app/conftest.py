@@ -1,13 +1,13 @@
 """One lab with a small untrained model for all tests of the page that need no browser."""
 
-import io
-from collections.abc import Callable, Iterator
+import asyncio
+from collections.abc import Coroutine, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 import pytest
-from PIL import Image
 
 from app.arrays import routes
 from app.engine import Encoding
@@ -15,6 +15,7 @@ from app.lab import Lab
 from app.limits import Limits
 from app.models import Models
 from app.page import build
+from app.photos import png
 from app.shared import Shared
 from dino_model.predictor import AttentionPredictor
 from dino_model.search import Index
@@ -27,6 +28,12 @@ def small_lab(limits: Limits | None = None, index: Index | None = None, **models
     limits = limits or Limits()
     offered = Models(MODEL, limits=limits, precision="fp32", device="cpu", **models)
     return Lab(offered, limits, 64, index=index)
+
+
+def run(work: Coroutine[Any, Any, Any]) -> Any:
+    """Run a coroutine in an event loop of its own."""
+    with ThreadPoolExecutor(1) as pool:  # browser tests leave a loop in the thread of the tests
+        return pool.submit(asyncio.run, work).result()
 
 
 @contextmanager
@@ -47,16 +54,6 @@ def lab() -> Lab:
 
 
 @pytest.fixture(scope="session")
-def encode(lab: Lab) -> Callable[..., Encoding]:
-    """`encode(photo, model, size)` by the lab, or by another."""
-
-    def run(photo: str, model: str = MODEL, size: int = 64, by: Lab = lab) -> Encoding:
-        return by.encode(photo, model, size)
-
-    return run
-
-
-@pytest.fixture(scope="session")
 def pixels() -> np.ndarray:
     """An image of noise, 90 × 60 pixels."""
     return np.random.default_rng(0).integers(0, 256, (60, 90, 3), dtype=np.uint8)
@@ -71,24 +68,18 @@ def predictor(pixels: np.ndarray) -> AttentionPredictor:
 
 
 @pytest.fixture(scope="session")
-def photo(lab: Lab, pixels: np.ndarray, as_file: Callable[..., bytes]) -> str:
+def photo(lab: Lab, pixels: np.ndarray) -> str:
     """The name of the image of noise in the lab."""
-    return lab.images.keep(as_file(pixels))
+    return lab.images.keep(png(pixels))
+
+
+@pytest.fixture(scope="session")
+def encoding(lab: Lab, photo: str) -> Encoding:
+    """The image of noise, encoded by `MODEL`."""
+    return lab.encode(photo, MODEL, 64)
 
 
 @pytest.fixture(scope="session")
 def shared(lab: Lab) -> Shared:
     """`Shared` without components, for handlers that only compute."""
     return Shared(lab, routes=True)
-
-
-@pytest.fixture(scope="session")
-def as_file() -> Callable[..., bytes]:
-    """`as_file(picture, kind)`: an image as a file."""
-
-    def write(picture: np.ndarray, kind: str = "PNG", **options: object) -> bytes:
-        buffer = io.BytesIO()
-        Image.fromarray(picture).save(buffer, kind, **options)
-        return buffer.getvalue()
-
-    return write

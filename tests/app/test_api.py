@@ -1,4 +1,4 @@
-"""Endpoints through `gradio_client`, `curl` and MCP; every event called with nonsense."""
+"""Endpoints through `gradio_client`, `curl` and MCP; every event with nonsense."""
 
 import base64
 import json
@@ -18,24 +18,15 @@ from PIL import Image
 from app.__main__ import Serve, free_port
 from app.guard import LOCAL_NAMES
 from app.limits import Limits
+from app.photos import png
 from segmentation.masks import decode, enlarge, keep_mass_of_maps, rle
 from segmentation.video import VideoWriter
 from tests.app.conftest import MODEL
 
 ROOT = Path(__file__).parents[2]
 DOCUMENT = ROOT / "docs/api.md"
-NAMES = {"attention", "masks", "objects", "matches", "follow"}
 NONSENSE: tuple[Any, ...] = (
-    None,
-    -1,
-    1e308,
-    True,
-    "",
-    "../../etc/passwd",
-    "<img src=x onerror=alert(1)>",
-    [],
-    [[None]],
-    {},
+    *(None, -1, 1e308, True, "", "../../etc/passwd", "<img src=x onerror=alert(1)>", [], [[None]], {}),
     {"path": "/etc/passwd", "meta": {"_type": "gradio.FileData"}},
     {"token": "kitten.64.ZW1iZWRkZWQ", "method": 5, "mass": "x", "pins": [1], "runs": [9**9]},
 )
@@ -58,9 +49,9 @@ def client(address: str) -> Client:
 
 
 @pytest.fixture(scope="module")
-def file(pixels: np.ndarray, as_file: Any) -> str:
+def file(pixels: np.ndarray) -> str:
     """An image of noise as base64 text."""
-    return base64.b64encode(as_file(pixels)).decode()
+    return base64.b64encode(png(pixels)).decode()
 
 
 def test_documented_python_runs_as_it_stands(address, tmp_path, monkeypatch, capsys, pixels):
@@ -82,17 +73,14 @@ def test_documented_curl_runs_as_it_stands(address):
         assert "data" in json.loads(ended.stdout), line
 
 
-def test_documents_list_every_endpoint_and_no_other(address):
+def test_document_api_and_mcp_list_the_same_endpoints(address):
     documented = set(re.findall(r"^\| `(\w+)` \|", DOCUMENT.read_text(), re.MULTILINE))
     info = httpx.get(f"{address}/gradio_api/info").json()
-    assert {name.removeprefix("/") for name in info["named_endpoints"]} == documented == NAMES
+    assert {name.removeprefix("/") for name in info["named_endpoints"]} == documented
     assert info["unnamed_endpoints"] == {}
-
-
-def test_language_models_find_the_endpoints_and_nothing_else(address):
     tools = httpx.get(f"{address}/gradio_api/mcp/schema", follow_redirects=True).json()
-    assert {tool["name"].rpartition("_")[2] for tool in tools} == NAMES
-    assert all(tool["description"] for tool in tools)
+    assert {tool["name"].rpartition("_")[2] for tool in tools if tool["description"]} == documented
+    assert len(tools) == 5
 
 
 def test_attention_and_masks_are_the_librarys(client, file, predictor):
@@ -106,14 +94,11 @@ def test_attention_and_masks_are_the_librarys(client, file, predictor):
     assert (best["head"], best["jaccard"]) == ("1", 1)
 
 
-@pytest.mark.parametrize("method", ["lost", "tokencut", "maskcut"])
-def test_objects_have_run_lengths_of_the_size_of_the_image(client, file, method):
-    for found in client.predict(file, MODEL, 64, method, 3, True, api_name="/objects")["objects"]:
-        assert decode(found["segmentation"]).shape == (60, 90)
-        assert set(found) == {"segmentation", "bbox", "area", "seed"}
-
-
-def test_image_matches_itself(client, file):
+def test_objects_and_matches_are_those_of_the_image(client, file):
+    for method in ("lost", "tokencut", "maskcut"):
+        for found in client.predict(file, MODEL, 64, method, 3, True, api_name="/objects")["objects"]:
+            assert decode(found["segmentation"]).shape == (60, 90)
+            assert set(found) == {"segmentation", "bbox", "area", "seed"}
     found = client.predict(file, file, MODEL, 64, api_name="/matches")
     assert found["scale"] in found["scales"]
     assert all(0 <= match["ratio"] <= 1 for match in found["matches"])
@@ -135,13 +120,8 @@ def test_objects_are_followed_through_a_clip(client, tmp_path):
     ("name", "arguments", "sentence"),
     [
         ("attention", ["nobody"], "name of an example"),
-        ("attention", ["https://example.com/" + "a" * 60], "name of an example"),
-        ("attention", ["kitten", "../runs/a"], "no model of that name"),
-        ("attention", ["kitten", MODEL, 31], "resolution"),
         ("attention", ["kitten", MODEL, 64, 99], "no block 99"),
-        ("attention", ["kitten", MODEL, 64, -1, 0, 99], "."),
         ("attention", ["kitten", MODEL, 64, -1, 0], "row and a column"),
-        ("masks", ["kitten", MODEL, 64, 2], "mass"),
         ("masks", ["kitten", MODEL, 64, 0.6, "99"], "no head 99"),
         ("masks", ["kitten", MODEL, 64, 0.6, "best"], "ground truth"),
         ("masks", ["kitten", MODEL, 64, 0.6, "mean", False, {"size": [2, 2], "counts": "04"}], "size"),
@@ -166,7 +146,7 @@ def test_file_beyond_the_limit_is_refused(client):
 
 
 def test_every_event_answers_nonsense_with_a_sentence_or_nothing(address):
-    """Hidden events are public too: anybody may call them by their number."""
+    """Hidden events are public too: any client may call them by their number."""
     config = httpx.get(f"{address}/config").json()
     events = [event for event in config["dependencies"] if event["backend_fn"]]
     assert len(events) > 20

@@ -12,6 +12,7 @@ from app import fairness, page
 from app.arrays import fetch, routes, version
 from app.errors import NotHere
 from app.view import norms_and_outliers, principal_colors
+from dino_model.class_map.names import GROUPS
 
 
 @pytest.fixture
@@ -23,8 +24,7 @@ def client(lab, monkeypatch) -> Iterator[TestClient]:
         yield found
 
 
-def test_arrays_are_those_of_the_encoding(client, encode, photo):
-    encoding = encode(photo)
+def test_arrays_are_those_of_the_encoding_by_route_and_by_server_function(lab, client, encoding):
     expected = {
         "blocks": np.stack(encoding.queries_keys(3)),
         "tokens": encoding.features(3),
@@ -32,10 +32,12 @@ def test_arrays_are_those_of_the_encoding(client, encode, photo):
         "key-pca": principal_colors(encoding, 3, "key-pca"),
     }
     for kind, array in expected.items():
-        answer = client.get(f"/lab/arrays/{encoding.key.token}/{kind}/3")
+        address = f"lab/arrays/{encoding.key.token}/{kind}/3"
+        answer = client.get(f"/{address}")
         assert "immutable" in answer.headers["cache-control"]
         found = np.frombuffer(answer.content, "<f2" if kind in ("blocks", "tokens") else "<f4")
         np.testing.assert_array_equal(found.reshape(array.shape), array)
+        assert base64.b64decode(fetch(lab, address)) == answer.content
 
 
 def test_images_and_static_files_are_served(client, photo):
@@ -43,25 +45,18 @@ def test_images_and_static_files_are_served(client, photo):
         assert client.get(f"/lab/{path}").headers["content-type"] == "image/jpeg"
     assert client.get(f"/lab/images/{photo}.jpg").headers["cache-control"] == "no-store"
     assert "javascript" in client.get(f"/lab/static/{version()}/page.js").headers["content-type"]
-    assert len(client.get("/lab/maps/caltech101/map.json").json()["classes"]) == 101
+    drawn = client.get("/lab/maps/caltech101/map.json").json()
+    assert (len(drawn["classes"]), len(drawn["groups"]), drawn["features"]) == (101, len(GROUPS), None)
 
 
-@pytest.mark.parametrize(
-    "path",
-    ["arrays/guessed/blocks/0", "arrays/TOKEN/all/0", "arrays/TOKEN/blocks/-1", "arrays/TOKEN/blocks/0/0",
-     "images/guessed.jpg", "clips/sheep/99.jpg", "clips/sheep/x.jpg", "followings/guessed/0.png",
-     "maps/none/map.json", "maps/caltech101/map.png", "directions/a/b", "directions/TOKEN/a", ""],
-)  # fmt: skip
-def test_unknown_name_is_answered_with_404_and_one_sentence(client, encode, photo, path):
-    answer = client.get("/lab/" + path.replace("TOKEN", encode(photo).key.token))
-    assert answer.status_code == 404
-    assert answer.text.endswith(".")
-    assert answer.headers["cache-control"] == "no-store"
-
-
-def test_server_function_returns_the_bytes_of_the_routes(lab, client, encode, photo):
-    address = f"lab/arrays/{encode(photo).key.token}/blocks/3"
-    assert base64.b64decode(fetch(lab, address)) == client.get(f"/{address}").content
+def test_unknown_name_is_answered_with_404_and_one_sentence(lab, client, encoding):
+    paths = """arrays/guessed/blocks/0 arrays/TOKEN/all/0 arrays/TOKEN/blocks/-1 arrays/TOKEN/blocks/0/0
+        images/guessed.jpg clips/sheep/30.jpg clips/sheep/x.jpg followings/guessed/0.png maps/none/map.json
+        maps/caltech101/map.png directions/a/b directions/TOKEN/a"""
+    for path in ("", *paths.replace("TOKEN", encoding.key.token).split()):
+        answer = client.get(f"/lab/{path}")
+        assert (answer.status_code, answer.headers["cache-control"]) == (404, "no-store"), path
+        assert answer.text.endswith(".")
     for wrong in (None, [], {"path": "/etc/passwd"}, "lab", "https://example.com/a.png"):
         with pytest.raises(NotHere):
             fetch(lab, wrong)

@@ -3,27 +3,20 @@
 import asyncio
 import base64
 import json
-import socket
-import struct
-from collections.abc import Iterator
 from typing import Any
 
-import gradio as gr
 import httpx
 import pytest
-from gradio_client import Client
-from starlette.middleware import Middleware
 from starlette.responses import PlainTextResponse
 from starlette.testclient import TestClient
 from starlette.types import Receive, Scope, Send
 from starlette.websockets import WebSocketDisconnect
 
 from app import guard
-from app.guard import Guard, check_frame_ancestors, check_root_path, host_names, read_users
-from app.limits import Limits
+from app.guard import Guard, read_users
+from app.limits import MEGABYTE, Limits
 
 USERS = {"ada": "engine", "grete": "with:colon"}
-MEGABYTE = 1_000_000
 FOREIGN = {"path": "https://example.com/a.png", "meta": {"_type": "gradio.FileData"}}
 
 
@@ -40,34 +33,13 @@ def guarded(**options: Any) -> TestClient:
     return TestClient(Guard(echo, **options), base_url="http://localhost")
 
 
-def is_one_sentence(response: httpx.Response) -> bool:
-    sentence = response.json()["error"]
-    return sentence.endswith(".") and "Traceback" not in sentence and "/" not in sentence
-
-
-# --- options
-
-
-def test_options_that_are_invalid_are_refused():
-    for host in ("0.0.0.0", "::", ""):
-        assert host_names(host, ["lab.example"])[-1] == "lab.example"
-        with pytest.raises(ValueError, match="--allowed-hosts"):
-            host_names(host)
-    check_frame_ancestors(["https://a.example:8000"])
-    for origin in (
-        "course.example",
-        "https://",
-        "javascript:alert(1)",
-        "https://a b",
-        "https://a;script-src *",
-    ):
-        with pytest.raises(ValueError, match="--frame-ancestors"):
-            check_frame_ancestors([origin])
-    for path in ("", "/", "/dino/", "/a/b.c"):
-        check_root_path(path)
-    for path in ("dino", "/../x", "/a//b", "http://a"):
-        with pytest.raises(ValueError, match="--root-path"):
-            check_root_path(path)
+def status(response: httpx.Response) -> int:
+    """The status of a response; a refusal must be one sentence."""
+    if response.status_code >= 400:
+        sentence = response.json()["error"]
+        assert sentence.endswith(".")
+        assert "/" not in sentence
+    return response.status_code
 
 
 def test_users_are_read_from_file_or_environment(tmp_path, monkeypatch):
@@ -86,30 +58,28 @@ def test_users_are_read_from_file_or_environment(tmp_path, monkeypatch):
         read_users(tmp_path / "missing")
 
 
-# --- names and addresses
+# --- names, addresses and headers
 
 
 @pytest.mark.parametrize(
-    ("path", "host", "status"),
-    [("", "evil.example", 400), ("", "localhost.evil.example", 400), ("", "169.254.169.254", 400),
-     ("", "", 400), ("", "[::2]", 400), ("", "[::1", 400), ("", "127.0.0.1:7860", 200),
-     ("", "LocalHost:80", 200), ("", "[::1]:7860", 200),
+    ("path", "host", "expected"),
+    [("", "localhost.evil.example", 400), ("", "169.254.169.254", 400), ("", "", 400), ("", "[::2]", 400),
+     ("", "[::1", 400), ("", "127.0.0.1:7860", 200), ("", "LocalHost:80", 200), ("", "[::1]:7860", 200),
      ("gradio_api/file=https://example.com", "localhost", 403), ("file=HTTP://10.0.0.1/", "localhost", 403),
      ("gradio_api/file/https:x", "localhost", 403), ("monitoring/summary", "localhost", 404),
      ("gradio_api/proxy=http://a", "localhost", 404)],
 )  # fmt: skip
-def test_other_names_foreign_files_and_unused_routes_of_gradio_are_refused(path, host, status):
-    response = guarded().get("/" + path, headers={"Host": host})
-    assert response.status_code == status
-    assert status == 200 or is_one_sentence(response)
+def test_other_names_foreign_files_and_unused_routes_of_gradio_are_refused(path, host, expected):
+    assert status(guarded().get("/" + path, headers={"Host": host})) == expected
 
 
-def test_pages_of_other_sites_may_link_here_but_not_request():
-    foreign = {"Sec-Fetch-Site": "cross-site"}
-    client = guarded()
-    assert client.get("/", headers=foreign | {"Sec-Fetch-Mode": "no-cors"}).status_code == 403
-    assert client.get("/", headers=foreign | {"Sec-Fetch-Mode": "navigate"}).status_code == 200
-    assert client.post("/", headers=foreign | {"Sec-Fetch-Mode": "navigate"}).status_code == 403
+@pytest.mark.parametrize(
+    ("method", "mode", "expected"),
+    [("GET", "no-cors", 403), ("GET", "navigate", 200), ("POST", "navigate", 403)],
+)
+def test_pages_of_other_sites_may_link_here_but_not_request(method, mode, expected):
+    headers = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": mode}
+    assert status(guarded().request(method, "/", headers=headers)) == expected
 
 
 def test_guard_closes_web_sockets():
@@ -118,19 +88,15 @@ def test_guard_closes_web_sockets():
     assert closed.value.code == 1008
 
 
-# --- headers
-
-
 def test_every_response_carries_the_policy_and_is_not_stored():
-    for path, host in (("/", "localhost"), ("/", "evil.example")):
-        headers = guarded().get(path, headers={"Host": host}).headers
+    for host in ("localhost", "evil.example"):
+        headers = guarded().get("/", headers={"Host": host}).headers
         policy = headers["content-security-policy"]
         assert "default-src 'self'" in policy
         assert "frame-ancestors 'none'" in policy
         assert "http" not in policy
-        assert headers["x-frame-options"] == "DENY"
-        assert headers["x-content-type-options"] == "nosniff"
-        assert headers["referrer-policy"] == "no-referrer"
+        found = [headers[name] for name in ("x-frame-options", "x-content-type-options", "referrer-policy")]
+        assert found == ["DENY", "nosniff", "no-referrer"]
         assert "no-store" in headers["cache-control"]
     embedded = guarded(frame_ancestors=["https://course.example"]).get("/").headers
     assert "frame-ancestors https://course.example" in embedded["content-security-policy"]
@@ -139,22 +105,15 @@ def test_every_response_carries_the_policy_and_is_not_stored():
         assert "immutable" in guarded().get(path).headers["cache-control"]
 
 
-# --- passwords
-
-
-@pytest.mark.parametrize("path", ["/", "/gradio_api/info", "/lab/arrays/a/b/0"])
-def test_every_path_needs_the_password(path):
+def test_only_a_user_with_the_right_password_is_answered():
     client = guarded(users=USERS)
-    response = client.get(path)
-    assert response.status_code == 401
-    assert response.headers["www-authenticate"].startswith("Basic")
+    assert client.get("/").headers["www-authenticate"].startswith("Basic")
     for user, password in USERS.items():
-        assert client.get(path, auth=(user, password)).status_code == 200
+        assert status(client.get("/", auth=(user, password))) == 200
     for wrong in (("ada", "wrong"), ("nobody", ""), ("", ""), ("ada", ""), ("grete", "with")):
-        assert client.get(path, auth=wrong).status_code == 401
-    for header in ("Basic", "Basic ===", "Bearer " + base64.b64encode(b"ada:engine").decode(), "Basic \xff"):
-        raw = {"Authorization": header.encode("latin-1")}
-        assert client.get(path, headers=raw).status_code == 401
+        assert status(client.get("/", auth=wrong)) == 401
+    for header in ("", "Basic ===", "Bearer " + base64.b64encode(b"ada:engine").decode(), "Basic \xff"):
+        assert status(client.get("/", headers={"Authorization": header.encode("latin-1")})) == 401
 
 
 # --- sizes
@@ -163,21 +122,22 @@ def test_every_path_needs_the_password(path):
 def test_body_larger_than_allowed_is_refused_with_and_without_length():
     client = guarded(limits=Limits(max_upload_mb=1))
     for content in (bytes(5 * MEGABYTE), (bytes(100_000) for _ in range(60))):
-        response = client.post("/gradio_api/run/x", content=content)
-        assert response.status_code == 413
-        assert is_one_sentence(response)
+        assert status(client.post("/gradio_api/run/x", content=content)) == 413
     assert client.post("/gradio_api/upload", content=b"x" * 4 * MEGABYTE).text == str(4 * MEGABYTE)
-    assert client.post("/gradio_api/upload", content=b"x" * 6 * MEGABYTE).status_code == 413
-    assert client.post("/", content=b"{}", headers={"Content-Length": "many"}).status_code == 400
+    assert status(client.post("/gradio_api/upload", content=b"x" * 6 * MEGABYTE)) == 413
+    assert status(client.post("/", content=b"{}", headers={"Content-Length": "many"})) == 400
 
 
 def test_uploads_of_one_address_are_bounded_within_an_hour(monkeypatch):
     client = guarded(limits=Limits(max_upload_mb=1, max_uploads_mb_per_hour=5))
-    answers = [client.post("/gradio_api/upload", content=bytes(2 * MEGABYTE)).status_code for _ in range(4)]
-    assert answers == [200, 200, 429, 429]
+
+    def upload() -> int:
+        return status(client.post("/gradio_api/upload", content=bytes(2 * MEGABYTE)))
+
+    assert [upload() for _ in range(4)] == [200, 200, 429, 429]
     now = guard.time.time()
     monkeypatch.setattr(guard.time, "time", lambda: now + 3600)
-    assert client.post("/gradio_api/upload", content=bytes(2 * MEGABYTE)).status_code == 200
+    assert upload() == 200
 
 
 @pytest.mark.parametrize(
@@ -199,29 +159,21 @@ def test_requests_of_one_address_under_way_are_bounded(path: str, bounds: dict[s
     assert (sorted(together), later) == ([200, 200, 200, 429, 429], 200)
 
 
-def test_body_that_stops_arriving_is_given_up(monkeypatch):
+def test_body_that_stops_arriving_is_refused(monkeypatch):
     monkeypatch.setattr(guard, "SILENCE_SECONDS", 0.05)
     sent: list[dict] = []
-
-    async def never() -> dict:
-        await asyncio.sleep(60)
-        return {}
 
     async def send(message: dict) -> None:
         sent.append(message)
 
     scope = {"type": "http", "method": "POST", "path": "/x", "headers": [(b"host", b"localhost")]}
-    asyncio.run(Guard(echo)(scope, never, send))
+    asyncio.run(Guard(echo)(scope, lambda: asyncio.sleep(60), send))
     assert sent[0]["status"] == 408
-
-
-# --- foreign files
 
 
 @pytest.mark.parametrize(
     "body",
     [
-        json.dumps({"data": [FOREIGN]}),
         json.dumps({"data": [[{"deep": [FOREIGN]}]]}),
         '{"data": [{"p\\u0061th": "https://example.com"}]}',
         '{"data": [{"path": " HTTPS://example.com"}]}',
@@ -232,9 +184,7 @@ def test_body_that_stops_arriving_is_given_up(monkeypatch):
     ],
 )
 def test_body_that_names_a_foreign_file_or_cannot_be_read_is_refused(body):
-    response = guarded().post("/gradio_api/run/x", content=body)
-    assert response.status_code in (400, 403)
-    assert is_one_sentence(response)
+    assert status(guarded().post("/gradio_api/run/x", content=body)) in (400, 403)
 
 
 def test_body_without_foreign_file_is_passed_on_whole():
@@ -242,51 +192,7 @@ def test_body_without_foreign_file_is_passed_on_whole():
     assert guarded().post("/gradio_api/run/x", content=body).text == str(len(body))
 
 
-# --- in front of Gradio
-
-
-@pytest.fixture(scope="module")
-def address() -> Iterator[str]:
-    """A Gradio app behind the guard and a password."""
-
-    def three() -> int:
-        return 3
-
-    with gr.Blocks() as demo:
-        gr.File()
-        gr.api(three, api_name="three")
-    middleware = [Middleware(Guard, users=USERS, limits=Limits(max_upload_mb=1))]
-    _, address, _ = demo.queue().launch(
-        prevent_thread_lock=True, quiet=True, max_file_size="1mb", app_kwargs={"middleware": middleware}
-    )
-    yield address
-    demo.close()
-
-
-def test_upload_cut_in_the_middle_leaves_the_server_alive(address):
-    host, port = address.removeprefix("http://").rstrip("/").split(":")
-    token = base64.b64encode(b"ada:engine")
-    for length in (b"900000", b"90000000"):
-        with socket.create_connection((host, int(port)), timeout=10) as line:
-            line.sendall(
-                b"POST /gradio_api/upload HTTP/1.1\r\nHost: localhost\r\nAuthorization: Basic " + token
-            )
-            line.sendall(b"\r\nContent-Type: multipart/form-data; boundary=b\r\nContent-Length: " + length)
-            line.sendall(b"\r\n\r\n--b\r\n" + bytes(100_000))
-            line.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-    too_large = httpx.post(
-        address + "gradio_api/upload", files={"files": bytes(3 * MEGABYTE)}, auth=("ada", "engine")
-    )
-    assert too_large.status_code == 413
-    assert httpx.get(address).status_code == 401
-    headers = {"Authorization": "Basic " + token.decode()}
-    assert Client(address, headers=headers, verbose=False).predict(api_name="/three") == 3
-
-
-def test_page_is_compressed():
-    async def large(scope: Scope, receive: Receive, send: Send) -> None:
-        await PlainTextResponse("a" * 5_000)(scope, receive, send)
-
-    client = TestClient(Guard(large), base_url="http://localhost")
-    assert client.get("/", headers={"Accept": "text/html"}).headers["Content-Encoding"] == "gzip"
-    assert "Content-Encoding" not in client.get("/lab/arrays/a").headers
+def test_page_is_compressed_and_scripts_are_not():
+    for accept, encoding in (("text/html", "gzip"), ("*/*", None)):
+        client = TestClient(Guard(PlainTextResponse("a" * 5_000)), base_url="http://localhost")
+        assert client.get("/", headers={"Accept": accept}).headers.get("Content-Encoding") == encoding

@@ -1,34 +1,9 @@
-"""Texts, settings and numbers of the tab Learn."""
-
-import re
+"""Settings and numbers of the tab Learn."""
 
 import numpy as np
-import pytest
 
-from app.lessons import fill, lessons, numbers, settings, training_numbers
-from app.runs import Runs
+from app.lessons import lessons, numbers, settings
 from app.view import attention
-
-
-@pytest.fixture(scope="module")
-def encoding(encode):
-    return encode("kitten", size=96)
-
-
-def test_every_lesson_has_a_question_an_answer_and_a_link_to_its_section():
-    assert len(lessons()) == 8
-    for lesson in lessons():
-        assert re.search(r"\*\*Question\.\*\* .*\?$", lesson.body)
-        assert lesson.answer
-        for number, anchor in re.findall(r"\[section ([\d.]+)\]\(\S+#(\S+)\)", lesson.paper):
-            assert anchor == "sub" * number.count(".") + f"section.{number}"
-
-
-def test_numbers_fill_every_placeholder(encoding):
-    filled = numbers(encoding, encoding) | training_numbers(Runs(None).read("embedded"))
-    for lesson in lessons():
-        assert "…" not in fill(lesson.body + lesson.answer, filled)
-        assert "{" not in fill(lesson.body + lesson.answer, filled)
 
 
 def test_widest_and_narrowest_head_are_chosen_by_entropy(encoding):
