@@ -53,18 +53,17 @@ Hosted = tuple[nn.Module, tuple[float, ...], tuple[float, ...], str]
 """Backbone, mean, standard deviation, and source in words with timm's or transformers' architecture."""
 
 
-def is_hosted(name: str) -> bool:
-    """Return whether `load` takes a name."""
-    return name.startswith(PREFIX) or timm.is_model(name)
-
-
 def files(name: str) -> list[PublishedFile]:
     """Return the files that `load` always reads, none for other names.
 
     Raises:
-        WeightsError: A timm name without weights as .safetensors.
+        WeightsError: No name of a repository, or a timm name without weights as .safetensors.
     """
     if name.startswith(PREFIX):
+        if not re.fullmatch(r"hf:[\w.-]+/[\w.-]+", name):
+            raise WeightsError(
+                f"{name!r} names no repository: write hf:owner/name, such as hf:facebook/dinov2-small"
+            )
         return [_published(name, file) for file in (CONFIG, WEIGHTS)]
     return [_timm_file(name)] if timm.is_model(name) else []
 
@@ -73,7 +72,7 @@ def load(name: str) -> Hosted:
     """Load the backbone of a timm name or of `hf:owner/name`, downloaded once.
 
     Raises:
-        WeightsError: No such name, an unsupported model, or tensors that do not fit it.
+        WeightsError: As `files`; an unsupported model, or tensors that do not fit it.
         DownloadError: Files that are not on this machine and cannot be downloaded.
     """
     if not name.startswith(PREFIX):
@@ -81,10 +80,6 @@ def load(name: str) -> Hosted:
         backbone: Any = _create_timm(name, path, f"the timm weights in {path}", {})
         settings = backbone.pretrained_cfg
         return backbone, tuple(settings["mean"]), tuple(settings["std"]), f"timm weights {name}"
-    if not re.fullmatch(r"hf:[\w.-]+/[\w.-]+", name):
-        raise WeightsError(
-            f"{name!r} names no repository: write hf:owner/name, such as hf:facebook/dinov2-small"
-        )
     config = _json(_published(name, CONFIG).fetch())
     if "architecture" in config:
         return _of_timm(name, config)

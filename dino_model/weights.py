@@ -29,7 +29,7 @@ from dino_model.checkpoints import (
     read_backbone,
     refuse_network,
 )
-from dino_model.configs import BackboneConfig, CheckpointKey, PositionMode
+from dino_model.configs import VIT_SHAPES, BackboneConfig, CheckpointKey, PositionMode
 from dino_model.download import PublishedFile
 from dino_model.errors import SettingError
 from dino_model.images import IMAGENET_MEAN, IMAGENET_STD
@@ -169,6 +169,22 @@ def missing_files(name: str) -> list[PublishedFile]:
     return [file for file in files if file.path() is None]
 
 
+def check_name(name: str) -> None:
+    """Raise WeightsError if `name` is no model or no file; weights are neither read nor downloaded."""
+    if is_path(name):
+        if not Path(name).exists():
+            raise WeightsError(f"no file or folder {name!r}")
+    elif name.startswith("random:"):
+        _random_backbone(name)
+    elif name != "embedded" and name not in OFFICIAL and not hub.files(name):
+        close = difflib.get_close_matches(name, ["embedded", *OFFICIAL, *timm.list_models(pretrained=True)])
+        hint = f" (did you mean {' or '.join(close)}?)" if close else ""
+        raise WeightsError(
+            f"unknown model {name!r}{hint}: give 'embedded', one of {', '.join(OFFICIAL)}, "
+            "random:ARCHITECTURE/PATCH, a timm name, hf:OWNER/NAME, or an existing file or training run"
+        )
+
+
 def is_path(name: str) -> bool:
     """Return whether a name means a file or folder, existing or not."""
     known = name in OFFICIAL or name == "embedded" or name.startswith(("random:", hub.PREFIX))
@@ -185,30 +201,29 @@ def _load_single(name: str) -> LoadedModel:
         entry, path = OFFICIAL[name], OFFICIAL[name].file.fetch()
         stored = replace(read_backbone(path), config=entry.config)
         return _build(name, stored, str(path), f"{entry.title} published with the paper, {path.name}")
-    if hub.is_hosted(name):
-        backbone, mean, std, source = hub.load(name)
-        _accept_any_size(backbone, f"{name} {source}")
-        return LoadedModel(name, backbone, mean, std, source, None)
-    close = difflib.get_close_matches(name, ["embedded", *OFFICIAL, *timm.list_models(pretrained=True)])
-    hint = f" (did you mean {' or '.join(close)}?)" if close else ""
+    check_name(name)
+    backbone, mean, std, source = hub.load(name)
+    _accept_any_size(backbone, f"{name} {source}")
+    return LoadedModel(name, backbone, mean, std, source, None)
+
+
+def _random_backbone(name: str) -> StoredBackbone:
+    """Describe the backbone of a name such as `random:vit_small/16`."""
+    architecture, _, patch = name.removeprefix("random:").partition("/")
+    if architecture == "embedded" and not patch:
+        return read_backbone(EMBEDDED_FILE)
+    if architecture == "resnet50" and not patch:
+        return StoredBackbone({}, BackboneConfig("resnet50"))
+    if architecture in VIT_SHAPES and patch.isdecimal():
+        return StoredBackbone({}, BackboneConfig(architecture, int(patch)))
     raise WeightsError(
-        f"unknown model {name!r}{hint}: give 'embedded', one of {', '.join(OFFICIAL)}, "
-        "random:ARCHITECTURE/PATCH, a timm name, hf:OWNER/NAME, or an existing file or training run"
+        f"{name!r} names no architecture: write random:embedded, random:resnet50, or random:vit_small/16 with"
+        f" one of {', '.join(VIT_SHAPES)} and a patch size"
     )
 
 
 def _load_random(name: str) -> LoadedModel:
-    architecture, _, patch = name.removeprefix("random:").partition("/")
-    if architecture == "embedded" and not patch:
-        stored = read_backbone(EMBEDDED_FILE)
-    elif architecture == "resnet50" and not patch:
-        stored = StoredBackbone({}, BackboneConfig("resnet50"))
-    elif patch.isdecimal():
-        stored = StoredBackbone({}, BackboneConfig(architecture, int(patch)))
-    else:
-        raise WeightsError(
-            f"{name!r} names no architecture: write random:vit_small/16, random:resnet50 or random:embedded"
-        )
+    stored = _random_backbone(name)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         return _build(name, stored, name, "random weights, seed 0", load=False)

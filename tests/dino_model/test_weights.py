@@ -71,8 +71,8 @@ def test_load_random_is_equal_each_time_and_keeps_the_seed():
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("random:vit_tiny", "names no architecture: write random:vit_small/16"),
-        ("random:vit_huge/16", "unknown architecture 'vit_huge'"),
+        ("random:vit_tiny", "names no architecture: write random:embedded"),
+        ("random:vit_huge/16", "names no architecture: .* with one of vit_tiny, vit_small"),
         ("random:vit_tiny/0", "patch_size is 0|smaller"),
         ("no such model", "unknown model 'no such model': give 'embedded', one of dino_vits16"),
         ("dino_vits61", "did you mean dino_vits16"),

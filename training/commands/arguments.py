@@ -146,6 +146,10 @@ def parse(arguments: Sequence[str]) -> Pretrain:
         except SettingError:
             _parse_all(arguments, of_recipe(choice, name, images, None)[0])  # a misspelled option comes first
             raise
+        if choice.init_backbone:
+            from dino_model.weights import check_name  # imports torch
+
+            check_name(choice.init_backbone)
     if not help_ and (choice.channels is not None or name == presets.SMALL_DATA):
         collection = open_images(choice.data, exclude=choice.exclude, arrays=choice.channels is not None)
         if choice.channels is not None:

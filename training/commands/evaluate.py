@@ -42,7 +42,11 @@ def main(arguments: list[str]) -> int:
     chosen = tyro.cli(kind, args=words, prog=f"python -m training evaluate {name}")
     from dino_model.device import choose_device
     from dino_model.ranks import joined
+    from dino_model.weights import check_name
 
+    for model in getattr(chosen, "model", ()):
+        if model != "pixels":
+            check_name(model)
     module, _, function = path.partition(".")
     with joined(choose_device(chosen.device)) as device:
         getattr(import_module(f"training.evaluation.{module}"), function)(replace(chosen, device=str(device)))

@@ -1,36 +1,39 @@
 """Options of the evaluations: errors before the work."""
 
-from pathlib import Path
-
 import pytest
 
+from dino_model.checkpoints import WeightsError
 from dino_model.errors import SettingError
-from tests.training.evaluation.pictures import evaluate
 
 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("knn", "--k", "0"), "--k is"),
-        (("knn", "--temperature", "nan"), "--temperature is nan"),
-        (("knn", "--size", "64", "--resize-to", "32"), "--size 64 cannot be cropped from 32 pixels"),
-        (("knn", "--test", "a", "--split", "b"), "both name test images"),
-        (("linear", "--epochs", "0"), "--epochs is 0, expected at least 1"),
-        (("linear", "--rates", "0"), "--rates must be above 0"),
-        (("logistic", "--l2", "0"), "--l2 is 0"),
-        (("retrieval", "--batch-size", "0"), "--batch-size is 0"),
-        (("copy-detection", "synthetic", "--copies", "0"), "--copies is 0"),
-        (("finetune", "--output", "out", "--batch", "1"), "--batch is 1, expected at least 2"),
-        (("finetune", "--output", "out", "--epochs", "0"), "--epochs is 0"),
-        (("finetune", "--output", "out", "--rate", "0"), "--rate is 0"),
-        (("finetune", "--output", "out", "--precision", "fp16"), "no loss scaling for fp16"),
-        (("linear", "--features", "four"), "--features four is unknown"),
-        (("logistic", "--labels", "many"), "--labels many is no share"),
-        (("throughput", "--batch", "0"), "--batch is 0, expected at least 1"),
+        ("knn --k 0", "--k is"),
+        ("knn --temperature nan", "--temperature is nan"),
+        ("knn --size 64 --resize-to 32", "--size 64 cannot be cropped from 32 pixels"),
+        ("knn --test a --split b", "both name test images"),
+        ("linear --epochs 0", "--epochs is 0, expected at least 1"),
+        ("linear --rates 0", "--rates must be above 0"),
+        ("linear --features four", "--features four is unknown"),
+        ("logistic --l2 0", "--l2 is 0"),
+        ("logistic --labels many", "--labels many is no share"),
+        ("retrieval --batch-size 0", "--batch-size is 0"),
+        ("copy-detection synthetic --copies 0", "--copies is 0"),
+        ("finetune --output out --batch 1", "--batch is 1, expected at least 2"),
+        ("finetune --output out --epochs 0", "--epochs is 0"),
+        ("finetune --output out --rate 0", "--rate is 0"),
+        ("finetune --output out --precision fp16", "no loss scaling for fp16"),
+        ("throughput --batch 0", "--batch is 0, expected at least 1"),
     ],
-    ids=" ".join,
 )
-def test_invalid_option_is_refused_before_data_is_read(words: tuple[str, ...], message: str, tmp_path: Path):
-    missing = ("--data", tmp_path / "nothing", "--model", "no such model")
+def test_invalid_option_is_refused_before_data_is_read(words, message, evaluate, tmp_path):
+    data = () if words.startswith("throughput") else ("--data", tmp_path / "absent")
     with pytest.raises(SettingError, match=message):
-        evaluate(*words, *(() if words[0] == "throughput" else missing))
+        evaluate(*words.split(), *data)
+
+
+@pytest.mark.parametrize("name", ["embeded", "random:vit_smal/16", "absent.pth", "hf:nobody"])
+def test_unknown_model_is_refused_before_data_is_read(name, evaluate, tmp_path):
+    with pytest.raises(WeightsError, match=name):
+        evaluate("knn", "--data", tmp_path / "absent", "--model", "embedded", "--model", name)
