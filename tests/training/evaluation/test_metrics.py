@@ -1,6 +1,5 @@
 import numpy as np
 import pytest
-import torch
 
 from dino_model import photographs
 from dino_model.backbones import BackboneConfig, create_backbone
@@ -9,18 +8,15 @@ from dino_model.weights import LoadedModel, load_model
 from training.evaluation.metrics import photographs_lift
 
 
-def test_photographs_lift_equals_plain_mean():
-    """Against the mean over the photographs, from the attention maps, patch centre by patch centre."""
+def test_photographs_lift_equals_mean_over_patch_centers():
     model = load_model("embedded")
     predictor, lifts = AttentionPredictor(model, size=64, precision="fp32", device="cpu"), []
     for name in photographs.names():
         predictor.set_image(photographs.image(name))
-        attention = predictor.cls_attention().mean(0)
-        mask = photographs.mask(name)
-        rows, columns = attention.shape
-        down = ((np.arange(rows) + 0.5) * mask.shape[0] / rows).astype(int)
-        across = ((np.arange(columns) + 0.5) * mask.shape[1] / columns).astype(int)
-        inside = mask[np.ix_(down, across)]
+        attention, mask = predictor.cls_attention().mean(0), photographs.mask(name)
+        sides = zip(attention.shape, mask.shape, strict=True)
+        rows, columns = (((np.arange(count) + 0.5) * side / count).astype(int) for count, side in sides)
+        inside = mask[np.ix_(rows, columns)]
         if inside.any():
             lifts.append(attention[inside].mean() / attention.mean())
     found = photographs_lift(model, size=64, precision="fp32", device="cpu")
@@ -29,7 +25,6 @@ def test_photographs_lift_equals_plain_mean():
 
 
 def test_photographs_lift_keeps_training_mode_and_gradients():
-    torch.manual_seed(0)
     vit = create_backbone(BackboneConfig("vit_tiny", 16, 32, width=24, depth=3, heads=3, drop_path=0.5))
     model = LoadedModel("the run", vit.train(), (0.5,) * 3, (0.5,) * 3, "a training", None)
     first = photographs_lift(model, size=48, device="cpu")

@@ -11,34 +11,33 @@ import torch
 
 from dino_model.weights import load_model
 from tests.ports import free_port
-from tests.training.evaluation.pictures import evaluate
 from tests.training.pictures import noise
+from training.commands.evaluate import main
 
 pytestmark = pytest.mark.slow
 
 REPOSITORY = Path(__file__).parents[3]
 WORK = """
 import json, os, sys, torch
-from tests.training.evaluation.pictures import evaluate
+from training.commands.evaluate import main
 torch.set_num_threads(1)
 for port, words in json.loads(sys.argv[1]):
     os.environ["MASTER_PORT"] = port
-    evaluate(*words)
+    main(words)
 """
 COMMANDS = {
-    "knn": ("knn", "--k", "1", "5"),
-    "linear": ("linear", "--epochs", "3", "--batch", "8", "--rates", "0.1", "0.5", "1"),
-    "augmented": ("linear", "--augment", "--epochs", "2", "--batch", "7", "--rates", "0.1", "1"),
-    "logistic": ("logistic", "--labels", "3", "100%", "--seeds", "2"),
-    "finetune": ("finetune", "--epochs", "2", "--batch", "7", "--rate", "0.001"),
-    "copies": ("copy-detection", "synthetic", "--copies", "3"),
+    "knn": "knn --k 1 5",
+    "linear": "linear --epochs 3 --batch 8 --rates 0.1 0.5 1",
+    "augmented": "linear --augment --epochs 2 --batch 7 --rates 0.1 1",
+    "logistic": "logistic --labels 3 100% --seeds 2",
+    "finetune": "finetune --epochs 2 --batch 7 --rate 0.001",
+    "copies": "copy-detection synthetic --copies 3",
 }
 
 
 def words_of(name: str, images: Path, folder: Path) -> list[str]:
-    words = [*COMMANDS[name], "--size", "32", "--model", "random:embedded", "--precision", "fp32"]
-    words += ["--device", "cpu", "--json", str(folder / f"{name}.json")]
-    words += ["--data", str(images)]
+    words = [*COMMANDS[name].split(), "--size", "32", "--model", "random:embedded", "--precision", "fp32"]
+    words += ["--device", "cpu", "--json", str(folder / f"{name}.json"), "--data", str(images)]
     return [*words, "--output", str(folder / "tuned")] if name == "finetune" else words
 
 
@@ -48,7 +47,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     images = noise(tmp_path_factory.mktemp("images"), 61, 3, 24, 24)
     single, shared = tmp_path_factory.mktemp("single"), tmp_path_factory.mktemp("shared")
     for name in COMMANDS:
-        evaluate(*words_of(name, images, single))
+        main(words_of(name, images, single))
     jobs = json.dumps([(str(free_port()), words_of(name, images, shared)) for name in COMMANDS])
     environment = os.environ | {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "OMP_NUM_THREADS": "1"}
     processes = [
@@ -74,10 +73,8 @@ def test_evaluation_by_two_processes_gives_results_of_one(name: str, results: tu
 
 def test_finetune_by_two_processes_gives_weights_of_one(results: tuple[Path, Path]):
     before = load_model("random:embedded").backbone.state_dict()
-    single, shared = (
-        load_model(str(next((folder / "tuned").glob("*.safetensors")))).backbone.state_dict()
-        for folder in results
-    )
+    files = (next((folder / "tuned").glob("*.safetensors")) for folder in results)
+    single, shared = (load_model(str(file)).backbone.state_dict() for file in files)
     moved = max(float((single[name] - before[name]).abs().max()) for name in before)
     for name, weights in single.items():
         torch.testing.assert_close(shared[name], weights, rtol=0, atol=moved / 100)

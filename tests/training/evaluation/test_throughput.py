@@ -1,20 +1,15 @@
 """Throughput: tokens, parameters and FLOPs against their formulas, and the command."""
 
-import json
-from pathlib import Path
-
 import torch
 
 from dino_model.backbones import BackboneConfig, create_backbone
-from tests.training.evaluation.pictures import evaluate
 from training.evaluation.options import Throughput
 from training.evaluation.throughput import measure
 
 
 def test_measure_counts_tokens_parameters_and_flops():
     vit = create_backbone(BackboneConfig("vit_tiny", 16, 64, width=48, depth=2, heads=3))
-    options = Throughput(size=64, batch=2)
-    found = measure(vit, options, "fp32", torch.device("cpu"))
+    found = measure(vit, Throughput(size=64, batch=2), "fp32", torch.device("cpu"))
     assert found["tokens"] == 17
     assert found["parameters"] == sum(p.numel() for p in vit.parameters())
     tokens, width = 17, 48
@@ -23,14 +18,10 @@ def test_measure_counts_tokens_parameters_and_flops():
     assert found["images_per_second"] > 0
 
 
-def test_throughput_command_prints_paper_speed(tmp_path: Path, capsys):
-    words = ["--models", "random:vit_small/16", "random:embedded", "--batch", "1", "--size", "32"]
-    file = tmp_path / "out.json"
-    evaluate("throughput", *words, "--json", file)
+def test_throughput_command_prints_paper_speed(evaluate, capsys):
+    models = ("random:vit_small/16", "random:embedded")
+    content = evaluate("throughput", "--models", *models, "--batch", 1, "--size", 32)
     shown = capsys.readouterr().out
     assert "paper: 1007 images/s, V100, 128 a forward of ViT-S/16, Table 1, section 3.2" in shown
     assert "21.7 M parameters" in shown
-    assert [r["metrics"]["precision"] for r in json.loads(file.read_text())["results"]] == [
-        "fp32",
-        "bf16",
-    ] * 2
+    assert [row["metrics"]["precision"] for row in content["results"]] == ["fp32", "bf16"] * 2
