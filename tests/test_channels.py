@@ -99,40 +99,40 @@ def test_pretrain_adapts_model_of_rgb(bands, tmp_path, augment, capfd):
 
 
 def test_embed_and_evaluate_use_all_channels(bands, run, tmp_path):
-    exported = tmp_path / "model.safetensors"
-    dino_model(["export", str(run), "--output", str(exported)])
-    words = ["--model", str(exported), "--channels", "5", "--device", "cpu", "--precision", "fp32"]
-    dino_model(["embed", "--data", str(bands), "--output", str(tmp_path / "f.npz"), "--size", "32", *words])
+    exported, scores = str(tmp_path / "model.safetensors"), tmp_path / "knn.json"
+    dino_model(["export", str(run), "--output", exported])
+    words = ["--model", exported, "--channels", "5", "--device", "cpu", "--precision", "fp32", "--size", "32"]
+    dino_model(["embed", "--data", str(bands), "--output", str(tmp_path / "f.npz"), *words])
     table = read_features(tmp_path / "f.npz")
     assert table.features.shape == (24, 24)
     assert set(table.labels or ()) == {"class0", "class1"}
-    scores = tmp_path / "knn.json"
-    data = ["--data", str(bands), "--size", "32", "--k", "3", "--model", "pixels", "--json", str(scores)]
+    data = ["--data", str(bands), "--k", "3", "--model", "pixels", "--json", str(scores)]
     assert training(["evaluate", "knn", *words, *data]) == 0
     results = json.loads(scores.read_text())["results"]
-    assert {result["model"] for result in results} == {str(exported), "pixels"}
-    assert all(result["metrics"]["top1"] == 100 for result in results)
+    assert {result["model"]: result["metrics"]["top1"] for result in results} == {
+        exported: 100,
+        "pixels": 100,
+    }
 
 
-@pytest.mark.parametrize("protocol", ["linear", "finetune"])
-def test_training_protocols_take_channels(bands, run, tmp_path, protocol):
+@pytest.mark.parametrize(
+    ("protocol", "more"),
+    [("linear", ("--augment", "--features", "1")), ("finetune", ("--output", "out", "--batch", "4"))],
+)
+def test_training_protocols_take_channels(bands, run, tmp_path, monkeypatch, protocol, more):
+    monkeypatch.chdir(tmp_path)
     words = ["--model", str(run), "--channels", "5", "--data", str(bands), "--size", "32", "--epochs", "1"]
-    more = {
-        "linear": ["--augment", "--features", "1"],
-        "finetune": ["--output", str(tmp_path), "--batch", "4"],
-    }[protocol]
     assert training(["evaluate", protocol, *words, *more, "--precision", "fp32"]) == 0
 
 
 def test_attention_shows_chosen_channels(bands, tmp_path):
-    file = sorted((bands / "class0").glob("*.npy"))[0]
     options = {"model": "random:vit_tiny/16", "size": 32, "precision": "fp32", "channels": 5, "show": "4,0,1"}
-    Attention(inputs=(bands / "class0",), output=tmp_path / "out", **options).run()
-    folder = tmp_path / "out" / file.stem
+    Attention(inputs=(bands / "class0",), output=tmp_path, **options).run()
+    folder = tmp_path / min((bands / "class0").glob("*.npy")).stem
     with np.load(folder / "attention.npz") as arrays:
         assert arrays["attention"].shape == (3, *arrays["grid"])
     assert np.asarray(Image.open(folder / "overlay_head_0.png")).shape == (40, 48, 3)
-    settings = json.loads((tmp_path / "out" / "provenance.json").read_text())["settings"]
+    settings = json.loads((tmp_path / "provenance.json").read_text())["settings"]
     assert [4, 0, 1] in settings.values()
 
 

@@ -44,18 +44,14 @@ def made(name, file, dtype):
     return found if rows == "per_view" else found.unflatten(0, (2, -1))
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "centering",
-        "none",
-        *(
-            f"{operation}/{rows}"
-            for operation in ("softmax_batch", "sinkhorn1", "sinkhorn3")
-            for rows in ("per_view", "joint")
-        ),
-    ],
-)
+BATCH_TARGETS = [
+    f"{operation}/{rows}"
+    for operation in ("softmax_batch", "sinkhorn1", "sinkhorn3")
+    for rows in ("per_view", "joint")
+]
+
+
+@pytest.mark.parametrize("name", ["centering", "none", *BATCH_TARGETS])
 def test_targets_their_loss_gradient_entropy_and_divergence_agree(file, dtype, name):
     tolerance = (BALANCED if "/" in name else DTYPES)[dtype]
     target, ours = made(name, file, dtype), student(file, dtype)
@@ -75,24 +71,15 @@ def test_center_agrees(file, dtype):
     agree(center, file["center_after"], DTYPES[dtype])
 
 
-@pytest.mark.parametrize("name", ["mse", "mse_centered"])
-def test_mse_and_its_gradient_agree(file, dtype, name):
+@pytest.mark.parametrize("name", ["mse", "mse_centered", "infonce_queue", "infonce_batch"])
+def test_other_losses_and_their_gradients_agree(file, dtype, name):
     ours, theirs = student(file, dtype), teacher(file, dtype)
-    if name == "mse_centered":
-        theirs = theirs - file["center"]
-    loss = losses.multi_crop_mse(ours, theirs)
-    loss.backward()
-    agree(loss, file[f"{name}/loss"], DTYPES[dtype])
-    agree(ours.grad.flatten(0, 1), file[f"{name}/grad"], DTYPES[dtype])
-
-
-@pytest.mark.parametrize("name", ["infonce_queue", "infonce_batch"])
-def test_info_nce_and_its_gradient_agree(file, dtype, name):
-    ours = student(file, dtype)
-    negatives = file["negatives"].to(dtype) if name == "infonce_queue" else None
-    loss = losses.multi_crop_info_nce(
-        ours, teacher(file, dtype), float(file["infonce_temperature"]), negatives
-    )
+    if name.startswith("mse"):
+        centered = theirs - file["center"] if name == "mse_centered" else theirs
+        loss = losses.multi_crop_mse(ours, centered)
+    else:
+        negatives = file["negatives"].to(dtype) if name == "infonce_queue" else None
+        loss = losses.multi_crop_info_nce(ours, theirs, float(file["infonce_temperature"]), negatives)
     loss.backward()
     agree(loss, file[f"{name}/loss"], DTYPES[dtype])
     agree(ours.grad.flatten(0, 1), file[f"{name}/grad"], DTYPES[dtype])
