@@ -1,18 +1,16 @@
 """Official DINOv2 and DINOv3 files: structure as published, weights drawn here."""
 
-from functools import partial
 from pathlib import Path
 
 import pytest
+import timm
 import torch
-from timm.layers import SwiGLUPacked
-from timm.models.eva import Eva
-from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor, nn
 
 from dino_model.weights import load_model
 
 WIDTH, DEPTH = 128, 2
+SMALL = {"num_classes": 0, "embed_dim": WIDTH, "depth": DEPTH, "num_heads": WIDTH // 64}
 
 
 def randomized(model: nn.Module) -> nn.Module:
@@ -24,14 +22,9 @@ def randomized(model: nn.Module) -> nn.Module:
 
 def dinov2(registers: int, gated: bool) -> tuple[nn.Module, dict[str, Tensor]]:
     """A model of timm's, and its tensors as DINOv2 publishes them: [CLS] apart from its position."""
-    gates = {"mlp_layer": SwiGLUPacked, "act_layer": nn.SiLU, "mlp_ratio": 5.375} if gated else {}
-    model = randomized(
-        VisionTransformer(
-            img_size=56, patch_size=14, num_classes=0, embed_dim=WIDTH, depth=DEPTH, num_heads=WIDTH // 64,
-            init_values=1.0, reg_tokens=registers, no_embed_class=bool(registers), dynamic_img_size=True,
-            norm_layer=partial(nn.LayerNorm, eps=1e-6), **gates,
-        )
-    )  # fmt: skip
+    name = f"vit_{'giant' if gated else 'small'}_patch14{'_reg4' if registers else ''}_dinov2"
+    options = {"mlp_ratio": 5.375} if gated else {}
+    model = randomized(timm.create_model(name, img_size=56, dynamic_img_size=True, **SMALL, **options))
     tensors = dict(model.state_dict())
     if registers:
         cls_position = torch.randn(1, 1, WIDTH)
@@ -48,15 +41,10 @@ def dinov2(registers: int, gated: bool) -> tuple[nn.Module, dict[str, Tensor]]:
 
 def dinov3(gated: bool, theta: float = 100.0) -> tuple[nn.Module, dict[str, Tensor]]:
     """A model of timm's, and its tensors as DINOv3 publishes them: biases of q, k, v in one, k's masked."""
-    model = randomized(
-        Eva(
-            patch_size=16, num_classes=0, global_pool="token", embed_dim=WIDTH, depth=DEPTH,
-            num_heads=WIDTH // 64, mlp_ratio=2, swiglu_mlp=gated, swiglu_align_to=int(gated), init_values=1.0,
-            num_reg_tokens=4, use_abs_pos_emb=False, use_rot_pos_emb=True, rope_type="dinov3",
-            rope_temperature=theta, rope_rotate_half=True, use_fc_norm=False, dynamic_img_size=True,
-            norm_layer=partial(nn.LayerNorm, eps=1e-5),
-        )
-    )  # fmt: skip
+    options = {"mlp_ratio": 2, "rope_temperature": theta, "global_pool": "token"}
+    options |= {"swiglu_align_to": 1} if gated else {}
+    name = f"vit_small{'_plus' if gated else ''}_patch16_dinov3_qkvb"
+    model = randomized(timm.create_model(name, **SMALL, **options))
     names = {"reg_token": "storage_tokens", "mlp.fc1_g.": "mlp.w1.", "mlp.fc1_x.": "mlp.w2.",
              "gamma_1": "ls1.gamma", "gamma_2": "ls2.gamma"}  # fmt: skip
     names |= {"mlp.fc2.": "mlp.w3."} if gated else {}

@@ -1,7 +1,6 @@
 import argparse
 import json
 import os
-from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -247,51 +246,14 @@ def test_load_broken_file_is_named(tmp_path: Path, suffix: str, content: bytes |
     assert "\n" not in str(failure.value)
 
 
-def pth(payload: Callable[[], object]) -> Callable[[Path], Path]:
-    """Return a function that writes a .pth file."""
-
-    def write(path: Path) -> Path:
-        torch.save(payload(), path.with_suffix(".pth"))
-        return path.with_suffix(".pth")
-
-    return write
-
-
-def described(**statistics: str) -> Callable[[Path], Path]:
-    """Return a function that writes a self-describing file with these statistics."""
-
-    def write(path: Path) -> Path:
-        metadata = {"format": FORMAT, "backbone": json.dumps(asdict(SMALL)), **statistics}
-        safetensors.torch.save_file(network(0), path.with_suffix(".safetensors"), metadata)
-        return path.with_suffix(".safetensors")
-
-    return write
-
-
-def run_with(file: str, content: str | None) -> Callable[[Path], Path]:
-    """Return a function that writes a run with another content of a file, None: without the file."""
-
-    def write(path: Path) -> Path:
-        (run_folder(path) / file).unlink()
-        if content is not None:
-            (path / file).write_text(content)
-        return path
-
-    return write
-
-
-def changed(**tensors: Tensor | None) -> Callable[[Path], Path]:
-    """Return a function that writes a network with other tensors, None: without them; __ is a dot."""
-
-    def payload() -> dict[str, Tensor]:
-        found = network(1) | {name.replace("__", "."): tensor for name, tensor in tensors.items()}
-        return {name: tensor for name, tensor in found.items() if tensor is not None}
-
-    return pth(payload)
+def changed(**tensors: Tensor | None) -> dict[str, Tensor]:
+    """Return a network with other tensors, None: without them; __ is a dot."""
+    found = network(1) | {name.replace("__", "."): tensor for name, tensor in tensors.items()}
+    return {name: tensor for name, tensor in found.items() if tensor is not None}
 
 
 @pytest.mark.parametrize(
-    ("write", "message"),
+    ("payload", "message"),
     [
         (changed(blocks__1__norm1__bias=None, norm__bias=None), "2 missing .blocks.1.norm1.bias, norm.bias"),
         (changed(blocks__1__attn__gate=torch.zeros(2)), "1 not expected .blocks.1.attn.gate"),
@@ -300,27 +262,52 @@ def changed(**tensors: Tensor | None) -> Callable[[Path], Path]:
         (changed(pos_embed=torch.zeros(1, 16, 128)), "expected a square grid and heads of"),
         (changed(pos_embed=torch.zeros(3)), "holds no DINO backbone"),
         (changed(pos_embed=torch.zeros(1, 0, 64)), "found 0 positions of width"),
-        (pth(lambda: HEAD), "holds no tensors of a backbone: found head.mlp.0.weight"),
-        (pth(dict), "holds no tensors of a backbone: found nothing"),
-        (pth(lambda: {"encoder.weight": torch.zeros(3)}), "no DINO backbone: found 1 tensors .encoder.we"),
-        (pth(lambda: {"student": network(1)}), "has no teacher: found student"),
-        (pth(lambda: {"teacher": torch.zeros(3)}), "holds no state dict: found a Tensor"),
-        (pth(lambda: {"state_dict": torch.zeros(3)}), "holds no state dict: found a Tensor"),
-        (described(std="[1, 1, 1]"), r"does not describe a backbone: .*KeyError\('mean'\)"),
-        (described(mean="{}", std="[1, 1, 1]"), r"does not describe a backbone: .*mean \(\)"),
-        (described(mean="[0.5, 0.5, NaN]", std="[1, 1, 1]"), "does not describe a backbone: .*nan"),
-        (described(mean="[0.5, 0.5, 0.5]", std="[1, 1, 0.0]"), r"describe a .*0\.0\) for 3 channels"),
-        (run_with("config.json", None), "is no training run: it has no config.json"),
-        (run_with("checkpoint.pt", None), "is no training run: it has no checkpoint.pt"),
-        (run_with("config.json", "{"), "config.json does not describe a backbone"),
-        (run_with("config.json", "[]"), "config.json does not describe a backbone"),
-        (run_with("config.json", '{"backbone": {"size": 3}}'), "does not describe a backbone: .*size"),
-        (run_with("config.json", '{"backbone": {"width": "wide"}}'), "cannot be created: "),
+        (HEAD, "holds no tensors of a backbone: found head.mlp.0.weight"),
+        ({}, "holds no tensors of a backbone: found nothing"),
+        ({"encoder.weight": torch.zeros(3)}, "holds no DINO backbone: found 1 tensors .encoder.we"),
+        ({"student": network(1)}, "has no teacher: found student"),
+        ({"teacher": torch.zeros(3)}, "holds no state dict: found a Tensor"),
+        ({"state_dict": torch.zeros(3)}, "holds no state dict: found a Tensor"),
     ],
 )
-def test_load_weights_that_do_not_fit_names_the_fault(
-    tmp_path: Path, write: Callable[[Path], Path], message: str
-):
-    path = write(tmp_path / "weights")
+def test_load_weights_that_do_not_fit_names_tensors(tmp_path: Path, payload: dict, message: str):
+    torch.save(payload, tmp_path / "weights.pth")
     with pytest.raises(WeightsError, match=message):
-        load_model(str(path))
+        load_model(str(tmp_path / "weights.pth"))
+
+
+@pytest.mark.parametrize(
+    ("mean", "std", "message"),
+    [
+        (None, "[1, 1, 1]", r"KeyError\('mean'\)"),
+        ("{}", "[1, 1, 1]", r"mean \(\)"),
+        ("[0.5, 0.5, NaN]", "[1, 1, 1]", "nan"),
+        ("[0.5, 0.5, 0.5]", "[1, 1, 0.0]", r"0\.0\) for 3 channels"),
+    ],
+)
+def test_load_described_file_with_wrong_mean_or_std_names_them(tmp_path: Path, mean, std, message):
+    metadata = {"format": FORMAT, "backbone": json.dumps(asdict(SMALL)), "std": std}
+    metadata |= {} if mean is None else {"mean": mean}
+    safetensors.torch.save_file(network(0), tmp_path / "model.safetensors", metadata)
+    with pytest.raises(WeightsError, match=f"does not describe a backbone: .*{message}"):
+        load_model(str(tmp_path / "model.safetensors"))
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "message"),
+    [
+        ("config.json", None, "is no training run: it has no config.json"),
+        ("checkpoint.pt", None, "is no training run: it has no checkpoint.pt"),
+        ("config.json", "{", "config.json does not describe a backbone"),
+        ("config.json", "[]", "config.json does not describe a backbone"),
+        ("config.json", '{"backbone": {"size": 3}}', "does not describe a backbone: .*size"),
+        ("config.json", '{"backbone": {"width": "wide"}}', "cannot be created: "),
+    ],
+)
+def test_load_folder_without_run_names_the_reason(tmp_path: Path, file: str, content: str | None, message):
+    folder = run_folder(tmp_path / "run")
+    (folder / file).unlink()
+    if content is not None:
+        (folder / file).write_text(content)
+    with pytest.raises(WeightsError, match=message):
+        load_model(str(folder))
