@@ -177,7 +177,9 @@ def check_name(name: str) -> None:
     elif name.startswith("random:"):
         _random_backbone(name)
     elif name != "embedded" and name not in OFFICIAL and not hub.files(name):
-        close = difflib.get_close_matches(name, ["embedded", *OFFICIAL, *timm.list_models(pretrained=True)])
+        names = {known: known for known in ("embedded", *OFFICIAL, *timm.list_models(pretrained=True))}
+        names |= {architecture: f"random:{architecture}/16" for architecture in VIT_SHAPES}
+        close = [names[match] for match in difflib.get_close_matches(name, names)]
         hint = f" (did you mean {' or '.join(close)}?)" if close else ""
         raise WeightsError(
             f"unknown model {name!r}{hint}: give 'embedded', one of {', '.join(OFFICIAL)}, "

@@ -75,6 +75,7 @@ def test_load_random_is_equal_each_time_and_keeps_the_seed():
         ("random:vit_tiny/0", "patch_size is 0|smaller"),
         ("no such model", "unknown model 'no such model': give 'embedded', one of dino_vits16"),
         ("dino_vits61", "did you mean dino_vits16"),
+        ("vit_smal", r"did you mean random:vit_small/16 or \S+\.in1k"),
         ("", "unknown model ''"),
         ("missing.pth", "no file or folder 'missing.pth'"),
         ("vit_small_patch16_224.nonsense", "timm has no such weights: Invalid pretrained tag"),
