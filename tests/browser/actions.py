@@ -1,10 +1,12 @@
-"""What browser tests do on the page and read from it; the fixture `lab` is this module."""
+"""Actions on the page, and values read from it."""
 
 import base64
+import io
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from PIL import Image
 
 from dino_model import photographs
 from dino_model.predictor import AttentionPredictor
@@ -31,11 +33,24 @@ VIOLATIONS = """async () => {
 }"""
 
 
-def library(model: str = MODEL, photo: str = "kitten", size: int = SIZE) -> AttentionPredictor:
-    """Return the library's predictor with an image, in fp32 on the CPU as the page computes."""
+def reference(model: str = MODEL, photo: str = "kitten", size: int = SIZE) -> AttentionPredictor:
+    """Return a predictor with an image, in fp32 on the CPU as the page computes."""
     predictor = AttentionPredictor(model, size=size, precision="fp32", device="cpu")
     predictor.set_image(photographs.image(photo))
     return predictor
+
+
+def point_attention(predictor: AttentionPredictor, row: int, column: int) -> np.ndarray:
+    """Return the attention of a patch: [heads, rows, columns]."""
+    (rows, columns), (height, width) = predictor.grid, predictor.image_size
+    y, x = int((row + 0.5) * height / rows), int((column + 0.5) * width / columns)
+    assert predictor.patch_at(y, x) == (row, column)
+    return predictor.point_attention(y, x)
+
+
+def wait(page: Any, condition: str) -> None:
+    """Wait until an expression is true."""
+    page.wait_for_function(f"() => {condition}")
 
 
 def array(page: Any, expression: str) -> np.ndarray:
@@ -51,7 +66,7 @@ def labels(page: Any, expression: str) -> np.ndarray:
 
 
 def maps(page: Any, view: str = EXPLORER, patch: str = "") -> np.ndarray:
-    """Return maps of a view, as the browser computed them: [heads, rows, columns]."""
+    """Return the maps that the browser computed for a patch: [heads, rows, columns]."""
     found = f"{view}.mapsOf({patch}).heads"
     size = f"{view}.encoding.rows, {view}.encoding.columns"
     values = f"Float32Array.from({found}.flatMap((map) => [...map]))"
@@ -59,12 +74,12 @@ def maps(page: Any, view: str = EXPLORER, patch: str = "") -> np.ndarray:
 
 
 def state(page: Any) -> dict[str, Any]:
-    """Return the encoding on Explore's stage, the patch that is shown, the pins as patches, and the head."""
+    """Return the encoding in Explore, and the pins as pairs of row and column."""
     return page.evaluate(
         f"""() => {{
-          const {{ encoding, pins, patch, settings }} = {EXPLORER};
-          const list = pins.list.map((pin) => ({{ ...encoding.patchAt(pin), color: pin.color }}));
-          return {{ ...encoding.value, patch, pins: list, show: settings.head }};
+          const {{ encoding, pins }} = {EXPLORER};
+          const pairs = pins.list.map((pin) => Object.values(encoding.patchAt(pin)));
+          return {{ ...encoding.value, pins: pairs }};
         }}"""
     )
 
@@ -73,7 +88,7 @@ def send(page: Any, selector: str, view: str, *paths: Path) -> None:
     """Upload files and wait for the encoding of the first, or for a sentence."""
     page.evaluate(f"delete document.querySelector('#{view} .lab-view').dataset.token")
     page.set_input_files(selector, paths)
-    page.wait_for_selector(f"#{view} .lab-view[data-token], .toast-body", state="attached", timeout=60_000)
+    page.wait_for_selector(f"#{view} .lab-view[data-token], .toast-body", state="attached")
 
 
 def send_images(page: Any, *paths: Path) -> None:
@@ -81,17 +96,23 @@ def send_images(page: Any, *paths: Path) -> None:
     send(page, FILE, "explore", *paths)
 
 
-def download(page: Any, button: Any) -> tuple[str, bytes]:
-    """Click a button; return name and content of the file that it saves."""
-    with page.expect_download(timeout=60_000) as started:
+def download(page: Any, button: str | Any) -> tuple[str, bytes]:
+    """Click a button, given as its label or a locator; return name and content of the saved file."""
+    if isinstance(button, str):
+        button = page.get_by_role("button", name=button, exact=True)
+    with page.expect_download() as started:
         button.click()
     return started.value.suggested_filename, Path(started.value.path()).read_bytes()
+
+
+def image(content: bytes) -> np.ndarray:
+    """Decode an image file: uint8 [height, width] or [height, width, channels]."""
+    return np.array(Image.open(io.BytesIO(content)))
 
 
 def toast(page: Any) -> str:
     """Return the sentence of an error, and close it."""
     shown = page.locator(".toast-body").first
-    shown.wait_for(timeout=60_000)
     words = shown.inner_text()
     shown.locator("button").first.click()
     return words
@@ -122,32 +143,21 @@ def stroke(page: Any, stage: str, start: tuple[float, float], end: tuple[float, 
 
 
 def pick(page: Any, elem_id: str, option: str) -> None:
-    """Choose from one of the header's lists."""
+    """Choose from a list."""
     page.locator(f"#{elem_id} input").click()
     page.get_by_role("option", name=option, exact=True).click()
 
 
 def slide(page: Any, elem_id: str, value: int) -> None:
-    """Bring a slider to a value."""
+    """Set a slider."""
     page.locator(f"#{elem_id} input[type=range]").fill(str(value))
 
 
 def choose_quantity(page: Any, quantity: str, block: int = 11) -> None:
-    """Choose a quantity of Explore and a block counted from 0, and wait until they are on the screen."""
+    """Choose a quantity of Explore and a block counted from 0, and wait until they are shown."""
     page.locator(f"#quantity label:has(input[value={quantity}])").click()
     slide(page, "block", block + 1)
-    page.wait_for_selector(f"#explore [data-quantity={quantity}][data-block='{block}']", timeout=60_000)
-
-
-def requests_during(page: Any, act: Any) -> list[str]:
-    """Return the addresses that the page requests while `act` runs, and shortly after."""
-    asked: list[str] = []
-    note = lambda request: asked.append(request.url)  # noqa: E731
-    page.on("request", note)
-    act()
-    page.wait_for_timeout(300)
-    page.remove_listener("request", note)
-    return asked
+    page.wait_for_selector(f"#explore [data-quantity={quantity}][data-block='{block}']")
 
 
 def violations(page: Any) -> list[str]:
@@ -157,6 +167,6 @@ def violations(page: Any) -> list[str]:
 
 
 def screenshot(page: Any, name: str) -> None:
-    """Keep a picture of the whole page for people."""
+    """Write an image of the whole page, for people."""
     OUTPUT.mkdir(exist_ok=True)
     page.screenshot(path=OUTPUT / f"{name}.png", full_page=True)

@@ -1,9 +1,10 @@
-"""A page server of its own and Debian's Chromium for the browser tests."""
+"""A page server and Debian's Chromium for the browser tests."""
 
 import os
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -15,8 +16,9 @@ from dino_model.predictor import AttentionPredictor
 from tests.browser import actions
 from tests.ports import free_port
 
-ATTENTION = "?head=heads&layer=heat"  # what most tests of numbers are about
+ATTENTION = "?head=heads&layer=heat"
 OFFLINE = {"NO_PROXY": "127.0.0.1,localhost", "OMP_NUM_THREADS": "1"}
+TIMEOUT = 60_000  # milliseconds
 
 
 @pytest.fixture(scope="session")
@@ -26,23 +28,20 @@ def browser() -> Iterator[Any]:
         if os.environ.get("DINO_REQUIRE_BROWSER") == "1":
             pytest.fail(f"DINO_REQUIRE_BROWSER=1, but {missing}")
         pytest.skip(missing)
+    from playwright.sync_api import expect
+
+    expect.set_options(timeout=TIMEOUT)
     with serving.browser() as opened:
         yield opened
 
 
 @pytest.fixture(scope="session")
-def server(browser: Any) -> Iterator[SimpleNamespace]:
-    """A page with an untrained model, in fp32 on the CPU."""
+def address(browser: Any) -> Iterator[str]:
+    """Address of a page with an untrained model, in fp32 on the CPU; it ends with a slash."""
     model = f"--model {actions.MODEL} --size {actions.SIZE} --precision fp32 --device cpu"
     with serving.serving(*model.split(), "--port", str(free_port()), env=OFFLINE) as page:
-        yield SimpleNamespace(address=page.address + "/", log=page.log)
+        yield page.address + "/"
         assert page.process.poll() is None, f"the server died:\n{page.log.read_text()}"
-
-
-@pytest.fixture(scope="session")
-def address(server: SimpleNamespace) -> str:
-    """Where the page is, with a slash at the end."""
-    return server.address
 
 
 @pytest.fixture(scope="session")
@@ -53,72 +52,59 @@ def desk(browser: Any) -> Iterator[Any]:
 
 
 class Pages:
-    """Opens pages; when it ends, none may have asked another machine or failed in a script."""
+    """Opens pages. Requests to other machines and errors in scripts are listed in `faults`."""
 
-    def __init__(self, browser: Any, desk: Any, address: str) -> None:
-        self.browser, self.desk, self.address = browser, desk, address
+    def __init__(self, desk: Any, find_address: Callable[[], str]) -> None:
+        self.desk, self.find_address = desk, find_address
         self.opened: list[Any] = []
         self.faults: list[str] = []
 
     def __call__(
         self,
-        width: int = 1280,
-        height: int = 900,
         query: str = ATTENTION,
         ready: str = "#explore [data-token]",
+        address: str = "",
+        width: int = 1280,
+        height: int = 900,
         **settings: Any,
     ) -> Any:
-        """Open the page as a new visitor and wait until the example is encoded."""
-        if settings:  # a context of its own: dark, or with a finger
-            context = self.browser.new_context(viewport={"width": width, "height": height}, **settings)
-            page = context.new_page()
-            self.opened.append(context)
-        else:
-            page = self.desk.new_page()
-            page.set_viewport_size({"width": width, "height": height})
-            self.opened.append(page)
-        own = (self.address.partition("?")[0], "data:", "blob:", "file:")
+        """Open a page and wait for an element. `settings` are options of a browser context of its own."""
+        size = {"width": width, "height": height}
+        address = address or self.find_address()
+        desk = self.desk.browser.new_context(**settings) if settings else self.desk
+        page = desk.new_page()
+        self.opened.append(desk if settings else page)
+        page.set_viewport_size(size)
+        page.set_default_timeout(TIMEOUT)
+        own = (address, "data:", "blob:", "file:")
         page.on("request", lambda request: request.url.startswith(own) or self.faults.append(request.url))
         page.on("pageerror", lambda error: self.faults.append(str(error)))
-        page.goto(self.address + query)
-        page.wait_for_selector(ready, timeout=120_000)
+        page.goto(address + query)
+        page.wait_for_selector(ready)
         return page
 
-    def close(self) -> None:
-        """Close all pages."""
-        for one in self.opened:
-            one.close()
-        assert self.faults == [], "requests to other machines, or errors in a script"
+
+@contextmanager
+def _pages(request: pytest.FixtureRequest) -> Iterator[Pages]:
+    pages = Pages(request.getfixturevalue("desk"), lambda: request.getfixturevalue("address"))
+    yield pages
+    for page in pages.opened:
+        page.close()
+    assert pages.faults == [], "requests to other machines, or errors in a script"
 
 
 @pytest.fixture
-def open_page(browser: Any, desk: Any, address: str) -> Iterator[Pages]:
+def open_page(request: pytest.FixtureRequest) -> Iterator[Pages]:
     """Opens pages for one test."""
-    pages = Pages(browser, desk, address)
-    yield pages
-    pages.close()
+    with _pages(request) as pages:
+        yield pages
 
 
 @pytest.fixture(scope="module")
-def open_shared(browser: Any, desk: Any, address: str) -> Iterator[Pages]:
-    """Opens pages that the tests of a module share."""
-    pages = Pages(browser, desk, address)
-    yield pages
-    pages.close()
-
-
-@pytest.fixture(scope="module")
-def open_elsewhere(browser: Any, desk: Any) -> Iterator[Callable[..., Any]]:
-    """Opens pages of other servers, by address, that the tests of a module share."""
-    opened: list[Pages] = []
-
-    def open_at(address: str, ready: str, **settings: Any) -> Any:
-        opened.append(Pages(browser, desk, address))
-        return opened[-1](query="", ready=ready, **settings)
-
-    yield open_at
-    for pages in opened:
-        pages.close()
+def open_shared(request: pytest.FixtureRequest) -> Iterator[Callable[..., Any]]:
+    """Opens pages for the tests of a module: the same arguments give the same page."""
+    with _pages(request) as pages:
+        yield cache(pages)
 
 
 @pytest.fixture
@@ -128,26 +114,18 @@ def page(open_page: Pages) -> Any:
 
 
 @pytest.fixture(scope="session")
-def lab() -> ModuleType:
-    """What tests do on the page, in words."""
-    return actions
-
-
-@pytest.fixture(scope="session")
 def predictor() -> AttentionPredictor:
-    """The library's maps of the example that the page opens with."""
-    return actions.library()
+    """The package's maps of the example that the page opens with."""
+    return actions.reference()
 
 
 @pytest.fixture
-def picture(tmp_path: Path) -> Callable[..., Path]:
-    """Writes a smooth random picture: `picture("a.png", width, height)`."""
+def image_file(tmp_path: Path) -> Callable[..., Path]:
+    """Writes a smooth random image: `image_file("a.png", width, height)`."""
 
-    def write(name: str, width: int = 240, height: int = 160, seed: int = 0, **options: Any) -> Path:
+    def write(name: str, width: int = 240, height: int = 160, seed: int = 0) -> Path:
         noise = np.random.default_rng(seed).integers(0, 256, (8, 12, 3), dtype=np.uint8)
-        Image.fromarray(noise).resize((width, height), Image.Resampling.BICUBIC).save(
-            tmp_path / name, **options
-        )
+        Image.fromarray(noise).resize((width, height), Image.Resampling.BICUBIC).save(tmp_path / name)
         return tmp_path / name
 
     return write

@@ -1,11 +1,8 @@
-"""WCAG A and AA by axe-core on every tab, wide and light, and dark on a phone, each kept as a picture.
-
-And the keyboard alone reaches everything.
-"""
-
-from typing import Any
+"""WCAG A and AA by axe-core on every tab, wide and light, and dark on a phone; and the keyboard alone."""
 
 import pytest
+
+from tests.browser import actions
 
 TABS = {
     "Explore": "#explore .lab-view[data-token]",
@@ -17,20 +14,18 @@ TABS = {
     "Training": "#checkpoints .lab-view[data-token]",
     "Learn": "#learn-view .lab-view[data-token]",
 }
-"""Titles, and what is on the screen once a tab is."""
-TITLES = tuple(TABS)
-MOST_STOPS = 250  # of the keyboard on one tab
-
-HIDE = """(hidden) => {
+"""Titles, and the selector of what each tab shows."""
+MAX_STOPS = 250  # of the keyboard on one tab
+SHOW_PROBLEMS = """(shown) => {
   for (const line of document.querySelectorAll(".lab-problem"))
-    Object.assign(line, { hidden, textContent: "The server does not answer." });
+    Object.assign(line, { hidden: !shown, textContent: "The server does not answer." });
 }"""
 QUIET = """() => new Promise((resolve) => {
   let timer = setTimeout(resolve, 700);
   new MutationObserver(() => { clearTimeout(timer); timer = setTimeout(resolve, 700); })
     .observe(document.body, { subtree: true, childList: true, attributes: true });
 })"""
-# What can be operated on the tab: of radio buttons and galleries one is a stop, arrow keys go on from there.
+# Of radio buttons and galleries, the keyboard stops at one element; arrow keys choose the others.
 OPERABLE = """() => {
   const all = "a[href], button, input, select, textarea, summary, [tabindex]:not([tabindex='-1'])";
   const chosen = ({ name }) => document.querySelector(`input[name="${name}"]:checked`);
@@ -46,46 +41,39 @@ OPERABLE = """() => {
 }"""
 
 
-@pytest.fixture(scope="module", params=[(1280, "light"), (390, "dark")])
-def page(request: pytest.FixtureRequest, open_elsewhere: Any, address: str) -> Any:
-    """The page with axe-core in it, one for all tabs of a width and a colour scheme."""
-    width, scheme = request.param
-    opened = open_elsewhere(address, TABS["Explore"], width=width, height=844, color_scheme=scheme)
-    opened.look = f"{width}-{scheme}"
-    return opened
-
-
-def _open(page: Any, title: str) -> None:
+def _open(page, title: str) -> None:
     tab = page.get_by_role("tab", name=title, exact=True)
     if tab.count() == 0:  # a narrow page lists its last tabs in a menu
         page.get_by_role("button", name="More tabs").click()
         tab = page.get_by_role("button", name=title, exact=True)
     tab.click()
-    page.wait_for_selector(TABS[title], timeout=60_000)
-    page.wait_for_function("() => !document.querySelector('.pending')", timeout=60_000)
+    page.wait_for_selector(TABS[title])
+    actions.wait(page, "!document.querySelector('.pending')")
     page.evaluate(QUIET)
 
 
-@pytest.mark.parametrize("title", TITLES)
-def test_no_violation_of_wcag_a_or_aa(page: Any, title: str, lab: Any):
+@pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (390, "dark")])
+@pytest.mark.parametrize("title", TABS)
+def test_tab_has_no_violation_of_wcag_a_or_aa(open_shared, width, scheme, title):
+    page = open_shared(query="", width=width, height=844, color_scheme=scheme)
     _open(page, title)
-    assert page.evaluate(lab.WIDER) <= 0
-    lab.screenshot(page, f"tab-{title.lower().replace(' ', '-')}-{page.look}")
-    page.evaluate(HIDE, False)
-    wrong = lab.violations(page)
-    page.evaluate(HIDE, True)
-    assert not wrong, "\n".join(wrong)
+    assert page.evaluate(actions.WIDER) <= 0
+    actions.screenshot(page, f"tab-{title.lower().replace(' ', '-')}-{width}-{scheme}")
+    page.evaluate(SHOW_PROBLEMS, True)
+    violations = actions.violations(page)
+    page.evaluate(SHOW_PROBLEMS, False)
+    assert not violations, "\n".join(violations)
 
 
-@pytest.mark.parametrize("page", [(1280, "light")], indirect=True, scope="module")
-@pytest.mark.parametrize("title", TITLES)
-def test_keyboard_alone_reaches_everything(page: Any, title: str):
+@pytest.mark.parametrize("title", TABS)
+def test_keyboard_alone_reaches_everything(open_shared, title):
+    page = open_shared(query="", height=844, color_scheme="light")
     _open(page, title)
     operable = page.evaluate(OPERABLE)
     assert operable > 3
-    for _ in range(MOST_STOPS):
+    for _ in range(MAX_STOPS):
         page.keyboard.press("Tab")
         if page.evaluate("window.missed.length") == 0:
             break
     missed = page.evaluate("window.missed.map((one) => one.outerHTML.slice(0, 160))")
-    assert not missed, f"of {operable} the keyboard never came to:\n" + "\n".join(missed)
+    assert not missed, f"of {operable} the keyboard did not reach:\n" + "\n".join(missed)

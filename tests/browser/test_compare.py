@@ -1,81 +1,67 @@
-"""Compare in a browser: both models agree with the library, under one pointer."""
-
-from typing import Any
+"""Compare in a browser: the maps of two models, under one pointer."""
 
 import numpy as np
 import pytest
 
 from dino_model.predictor import AttentionPredictor
+from tests.browser import actions
 
-READY = "#compare-right .lab-view[data-token]"
 LEFT, RIGHT = "lab('compare-left')", "lab('compare-right')"
-RIGHT_MODEL = "random:embedded"
+OTHER = "random:embedded"
 
 
 @pytest.fixture(scope="module")
-def predictors(lab) -> list[AttentionPredictor]:
-    """The library with both models, looking at the example."""
-    return [lab.library(), lab.library(RIGHT_MODEL)]
-
-
-@pytest.fixture(scope="module")
-def opened(open_shared: Any) -> Any:
-    return open_shared(query="?tab=compare", ready=READY)
+def predictors() -> list[AttentionPredictor]:
+    """Predictors of both models, with the example."""
+    return [actions.reference(), actions.reference(OTHER)]
 
 
 @pytest.fixture
-def tab(opened: Any) -> Any:
+def tab(open_shared):
     """The tab with the attention of [CLS] by both models."""
-    opened.mouse.move(0, 0)
-    _choose_other(opened, RIGHT_MODEL)
-    opened.locator("#compare-quantity label:has(input[value=attention])").click()
+    page = open_shared(query="?tab=compare", ready="#compare-right .lab-view[data-token]")
+    page.mouse.move(0, 0)
+    _choose_other(page, OTHER)
+    page.locator("#compare-quantity label:has(input[value=attention])").click()
     for side in ("left", "right"):
-        opened.wait_for_selector(f"#compare-{side} .lab-view[data-quantity=attention]")
-    return opened
+        page.wait_for_selector(f"#compare-{side} .lab-view[data-quantity=attention]")
+    return page
 
 
-def _choose_other(page: Any, model: str) -> None:
-    if page.evaluate(f"{RIGHT}.encoding.value.model") == model:
-        return
-    page.locator("#other input").click()
-    page.get_by_role("option").filter(has_text=model).first.click()
-    page.wait_for_function(f"(model) => {RIGHT}.encoding.value.model === model", arg=model, timeout=60_000)
+def _choose_other(page, model: str) -> None:
+    if page.evaluate(f"{RIGHT}.encoding.value.model") != model:
+        page.locator("#other input").click()
+        page.get_by_role("option").filter(has_text=model).first.click()
+        actions.wait(page, f"{RIGHT}.encoding.value.model === '{model}'")
 
 
-def test_maps_of_both_models_are_the_librarys(tab, lab, predictors):
+def test_maps_of_both_models_equal_the_package(tab, predictors):
     for view, predictor in zip((LEFT, RIGHT), predictors, strict=True):
-        np.testing.assert_allclose(lab.maps(tab, f"{view}", "null"), predictor.cls_attention(), atol=1e-3)
-    assert tab.locator("#compare h3").all_inner_texts() == [lab.MODEL, RIGHT_MODEL]
-    lab.screenshot(tab, "compare")
+        np.testing.assert_allclose(actions.maps(tab, view, "null"), predictor.cls_attention(), atol=1e-3)
+    assert tab.locator("#compare h3").all_inner_texts() == [actions.MODEL, OTHER]
 
 
 @pytest.mark.parametrize("side", ["left", "right"])
-def test_pointer_asks_the_same_place_of_both_models(tab, lab, predictors, side):
+def test_pointer_shows_the_same_place_in_both_models(tab, predictors, side):
     stage = tab.locator(f"#compare-{side} .lab-stage")
-    stage.hover(position=lab.place(tab, f"#compare-{side} .lab-stage", 0.62, 0.41))
-    tab.wait_for_function(f"() => {LEFT}.hovered && {RIGHT}.hovered")
+    stage.hover(position=actions.place(tab, f"#compare-{side} .lab-stage", 0.62, 0.41))
+    actions.wait(tab, f"{LEFT}.hovered && {RIGHT}.hovered")
     for view, predictor in zip((LEFT, RIGHT), predictors, strict=True):
-        (rows, columns), (height, width) = predictor.grid, predictor.image_size
         patch = tab.evaluate(f"{view}.hovered")
-        assert abs(patch["row"] + 0.5 - 0.41 * rows) <= 1
-        assert abs(patch["column"] + 0.5 - 0.62 * columns) <= 1
-        y, x = (
-            (2 * patch["row"] + 1) * height // (2 * rows),
-            (2 * patch["column"] + 1) * width // (2 * columns),
-        )
-        expected = predictor.point_attention(y, x)
-        np.testing.assert_allclose(lab.maps(tab, f"{view}"), expected, atol=1e-3)
+        assert abs(patch["row"] + 0.5 - 0.41 * predictor.grid[0]) <= 1
+        assert abs(patch["column"] + 0.5 - 0.62 * predictor.grid[1]) <= 1
+        expected = actions.point_attention(predictor, patch["row"], patch["column"])
+        np.testing.assert_allclose(actions.maps(tab, view), expected, atol=1e-3)
     tab.locator("h1").hover()
-    tab.wait_for_function(f"() => !{LEFT}.hovered && !{RIGHT}.hovered")
+    actions.wait(tab, f"!{LEFT}.hovered && !{RIGHT}.hovered")
     stage.focus()
     tab.keyboard.press("ArrowUp")
     assert tab.evaluate(f"[{LEFT}, {RIGHT}].every((view) => view.hovered)")
 
 
-def test_other_model_can_be_the_same_and_another_image_is_shown_by_both(tab, lab):
-    _choose_other(tab, lab.MODEL)
+def test_other_model_can_be_the_same_and_another_image_is_shown_by_both(tab):
+    _choose_other(tab, actions.MODEL)
     assert tab.evaluate(f"{LEFT}.encoding.token === {RIGHT}.encoding.token")
     for photo in ("sheep", "kitten"):
         tab.locator(f"#strip button:has(img[src*='{photo}'])").click()
-        both = f"(photo) => [{LEFT}, {RIGHT}].every((view) => view.encoding.photo === photo)"
-        tab.wait_for_function(both, arg=photo, timeout=60_000)
+        actions.wait(tab, f"[{LEFT}, {RIGHT}].every((view) => view.encoding.photo === '{photo}')")

@@ -1,45 +1,40 @@
-"""The tab Learn: every lesson sets the view, asks, and answers with numbers of the image shown."""
+"""Learn in a browser: every lesson sets the view and has values of the image shown."""
 
 import pytest
 from playwright.sync_api import expect
 
 from app.lessons import lessons
-
-VIEW = "lab('learn-view')"
+from tests.browser import actions
 
 
 @pytest.fixture(scope="module")
-def tour(open_shared):
-    """The page with the tab open; each test goes to the lesson that it needs."""
+def tab(open_shared):
     return open_shared(query="?tab=learn", ready="#learn-view .lab-view[data-token]")
 
 
 def _go(page, index: int) -> None:
     page.locator("#lesson label").nth(index).click()
-    expect(page.locator("#lesson-body")).not_to_contain_text("…", timeout=60_000)
+    expect(page.locator("#lesson-body")).not_to_contain_text("…")
     title = lessons()[index].body.split("\n")[0].lstrip("# ")
-    expect(page.locator("#lesson-body h3")).to_have_text(title, timeout=60_000)
+    expect(page.locator("#lesson-body h3")).to_have_text(title)
 
 
-def test_every_lesson_has_a_question_and_numbers(tour, lab):
+def test_every_lesson_has_a_question_and_values(tab):
     for index in range(len(lessons())):
-        _go(tour, index)
-        assert "?" in tour.locator("#lesson-body").inner_text()
-        tour.locator("#lesson-text").get_by_role("button", name="Answer").click()
-        expect(tour.locator("#lesson-answer")).to_be_visible()
-        expect(tour.locator("#lesson-answer")).not_to_contain_text("…")
-        lab.screenshot(tour, f"learn-{index + 1}")
-    assert tour.locator("#learn-view").is_hidden()  # the curves replace it
+        _go(tab, index)
+        assert "?" in tab.locator("#lesson-body").inner_text()
+        tab.locator("#lesson-text").get_by_role("button", name="Answer").click()
+        expect(tab.locator("#lesson-answer")).to_be_visible()
+        expect(tab.locator("#lesson-answer")).not_to_contain_text("…")
+        actions.screenshot(tab, f"learn-{index + 1}")
+    assert tab.locator("#learn-view").is_hidden()  # the curves replace it
+    _go(tab, 0)
+    tab.get_by_role("button", name="Next").click()
+    expect(tab.locator("#lesson-body h3")).to_have_text("Attention heads")
 
 
-def test_next_opens_the_following_lesson(tour):
-    _go(tour, 0)
-    tour.get_by_role("button", name="Next").click()
-    expect(tour.locator("#lesson-body h3")).to_have_text("Attention heads", timeout=60_000)
-
-
-def test_random_lesson_switches_the_weights(tour):
-    _go(tour, 6)
-    tour.wait_for_function(f"() => {VIEW}.encoding.value.model === 'embedded'", timeout=60_000)
-    tour.get_by_text("Random", exact=True).last.click()
-    tour.wait_for_function(f"() => {VIEW}.encoding.value.model === 'random:embedded'", timeout=60_000)
+def test_lesson_on_random_weights_changes_the_model(tab):
+    _go(tab, 6)
+    actions.wait(tab, "lab('learn-view').encoding.value.model === 'embedded'")
+    tab.get_by_text("Random", exact=True).last.click()
+    actions.wait(tab, "lab('learn-view').encoding.value.model === 'random:embedded'")

@@ -1,120 +1,101 @@
-"""Segment in a browser: objects and scores are those of the library; every file decodes to what is shown."""
+"""Segment in a browser: objects and scores of the package, and files that decode to what is shown."""
 
-import io
 import json
-from typing import Any
 
 import numpy as np
 import pytest
-from PIL import Image
 from pycocotools import mask as coco_mask
 
 from dino_model import photographs, quantities
 from dino_model.predictor import AttentionPredictor
 from segmentation import discovery
+from segmentation.heads import read_head
 from segmentation.masks import best_head, component_at, enlarge, keep_mass_of_maps
 from segmentation.metrics import jaccard
-from tests.browser.actions import download, labels, place, stroke
+from tests.browser import actions
+from tests.browser.actions import download, image, labels
 
-READY = "#segment .lab-view[data-token]"
 STAGE = "#segment .lab-stage"
 VIEW = "lab('segment')"
 
 
-@pytest.fixture(scope="module")
-def opened(open_shared: Any) -> Any:
-    return open_shared(query="?tab=segment", ready=READY)
-
-
 @pytest.fixture
-def tab(opened: Any) -> Any:
+def tab(open_shared):
     """The tab without a mask, ready for clicks."""
-    opened.mouse.move(0, 0)
-    opened.locator("#segment .lab-methods .lab-tile").first.click()
-    opened.locator("#segment .lab-tools").get_by_text("Click", exact=True).click()
-    opened.evaluate(f"{VIEW}.set({{ mass: 60, refined: false, head: 'best' }})")
-    opened.locator("#segment .lab-clear").click()
-    return opened
+    page = open_shared(query="?tab=segment", ready="#segment .lab-view[data-token]")
+    page.mouse.move(0, 0)
+    page.locator("#segment .lab-methods .lab-tile").first.click()
+    page.locator("#segment .lab-tools").get_by_text("Click", exact=True).click()
+    page.evaluate(f"{VIEW}.set({{ mass: 60, refined: false, head: 'best' }})")
+    page.locator("#segment .lab-clear").click()
+    assert page.evaluate(f"{VIEW}.painting.labels === null")
+    return page
 
 
-def _choose(page: Any, gallery: str, name: str) -> np.ndarray:
+def _choose(page, gallery: str, name: str) -> np.ndarray:
     page.locator(f"#segment {gallery} .lab-tile").filter(has_text=name).click()
-    page.wait_for_function(f"() => {VIEW}.labels()")
+    actions.wait(page, f"{VIEW}.labels()")
     return labels(page, f"{VIEW}.labels()")
 
 
-def _by_hand(page: Any) -> np.ndarray | None:
-    drawn = page.evaluate(f"{VIEW}.painting.labels !== null")
-    return labels(page, f"{VIEW}.painting.labels").astype(bool) if drawn else None
+def _by_hand(page) -> np.ndarray:
+    return labels(page, f"{VIEW}.painting.labels").astype(bool)
 
 
-def _scores(page: Any) -> list[list[str]]:
+def _scores(page) -> list[list[str]]:
     return [row.split("\t") for row in page.locator("#segment .lab-scores tbody").inner_text().splitlines()]
 
 
-def _saved(page: Any, button: str) -> tuple[str, bytes]:
-    return download(page, page.get_by_role("button", name=button))
-
-
-def _agreement(one: np.ndarray, other: np.ndarray) -> float:
-    return float((one & other).sum() / (one | other).sum())
-
-
 def _clicked(predictor: AttentionPredictor, row: int, column: int) -> np.ndarray:
-    """The mask of a click by the library: Boolean [height, width]."""
-    picture = photographs.image("kitten")
+    """The mask of a click by the package: Boolean [height, width]."""
+    photo = photographs.image("kitten")
     token = predictor.prefix_tokens + row * predictor.grid[1] + column
-    alike = quantities.likeness(predictor.queries_keys()[1], predictor.prefix_tokens, token)
-    alike = alike[predictor.prefix_tokens :].reshape(predictor.grid).clip(0)
-    patches = component_at(keep_mass_of_maps(alike, 0.9), row, column)
-    height, width = picture.shape[:2]
-    radius = round(max(height / patches.shape[0], width / patches.shape[1]))
-    return discovery.refine_edges(enlarge(patches, (height, width)), picture, radius) > 0.5
+    similar = quantities.likeness(predictor.queries_keys()[1], predictor.prefix_tokens, token)
+    similar = similar[predictor.prefix_tokens :].reshape(predictor.grid).clip(0)
+    patches = component_at(keep_mass_of_maps(similar, 0.9), row, column)
+    radius = round(max(np.divide(photo.shape[:2], patches.shape)))
+    return discovery.refine_edges(enlarge(patches, photo.shape[:2]), photo, radius) > 0.5
 
 
 def test_click_adds_the_object_and_alt_click_subtracts(tab, predictor):
     stage, (rows, columns) = tab.locator(STAGE), predictor.grid
     row, column = rows // 2, columns // 3
-    assert _by_hand(tab) is None
-    stage.click(position=place(tab, STAGE, (column + 0.5) / columns, (row + 0.5) / rows))
+    stage.click(position=actions.place(tab, STAGE, (column + 0.5) / columns, (row + 0.5) / rows))
     expected = _clicked(predictor, row, column)
-    assert _agreement(_by_hand(tab), expected) > 0.93  # 16 bits on the way, specks are removed
-    other = place(tab, STAGE, 0.85, 0.1)
-    stage.click(position=other)
+    assert jaccard(_by_hand(tab), expected) > 0.93  # the page has 16-bit keys and removes small parts
+    place = actions.place(tab, STAGE, 0.85, 0.1)
+    stage.click(position=place)
     both, again = _by_hand(tab), _clicked(predictor, int(0.1 * rows), int(0.85 * columns))
-    assert _agreement(both, expected | again) > 0.9
-    stage.click(position=other, modifiers=["Alt"])
-    assert _agreement(_by_hand(tab), expected & ~again) > 0.85
+    assert jaccard(both, expected | again) > 0.9
+    stage.click(position=place, modifiers=["Alt"])
+    assert jaccard(_by_hand(tab), expected & ~again) > 0.85
     tab.locator("#segment .lab-undo").click()
     np.testing.assert_array_equal(_by_hand(tab), both)
 
 
 def test_clicked_mask_is_saved_as_mask_cutout_and_coco(tab):
     tab.locator(STAGE).click()
-    files = dict(_saved(tab, button) for button in ("Mask (PNG)", "Cut-out (PNG)", "Mask (COCO)"))
+    files = dict(download(tab, button) for button in ("Mask (PNG)", "Cut-out (PNG)", "Mask (COCO)"))
     assert set(files) == {"kitten-mask.png", "kitten-cutout.png", "kitten-mask.json"}
-    mask = np.array(Image.open(io.BytesIO(files["kitten-mask.png"])).convert("L")) == 255
+    mask = image(files["kitten-mask.png"])[..., 0] == 255
     assert mask.shape == photographs.image("kitten").shape[:2]
-    cutout = np.array(Image.open(io.BytesIO(files["kitten-cutout.png"])))
+    cutout = image(files["kitten-cutout.png"])
     np.testing.assert_array_equal(cutout[..., 3] == 255, mask)
-    told = json.loads(files["kitten-mask.json"])
-    lengths = coco_mask.frPyObjects(told, *told["size"])
-    np.testing.assert_array_equal(coco_mask.decode(lengths).astype(bool), mask)
+    run_lengths = json.loads(files["kitten-mask.json"])
+    decoded = coco_mask.decode(coco_mask.frPyObjects(run_lengths, *run_lengths["size"]))
+    np.testing.assert_array_equal(decoded.astype(bool), mask)
 
 
-def test_kept_attention_of_every_head_is_the_librarys(tab, lab, predictor):
-    maps = predictor.cls_attention()
+def test_kept_attention_of_every_head_equals_the_package(tab, predictor):
     _choose(tab, ".lab-methods", "Attention")
     for mass in (60, 25):
         tab.evaluate(f"{VIEW}.set({{ mass: {mass} }})")
-        for head, map_of_head in enumerate(maps):
-            shown = _choose(tab, ".lab-heads", f"Head {head}")
-            np.testing.assert_array_equal(shown, keep_mass_of_maps(map_of_head, mass / 100))
-    lab.screenshot(tab, "segment")
+        for head, expected in enumerate(keep_mass_of_maps(predictor.cls_attention(), mass / 100)):
+            np.testing.assert_array_equal(_choose(tab, ".lab-heads", f"Head {head}"), expected)
 
 
 @pytest.mark.parametrize("method", ["LOST", "TokenCut", "MaskCut"])
-def test_objects_are_the_librarys(tab, lab, predictor, method):
+def test_objects_equal_the_package(tab, predictor, method):
     _, keys = predictor.queries_keys()
     features = discovery.key_features(keys, predictor.prefix_tokens, predictor.grid)
     found = {
@@ -122,14 +103,14 @@ def test_objects_are_the_librarys(tab, lab, predictor, method):
         "TokenCut": lambda: [discovery.tokencut(features)],
         "MaskCut": lambda: discovery.maskcut(features, 3),
     }[method]()
+    shown = _choose(tab, ".lab-methods", method)
     expected = np.zeros(predictor.grid, np.uint8)
-    for number, one in enumerate(found, 1):
-        expected[one.mask] = number
-    np.testing.assert_array_equal(_choose(tab, ".lab-methods", method), expected)
-    for number, one in enumerate(found, 1):
+    for number, instance in enumerate(found, 1):
+        expected[instance.mask] = number
         name, share, _ = _scores(tab)[number - 1]
         assert name == f"Object {number}"
-        assert float(share.removesuffix(" %")) == pytest.approx(100 * one.mask.mean(), abs=0.51)
+        assert float(share.removesuffix(" %")) == pytest.approx(100 * instance.mask.mean(), abs=0.51)
+    np.testing.assert_array_equal(shown, expected)
 
 
 @pytest.mark.parametrize("refined", [False, True], ids=["patches", "refined"])
@@ -137,54 +118,61 @@ def test_every_file_decodes_to_what_is_shown(tab, refined):
     shown = _choose(tab, ".lab-methods", "MaskCut")
     if refined:
         tab.evaluate(f"{VIEW}.set({{ refined: true }})")
-        tab.wait_for_function(f"() => {VIEW}.labels()?.rows > {VIEW}.encoding.rows")
+        actions.wait(tab, f"{VIEW}.labels()?.rows > {VIEW}.encoding.rows")
         shown = labels(tab, f"{VIEW}.labels()")
-    name, content = _saved(tab, "Labels (PNG)")
+    name, content = download(tab, "Labels (PNG)")
     assert name == "kitten-maskcut-labels.png"
-    saved = np.array(Image.open(io.BytesIO(content)))
+    saved = image(content)
     np.testing.assert_array_equal(saved, enlarge(shown, saved.shape))
-    records = json.loads(_saved(tab, "Masks (COCO)")[1])
+    records = json.loads(download(tab, "Masks (COCO)")[1])
     assert len(records) == saved.max()
     for number, record in enumerate(records, 1):
         np.testing.assert_array_equal(coco_mask.decode(record["segmentation"]), saved == number)
-    assert Image.open(io.BytesIO(_saved(tab, "Overlay (PNG)")[1])).size == saved.shape[::-1]
+    assert image(download(tab, "Overlay (PNG)")[1]).shape[:2] == saved.shape
 
 
 def test_drawn_mask_is_scored_and_chooses_the_best_head(tab, predictor):
     tab.locator("#segment").get_by_text("Draw", exact=True).click()
-    stroke(tab, STAGE, (0.3, 0.3), (0.6, 0.7))
+    actions.stroke(tab, STAGE, (0.3, 0.3), (0.6, 0.7))
     truth = _by_hand(tab)
     _choose(tab, ".lab-methods", "Attention")
     kept = keep_mass_of_maps(predictor.cls_attention(), 0.6)
-    scores = [float(jaccard(enlarge(one, truth.shape), truth)) for one in kept]
-    for head, score in enumerate(scores):
+    for head, mask in enumerate(kept):
         _choose(tab, ".lab-heads", f"Head {head}")
+        score = float(jaccard(enlarge(mask, truth.shape), truth))
         assert float(_scores(tab)[0][2]) == pytest.approx(score, abs=6e-4)
     best = _choose(tab, ".lab-heads", "Best")
     np.testing.assert_array_equal(best, kept[best_head(enlarge(kept, truth.shape), truth)[0]])
 
 
 def test_answer_about_another_image_is_dropped(tab):
-    before = tab.evaluate(f"[...{VIEW}.found.keys()].length")
+    before = tab.evaluate(f"{VIEW}.found.size")
     tab.evaluate(
-        f"""() => {{ const view = {VIEW};
+        f"""() => {{ const view = {VIEW}, {{ props }} = view;
         const found = {{ token: "other", key: "x", rows: 1, columns: 1, runs: [1, 1], seeds: [] }};
-        const {{ props }} = view;
         view.props = {{ ...props, found }};
         view.receive();
         view.props = props; }}"""
     )
-    assert tab.evaluate(f"[...{VIEW}.found.keys()].length") == before
+    assert tab.evaluate(f"{VIEW}.found.size") == before
 
 
-def test_tab_is_right_on_a_dark_phone(open_page, lab):
-    options: dict[str, Any] = {"has_touch": True, "is_mobile": True, "color_scheme": "dark"}
-    page = open_page(390, 844, query="?tab=segment", ready=READY, **options)
-    assert page.evaluate("document.documentElement.scrollWidth") <= 390
-    touch = "(stage) => getComputedStyle(stage).touchAction"
-    assert page.locator(STAGE).evaluate(touch) != "none"  # a finger scrolls, and a tap takes the object
-    page.locator(STAGE).tap()
-    assert _by_hand(page) is not None
-    page.locator("#segment").get_by_text("Draw", exact=True).tap()
-    assert page.locator(STAGE).evaluate(touch) == "none"  # a finger draws
-    lab.screenshot(page, "segment-phone-dark")
+def test_strokes_of_two_classes_segment_the_image_and_download(tab, tmp_path):
+    stage = "#scribbles .lab-stage"
+    tab.locator("#scribbling").get_by_text("Scribbles").click()
+    tab.wait_for_selector("#scribbles .lab-view[data-token]")
+    actions.stroke(tab, stage, (0.4, 0.5), (0.6, 0.5))
+    assert tab.evaluate("lab('scribbles').request") is None  # one class is not enough
+    tab.locator("#scribbles").get_by_text("Background", exact=True).click()
+    actions.stroke(tab, stage, (0.05, 0.1), (0.95, 0.1))
+    actions.wait(tab, "lab('scribbles').labels")
+    shown = labels(tab, "lab('scribbles').labels")
+    height, width = shown.shape
+    assert (shown[height // 2, int(0.45 * width) : int(0.55 * width)] == 1).mean() > 0.9
+    assert (shown[height // 10, width // 10 : -width // 10] == 0).mean() > 0.9
+    actions.screenshot(tab, "scribbles")
+    mask = image(download(tab, tab.locator("#scribbled-masks"))[1])
+    assert (enlarge(shown, mask.shape) == mask).mean() > 0.97
+    name, content = download(tab, tab.locator("#scribbled-head"))
+    (tmp_path / name).write_bytes(content)
+    assert read_head(tmp_path / name).classifier.labels == (0, 1)

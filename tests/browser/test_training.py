@@ -1,4 +1,4 @@
-"""The tab Training: a log drawn while it grows, and the attention of a run's checkpoints."""
+"""Training in a browser: a log drawn while it grows, and the attention of a run's checkpoints."""
 
 import json
 import math
@@ -15,8 +15,9 @@ from app.limits import Limits
 from app.models import Models
 from dino_model.backbones import BackboneConfig, create_backbone
 from tests.app.conftest import serving
+from tests.browser import actions
 
-MODEL, SIZE = "random:vit_tiny/16", 128
+SIZE = 128
 BACKBONE = {"architecture": "vit_tiny", "patch_size": 16, "image_size": 64, "depth": 2}
 
 
@@ -25,10 +26,10 @@ def _line(step: int, **values: float) -> str:
     return json.dumps({"step": step} | usual | values) + "\n"
 
 
-def _milestone(folder: Path, step: int) -> None:
+def _checkpoint(folder: Path, step: int) -> None:
     torch.manual_seed(step)
-    backbone = create_backbone(BackboneConfig(**BACKBONE))
-    method = {f"teacher.backbone.{name}": tensor for name, tensor in backbone.state_dict().items()}
+    state = create_backbone(BackboneConfig(**BACKBONE)).state_dict()
+    method = {f"teacher.backbone.{name}": tensor for name, tensor in state.items()}
     torch.save({"format": 1, "step": step, "method": method}, folder / f"step-{step:08d}.pt")
 
 
@@ -42,59 +43,51 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "config.json").write_text(json.dumps(config))
     (folder / "log.jsonl").write_text("".join(_line(step) for step in range(100)))
     for step in (0, 50, 100):
-        _milestone(folder, step)
+        _checkpoint(folder, step)
     return folder
 
 
 @pytest.fixture(scope="module")
-def tab(open_elsewhere, run: Path):
-    """The tab, open at the run, served from this process so that tests can write its log."""
-    served = Lab(Models(MODEL, run.parent, precision="fp32", device="cpu"), Limits(), SIZE)
+def tab(open_shared, run: Path):
+    """The tab with the run, served by this process."""
+    served = Lab(Models(actions.MODEL, run.parent, precision="fp32", device="cpu"), Limits(), SIZE)
     with serving(served) as address:
-        page = open_elsewhere(f"{address}/?tab=training", "#checkpoints .lab-view[data-token]")
-        expect(page.locator("#checkpoint-label")).to_have_text("Shown: step 100", timeout=60_000)
+        page = open_shared("?tab=training", "#checkpoints .lab-view[data-token]", f"{address}/")
+        expect(page.locator("#checkpoint-label")).to_have_text("Shown: step 100")
         yield SimpleNamespace(page=page, state=page.locator("#run-state"))
         page.close()
 
 
-def test_state_and_plots_show_the_run(tab, lab):
+def test_state_and_plots_show_the_run(tab):
     expect(tab.state).to_contain_text("Live, last line")
     expect(tab.state).to_contain_text("100 of 120 steps")
-    expect(tab.page.locator(".vega-embed")).to_have_count(4, timeout=60_000)
+    expect(tab.page.locator(".vega-embed")).to_have_count(4)
     assert tab.page.locator("#run-hint").is_hidden()
-    lab.screenshot(tab.page, "training")
 
 
-def test_slider_shows_each_checkpoints_own_attention(tab, run: Path, lab):
+def test_slider_shows_each_checkpoints_own_attention(tab, run: Path):
     for index, step in enumerate((0, 50, 100)):
-        tab.page.locator("#checkpoint input[type=range]").fill(str(index))
-        expect(tab.page.locator("#checkpoint-label")).to_have_text(f"Shown: step {step}", timeout=60_000)
-        model = f"first@{step}"
-        tab.page.wait_for_function(f"() => lab('checkpoints').encoding?.value.model === '{model}'")
-        expected = lab.library(str(run / f"step-{step:08d}.pt"), size=SIZE).cls_attention()
-        np.testing.assert_allclose(lab.maps(tab.page, "lab('checkpoints')", "null"), expected, atol=1e-3)
+        actions.slide(tab.page, "checkpoint", index)
+        expect(tab.page.locator("#checkpoint-label")).to_have_text(f"Shown: step {step}")
+        actions.wait(tab.page, f"lab('checkpoints').encoding?.value.model === 'first@{step}'")
+        expected = actions.reference(str(run / f"step-{step:08d}.pt"), size=SIZE).cls_attention()
+        maps = actions.maps(tab.page, "lab('checkpoints')", "null")
+        np.testing.assert_allclose(maps, expected, atol=1e-3)
 
 
-def test_log_is_drawn_while_it_grows(tab, run: Path):
+def test_growing_log_new_checkpoint_and_resumed_run_are_shown(tab, run: Path):
+    warnings = tab.page.locator("#run-warnings")
     last = _line(101)
     with (run / "log.jsonl").open("a") as log:
         log.write(_line(100, loss=math.nan) + last[:20])
         log.flush()
-        expect(tab.state).to_contain_text("101 of 120 steps", timeout=30_000)
-        expect(tab.page.locator("#run-warnings")).to_contain_text("Values of loss that are not finite: 1")
+        expect(tab.state).to_contain_text("101 of 120 steps")
+        expect(warnings).to_contain_text("Values of loss that are not finite: 1")
         log.write(last[20:])
-    expect(tab.state).to_contain_text("102 of 120 steps", timeout=30_000)
-
-
-def test_new_checkpoint_joins_the_slider(tab, run: Path):
-    _milestone(run, 110)
-    slider = tab.page.locator("#checkpoint input[type=range]")
-    expect(slider).to_have_attribute("max", "3", timeout=30_000)
-
-
-def test_resumed_run_is_drawn_anew_with_its_collapse(tab, run: Path):
-    other = run.parent / "other"
-    other.write_text("".join(_line(step, kl=0.001) for step in range(60)))
-    other.replace(run / "log.jsonl")
-    expect(tab.state).to_contain_text("60 of 120 steps", timeout=30_000)
-    expect(tab.page.locator("#run-warnings")).to_contain_text("KL 0.0010 is near 0")
+    expect(tab.state).to_contain_text("102 of 120 steps")
+    _checkpoint(run, 110)
+    expect(tab.page.locator("#checkpoint input[type=range]")).to_have_attribute("max", "3")
+    (run / "other").write_text("".join(_line(step, kl=0.001) for step in range(60)))
+    (run / "other").replace(run / "log.jsonl")
+    expect(tab.state).to_contain_text("60 of 120 steps")
+    expect(warnings).to_contain_text("KL 0.0010 is near 0")
