@@ -115,6 +115,7 @@ def toast(page: Any) -> str:
     shown = page.locator(".toast-body").first
     words = shown.inner_text()
     shown.locator("button").first.click()
+    page.wait_for_selector(".toast-body", state="detached")
     return words
 
 

@@ -50,7 +50,7 @@ def test_first_view_shows_the_example_and_the_map_of_every_head(open_page, predi
 
 def test_hover_shows_the_attention_of_the_patch_without_a_request(page, predictor):
     requests = []
-    page.on("request", requests.append)
+    page.on("request", lambda request: requests.append(request.url))
     rows, columns = predictor.grid
     for row, column in [(0, 0), (3, 7), (rows - 1, columns - 1), (rows // 2, 2)]:
         _hover(page, row, column)
