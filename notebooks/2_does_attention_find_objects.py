@@ -13,9 +13,10 @@
 # %% [markdown]
 # # 2 · Does attention find objects?
 #
-# **Question.** Is an attention map a good mask of the object, compared with controls that know nothing about the image?
+# **Question.** Is an attention map a better mask of the object than controls that ignore the image?
 #
-# You need lesson 1. You write the mask and the metric; your functions then score 30 images with outlines drawn by hand.
+# You need lesson 1. You write the function for the mask and the metric. Then your functions score 30 images; the true
+# outline of each object was drawn by hand.
 
 # %%
 import numpy as np
@@ -31,15 +32,16 @@ from segmentation.voc_eval import centered_box
 # %% [markdown]
 # ## From a map to a mask
 #
-# The values of a map depend on the number of patches, so a fixed threshold does not work. The paper keeps the smallest set
-# of patches that together hold 60 % of the attention of a head; this share is the *mass*.
+# The values of a map depend on the number of patches, so one fixed threshold does not suit all maps. The paper keeps the
+# smallest set of patches whose attention adds up to at least 60 % of a map. This share is the *mass*.
 #
-# **Exercise 2.1 (code).** Sort, add up, and keep the patch that crosses the threshold.
+# **Exercise 2.1 (code).** Compute the mask. Sort the patches from the largest value on, and add up their shares of the map.
+# Keep all patches up to the patch with which the sum reaches the mass.
 
 
 # %%
 def keep_mass(attention: np.ndarray, mass: float) -> np.ndarray:
-    """Non-negative map [rows, columns] -> kept patches, bool [rows, columns]."""
+    """Non-negative map [rows, columns] and mass from 0 to 1 -> kept patches, bool [rows, columns]."""
     return ...
 
 
@@ -48,10 +50,10 @@ keep_mass = check("2.1", keep_mass)
 # %% [markdown]
 # ## The metric
 #
-# The *Jaccard similarity* of two masks is the number of shared pixels divided by the number of pixels in either mask: 1 for
-# equal masks, 0 for masks without a common pixel. It is also called intersection over union.
+# The *Jaccard similarity* of two masks is the number of pixels in both masks divided by the number of pixels in at least one
+# mask. It is 1 for equal masks and 0 for masks without a common pixel. Another name is *intersection over union*.
 #
-# **Exercise 2.2 (code).** Write it for two masks.
+# **Exercise 2.2 (code).** Compute the Jaccard similarity of two masks.
 
 
 # %%
@@ -63,7 +65,8 @@ def jaccard(mask: np.ndarray, truth: np.ndarray) -> float:
 jaccard = check("2.2", jaccard)
 
 # %% [markdown]
-# **Prediction.** Look at the maps of lesson 1. Which head has the best mask of the sheep? Write down its Jaccard similarity.
+# **Prediction.** Look at the maps of lesson 1. Which attention head has the best mask of the sheep? Estimate the Jaccard
+# similarity of this mask, and of a box in the center of the image.
 
 # %%
 predictors = {
@@ -90,21 +93,26 @@ drawing.images(
         *(f"head {i}: {score:.2f}" for i, score in enumerate(scores)),
         f"box: {jaccard(box, truth):.2f}",
     ],
-    caption="Four heads cover the sheep in part, two cover the background; a box in the center scores as well.",
+    caption="Four heads cover a part of the sheep, two cover the background; no head is better than a box in the center. Numbers are Jaccard similarities.",
     alt="A sheep under eight masks: drawn by hand, of six heads, and a box in the center, with Jaccard similarities.",
 )
 
 # %% [markdown]
-# The best head reaches **0.57**, the centered box **0.64**: the sheep stands in the middle, and a box profits from that. Two
-# heads attend to the background and score **0.00**, so a score depends strongly on the head that is selected.
+# The best head reaches **0.57** and the centered box **0.64**, because the sheep is in the middle of the image. Two heads attend
+# to the background and reach **0.00**, so the score depends strongly on the selected head.
 #
 # ## Thirty images
 #
-# One image is no evidence. The table scores 30 images in five ways, for trained and for random weights. *Best head* is
-# the head with the highest score on each image; the ground truth selects it. *Central head* is the head whose mask is
-# nearest to the center of the image; it needs no ground truth. The *centered box* does not look at the image at all.
+# One image is not enough evidence. The next cell scores 30 images in five ways; the *ground truth* is the mask drawn by
+# hand:
 #
-# **Prediction.** Rank the five rows before you run the cell.
+# - *best head*: the head with the highest score on each image, selected with the ground truth,
+# - *central head*: the head whose mask is nearest to the center of the image, selected without the ground truth,
+# - *mean of the heads*: the mask of the average of all maps,
+# - *head 0*: the first head for all images,
+# - *centered box*: a box in the middle, without any network.
+#
+# **Prediction.** Order the five scores of the trained weights before you run the cell.
 
 # %%
 names = photographs.names()
@@ -140,7 +148,7 @@ for label, maps_of in attention.items():
 # %%
 rows = list(dict.fromkeys(row for _, row in table))
 with drawing.plot(
-    caption="Trained attention is above random weights in three of four rows, and no row is above the centered box.",
+    caption="Trained weights are better than random weights in three of four cases, and no case is better than the centered box. Mean of 30 images ± standard error.",
     alt="Points with error bars: trained best head and centered box near 0.41, random weights between 0.11 and 0.24.",
 ) as axis:
     for label, shift in {"trained": -0.1, "random weights": 0.1, "no network": 0}.items():
@@ -152,42 +160,45 @@ with drawing.plot(
     axis.legend()
 
 # %% [markdown]
-# Training adds much: the mean of the heads rises from **0.11** with random weights to **0.34**, and the object receives
-# **1.92** times the attention of its area (the *lift*; random weights **0.99**). But the best head, selected with the
-# ground truth, only equals the centered box (both **0.41**): these images show one object in the middle.
+# The mean of the heads reaches **0.11** with random weights and **0.34** with trained weights. The *lift* is the object's share
+# of the attention divided by its share of the area: **0.99** with random weights, **1.92** with trained weights. Even the best
+# head only equals the centered box (both **0.41**), because each image shows one object in the middle.
 #
 # ## Selecting with the ground truth
 #
-# The best head knows the answer: the ground truth selects it. The selection alone raises the score, even if no head carries
-# any information.
+# The ground truth selects the best head of each image. This selection raises the score even if the maps of all heads are
+# random.
 #
-# **Exercise 2.3 (code).** How much does the selection gain? Return the mean score of the best head minus the mean of head 0.
+# **Exercise 2.3 (code).** Compute the gain of the selection: the mean score of each image's best head, minus the mean score
+# of head 0.
+#
+# **Prediction.** The next cell scores six random masks per image. How large is the gain?
 
 
 # %%
 def best_head_gain(scores: np.ndarray) -> float:
-    """Scores [images, heads] -> gain of selecting the best head of each image."""
+    """Scores [images, heads] -> gain of selecting the best head of each image, one number."""
     return ...
 
 
 best_head_gain = check("2.3", best_head_gain)
 generator = np.random.default_rng(0)
-blobs = generator.random((200, 7, 4, 4)) > 0.5  # six heads without information and a ground truth per image
-random_scores = np.array([[jaccard(head, sample[0]) for head in sample[1:]] for sample in blobs])
-print(f"heads without information: mean {random_scores.mean():.2f}, gain {best_head_gain(random_scores):.2f}")
+random_masks = generator.random((200, 7, 4, 4)) > 0.5  # per image: a ground truth and six heads
+random_scores = np.array([[jaccard(head, sample[0]) for head in sample[1:]] for sample in random_masks])
+print(f"six random masks: mean {random_scores.mean():.2f}, gain {best_head_gain(random_scores):.2f}")
 
 # %% [markdown]
-# Selecting the best of six heads without information gains **0.16**. The gap between the best head and the central head of
-# the trained model (**0.41** and **0.31**) therefore says little about the model: report the selection with every score.
+# Selecting the best of six random masks gains **0.16**. With trained weights, the best head reaches **0.41** and the central
+# head **0.31**: a difference of this size can come from the selection alone. Report the selection with every score.
 #
-# ## How much mass?
+# ## Effect of the mass
 #
-# **Prediction.** Which mass is best, for the trained model and for random weights?
+# **Prediction.** Which mass gives the best masks with trained weights, and which with random weights?
 
 # %%
 masses = (0.2, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 with drawing.plot(
-    caption="The trained model needs a large mass to cover objects; random weights are best with few patches.",
+    caption="With trained weights, a large mass gives the best masks; with random weights, a small mass. The best head of each image, mean of 30 images.",
     alt="The curve of the trained model rises from 0.17 to 0.45; that of random weights falls from 0.33 to 0.20.",
 ) as axis:
     for label, maps_of in attention.items():
@@ -202,22 +213,22 @@ with drawing.plot(
     axis.axhline(
         np.mean(table["no network", "centered box"]), color="black", linewidth=1, label="centered box"
     )
-    axis.set(xlabel="mass that the mask keeps", ylabel="Jaccard similarity", ylim=(0, 0.7))
+    axis.set(xlabel="mass (share of the attention)", ylabel="Jaccard similarity", ylim=(0, 0.7))
     axis.legend()
 
 # %% [markdown]
-# At a mass of 0.2 random weights score higher (**0.33** against **0.17**): uniform maps keep many scattered patches, trained
-# maps only a few on the object. At 0.9 the trained model reaches **0.45**, above the box (**0.41**).
+# At a mass of 0.2, random weights score **0.33** and trained weights **0.17**: a map that is almost uniform needs more patches to
+# hold the mass, so its mask is larger. At a mass of 0.9, trained weights reach **0.45**, more than the box (**0.41**).
 #
-# **Exercise (break).** Move the object: flip the 30 images and paste each next to a gray image of the same size. What
-# happens to the box, and to the attention?
+# **Exercise (break).** Paste each image next to a gray image of the same size, so that the object is no longer in the middle.
+# Paste each true mask next to an empty mask. How do the scores of the box and of the attention change?
 #
-# **Exercise (argue).** The mass is the same for small and large objects. Which property of the map itself could set it?
+# **Exercise (argue).** The mass is the same for small and large objects. Which property of the map could set the mass?
 #
 # **Summary.**
 # - A mask keeps the patches that hold a share of the attention; the Jaccard similarity compares it with the object.
-# - Trained attention beats random weights clearly; a box in the center is the baseline that is hard to beat.
-# - A score of the best head is an upper bound, because the ground truth selects the head.
+# - Trained attention is clearly better than random weights; a centered box is the stronger baseline.
+# - The score of the best head is an upper bound, because the ground truth selects the head.
 #
-# **References.** Caron et al. 2021, section 4.2.2 and figure 4; the options of the metric are in the
-# [protocols](../docs/protocols.md).
+# **References.** Caron et al. 2021, [Emerging Properties in Self-Supervised Vision Transformers](https://arxiv.org/abs/2104.14294),
+# section 4.2.2 and figure 4; the options of the metric are in the [protocols](../docs/protocols.md).

@@ -13,13 +13,14 @@
 # %% [markdown]
 # # 3 · Self-distillation
 #
-# **Question.** How can a network learn features from a target that it produces itself?
+# **Question.** How can a network without labels learn useful features from its own outputs?
 #
-# You need lesson 1 and PyTorch's optimizers. You write the three lines that make DINO; with them a small network trains
-# from random weights until its features beat pixels. No label is used in training.
+# You need lesson 1 and PyTorch's optimizers. You write the three functions of DINO: the target, the loss and the moving
+# average. With these functions, a small network trains from random weights until its features are better than pixels.
 
 # %%
 import copy
+import math
 
 import torch
 
@@ -31,8 +32,8 @@ from notebooks.distillation import Network, features, knn_accuracy, random_crops
 # %% [markdown]
 # ## The data
 #
-# The images are 16 kinds of gray textures, drawn by a program. Phase, scale, rotation, contrast and brightness of each
-# image are random, so that neither brightness nor position identifies a class. The labels only evaluate features.
+# A program draws gray images of 16 kinds of textures. Phase, scale, rotation, contrast and brightness of each image are
+# random, so neither brightness nor position identifies a class. Labels are used for evaluation only, never for training.
 
 # %%
 train_images, train_labels = distillation.textures(seed=0, per_class=200)
@@ -40,49 +41,61 @@ test_images, test_labels = distillation.textures(seed=1, per_class=100)
 drawing.images(
     [train_images[train_labels == label][0, 0].numpy() for label in range(16)],
     CLASSES,
-    caption="One image of each class. Each image is scaled to its own maximum.",
-    alt="Sixteen gray textures: bars, bricks, checkers, dots, grids and others.",
+    caption="One image of each class; yellow is bright. Each image is scaled to its own maximum.",
+    alt="Sixteen textures: bars, bricks, checkers, dots, grids, hatches, plus signs, rings, stripes, waves, zigzags, two kinds of noise and three kinds of cells.",
     columns=8,
 )
 
 # %% [markdown]
 # ## Two crops of one image
 #
-# DINO takes two random *crops* of each image, with random brightness and contrast, and asks for the same output. What stays
-# the same in all crops of an image is what the network has to compute: here, the texture.
+# DINO takes two random *crops* of each image and changes their brightness and contrast at random. Training makes the outputs
+# for the two crops equal. The outputs can only depend on properties that all crops of an image share.
+#
+# **Prediction.** Which property do all crops of a texture share? Which properties differ from crop to crop?
 
 # %%
 torch.manual_seed(0)
 images = distillation.normalized(train_images)
-samples = images[::200]
-views = zip(samples[:4], random_crops(samples[:4]), random_crops(samples[:4]), strict=True)
+samples = images[::200]  # the first image of each class
+triples = zip(samples[:4], random_crops(samples[:4]), random_crops(samples[:4]), strict=True)
 drawing.images(
-    [(image - image.min())[0].numpy() for triple in views for image in triple],
+    [(image - image.min())[0].numpy() for triple in triples for image in triple],
     ["image", "crop 1", "crop 2"] * 4,
-    caption="Two crops of an image show the same texture at another place, scale and contrast.",
+    caption="Two crops of an image show the same texture at another place, scale and contrast. Each image is scaled to its own maximum.",
     alt="Four textures, bars, bricks, checkers and dots, and two random crops of each.",
     columns=6,
 )
 
 # %% [markdown]
+# All crops of an image share the kind of texture. Place, scale, brightness and contrast differ, so a network that outputs
+# the same for all crops has to compute the kind of texture.
+#
 # ## Student and teacher
 #
 # ![Student and teacher: crops, networks, softmax, loss, moving average](../docs/figures/dino.svg)
 #
-# Two networks of one architecture output a score for each of $K$ *prototypes*, classes without names. The *student* is
-# trained with gradients. The *teacher* is not: its weights follow the student's. The paper's teacher receives two large
-# (*global*) crops, its student these and several small (*local*) crops; this lesson uses two crops only.
+# Two networks have the same architecture. For each crop, each network outputs one score (*logit*) for each of $K$
+# *prototypes*, which are classes without names. Gradients train the *student*. The *teacher* receives no gradient: its
+# weights are a moving average of the student's weights.
 #
-# **Exercise 3.1 (check).** With eight local crops, the loss compares every output of the teacher with every output of the
-# student, except for the same crop. How many pairs are that?
+# In the paper, the teacher receives two large (*global*) crops of each image. The student receives the two global crops and
+# several small (*local*) crops. This lesson uses two crops for both networks.
+#
+# **Exercise 3.1 (check).** In the paper, an image has two global crops and eight local crops. The loss compares each output
+# of the teacher with each output of the student, except for pairs of the same crop. How many pairs are compared per image?
 
 # %%
 pairs = check("3.1", ...)
 
 # %% [markdown]
-# **Exercise 3.2 (code).** The teacher's scores become a distribution: subtract the *center* $c$, a running mean of the
-# teacher's outputs, divide by a small temperature $\tau_t$ (*sharpening*), and apply the softmax:
-# $P_t = \mathrm{softmax}((g_t - c) / \tau_t)$.
+# **Exercise 3.2 (code).** The teacher's logits $g_t$ become a distribution $P_t$ over the prototypes in three steps:
+#
+# 1. Subtract the *center* $c$, a running mean of the teacher's logits (*centering*).
+# 2. Divide by a small temperature $\tau_t$ (*sharpening*).
+# 3. Apply the softmax over the prototypes.
+#
+# As a formula: $P_t = \mathrm{softmax}((g_t - c) / \tau_t)$. $B$ is the number of images in a batch.
 
 
 # %%
@@ -94,21 +107,27 @@ def sharpen(logits: torch.Tensor, center: torch.Tensor, temperature: float) -> t
 sharpen = check("3.2", sharpen)
 
 # %% [markdown]
-# **Exercise 3.3 (code).** The loss is the cross-entropy of the teacher's distribution for one crop and the student's for the
-# *other* crop: $-\sum_k P_t^{(k)}(x) \log P_s^{(k)}(x')$, averaged over both orders and the batch.
+# **Exercise 3.3 (code).** The student's logits $g_s$ become a distribution without a center:
+# $P_s = \mathrm{softmax}(g_s / \tau_s)$. The loss is the cross-entropy of the teacher's distribution for one crop $x$ and the
+# student's distribution for the *other* crop $x'$:
+#
+# $$-\sum_{k=1}^{K} P_t^{(k)}(x) \log P_s^{(k)}(x')$$
+#
+# Return its mean over both orders of the crops and over the batch.
 
 
 # %%
 def dino_loss(targets: torch.Tensor, logits: torch.Tensor, temperature: float) -> torch.Tensor:
-    """Teacher distributions [2, B, K] and student logits [2, B, K] -> loss, one number."""
+    """Teacher distributions [2, B, K] and student logits [2, B, K] -> loss, a tensor with one value."""
     return ...
 
 
 dino_loss = check("3.3", dino_loss)
 
 # %% [markdown]
-# **Exercise 3.4 (code).** After each step, every weight of the teacher moves toward the student's: an *exponential moving
-# average* with momentum $\lambda$, $\theta_t \leftarrow \lambda \theta_t + (1 - \lambda) \theta_s$.
+# **Exercise 3.4 (code).** After each step, the teacher's weights $\theta_t$ move toward the student's weights $\theta_s$:
+# $\theta_t \leftarrow \lambda \theta_t + (1 - \lambda) \theta_s$. This is an *exponential moving average* (EMA) with the
+# momentum $\lambda$.
 
 
 # %%
@@ -122,11 +141,14 @@ ema = check("3.4", ema)
 # %% [markdown]
 # ## Training
 #
-# The loop is Algorithm 1 of the paper with your functions. Every 50 steps, *k-NN* evaluates the features of both
-# networks: each test image gets the class of its 10 most similar training images.
+# The next cell trains with your functions as in Algorithm 1 of the paper. The teacher computes under `torch.no_grad()`: this
+# is the *stop-gradient* of the figure. `ema` updates the teacher and also the center.
 #
-# **Prediction.** Chance is 6 %. The untrained network and plain pixels are the baselines. Sketch the accuracy of teacher
-# and student over 400 steps: which network is ahead, and when do the features beat pixels?
+# Every 50 steps, *k-NN* evaluates the features of both networks. A *feature* is the vector of [CLS] after the last block. The
+# 10 training images with the most similar features vote for the class of each test image.
+#
+# **Prediction.** Chance is 6 %. The baselines are the untrained network and plain pixels. Sketch the accuracy of teacher
+# and student over 400 steps. Which network is ahead, and at which step are the features better than pixels?
 
 # %%
 STEPS, BATCH = 400, 32
@@ -138,7 +160,7 @@ schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 1e-3, total_steps=STEP
 
 
 def step(images: torch.Tensor, momentum: float) -> tuple[float, float]:
-    """Train on one batch and return loss and entropy of the teacher's outputs, in nats."""
+    """Train on one batch and return the loss and the entropy of the teacher's distributions, in nats."""
     global center
     crops = torch.cat([random_crops(images), random_crops(images)])
     with torch.no_grad():
@@ -157,9 +179,10 @@ def step(images: torch.Tensor, momentum: float) -> tuple[float, float]:
 
 
 def evaluate(network: Network) -> float:
-    """k-NN accuracy of the features of a network in percent."""
-    found = (features(network, distillation.normalized(part)) for part in (train_images, test_images))
-    return knn_accuracy(next(found), train_labels, next(found), test_labels)
+    """Compute the k-NN accuracy of the features of a network, in percent."""
+    train_features = features(network, distillation.normalized(train_images))
+    test_features = features(network, distillation.normalized(test_images))
+    return knn_accuracy(train_features, train_labels, test_features, test_labels)
 
 
 curves = {"teacher": [], "student": []}
@@ -171,18 +194,21 @@ for number in range(STEPS + 1):
     loss, entropy = step(batch, momentum=0.98 + 0.015 * number / STEPS)
 
 # %%
-shrunk = (distillation.pixel_features(part) for part in (train_images, test_images))
-pixels = knn_accuracy(next(shrunk), train_labels, next(shrunk), test_labels)
+train_pixels, test_pixels = (distillation.pixel_features(part) for part in (train_images, test_images))
+pixels = knn_accuracy(train_pixels, train_labels, test_pixels, test_labels)
 teacher_knn, student_knn = curves["teacher"][-1], curves["student"][-1]
 untrained = curves["teacher"][0]
+largest = math.log(distillation.PROTOTYPES)  # entropy of equal probabilities
 print(
     f"k-NN: untrained {untrained:.0f} %, pixels {pixels:.0f} %, teacher {teacher_knn:.0f} %, student {student_knn:.0f} %"
 )
-print(f"last step: loss {loss:.1f}, entropy of the teacher {entropy:.1f} nats")
+for label, curve in curves.items():
+    print(f"{label}, every 50 steps:", *(f"{accuracy:.0f}" for accuracy in curve), "%")
+print(f"last step: loss {loss:.1f}, entropy of the teacher {entropy:.1f} of at most {largest:.1f} nats")
 assert teacher_knn > 10 + max(pixels, untrained)
 with drawing.plot(
-    caption="The features of both networks pass the pixels; the teacher is behind its student while learning is fast.",
-    alt="k-NN accuracy over 400 steps: both curves rise from 24 % to above 60 %, past the line of the pixels at 40 %.",
+    caption="The features of both networks become better than pixels; the teacher is behind the student while the accuracy rises.",
+    alt="k-NN accuracy over 400 steps: both curves rise from 24 % to above 60 %. The student passes the pixels, at 40 %, before the teacher. At the end both are equal.",
 ) as axis:
     for label, curve in curves.items():
         axis.plot(range(0, STEPS + 1, 50), curve, marker="o", label=label)
@@ -192,19 +218,23 @@ with drawing.plot(
     axis.legend()
 
 # %% [markdown]
-# Without any label the features rise from about **24** % to about **63** %, past the pixels (**40** %). The student is ahead
-# while learning is fast, because the teacher averages over the past; at the end both are equal. The paper's teacher leads
-# its student for most of the training, which is a thousand times longer.
+# Without labels, the accuracy of the features rises from about **24** % to about **66** %; pixels reach **40** %. The student is
+# ahead while the accuracy rises, because the teacher averages over past weights; at the end both are equal. In the paper, the
+# teacher is ahead for most of a much longer training (figure 6).
 #
-# **Exercise (break).** Call `step` with `momentum=0` in the loop, which makes the teacher a copy of the student. Predict the
-# curve first. Lesson 4 explains what you see.
+# The entropy of about **3.1** nats is between 0 (one prototype has all probability) and **5.5** (all prototypes have the same
+# probability). At either end the training has failed; lesson 4 shows both failures.
 #
-# **Exercise (argue).** The teacher never sees a label and never receives a gradient. Why are its outputs a useful target?
+# **Exercise (break).** Call `step` with `momentum=0`, which makes the teacher a copy of the student. Predict the curve, then
+# run the cell of the training again from its first line. Compare your result with the section *Three teachers* of lesson 4.
+#
+# **Exercise (argue).** The teacher receives neither labels nor gradients. Why are its outputs a useful target?
 #
 # **Summary.**
 # - The student predicts, for one crop, the teacher's distribution for another crop of the same image.
-# - The teacher is a moving average of the student; its output is centered and sharpened.
-# - Features that all crops of an image share are learned; here they name the texture.
+# - The teacher's weights are a moving average of the student's weights; its logits are centered and sharpened.
+# - Training keeps the properties that all crops of an image share; here, the kind of texture.
 #
-# **References.** Caron et al. 2021, section 3.1, equations 1 to 4 and algorithm 1; Hinton et al. 2015,
+# **References.** Caron et al. 2021, [Emerging Properties in Self-Supervised Vision Transformers](https://arxiv.org/abs/2104.14294),
+# section 3.1, equations 1 to 4 and algorithm 1; Hinton et al. 2015,
 # [Distilling the Knowledge in a Neural Network](https://arxiv.org/abs/1503.02531).

@@ -13,10 +13,10 @@
 # %% [markdown]
 # # 4 · Collapse and the teacher
 #
-# **Question.** What prevents student and teacher from agreeing on an output that ignores the image?
+# **Question.** How do student and teacher avoid an output that is the same for all images?
 #
-# You need lesson 3. You predict six short runs, write the two values that reveal a collapse, and let the *doctor* of this
-# project, a program that reads the log of a run, diagnose each run.
+# You need lesson 3. You predict the result of six short runs and write two metrics that reveal a collapse. The *doctor*, a
+# program of this project that reads the log of a run, then diagnoses each run.
 
 # %%
 import numpy as np
@@ -28,22 +28,28 @@ from notebooks.distillation import Variant, train
 from training.doctor import Facts, findings
 
 # %% [markdown]
-# ## Two ways to collapse
+# ## Two kinds of collapse
 #
-# If the output does not depend on the image, student and teacher agree perfectly, and nothing is learned. Two such outputs
-# are easy to find: all probability on one prototype, or the same probability on all $K$ prototypes.
+# If the output does not depend on the image, student and teacher agree perfectly, and no feature is learned. This is a
+# *collapse*. Two such outputs exist for any image: all probability on one prototype, or the same probability on all $K$
+# prototypes (the *uniform* output).
 #
-# **Exercise 4.1 (check).** The runs below have $K = 256$. What is the entropy of the uniform output, in nats?
+# **Exercise 4.1 (check).** The runs of this lesson have $K = 256$ prototypes. The entropy of a distribution $P$ is
+# $-\sum_k P_k \ln P_k$, in nats. What is the entropy of the uniform output?
 
 # %%
 uniform_entropy = check("4.1", ...)
 
 # %% [markdown]
-# The loss is the cross-entropy of teacher and student. It is the sum of the *entropy* of the teacher,
-# $h(P_t) = -\sum_k P_t \log P_t$, and the *Kullback-Leibler divergence* (KL), $\sum_k P_t \log (P_t / P_s)$, which is 0 if
-# both agree. The loss alone does not show a collapse; these two values do.
+# The loss is the cross-entropy of teacher and student, which is a sum of two terms:
 #
-# **Exercise 4.2 (code).** Compute both, averaged over the batch.
+# - the *entropy* of the teacher, $h(P_t) = -\sum_k P_t^{(k)} \ln P_t^{(k)}$,
+# - the *Kullback-Leibler divergence* (KL), $\sum_k P_t^{(k)} \ln (P_t^{(k)} / P_s^{(k)})$, which is 0 if teacher and student
+#   agree.
+#
+# The loss alone does not show a collapse, but its two terms do.
+#
+# **Exercise 4.2 (code).** Compute the entropy of the teacher and the KL, each averaged over the batch.
 
 
 # %%
@@ -53,6 +59,11 @@ def entropy_and_kl(targets: torch.Tensor, outputs: torch.Tensor) -> tuple[torch.
 
 
 entropy_and_kl = check("4.2", entropy_and_kl)
+
+# %% [markdown]
+# **Prediction.** If teacher and student output the same, which entropy and which KL have the two kinds of collapse?
+
+# %%
 one_prototype = torch.full((4, 256), 1e-9).index_fill(1, torch.tensor(7), 1.0)
 uniform = torch.full((4, 256), 1 / 256)
 for label, output in {"one prototype": one_prototype, "uniform output": uniform}.items():
@@ -60,12 +71,16 @@ for label, output in {"one prototype": one_prototype, "uniform output": uniform}
     print(f"{label}: entropy {entropy:.2f}, KL {kl:.2f} nats")
 
 # %% [markdown]
+# In both kinds of collapse the KL is **0.00**. The entropy shows which kind it is: **0.00** for one prototype, and **5.55**,
+# which is $\ln 256$, for the uniform output.
+#
 # ## Four runs
 #
-# *Centering* subtracts a running mean, so that no prototype can win for all images. *Sharpening* divides by a temperature
-# below the student's, so that outputs cannot become uniform. The runs use both, one, or none of them.
+# *Centering* subtracts a running mean of the teacher's logits, so that no prototype has the highest value for all images.
+# *Sharpening* divides the teacher's logits by a smaller temperature than the student's, so that the output is not uniform.
+# The four runs use both operations, one of them, or neither.
 #
-# **Prediction.** Sketch entropy and KL over the steps for each run, four curves each.
+# **Prediction.** Sketch the entropy of the teacher over 240 steps for each run. Sketch the KL for each run as well.
 
 # %%
 STEPS = 240
@@ -82,12 +97,12 @@ runs = {label: train(images, variant, STEPS) for label, variant in variants.item
 
 
 def smooth(log: list[dict[str, float]], name: str) -> np.ndarray:
-    """Mean of a field of a log over 10 steps."""
+    """Average a metric of a log over 10 steps."""
     return np.convolve([line[name] for line in log], np.full(10, 0.1), mode="valid")
 
 
 with drawing.plot(
-    caption="Without centering one prototype takes all weight; without sharpening the output becomes uniform.",
+    caption="Without centering one prototype takes all weight; without sharpening the output becomes uniform. Each point is a mean of 10 steps.",
     alt="Left: entropy falls to 0 without centering, rises to 1 without sharpening, and stays near 0.5 with both. Right: KL falls to 0 in all runs except with both.",
     width=9,
     columns=2,
@@ -100,25 +115,32 @@ with drawing.plot(
     right.legend()
 for label, (_, log) in runs.items():
     share, kl = smooth(log, "teacher_entropy")[-1] / uniform_entropy, smooth(log, "kl")[-1]
-    print(f"{label}: entropy {share:.0%} of ln K, KL {kl:.2f}")
+    print(f"{label}: entropy {share:.0%} of ln K, KL {kl:.2f} nats")
     assert kl > 0.5 if label == "both" else kl < 0.1
 
 # %% [markdown]
-# Only the run with both operations keeps a divergence. Without centering the entropy falls to **0** % of $\ln K$: one
-# prototype wins. Without sharpening it rises to **100** %. With neither, the output settles at about **92** % and is the same
-# for all images. In the three collapsed runs the KL is below 0.1 nats: the student knows the output without the image.
+# Only the run with both operations keeps a KL above 0. Without centering the entropy falls to **0** % of $\ln K$: all
+# probability is on one prototype. Without sharpening the entropy rises to **100** % of $\ln K$: the output is uniform. With
+# neither operation the entropy is about **92** %, and a KL near 0 shows that the output hardly depends on the image.
 #
 # ## Diagnosis
 #
-# `python -m training doctor RUN` reads the log of a run. Here the same functions read the four logs.
+# `python -m training doctor RUN` diagnoses a run of this project from its log. This section applies the same functions to
+# the four logs.
 #
-# **Prediction.** Which runs will the doctor call collapsed, and to which output?
+# **Prediction.** In which runs does the doctor find a collapse, and to which output?
 
 
 # %%
 def diagnose(label: str, log: list[dict[str, float]], momentum: float) -> None:
     """Print the findings of the doctor."""
-    facts = Facts(steps=STEPS, steps_per_epoch=50, batch_size=32, teacher_momentum=momentum)
+    facts = Facts(
+        steps=STEPS,
+        steps_per_epoch=50,
+        batch_size=32,
+        teacher_momentum=momentum,
+        copies_student=momentum == 0,
+    )
     sentences = [finding.sentence for finding in findings(log, facts)]
     print(f"{label}: {'; '.join(sentences) or 'no finding'}")
 
@@ -127,96 +149,106 @@ for label, (_, log) in runs.items():
     diagnose(label, log, variants[label].momentum)
 
 # %% [markdown]
-# The doctor names all three collapses and finds nothing in the run with both. It reads what you computed, and the number of
-# prototypes that a batch uses: about **1.0** of 256 without centering.
+# The doctor finds a collapse in three runs and no problem in the run with both operations. It reads your two metrics and the
+# number of prototypes that a batch uses: about **1.0** of 256 without centering. The options in its advice belong to
+# `python -m training pretrain`.
 #
-# ## How slow is the teacher?
+# ## The delay of the teacher
 #
-# The teacher is an average of past students: a student of $n$ steps ago counts $\lambda^n$ as much as the current one.
+# The teacher's weights are an average of past weights of the student. In this average, the weights of $n$ steps ago count
+# $\lambda^n$ times as much as the newest weights.
 #
-# **Exercise 4.3 (check).** With a momentum $\lambda$ of 0.98, after how many steps does a student count half as much?
+# **Exercise 4.3 (check).** The momentum $\lambda$ is 0.98. After how many steps do the weights of a step count half as much?
 
 # %%
 half_life = check("4.3", ...)
 
 # %% [markdown]
-# Averaging removes noise but adds delay. One weight shows both: a student moves toward 1 with noise in each step, and three
-# teachers follow it.
+# Averaging removes noise and adds delay. The next cell shows both effects on a single weight. The student's weight moves
+# toward 1 with random noise in each step. Three teachers average it with different momentum.
+#
+# **Prediction.** Which of the momenta 0.5, 0.95 and 0.995 gives the smallest distance from 1 in the last 150 steps?
 
 # %%
 noise = np.random.default_rng(0).normal(size=300)
-weights = [0.0]
-for shock in noise:
-    weights.append(weights[-1] + 0.05 * (1 - weights[-1]) + 0.08 * shock)
-followers = {}
+student = [0.0]
+for value in noise:
+    student.append(student[-1] + 0.05 * (1 - student[-1]) + 0.08 * value)
+teachers = {}
 for momentum in (0.5, 0.95, 0.995):
-    followers[momentum] = [0.0]
-    for weight in weights[1:]:
-        followers[momentum].append(momentum * followers[momentum][-1] + (1 - momentum) * weight)
+    teachers[momentum] = [0.0]
+    for weight in student[1:]:
+        teachers[momentum].append(momentum * teachers[momentum][-1] + (1 - momentum) * weight)
 with drawing.plot(
-    caption="A fast teacher keeps the noise of its student, a slow one has not arrived.",
+    caption="A small momentum keeps the noise of the student; with the largest momentum, the weight does not reach 1 in 300 steps.",
     alt="A noisy curve that rises to 1 and three smoother curves: the slowest has reached only 0.7 at step 300.",
 ) as axis:
-    axis.plot(weights, color="gray", linewidth=0.8, label="student")
-    for momentum, values in followers.items():
+    axis.plot(student, color="gray", linewidth=0.8, label="student")
+    for momentum, values in teachers.items():
         axis.plot(values, label=f"teacher, λ = {momentum}")
     axis.axhline(1, color="black", linewidth=1)
-    axis.set(xlabel="step", ylabel="weight")
+    axis.set(xlabel="step", ylabel="value of the weight")
     axis.legend(loc="lower center", ncols=2)
-for label, values in {"student": weights, **followers}.items():
-    print(f"{label}: distance from 1 {np.sqrt(np.mean((np.array(values)[150:] - 1) ** 2)):.2f}")
+print("root mean square distance from 1 in the last 150 steps:")
+for label, values in {"student": student, **teachers}.items():
+    print(f"  {label}: {np.sqrt(np.mean((np.array(values)[-150:] - 1) ** 2)):.2f}")
 
 # %% [markdown]
-# ## Three teachers
+# PLACEHOLDER
 #
-# **Prediction.** Order the k-NN accuracies: a teacher that copies its student ($\lambda = 0$), one that averages over about
-# 50 steps ($\lambda = 0.98$, the run above), and one that hardly moves ($\lambda = 0.9999$).
+# ## Teachers of three speeds
+#
+# **Prediction.** Order the k-NN accuracies of three teachers:
+#
+# - a copy of the student ($\lambda = 0$),
+# - an average over about 50 steps ($\lambda = 0.98$, the run with both operations),
+# - a teacher that hardly changes ($\lambda = 0.9999$).
 
 # %%
-teachers = {"copy": Variant(momentum=0.0), "0.98": variants["both"], "0.9999": Variant(momentum=0.9999)}
-runs |= {
-    label: train(images, variant, STEPS) for label, variant in teachers.items() if variant.momentum != 0.98
-}
-runs["0.98"] = runs["both"]
+momenta = {"copy, λ = 0": 0.0, "λ = 0.98": 0.98, "λ = 0.9999": 0.9999}
+for label, momentum in momenta.items():
+    runs[label] = runs["both"] if momentum == 0.98 else train(images, Variant(momentum=momentum), STEPS)
 
 
 def knn(network: distillation.Network) -> float:
-    """k-NN accuracy of the features of a network in percent."""
-    found = distillation.features(network, images), distillation.features(network, test_images)
-    return distillation.knn_accuracy(found[0], labels, found[1], test_labels)
+    """Compute the k-NN accuracy of the features of a network, in percent."""
+    train_features, test_features = (distillation.features(network, part) for part in (images, test_images))
+    return distillation.knn_accuracy(train_features, labels, test_features, test_labels)
 
 
 torch.manual_seed(0)
-accuracies = {"untrained": knn(distillation.Network(depth=2))} | {
-    label: knn(runs[label][0]) for label in teachers
-}
+accuracies = {"untrained": knn(distillation.Network(depth=2))}
+accuracies |= {label: knn(runs[label][0]) for label in momenta}
 errors = [np.sqrt(value * (100 - value) / len(test_images)) for value in accuracies.values()]
 with drawing.plot(
     caption="A teacher over about 50 steps is best; a copy is worse, and a teacher that hardly moves stays untrained.",
     alt="k-NN accuracy with error bars: untrained 21 %, copy 47 %, momentum 0.98 58 %, momentum 0.9999 21 %.",
 ) as axis:
     axis.errorbar(list(accuracies), list(accuracies.values()), errors, fmt="o", capsize=4)
-    axis.set(xlabel="momentum of the teacher", ylabel="k-NN accuracy (%)", ylim=(0, 80))
-for label, accuracy in accuracies.items():
-    print(f"{label}: k-NN {accuracy:.0f} %")
-assert accuracies["0.98"] > 5 + max(accuracies["copy"], accuracies["0.9999"])
-for label in ("copy", "0.9999"):
-    diagnose(label, runs[label][1], teachers[label].momentum)
+    axis.axhline(100 / 16, color="gray", linewidth=1, linestyle=":", label="chance")
+    axis.set(xlabel="momentum λ of the teacher", ylabel="k-NN accuracy (%)", ylim=(0, 80))
+    axis.legend()
+for (label, accuracy), error in zip(accuracies.items(), errors, strict=True):
+    print(f"{label}: k-NN {accuracy:.0f} ± {error:.0f} %")
+assert accuracies["λ = 0.98"] > 5 + max(accuracies["copy, λ = 0"], accuracies["λ = 0.9999"])
+for label, momentum in momenta.items():
+    diagnose(label, runs[label][1], momentum)
 
 # %% [markdown]
-# The order is the paper's: averaging helps (about **58** % against about **47** % for the copy), and a teacher that is too slow
-# is still the untrained network (about **21** %). The error bars show the uncertainty of the 800 test images only; another
-# seed moves the trained values by a few points. The doctor sees the slow teacher, but not the copy: its log looks healthy.
+# Averaging over 50 steps reaches about **58** % and the copy about **47** %; this is the order in the paper. The teacher that
+# hardly changes is as good as the untrained network (about **21** %). The error bars cover the 800 test images only; each
+# accuracy is from one run. The doctor advises against the copy and against the slow teacher.
 #
-# **Exercise (break).** Find the largest momentum with which the run still beats the untrained network. Compare it with the
-# momentum that the doctor advises.
+# **Exercise (break).** Train with other momenta, such as `train(images, Variant(momentum=0.99), STEPS)`. Which is the
+# largest momentum whose teacher is better than the untrained network? Compare it with the advice of the doctor.
 #
-# **Exercise (argue).** Centering and sharpening balance each other because the temperatures were chosen well. How would a
-# loss look in which collapse is not a minimum?
+# **Exercise (argue).** Centering and sharpening balance each other only for suitable temperatures. Describe a loss without
+# a minimum at a collapsed output.
 #
 # **Summary.**
-# - A collapsed run has a KL near 0; its entropy says to which output it collapsed.
-# - Centering prevents one prototype from winning, sharpening prevents the uniform output; DINO needs both.
-# - The teacher must be slower than the student, but fast enough to move during the run.
+# - A collapsed run has a KL near 0; its entropy shows to which output it collapsed.
+# - Centering prevents the collapse to one prototype, sharpening prevents the uniform output; DINO needs both.
+# - The teacher must change more slowly than the student, but fast enough to change during the run.
 #
-# **References.** Caron et al. 2021, sections 5.2 and 5.3, figures 6 and 7; Polyak and Juditsky 1992, on averaging iterates.
+# **References.** Caron et al. 2021, [Emerging Properties in Self-Supervised Vision Transformers](https://arxiv.org/abs/2104.14294),
+# sections 5.2 and 5.3, figures 6 and 7; Polyak and Juditsky 1992, on averaging iterates.

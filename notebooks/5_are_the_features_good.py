@@ -15,7 +15,8 @@
 #
 # **Question.** How much do frozen features help to classify images, compared with pixels and with random weights?
 #
-# You need cosines of vectors. You write the k-NN classifier; then you measure how many labels each kind of feature needs.
+# You need cosines of vectors. You write the vote of the k-NN classifier. Then you compare how many labels each kind of
+# feature needs.
 
 # %%
 import numpy as np
@@ -31,9 +32,10 @@ from notebooks.checks import check
 # %% [markdown]
 # ## Three kinds of features
 #
-# The shipped model was trained on color images of objects. The task is new to it: 16 kinds of gray textures, 50 training
-# and 50 test images of each. A *feature* is the vector of [CLS] after the last block. The network is *frozen*: it is not
-# trained on the task. The controls are the same network with random weights, and the image itself, shrunk to 16 × 16 pixels.
+# The shipped model was trained on color images of objects. The task of this lesson is to classify 16 kinds of gray textures,
+# with 50 training and 50 test images of each kind. A *feature* is the vector of [CLS] after the last block. The network is
+# *frozen*: its weights are not trained on this task. The controls are the same network with random weights, and the pixels
+# of the image at 16 × 16 pixels.
 
 # %%
 SIZE = 48
@@ -71,10 +73,12 @@ drawing.images(
 # %% [markdown]
 # ## k-NN: a vote of neighbors
 #
-# The *k-NN classifier* trains nothing. The $k$ training features with the largest cosine vote for their class, each with the
-# weight $\exp(\cos / 0.07)$.
+# The *k-NN classifier* needs no training. It compares the feature of a test image with all training features. The $k$ training
+# features with the largest cosine vote for their classes, each with the weight $\exp(\cos / \tau)$, where $\tau = 0.07$ is
+# the *temperature*.
 #
-# **Exercise 5.1 (code).** Write the vote for one feature.
+# **Exercise 5.1 (code).** Compute the sum of the votes for each class, for the feature of one test image. The classes are 0,
+# 1, … up to the largest label.
 
 
 # %%
@@ -88,7 +92,7 @@ def vote(
 vote = check("5.1", vote)
 
 # %% [markdown]
-# **Prediction.** Chance is 6 %. Which accuracy do you expect of pixels, of random weights, and of the trained network?
+# **Prediction.** Chance is 6 %. Which accuracy do you expect from pixels, from random weights, and from the trained network?
 
 # %%
 for label, stored in train_features.items():
@@ -98,22 +102,22 @@ for label, stored in train_features.items():
     print(f"k-NN, {label}: {accuracy:.0f} ± {error:.0f} %")
 
 # %% [markdown]
-# The trained network reaches about **96** %, although it was trained on other images and never on this task. Random weights
-# (about **24** %) are below plain pixels (about **28** %): the architecture alone gives no useful feature of the whole image.
+# The trained network reaches about **96** %, although it was not trained on textures. Random weights reach about **24** %, fewer
+# than pixels (about **28** %): the architecture alone gives no better feature than the pixels.
 #
 # **Exercise 5.2 (check).** A test set has classes of 60, 30 and 10 images, and a classifier always predicts the largest
-# class. Its accuracy is 60 %. What is the mean of its accuracies per class, in percent?
+# class. The accuracy over all images is 60 %. What is the mean of the accuracies of the three classes, in percent?
 
 # %%
 balanced = check("5.2", ...)
 
 # %% [markdown]
-# ## How many labels?
+# ## Number of labels
 #
-# Labels are expensive, so a good feature needs few. A *linear classifier* is trained on 1 to 50 labeled images per class,
-# drawn at random five times.
+# Labels are expensive, so a good feature needs few labels. The next cell trains a *linear classifier* on 1 to 50 labeled
+# images per class. It draws these images at random, five times for each number.
 #
-# **Prediction.** How many labels per class do pixels need to equal the trained features with one label?
+# **Prediction.** How many labels per class do pixels need to be as accurate as the trained features with one label?
 
 
 # %%
@@ -130,7 +134,7 @@ def linear_accuracy(label: str, per_class: int, seed: int) -> float:
 
 counts = (1, 2, 5, 10, 20, 50)
 with drawing.plot(
-    caption="One label per class gives the trained features more accuracy than fifty give pixels or random weights.",
+    caption="Trained features with one label per class are more accurate than pixels or random weights with fifty. Mean ± standard deviation of 5 draws.",
     alt="Accuracy over labels per class: trained from 61 to 98 %, random weights from 12 to 41 %, pixels near 13 %.",
     height=3.5,
 ) as axis:
@@ -146,18 +150,18 @@ with drawing.plot(
         )
     axis.axhline(100 / 16, color="gray", linewidth=1, linestyle=":", label="chance")
     axis.set(xscale="log", xticks=counts, xticklabels=counts, ylim=(0, 100))
-    axis.set(xlabel="labeled images per class", ylabel="accuracy (%), 5 draws")
+    axis.set(xlabel="labeled images per class", ylabel="accuracy of the linear classifier (%)")
     axis.legend()
 
 # %% [markdown]
-# With one label per class the trained features reach about **61** %; with fifty, random weights reach about **41** % and
-# pixels about **13** %. Pixels do not improve with more labels, because no weighted sum of pixels is the same for all phases of a texture.
+# With one label per class, the trained features reach about **61** %. With fifty labels per class, random weights reach about
+# **41** % and pixels about **13** %. Pixels hardly improve, because a weighted sum of pixels changes with the phase of a texture.
 #
 # ## Search by example
 #
-# The same features find similar images without any classifier: the images with the largest cosine.
+# The features also find images that are similar to a query, without a classifier: the images with the largest cosine.
 #
-# **Prediction.** Which classes will pixels return for an image of rings?
+# **Prediction.** Of which classes are the five images most similar to an image of rings, by pixels?
 
 # %%
 QUERY = 50 * CLASSES.index("rings")
@@ -177,14 +181,19 @@ drawing.images(
 )
 
 # %% [markdown]
-# **Exercise (break).** Turn the test images by 90 degrees (`torch.rot90`). Which classes does the trained feature confuse now?
+PLACE
 #
-# **Exercise (argue).** k-NN needs no training and has one setting. Why do most papers report a linear classifier?
+# **Exercise (break).** Rotate the test images by 90 degrees: `torch.rot90(test_images, dims=(2, 3))`. Compute the features and
+# the k-NN accuracy again. Which classes does the classifier confuse now?
+#
+# **Exercise (argue).** k-NN needs no training and has only two settings, $k$ and $\tau$. Why do most papers report a linear
+# classifier as well?
 #
 # **Summary.**
 # - Frozen features are evaluated with k-NN, a linear classifier, and few labels.
 # - Random weights and pixels are the baselines; a score without them says little.
-# - Error bars over draws of labels show which differences are real.
+# - Error bars over several draws of labels show the uncertainty of an accuracy.
 #
-# **References.** Caron et al. 2021, section 4.1, table 2 and appendix A (few labels); Wu et al. 2018,
+# **References.** Caron et al. 2021, [Emerging Properties in Self-Supervised Vision Transformers](https://arxiv.org/abs/2104.14294),
+# section 4.1, table 2 and appendix A (few labels); Wu et al. 2018,
 # [Unsupervised Feature Learning via Non-Parametric Instance Discrimination](https://arxiv.org/abs/1805.01978) (k-NN).

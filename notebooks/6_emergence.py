@@ -15,7 +15,8 @@
 #
 # **Question.** In which order do useful features and attention to objects appear during training?
 #
-# You need lessons 2 and 5. You write the lift and the step of half the gain, and compare seven states of the shipped model.
+# You need lessons 2 and 5. You write two metrics, the lift and the step of half the gain. With these metrics you compare seven
+# states of the shipped model.
 
 # %%
 import numpy as np
@@ -30,9 +31,12 @@ from notebooks.solutions import vote
 # %% [markdown]
 # ## Seven checkpoints
 #
-# A *checkpoint* is a copy of the weights during training. This lesson trains nothing: the file `emergence.npz` holds the
-# outputs of seven checkpoints of the shipped model, from random weights (step 0) to the last step. For each one it has the
-# [CLS] attention of the last block on 30 images, averaged over the heads, and the features of textures of lesson 5.
+# A *checkpoint* is a copy of the weights during training. No network is trained in this lesson. The file `emergence.npz`
+# contains outputs of seven checkpoints of the shipped model, from random weights (step 0) to the last step. Each checkpoint
+# has two outputs:
+#
+# - the attention of [CLS] in the last block for 30 images, averaged over the attention heads,
+# - the features of the textures of lesson 5.
 
 # %%
 stored = np.load(LESSONS / "emergence.npz")
@@ -43,8 +47,8 @@ names = photographs.names()
 print("steps:", *(f"{step:,}" for step in steps))
 
 # %% [markdown]
-# **Prediction.** Which changes first, the features or the attention? Does the map of a sheep look different after a third of
-# the training? Write it down.
+# **Prediction.** Which output changes first, the features or the attention? At which of these steps does the map show the
+# sheep? Write down both answers.
 
 # %%
 SHOWN = ("sheep", "kitten", "owl", "crab")
@@ -66,12 +70,15 @@ drawing.slider(
 )
 
 # %% [markdown]
+# The seven maps change slowly: the edges of the objects appear first, and the objects stand out at the end. The next
+# section measures this change.
+#
 # ## The lift
 #
-# A score for one map: the object's share of the attention, divided by its share of the patches. This is the *lift*. A
+# The *lift* is a score of one map: the object's share of the attention, divided by the object's share of the patches. A
 # uniform map has a lift of 1.
 #
-# **Exercise 6.1 (code).** Write the lift.
+# **Exercise 6.1 (code).** Compute the lift. The values of the map need not add up to 1.
 
 
 # %%
@@ -91,7 +98,7 @@ largest = check("6.2", ...)
 # %% [markdown]
 # ## Both curves
 #
-# **Prediction.** Sketch both curves over the steps: the lift, and the k-NN accuracy on textures (chance is 6 %).
+# **Prediction.** Sketch two curves over the steps: the lift, and the k-NN accuracy on textures (chance is 6 %).
 
 
 # %%
@@ -129,11 +136,11 @@ with drawing.plot(
         axis.legend()
 
 # %% [markdown]
-# After 19,370 steps the k-NN accuracy is **71** % and ends at **87** %; the lift is **1.38** and ends at **1.88**. Good
-# features of the whole image do not need attention to one object: most of the lift comes later.
+# At step 19,370 the k-NN accuracy is **71** %, and at the last step **87** %. At the same steps the lift is **1.38** and **1.88**:
+# features become useful early, while more than half of the gain of the lift comes later.
 #
-# **Exercise 6.3 (code).** Compare the curves with one number: the first step at which a score has made at least half of its
-# gain from the first to the last checkpoint.
+# **Exercise 6.3 (code).** Compute one number for each curve: the first step at which the score has at least half of its total
+# gain. The total gain is the last score minus the first score.
 
 
 # %%
@@ -147,14 +154,16 @@ for label, scores in {"k-NN": accuracies, "lift": lifts}.items():
     print(f"{label}: half of the gain by step {half_gain_step(steps, np.array(scores)):,}")
 
 # %% [markdown]
-# The features have half of their gain by step **19,370**, the attention by step **30,559**.
+# The k-NN accuracy has half of its gain by step **19,370**, the lift by step **30,559**. The features of the whole image become
+# useful before the attention is on the object.
 #
 # ## A control: the masks of other images
 #
-# Objects are often in the middle. A map that only moves to the center would also have a lift above 1. The control combines
-# each map with the mask of the next image: a lift that remains is no knowledge about the image.
+# Objects are often in the middle of an image. A map with its maximum always in the middle would also have a lift above 1. The
+# control combines each map with the mask of the next image. If the lift of the control is above 1, this part of the lift does
+# not depend on the object.
 #
-# **Prediction.** How much of the final lift remains?
+# **Prediction.** How large is the lift of the control at the last step?
 
 # %%
 controls = [
@@ -163,7 +172,7 @@ controls = [
 ]
 print("masks of other images:", *(f"{score:.2f}" for score in controls))
 with drawing.plot(
-    caption="A part of the lift is attention to the center; the larger part follows the object.",
+    caption="About a third of the gain of the lift is attention to the center; the rest depends on the object. Mean of 30 images.",
     alt="The lift with the image's own mask rises to 1.9, with the mask of another image to 1.3.",
 ) as axis:
     axis.plot(steps, lifts, marker="o", label="mask of the image")
@@ -173,22 +182,21 @@ with drawing.plot(
     axis.legend()
 
 # %% [markdown]
-# With masks of other images the lift ends at **1.30**: about a third of the gain is attention to the middle of the image. The
-# first checkpoint has no such bias (**0.99**), so its lift of **1.38** comes from the objects.
+# With masks of other images, the lift is **1.30** at the last step: about a third of the gain is attention to the middle of the
+# image. At step 19,370 the control is **0.99**, so the lift of **1.38** at this step comes from the objects.
 #
-# The steps are not the only difference. The run had three resolutions (48, 80 and 112 pixels; 112 from step 25,374 on), and
-# after step 30,559 its loss got two more terms. A curve over one run cannot separate the number of steps from such changes.
+# Training changed more than the number of steps. The run had three resolutions (48, 80 and 112 pixels; 112 pixels from step
+# 25,374 on), and after step 30,559 its loss had two more terms. Curves of one run cannot separate the effects of such changes.
 #
-# **Exercise (break).** Replace the mean of `maps` over images by the map of one image, such as `names.index("owl")`. Is the
-# order of the two curves still visible?
+# **Exercise (break).** Compute the lift of one image instead of the mean, such as the image `names.index("owl")`. Does the
+# lift still reach half of its gain after the k-NN accuracy?
 #
-# **Exercise (argue).** Which runs would you need to show that the longer training, and not the higher resolution, raises
-# the lift?
+# **Exercise (argue).** Which runs would you need to show that longer training, and not the higher resolution, raises the lift?
 #
 # **Summary.**
-# - Features of the whole image are useful early; attention to objects emerges later in the run.
-# - The lift needs a control, because objects and attention both favor the center.
-# - One run with a changing recipe shows an order, not its cause.
+# - Features of the whole image are useful early; attention to objects appears later in the run.
+# - The lift needs a control, because objects and attention are both often in the middle.
+# - One run with several changes shows an order, but not the cause of the order.
 #
-# **References.** Caron et al. 2021, sections 4.2.2 and 5; the scores of the last step are in the
-# [card of the model](../dino_model/embedded/card.md).
+# **References.** Caron et al. 2021, [Emerging Properties in Self-Supervised Vision Transformers](https://arxiv.org/abs/2104.14294),
+# sections 4.2.2 and 5; the scores of the last step are in the [card of the model](../dino_model/embedded/card.md).

@@ -13,10 +13,10 @@
 # %% [markdown]
 # # A · Video
 #
-# **Question.** Can similar patches carry the mask of an object from the first frame through a video?
+# **Question.** Can the similarity of patches propagate the mask of an object from the first frame through a video?
 #
-# You need lesson 2 and cosines of vectors. No network is trained for this task: DINO provides the features, and the method
-# is *label propagation* by nearest neighbors (Jabri et al. 2020).
+# You need lesson 2 and cosines of vectors. No network is trained for this task. The features come from DINO, and the method is
+# *label propagation* with nearest neighbors (Jabri et al. 2020).
 
 # %%
 import dataclasses
@@ -37,7 +37,8 @@ from segmentation.propagation import DINO, Propagator, grid_labels, hard_labels
 # %% [markdown]
 # ## A clip with known masks
 #
-# An object, cut out of one image, crosses another image and grows. Its mask is known in every frame.
+# A cup from one image moves across another image and becomes larger. The program that draws the clip also returns the true
+# mask of each frame.
 
 # %%
 FRAMES, HEIGHT, WIDTH = 12, 240, 426
@@ -55,30 +56,35 @@ for time in np.linspace(0, 1, FRAMES):
 drawing.images(
     [drawing.masked(frame, mask > 0) for frame, mask in list(zip(frames, masks, strict=True))[::3]],
     [f"frame {number}" for number in range(0, FRAMES, 3)],
-    caption="The cup moves to the right and grows; the rest of each frame is darkened.",
-    alt="Four frames in which a coffee cup moves to the right over a dark canyon and grows.",
+    caption="The cup moves to the right and becomes larger. Each frame is darkened outside of the true mask.",
+    alt="Four frames in which a coffee cup moves to the right over a dark canyon and becomes larger.",
 )
 
 # %% [markdown]
 # ## One patch
 #
-# A patch of a new frame compares itself with patches of earlier frames, takes the $k$ most similar ones, and averages their
-# labels with the weights $\mathrm{softmax}(\cos / \tau)$ over these $k$.
+# The label of a patch is a vector: one share for each object, and one for the background. For a patch of a new frame, label
+# propagation has three steps:
 #
-# **Exercise A.1 (code).** Write it for one patch.
+# 1. Compute the cosine of the patch's feature and the features of patches in earlier frames.
+# 2. Select the $k$ patches with the largest cosine.
+# 3. Average the labels of these $k$ patches with the weights $\mathrm{softmax}(\cos / \tau)$ over the $k$ patches.
+#
+# **Exercise A.1 (code).** Write steps 2 and 3 for one patch.
 
 
 # %%
 def propagate_label(cosines: np.ndarray, labels: np.ndarray, k: int, temperature: float) -> np.ndarray:
-    """Cosines [patches] and labels [patches, objects] -> label of the new patch [objects]."""
+    """Cosines [patches], labels [patches, objects], temperature τ -> label of the new patch [objects]."""
     return ...
 
 
 propagate_label = check("A.1", propagate_label)
 
 # %% [markdown]
-# **Exercise A.2 (check).** The paper compares with the first frame and the seven frames before, in a window of 12 patches in
-# each direction. How many patches does a patch in the middle of a large frame compare itself with?
+# **Exercise A.2 (check).** In the paper, a patch is compared with patches of the first frame and of the seven previous frames.
+# In each frame, the patches are in a *window*: at most 12 patches away in each direction. With how many patches is a patch in
+# the middle of a large frame compared?
 
 # %%
 candidates = check("A.2", ...)
@@ -86,10 +92,11 @@ candidates = check("A.2", ...)
 # %% [markdown]
 # ## The whole clip
 #
-# The loop carries the labels of the first frame on with your function, from the frame before only and without a window. The
-# library's version uses eight frames and a window. The control leaves the first mask where it was.
+# `your_masks` propagates the labels with your function. It uses the previous frame only and no window. `library_masks` uses
+# eight frames and a window. The controls are random weights and a copy of the first mask in all frames.
 #
-# **Prediction.** J is the Jaccard similarity of the object, averaged over frames. Rank the four rows before you run the cell.
+# **Prediction.** J is the Jaccard similarity of the object, averaged over frames. F is the accuracy of the outline, defined in
+# the next section. Order the J of the four methods before you run the cell.
 
 # %%
 features = {}  # per frame: patch features of unit length [rows, columns, width]
@@ -139,21 +146,24 @@ last = FRAMES - 2
 drawing.images(
     [drawing.outlined(frames[at], masks[at] > 0, followed[at] > 0) for at in (1, last // 2, last)],
     [f"frame {at}" for at in (1, last // 2, last)],
-    caption="The propagated outline (dashed) stays on the cup to the end.",
-    alt="Three frames of a cup over a canyon; the dashed predicted outline lies on the solid true outline.",
+    caption="The propagated outline (dashed) follows the true outline of the cup (solid) to the last frame.",
+    alt="Three frames of a cup over a canyon; the dashed predicted outline is on the solid true outline.",
     columns=3,
 )
 
 # %% [markdown]
-# The trained features carry the mask through the clip (J **0.95**); copying the first mask fails (J **0.14**). Random weights
-# reach J **0.89**, because this object has its own colors and does not change its shape; their outline is worse (F **0.74**
-# against **0.97**). Your function without window and memory reaches J **0.90**.
+# With trained features, the library reaches J **0.95** and your function, with one previous frame, J **0.90**; the copied first
+# mask reaches J **0.14**. Random weights reach J **0.89**, because the colors of the cup differ from the background, but their
+# outline is less accurate (F **0.74** instead of **0.97**).
 #
 # ## The accuracy of the outline
 #
-# J counts area. F compares outlines: *precision* is the share of the predicted outline that is near the true one, *recall*
-# the share of the true outline that is near the predicted one, and F is $2PR / (P + R)$. Near means within 0.8 % of the
-# diagonal of the frame.
+# J compares areas, F compares outlines. *Precision* $P$ is the share of the predicted outline that is near the true outline.
+# *Recall* $R$ is the share of the true outline that is near the predicted outline. F is $2PR / (P + R)$. "Near" means within
+# 0.8 % of the diagonal of the frame.
+#
+# **Prediction.** The predicted outline in the last figure is on the true outline almost everywhere. Estimate J and F of its
+# last frame.
 
 # %%
 true, found = masks[last] > 0, followed[last] > 0
@@ -174,17 +184,28 @@ print(
 )
 
 # %% [markdown]
-# In frame 10 the areas agree (J **0.96**), and **0.97** of the predicted outline is near the true one. F is stricter for thin
-# parts and holes, which hardly change the area.
+# In frame 10 the areas agree (J **0.96**), and **0.97** of the predicted outline is near the true outline. An error in a thin part
+# changes F more than J, because a thin part has little area.
 #
 # ## Effect of the settings
 #
-# **Prediction.** Does a larger window help or harm? And more neighbors? Then move the sliders.
+# **Prediction.** Does a larger window raise or lower J? Does a larger number of neighbors $k$ raise or lower F? Write down both
+# answers, then move the sliders.
 
 # %%
-for setting, values, name in (
-    ("radius", (1, 3, 6, 12, 24), "window, patches in each direction"),
-    ("topk", (1, 5, 20, 100), "number of neighbors k"),
+for setting, values, name, finding in (
+    (
+        "radius",
+        (1, 3, 6, 12, 24),
+        "window, patches in each direction",
+        "With a window of one patch the mask is lost.",
+    ),
+    (
+        "topk",
+        (1, 5, 20, 100),
+        "number of neighbors k",
+        "One neighbor and 100 neighbors give the worst outlines.",
+    ),
 ):
     figures = {}
     for value in values:
@@ -195,22 +216,25 @@ for setting, values, name in (
     drawing.slider(
         figures,
         name,
-        caption="The true outline is solid, the predicted one dashed.",
-        alt="Three frames with the true outline, solid, and the predicted one, dashed.",
+        caption=f"{finding} The true outline is solid, the predicted outline dashed.",
+        alt="Three frames with the true outline, solid, and the predicted outline, dashed.",
     )
 
 # %% [markdown]
-# With a window of one patch the object moves out of reach, and J falls to **0.24**; from three patches on the window does not
-# matter in this clip. One neighbor or 100 neighbors give worse outlines than 5 (F **0.81**, **0.84** and **0.97**).
+# With a window of one patch, J falls to **0.24**, because the cup moves farther than one patch per frame; larger windows give
+# almost the same J. With 5 neighbors F is **0.97**, with 1 neighbor **0.81** and with 100 neighbors **0.84**.
 #
-# **Exercise (break).** Let the object leave the frame and come back. Which setting decides whether it is found again?
+# **Exercise (break).** Change the clip: the cup leaves the frame and comes back. Which setting decides whether the cup is found
+# again?
 #
-# **Exercise (argue).** A label can only come from an earlier frame. What should a patch do that shows something new?
+# **Exercise (argue).** The label of a patch always comes from earlier frames. Which label should a patch get if it shows an
+# object for the first time?
 #
 # **Summary.**
 # - The mask of the first frame is propagated to later frames by the similarity of patch features.
 # - A window, the number of neighbors and a temperature are the only settings; nothing is trained.
-# - J measures area, F the outline; random weights and a copied mask are the controls.
+# - J compares areas, F compares outlines; random weights and a copied mask are the controls.
 #
-# **References.** Caron et al. 2021, section 4.2.2 and table 5; Jabri et al. 2020,
+# **References.** Caron et al. 2021, [Emerging Properties in Self-Supervised Vision Transformers](https://arxiv.org/abs/2104.14294),
+# section 4.2.2 and table 5; Jabri et al. 2020,
 # [Space-Time Correspondence as a Contrastive Random Walk](https://arxiv.org/abs/2006.14613).

@@ -15,7 +15,8 @@
 #
 # **Question.** Can an object be found from the similarity of patch features alone, without attention and without training?
 #
-# You need lesson 2 and eigenvectors. Two methods, LOST and TokenCut, use the keys of the last block, one vector per patch.
+# You need lesson 2 and eigenvectors. The lesson compares two methods, LOST and TokenCut. The feature of a patch is its key in
+# the last block, a vector; the keys of all attention heads are joined.
 
 # %%
 import numpy as np
@@ -43,10 +44,10 @@ similarity = flat @ flat.T  # [patches, patches]
 # %% [markdown]
 # ## LOST: start from the patch with the fewest similar patches
 #
-# The background is large, and its patches are similar to each other. LOST counts for each patch the patches with a positive
-# product; the patch with the smallest count is the *seed*.
+# LOST assumes that the background is larger than the object and that background patches are similar to each other. Two patches
+# are *similar* if the dot product of their features is positive. The patch with the fewest similar patches is the *seed*.
 #
-# **Exercise B.1 (code).** Count, for each patch, the other patches with a positive product.
+# **Exercise B.1 (code).** Count for each patch the other patches that are similar to it. A patch does not count itself.
 
 
 # %%
@@ -58,10 +59,13 @@ def positive_similarities(features: np.ndarray) -> np.ndarray:
 positive_similarities = check("B.1", positive_similarities)
 
 # %% [markdown]
-# Of the 100 patches with the smallest counts, those with a positive product with the seed form a set. A patch belongs to the
-# object if its products with this set have a positive sum and it is connected with the seed.
+# LOST then finds the object in two steps:
 #
-# **Prediction.** Where in the image is the seed?
+# 1. Take the 100 patches with the smallest counts. The patches among them that are similar to the seed form a set.
+# 2. A patch is a candidate if the sum of its dot products with this set is positive. The candidates that are connected with
+#    the seed are the object.
+#
+# **Prediction.** Where in the image of the sheep is the seed?
 
 # %%
 counts = positive_similarities(flat)
@@ -81,35 +85,44 @@ print(f"Jaccard similarity: {jaccard(placement.mask(found.mask), truth):.2f}")
 drawing.images(
     [image, counts.reshape(rows, columns), candidates, drawing.masked(image, placement.mask(found.mask))],
     ["image", "number of similar patches", "similar to the set", "LOST"],
-    caption="Patches of the sheep are similar to few others, so the set grows over the sheep. Each map is scaled to its own maximum.",
+    caption="Patches of the sheep are similar to few other patches, so LOST selects the sheep. Each map is scaled to its own maximum.",
     alt="A sheep; a map of counts that is dark on the sheep; the patches similar to the set; the sheep as LOST finds it.",
 )
 
 # %% [markdown]
-# The seed is on the sheep: it is similar to **272** patches, half of all patches to more than **823**. LOST finds the sheep with a
-# Jaccard similarity of **0.85**, far above every attention head of lesson 2.
+# The seed is on the sheep: it is similar to **272** patches, and the median patch is similar to **823** patches. LOST finds the
+# sheep with a Jaccard similarity of **0.85**, higher than each attention head in lesson 2.
 #
 # ## TokenCut: cut a graph into two parts
 #
-# Patches are the nodes of a graph. An edge has weight 1 if the cosine of its patches is above 0.2, and almost 0 otherwise.
-# With $w(A, B)$ the total weight between two sets and $V$ the set of all nodes, the *normalized cut* of $V$ into $A$ and $B$ is
+# The patches are the nodes of a graph. The edge between two patches has the weight 1 if their cosine is above 0.2, and almost
+# 0 otherwise. The set of all nodes is $V$. TokenCut divides $V$ into two sets $A$ and $B$. The total weight of the edges between
+# $A$ and $B$ is $w(A, B)$. The sum over the nodes of $A$ of the weights of all their edges is $w(A, V)$. The *normalized cut* is
 #
 # $$\frac{w(A, B)}{w(A, V)} + \frac{w(A, B)}{w(B, V)}$$
 #
-# The denominators prevent a cut that separates single patches.
+# TokenCut minimizes the normalized cut. If $A$ is a single patch, $w(A, V)$ is small and the first term is large. So the
+# denominators prevent a cut that separates a single patch.
 #
-# **Exercise B.2 (check).** Patches 0, 1 and 2 are all connected, patch 3 is connected with patch 2 only; all weights are 1.
-# What is the normalized cut of $\{3\}$ from the rest?
+# **Exercise B.2 (check).** A graph has four nodes and four edges of weight 1: 0–1, 0–2, 1–2 and 2–3. What is the normalized cut
+# between $A = \{3\}$ and $B = \{0, 1, 2\}$?
 
 # %%
 cut = check("B.2", ...)
 
 # %% [markdown]
-# **Derivation.** Let $W$ be the matrix of weights, $d$ its row sums, $D$ the diagonal matrix of $d$. Give each node of $A$ the
-# value $y_i = b$ and each node of $B$ the value $-a$, with $a = w(A, V)$ and $b = w(B, V)$. Then $y^\top D \mathbf 1 = 0$,
-# $y^\top (D - W) y = (a + b)^2\, w(A, B)$ and $y^\top D y = ab(a + b)$. Their quotient is
-# $w(A, B)(1/a + 1/b)$, the normalized cut. If $y$ may have any real values, the smallest quotient with
-# $y^\top D \mathbf 1 = 0$ is the second smallest $\lambda$ of $(D - W) y = \lambda D y$; its eigenvector is the cut.
+# **Derivation.** Let $W$ be the matrix of weights and $D$ the diagonal matrix of the row sums of $W$. Let $a = w(A, V)$ and
+# $b = w(B, V)$. Give each node of $A$ the value $y_i = b$ and each node of $B$ the value $y_i = -a$. Then:
+#
+# - $y^\top D \mathbf 1 = 0$,
+# - $y^\top (D - W) y = (a + b)^2\, w(A, B)$,
+# - $y^\top D y = ab(a + b)$.
+#
+# The second value divided by the third value is $w(A, B)(1/a + 1/b)$, the normalized cut. Now let $y$ have any real values with
+# $y^\top D \mathbf 1 = 0$. The smallest quotient is then the second smallest $\lambda$ of $(D - W) y = \lambda D y$. The
+# eigenvector of this $\lambda$ approximates the best cut.
+#
+# **Prediction.** Which patches of the sheep's image have similar values in the second eigenvector?
 
 # %%
 unit = flat / np.linalg.norm(flat, axis=1, keepdims=True)
@@ -135,22 +148,23 @@ drawing.images(
 )
 
 # %% [markdown]
-# TokenCut finds almost the same patches (**0.88**), although it compares all pairs of patches instead of one seed. One image is
-# no evidence, so the next section scores all images.
+# TokenCut finds the sheep with a Jaccard similarity of **0.88**, although it compares all pairs of patches and LOST starts from
+# one seed. One image is not enough evidence, so the next section scores 30 images.
 #
 # ## Thirty images
 #
-# *CorLoc* is the share of images on which the box around the found object and the box around the true object have an
-# intersection over union of at least 0.5.
+# *CorLoc* (correct localization) compares boxes. An image counts as correct if the box around the found object and the box
+# around the true object have an intersection over union of at least 0.5. CorLoc is the share of correct images.
 #
-# **Exercise B.3 (check).** A found box has the corners (left 10, top 10) and (right 50, bottom 30), the true box (20, 10) and
-# (50, 40). What is their intersection over union?
+# **Exercise B.3 (check).** The found box reaches from left 10, top 10 to right 50, bottom 30. The true box reaches from left 20,
+# top 10 to right 50, bottom 40. What is the intersection over union of the two boxes?
 
 # %%
 overlap = check("B.3", ...)
 
 # %% [markdown]
-# **Prediction.** Which rows of the table are above the centered box, in Jaccard similarity and in CorLoc?
+# **Prediction.** The next cell scores LOST and TokenCut, with trained and with random weights, and the centered box. Which
+# methods are better than the centered box in Jaccard similarity, and which in CorLoc?
 
 # %%
 names = photographs.names()
@@ -183,12 +197,12 @@ chosen = [*order[:-5:-1], *order[:4]]
 drawing.images(
     [views["TokenCut", "trained", names[index]] for index in chosen],
     [f"{names[index]}: {scores[index]:.2f}" for index in chosen],
-    caption="TokenCut's four best and four worst images: it fails when the background is the smaller or more uniform part.",
+    caption="The four best and the four worst images of TokenCut, with Jaccard similarities. In the worst images TokenCut selects the background or a small part.",
     alt="Top: sheep, kitten, pufferfish and drums, found well. Bottom: komodo, coffee, hammer and pyramid, where the background is found.",
 )
 areas = [photographs.mask(name).mean() for name in names]
 with drawing.plot(
-    caption="Scores vary from 0 to 0.88; small objects and very large objects are found worse.",
+    caption="Scores vary from 0 to 0.88 and are low for small objects. Each point is one image, with trained weights.",
     alt="Jaccard similarity over the area of the object: high between 0.15 and 0.3 of the image, low below 0.1.",
 ) as axis:
     for marker, (label, results) in zip("osx", list(table.items())[:2], strict=False):
@@ -200,19 +214,20 @@ print(
 )
 
 # %% [markdown]
-# With trained features TokenCut reaches **0.46** ± **0.06**, not significantly above the centered box (**0.41** ± **0.03**), but its box is
-# right more often (CorLoc **57** % against **37** %). With random weights the score is **0.24**: similar colors alone find few
-# objects. The rank correlation with the area is weak (**0.31**): the area alone does not explain the failures.
+# With trained weights, TokenCut reaches **0.46** ± **0.06** and the centered box **0.41** ± **0.03**. With 30 images this difference
+# is not significant, but CorLoc is **57** % for TokenCut and **37** % for the box. With random weights TokenCut reaches **0.24**:
+# similar colors alone find few objects. The rank correlation of score and area is weak (**0.31**).
 #
-# **Exercise (break).** Choose an image that the object fills, or one with two backgrounds. Which assumption of LOST fails, and
-# which of TokenCut?
+# **Exercise (break).** Run both methods on an image that is filled by the object, or on an image with two kinds of background.
+# Which assumption of LOST fails, and which assumption of TokenCut?
 #
-# **Exercise (argue).** Both methods look for one object. After the first is found, what is the background of the second?
+# **Exercise (argue).** LOST and TokenCut find one object. Suppose that an image has two objects and the first is found. Which
+# patches are the background when you search for the second object?
 #
 # **Summary.**
-# - LOST grows an object from the patch with the fewest similar patches.
+# - LOST starts from the patch with the fewest similar patches and adds similar patches that are connected with it.
 # - TokenCut cuts a graph of patches; the second eigenvector approximates the best normalized cut.
-# - Both assume that the object is the smaller part and that its patches are similar to each other.
+# - LOST and TokenCut assume that the object is smaller than the background and that its patches are similar.
 #
 # **References.** Siméoni et al. 2021, [Localizing Objects with Self-Supervised Transformers and no Labels](https://arxiv.org/abs/2109.14279);
 # Wang et al. 2022, [Self-Supervised Transformers for Unsupervised Object Discovery using Normalized Cut](https://arxiv.org/abs/2202.11539);

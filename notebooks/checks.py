@@ -32,6 +32,9 @@ class Exercise:
     """Relative tolerance of a number."""
 
 
+NO_ANSWER = "No answer yet: replace the three dots."
+
+
 def check(exercise: str, answer: Any) -> Any:
     """Report whether an answer is correct, and return the answer that the lesson continues with.
 
@@ -57,29 +60,44 @@ def check(exercise: str, answer: Any) -> Any:
 
 
 def _complaint(exercise: Exercise, answer: Any) -> str | None:
-    """Return None for a correct answer, else one sentence."""
+    """Return None for a correct answer, else what is wrong with it."""
+    if answer is ...:
+        return NO_ANSWER
     if not callable(exercise.solution):
         return _complaint_about_number(exercise, answer)
-    if answer is not ... and not callable(answer):
+    if not callable(answer):
         return f"Found {type(answer).__name__}, expected a function."
-    found = ... if answer is ... else _call(answer, exercise)
+    try:
+        found = _call(answer, exercise)
+    except Exception as error:
+        shapes = ", ".join(str(tuple(v.shape)) for v in exercise.inputs if hasattr(v, "shape"))
+        reason = f"{type(error).__name__}: {str(error).strip().rstrip('.')}"
+        return f"Your function raises {reason}. The check calls it with shapes {shapes}."
     if found is ...:
-        return "No answer yet: replace the three dots."
+        return NO_ANSWER
+    if found is None:
+        return "Your function returns None; end it with a return statement."
+    return _complaint_about_result(exercise, found)
+
+
+def _complaint_about_result(exercise: Exercise, found: Any) -> str | None:
     expected = _call(exercise.solution, exercise)
-    if _shapes(found) != _shapes(expected):
-        return f"Found {_shapes(found)}, expected {_shapes(expected)}."
-    if _close(found, expected):
+    if getattr(expected, "requires_grad", False) and not getattr(found, "requires_grad", False):
+        return "Your result has no gradient; return a tensor without detach(), no_grad(), item() or float()."
+    for describe in (_kinds, _shapes):
+        if describe(found) != describe(expected):
+            return f"Found {describe(found)}, expected {describe(expected)}."
+    difference = _first_difference(found, expected)
+    if difference is None:
         return None
     for sentence, mistake in exercise.mistakes.items():
         wrong = _call(mistake, exercise)
-        if _shapes(found) == _shapes(wrong) and _close(found, wrong):
+        if _shapes(found) == _shapes(wrong) and _first_difference(found, wrong) is None:
             return sentence
-    return "Not correct; the shape is right, the values differ."
+    return f"The shape is correct, the values are not: {difference}."
 
 
 def _complaint_about_number(exercise: Exercise, answer: Any) -> str | None:
-    if answer is ...:
-        return "No answer yet: replace the three dots."
     if isinstance(answer, np.ndarray | torch.Tensor) and math.prod(answer.shape) == 1:
         answer = answer.item()
     if isinstance(answer, bool) or not isinstance(answer, Real):
@@ -105,25 +123,51 @@ def _call(function: Any, exercise: Exercise) -> Any:
     return function(*copy.deepcopy(exercise.inputs))
 
 
+def _parts(value: Any) -> tuple[Any, ...]:
+    return value if isinstance(value, tuple) else (value,)
+
+
 def _arrays(value: Any) -> list[np.ndarray]:
-    values = value if isinstance(value, tuple) else (value,)
-    return [np.asarray(v.detach() if isinstance(v, torch.Tensor) else v) for v in values]
+    return [np.asarray(part.detach() if isinstance(part, torch.Tensor) else part) for part in _parts(value)]
+
+
+def _kinds(value: Any) -> str:
+    return " and ".join(_kind(part) for part in _parts(value))
+
+
+def _kind(part: Any) -> str:
+    is_array = isinstance(part, np.ndarray | torch.Tensor)
+    if isinstance(part, Real) or (is_array and not part.ndim):
+        return "a number"
+    if isinstance(part, torch.Tensor):
+        return "a tensor"
+    return "an array" if is_array else f"a {type(part).__name__}"
 
 
 def _shapes(value: Any) -> str:
-    if not all(
-        hasattr(v, "shape") or isinstance(v, Real) for v in (value if isinstance(value, tuple) else (value,))
-    ):
-        return type(value).__name__
     return "shape " + " and ".join(str(array.shape) for array in _arrays(value))
 
 
-def _close(found: Any, expected: Any) -> bool:
-    return all(np.allclose(a, b, atol=1e-5) for a, b in zip(_arrays(found), _arrays(expected), strict=True))
+def _first_difference(found: Any, expected: Any) -> str | None:
+    """Describe the first value that differs; None if all values are equal."""
+    for a, b in zip(_arrays(found), _arrays(expected), strict=True):
+        different = np.argwhere(~np.isclose(a, b, atol=1e-5))
+        if len(different):
+            index = tuple(int(i) for i in different[0])
+            place = f" at index {index}" if index else ""
+            return f"found {float(a[index]):.4g}{place}, expected {float(b[index]):.4g}"
+    return None
 
 
 def _normal(*shape: int, seed: int = 0) -> torch.Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+
+
+def _patches(images: torch.Tensor, patch_size: int) -> torch.Tensor:
+    """Return the patches as a grid [B, rows, columns, C, patch_size, patch_size]."""
+    return (
+        images.unfold(2, patch_size, patch_size).unfold(3, patch_size, patch_size).permute(0, 2, 3, 1, 4, 5)
+    )
 
 
 def _attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float = 0.25, axis: int = -1) -> Any:
@@ -162,31 +206,64 @@ EXERCISES: dict[str, Exercise] = {
             "You flattened rows of the image, not patches; split rows and columns first.": (
                 lambda images, p: images.reshape(len(images), -1, 3 * p * p)
             ),
-            "Your vectors have the channels last; conv weights have them first.": (
-                lambda images, p: (
-                    images.unfold(2, p, p).unfold(3, p, p).permute(0, 2, 3, 4, 5, 1).flatten(3).flatten(1, 2)
-                )
+            "Your vectors have the channels last; put all values of channel 0 first.": (
+                lambda images, p: _patches(images, p).permute(0, 1, 2, 4, 5, 3).flatten(3).flatten(1, 2)
             ),
-            "Your patches run down the columns; read them row by row.": (
+            "Your patches run down the columns of the grid; order them row by row.": (
+                lambda images, p: _patches(images, p).transpose(1, 2).flatten(3).flatten(1, 2)
+            ),
+            "The pixels in your patches run down the columns; order them row by row.": (
+                lambda images, p: _patches(images, p).transpose(4, 5).flatten(3).flatten(1, 2)
+            ),
+            "Your patches contain distant pixels; split the height into (rows, patch_size), the width as well.": (
                 lambda images, p: (
-                    images.unfold(2, p, p).unfold(3, p, p).permute(0, 3, 2, 1, 4, 5).flatten(3).flatten(1, 2)
+                    images.unflatten(3, (p, -1))
+                    .unflatten(2, (p, -1))
+                    .permute(0, 3, 5, 1, 2, 4)
+                    .flatten(3)
+                    .flatten(1, 2)
                 )
             ),
         },
         (_normal(2, 3, 8, 12), 4),
+    ),
+    "1.2": Exercise(
+        right.TOKENS,
+        {
+            "[CLS] is missing.": 3600,
+            "You used patches of 16 pixels.": 901,
+            "You counted the patches of one side; the grid has 60 rows and 60 columns.": 60,
+            "You counted the patches of one side and [CLS]; the grid has 60 rows and 60 columns.": 61,
+            "You divided by 8 once; divide the height and the width.": 28800,
+        },
+        tolerance=1e-6,
     ),
     "1.3": Exercise(
         right.attention,
         {
             "You did not divide by √d.": lambda q, k, v: _attend(q, k, v, 1.0),
             "You divided by d; divide by √d.": lambda q, k, v: _attend(q, k, v, 1 / 16),
+            "You multiplied by √d; divide by √d.": lambda q, k, v: _attend(q, k, v, 4.0),
+            "You used the number of tokens; d is the length of a query.": (
+                lambda q, k, v: _attend(q, k, v, 1 / math.sqrt(7))
+            ),
             "Your softmax runs over the queries; use the last axis, the keys.": (
                 lambda q, k, v: _attend(q, k, v, axis=-2)
             ),
-            "Your softmax runs over the heads; use the last axis, the keys.": (
+            "Your softmax runs over the attention heads; use the last axis, the keys.": (
                 lambda q, k, v: _attend(q, k, v, axis=1)
             ),
             "You exchanged queries and keys.": lambda q, k, v: _attend(k, q, v),
+            "The softmax is missing.": lambda q, k, v: (
+                (products := q @ k.transpose(-1, -2) / 4) @ v,
+                products,
+            ),
+            "You divided after the softmax; divide the products of queries and keys.": (
+                lambda q, k, v: tuple(part / 4 for part in _attend(q, k, v, 1.0))
+            ),
+            "Your output is correct; return the weights after the softmax.": (
+                lambda q, k, v: (_attend(q, k, v)[0], q @ k.transpose(-1, -2) / 4)
+            ),
         },
         tuple(_normal(2, 3, 7, 16, seed=seed) for seed in range(3)),
     ),
@@ -196,23 +273,41 @@ EXERCISES: dict[str, Exercise] = {
             "You left out the residual connections; add the input of each part to its output.": (
                 lambda x, attend, mlp, norm1, norm2: mlp(norm2(attend(norm1(x))))
             ),
-            "You normalized after the addition; the block normalizes the input of each part.": (
+            "The first residual connection is missing.": (
+                lambda x, attend, mlp, norm1, norm2: (y := attend(norm1(x))) + mlp(norm2(y))
+            ),
+            "The second residual connection is missing.": (
+                lambda x, attend, mlp, norm1, norm2: mlp(norm2(x + attend(norm1(x))))
+            ),
+            "The second residual connection adds the input of the block; add the result of the first part.": (
+                lambda x, attend, mlp, norm1, norm2: x + mlp(norm2(x + attend(norm1(x))))
+            ),
+            "You added the normalized tokens; add the tokens before the normalization.": (
+                lambda x, attend, mlp, norm1, norm2: (z := norm2((y := norm1(x)) + attend(y))) + mlp(z)
+            ),
+            "You normalized after the addition; normalize the input of each part.": (
                 lambda x, attend, mlp, norm1, norm2: norm2((y := norm1(x + attend(x))) + mlp(y))
             ),
-            "Your network of two layers reads the tokens from before the attention.": (
+            "You used norm1 in both parts; the second part uses norm2.": (
+                lambda x, attend, mlp, norm1, norm2: (y := x + attend(norm1(x))) + mlp(norm1(y))
+            ),
+            "The normalization of the second part is missing; use norm2.": (
+                lambda x, attend, mlp, norm1, norm2: (y := x + attend(norm1(x))) + mlp(y)
+            ),
+            "You exchanged norm1 and norm2.": (
+                lambda x, attend, mlp, norm1, norm2: (y := x + attend(norm2(x))) + mlp(norm1(y))
+            ),
+            "The normalization is missing.": (
+                lambda x, attend, mlp, norm1, norm2: (y := x + attend(x)) + mlp(y)
+            ),
+            "Your second part receives the input of the block; it must receive the result of the first part.": (
                 lambda x, attend, mlp, norm1, norm2: x + attend(norm1(x)) + mlp(norm2(x))
+            ),
+            "Your MLP comes first; attention is the first part.": (
+                lambda x, attend, mlp, norm1, norm2: (y := x + mlp(norm2(x))) + attend(norm1(y))
             ),
         },
         (_normal(1, 5, 8), torch.sin, torch.exp, lambda x: x - 1, lambda x: x / 2),
-    ),
-    "1.2": Exercise(
-        right.TOKENS,
-        {
-            "[CLS] is missing.": 3600,
-            "You used patches of 16 pixels.": 901,
-            "You counted one side only.": 61,
-        },
-        tolerance=1e-6,
     ),
     "2.1": Exercise(
         right.keep_mass,
@@ -264,7 +359,8 @@ EXERCISES: dict[str, Exercise] = {
         {
             "You counted pairs of the same crop.": 20,
             "The teacher receives the global crops only.": 90,
-            "The student receives the global crops too.": 16,
+            "The student also receives the global crops.": 16,
+            "You counted the crops; count pairs of a teacher's and a student's crop.": 10,
         },
         tolerance=1e-6,
     ),
@@ -272,20 +368,30 @@ EXERCISES: dict[str, Exercise] = {
         right.sharpen,
         {
             "Subtract the center before the division.": lambda x, c, t: softmax(x / t - c, -1),
+            "You divided the center only; put the difference in parentheses.": (
+                lambda x, c, t: softmax(x - c / t, -1)
+            ),
             "You added the center; subtract it.": lambda x, c, t: softmax((x + c) / t, -1),
             "You left out the center.": lambda x, c, t: softmax(x / t, -1),
+            "You left out the temperature.": lambda x, c, t: softmax(x - c, -1),
             "You multiplied by the temperature; divide by it.": lambda x, c, t: softmax((x - c) * t, -1),
             "Your softmax runs over the batch; use the last axis, the prototypes.": (
                 lambda x, c, t: softmax((x - c) / t, 1)
             ),
+            "Your softmax runs over the crops; use the last axis, the prototypes.": (
+                lambda x, c, t: softmax((x - c) / t, 0)
+            ),
             "The softmax is missing.": lambda x, c, t: (x - c) / t,
+            "You returned logarithms; use softmax instead of log_softmax.": (
+                lambda x, c, t: log_softmax((x - c) / t, -1)
+            ),
         },
         (_normal(2, 3, 5), _normal(5, seed=1), 0.4),
     ),
     "3.3": Exercise(
         right.dino_loss,
         {
-            "You compared each crop with itself; the student must see the other crop.": (
+            "You compared each crop with itself; use the student's output for the other crop.": (
                 lambda p, x, t: -(p * log_softmax(x / t, -1)).sum(-1).mean()
             ),
             "The student's temperature is missing.": (
@@ -297,27 +403,52 @@ EXERCISES: dict[str, Exercise] = {
             "You averaged over the prototypes; sum over them.": (
                 lambda p, x, t: -(p * log_softmax(x / t, -1).flip(0)).mean()
             ),
-            "The logarithm is missing; the student's part is a log-softmax.": (
+            "You added the losses of the images; average over the batch.": (
+                lambda p, x, t: len(p[0]) * right.dino_loss(p, x, t)
+            ),
+            "You added both orders of the crops; average them.": lambda p, x, t: 2 * right.dino_loss(p, x, t),
+            "You added orders and images; average over both.": lambda p, x, t: (
+                p[..., 0].numel() * right.dino_loss(p, x, t)
+            ),
+            "You compared one order of the crops; average over both orders.": (
+                lambda p, x, t: -(p[0] * log_softmax(x[1] / t, -1)).sum(-1).mean()
+            ),
+            "Your student's softmax runs over the batch; use the last axis, the prototypes.": (
+                lambda p, x, t: -(p * log_softmax(x / t, 1).flip(0)).sum(-1).mean()
+            ),
+            "The logarithm is missing; use log_softmax for the student.": (
                 lambda p, x, t: -(p * softmax(x / t, -1).flip(0)).sum(-1).mean()
             ),
+            "You exchanged teacher and student; the logarithm belongs to the student.": (
+                lambda p, x, t: -(softmax(x / t, -1) * p.log().flip(0)).sum(-1).mean()
+            ),
+            "You subtracted the entropy of the teacher; the loss is the cross-entropy.": (
+                lambda p, x, t: right.dino_loss(p, x, t) + (p * p.log()).sum(-1).mean()
+            ),
         },
-        (softmax(_normal(2, 4, 6), -1), _normal(2, 4, 6, seed=1), 0.1),
+        (softmax(_normal(2, 4, 6), -1), _normal(2, 4, 6, seed=1).requires_grad_(), 0.1),
     ),
     "3.4": Exercise(
         right.ema,
         {
-            "You exchanged the weights: the teacher keeps m of itself.": lambda t, s, m: (1 - m) * t + m * s,
+            "You exchanged the weights; the teacher keeps the share `momentum` of itself.": (
+                lambda t, s, m: (1 - m) * t + m * s
+            ),
             "You copied the student.": lambda t, s, m: s,
-            "Your weights do not add up to 1; the student's is 1 - m.": lambda t, s, m: m * t + s,
+            "Your factors do not add up to 1; the student's factor is 1 - momentum.": lambda t, s, m: (
+                m * t + s
+            ),
+            "Both factors are `momentum`; the student's factor is 1 - momentum.": lambda t, s, m: m * (t + s),
         },
         (_normal(4, 3), _normal(4, 3, seed=1), 0.9),
     ),
     "4.1": Exercise(
         right.UNIFORM_ENTROPY,
         {
-            "You used the logarithm to base 2; nats need the natural one.": 8.0,
-            "You used the logarithm to base 10; nats need the natural one.": math.log10(256),
+            "You used the logarithm to base 2; nats need the natural logarithm.": 8.0,
+            "You used the logarithm to base 10; nats need the natural logarithm.": math.log10(256),
             "This is the probability of one prototype.": 1 / 256,
+            "This is the term of one prototype; add 256 of them.": math.log(256) / 256,
             "The sign is reversed.": -math.log(256),
         },
     ),
@@ -330,8 +461,29 @@ EXERCISES: dict[str, Exercise] = {
             "You returned the cross-entropy; subtract the entropy of the teacher.": (
                 lambda p, q: (right.entropy_and_kl(p, q)[0], sum(right.entropy_and_kl(p, q)))
             ),
+            "You took the entropy of the student; use the teacher's distribution.": (
+                lambda p, q: (right.entropy_and_kl(q, p)[0], right.entropy_and_kl(p, q)[1])
+            ),
             "You took the entropy of the mean output; average the entropies of the outputs.": (
                 lambda p, q: (-(p.mean(0) * p.mean(0).log()).sum(), right.entropy_and_kl(p, q)[1])
+            ),
+            "You returned the KL first; return the entropy first.": (
+                lambda p, q: right.entropy_and_kl(p, q)[::-1]
+            ),
+            "The sign of the entropy is reversed.": (
+                lambda p, q: (-right.entropy_and_kl(p, q)[0], right.entropy_and_kl(p, q)[1])
+            ),
+            "The sign of the KL is reversed.": (
+                lambda p, q: (right.entropy_and_kl(p, q)[0], -right.entropy_and_kl(p, q)[1])
+            ),
+            "You averaged over the prototypes; sum over them.": (
+                lambda p, q: tuple(value / p.shape[-1] for value in right.entropy_and_kl(p, q))
+            ),
+            "You added the values of the batch; average them.": (
+                lambda p, q: tuple(len(p) * value for value in right.entropy_and_kl(p, q))
+            ),
+            "You used the logarithm to base 2; nats need the natural logarithm.": (
+                lambda p, q: tuple(value / math.log(2) for value in right.entropy_and_kl(p, q))
             ),
         },
         (softmax(_normal(4, 6), -1), softmax(_normal(4, 6, seed=1), -1)),
@@ -339,8 +491,9 @@ EXERCISES: dict[str, Exercise] = {
     "4.3": Exercise(
         right.HALF_LIFE,
         {
-            "This is the mean age, 1 / (1 - m).": 50.0,
-            "The weight does not fall by the same amount each step.": 25.0,
+            "This is the mean age of the averaged weights, 1 / (1 - λ).": 50.0,
+            "The factor is not 1 - 0.02 n; it is 0.98 to the power of n.": 25.0,
+            "The sign is reversed.": -right.HALF_LIFE,
         },
         tolerance=0.03,
     ),
