@@ -52,8 +52,8 @@ drawing.images(
 )
 
 # %% [markdown]
-# With trained weights, **51** % of the attention is on the sheep, about twice its area (**25** % of the image). With random
-# weights, **24** % of the attention is on the sheep: the architecture alone does not find the object.
+# The sheep covers **25** % of the image. With trained weights, **51** % of the attention is on the sheep. With random weights,
+# **24** % of the attention is on the sheep: the architecture alone does not find the object.
 #
 # **Exercise.** Replace `"sheep"` with `"owl"`, `"chair"` or another name of `photographs.names()`. Find an image in which the
 # trained network puts less attention on the object than the object's area. Why does the network fail there?

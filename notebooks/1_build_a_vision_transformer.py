@@ -88,7 +88,7 @@ drawing.images(
 # The network adds one more token, [CLS]. It starts as a learned vector and represents the whole image. Attention does not
 # depend on the order of tokens, so the network adds a learned *position embedding* to every token.
 #
-# **Exercise 1.2 (check).** The maps in the paper come from images of 480 × 480 pixels with patches of 8 × 8 pixels. How many
+# **Exercise 1.2 (check).** The maps in the paper come from images of 480 × 480 pixels. A patch has 8 × 8 pixels. How many
 # tokens does the network compute for one such image?
 
 # %%
@@ -237,7 +237,8 @@ drawing.images(
 
 # %% [markdown]
 # With random weights, the attention on the sheep is about its area (mean **23** %): the architecture alone does not find
-# objects. With trained weights, four heads attend to the sheep (up to **98** %) and two to the background (down to **4** %).
+# objects. With trained weights, the attention on the sheep is between **4** % and **98** %: four heads attend to the sheep, two
+# to the background.
 #
 # **Exercise (break).** Run `forward` without position embeddings. Copy the weights first:
 # `weights = dict(model.backbone.state_dict())`, then set `weights["pos_embed"] = 0 * weights["pos_embed"]`. Which

@@ -50,8 +50,9 @@ keep_mass = check("2.1", keep_mass)
 # %% [markdown]
 # ## The metric
 #
-# The *Jaccard similarity* of two masks is the number of pixels in both masks divided by the number of pixels in at least one
-# mask. It is 1 for equal masks and 0 for masks without a common pixel. Another name is *intersection over union*.
+# Count the pixels that are in both masks, and the pixels that are in at least one mask. The first number divided by the second
+# number is the *Jaccard similarity*. Equal masks have a similarity of 1, masks without a common pixel a similarity of 0.
+# Another name is *intersection over union*.
 #
 # **Exercise 2.2 (code).** Compute the Jaccard similarity of two masks.
 
@@ -98,8 +99,8 @@ drawing.images(
 )
 
 # %% [markdown]
-# The best head reaches **0.57** and the centered box **0.64**, because the sheep is in the middle of the image. Two heads attend
-# to the background and reach **0.00**, so the score depends strongly on the selected head.
+# The best head reaches **0.57**. The centered box reaches **0.64**, because the sheep is in the middle of the image. Two heads
+# attend to the background and reach **0.00**, so the score depends strongly on the selected head.
 #
 # ## Thirty images
 #
@@ -148,7 +149,7 @@ for label, maps_of in attention.items():
 # %%
 rows = list(dict.fromkeys(row for _, row in table))
 with drawing.plot(
-    caption="Trained weights are better than random weights in three of four cases, and no case is better than the centered box. Mean of 30 images ± standard error.",
+    caption="Trained weights are better than random weights in three of four cases and never better than the centered box. Mean of 30 images ± standard error.",
     alt="Points with error bars: trained best head and centered box near 0.41, random weights between 0.11 and 0.24.",
 ) as axis:
     for label, shift in {"trained": -0.1, "random weights": 0.1, "no network": 0}.items():
@@ -161,8 +162,8 @@ with drawing.plot(
 
 # %% [markdown]
 # The mean of the heads reaches **0.11** with random weights and **0.34** with trained weights. The *lift* is the object's share
-# of the attention divided by its share of the area: **0.99** with random weights, **1.92** with trained weights. Even the best
-# head only equals the centered box (both **0.41**), because each image shows one object in the middle.
+# of the attention divided by its share of the area: **0.99** with random weights, **1.92** with trained weights. The best head
+# and the centered box both reach **0.41**, because each image shows one object in the middle.
 #
 # ## Selecting with the ground truth
 #
@@ -220,8 +221,8 @@ with drawing.plot(
 # At a mass of 0.2, random weights score **0.33** and trained weights **0.17**: a map that is almost uniform needs more patches to
 # hold the mass, so its mask is larger. At a mass of 0.9, trained weights reach **0.45**, more than the box (**0.41**).
 #
-# **Exercise (break).** Paste each image next to a gray image of the same size, so that the object is no longer in the middle.
-# Paste each true mask next to an empty mask. How do the scores of the box and of the attention change?
+# **Exercise (break).** Move the objects out of the middle: paste each image next to a gray image of the same size. Paste each
+# true mask next to an empty mask. How do the scores of the box and of the attention change?
 #
 # **Exercise (argue).** The mass is the same for small and large objects. Which property of the map could set the mass?
 #

@@ -42,7 +42,7 @@ drawing.images(
     [train_images[train_labels == label][0, 0].numpy() for label in range(16)],
     CLASSES,
     caption="One image of each class; yellow is bright. Each image is scaled to its own maximum.",
-    alt="Sixteen textures: bars, bricks, checkers, dots, grids, hatches, plus signs, rings, stripes, waves, zigzags, two kinds of noise and three kinds of cells.",
+    alt="Sixteen textures: eight kinds of bars, bricks, dots, grids and rings; stripes, waves and zigzags; two kinds of noise; three kinds of cells.",
     columns=8,
 )
 
@@ -68,8 +68,8 @@ drawing.images(
 )
 
 # %% [markdown]
-# All crops of an image share the kind of texture. Place, scale, brightness and contrast differ, so a network that outputs
-# the same for all crops has to compute the kind of texture.
+# All crops of an image share the kind of texture. Place, scale, brightness and contrast differ. A network with equal outputs
+# for all crops of an image therefore has to recognize the kind of texture.
 #
 # ## Student and teacher
 #
@@ -83,7 +83,7 @@ drawing.images(
 # several small (*local*) crops. This lesson uses two crops for both networks.
 #
 # **Exercise 3.1 (check).** In the paper, an image has two global crops and eight local crops. The loss compares each output
-# of the teacher with each output of the student, except for pairs of the same crop. How many pairs are compared per image?
+# of the teacher with each output of the student. Pairs of the same crop are left out. How many pairs remain per image?
 
 # %%
 pairs = check("3.1", ...)
@@ -108,7 +108,7 @@ sharpen = check("3.2", sharpen)
 
 # %% [markdown]
 # **Exercise 3.3 (code).** The student's logits $g_s$ become a distribution without a center:
-# $P_s = \mathrm{softmax}(g_s / \tau_s)$. The loss is the cross-entropy of the teacher's distribution for one crop $x$ and the
+# $P_s = \mathrm{softmax}(g_s / \tau_s)$. The loss is a cross-entropy: of the teacher's distribution for one crop $x$ and the
 # student's distribution for the *other* crop $x'$:
 #
 # $$-\sum_{k=1}^{K} P_t^{(k)}(x) \log P_s^{(k)}(x')$$
@@ -222,8 +222,8 @@ with drawing.plot(
 # ahead while the accuracy rises, because the teacher averages over past weights; at the end both are equal. In the paper, the
 # teacher is ahead for most of a much longer training (figure 6).
 #
-# The entropy of about **3.1** nats is between 0 (one prototype has all probability) and **5.5** (all prototypes have the same
-# probability). At either end the training has failed; lesson 4 shows both failures.
+# The entropy of the teacher is about **3.1** nats. It is 0 if one prototype has all probability, and **5.5** if all prototypes
+# have the same probability. Both extremes are failures of the training; lesson 4 shows them.
 #
 # **Exercise (break).** Call `step` with `momentum=0`, which makes the teacher a copy of the student. Predict the curve, then
 # run the cell of the training again from its first line. Compare your result with the section *Three teachers* of lesson 4.

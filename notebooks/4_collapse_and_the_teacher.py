@@ -121,7 +121,7 @@ for label, (_, log) in runs.items():
 # %% [markdown]
 # Only the run with both operations keeps a KL above 0. Without centering the entropy falls to **0** % of $\ln K$: all
 # probability is on one prototype. Without sharpening the entropy rises to **100** % of $\ln K$: the output is uniform. With
-# neither operation the entropy is about **92** %, and a KL near 0 shows that the output hardly depends on the image.
+# neither operation the entropy is about **92** %. A KL near 0 shows that this output hardly depends on the image.
 #
 # ## Diagnosis
 #
@@ -194,7 +194,8 @@ for label, values in {"student": student, **teachers}.items():
     print(f"  {label}: {np.sqrt(np.mean((np.array(values)[-150:] - 1) ** 2)):.2f}")
 
 # %% [markdown]
-# PLACEHOLDER
+# The momentum 0.95 has the smallest distance, **0.13**. With the momentum 0.5, most of the noise remains (**0.23**, student
+# **0.24**). With the momentum 0.995, the delay is too long (**0.37**).
 #
 # ## Teachers of three speeds
 #

@@ -32,8 +32,8 @@ from notebooks.checks import check
 # %% [markdown]
 # ## Three kinds of features
 #
-# The shipped model was trained on color images of objects. The task of this lesson is to classify 16 kinds of gray textures,
-# with 50 training and 50 test images of each kind. A *feature* is the vector of [CLS] after the last block. The network is
+# The shipped model was trained on color images of objects. The task of this lesson is to classify 16 kinds of gray textures.
+# Each kind has 50 training and 50 test images. A *feature* is the vector of [CLS] after the last block. The network is
 # *frozen*: its weights are not trained on this task. The controls are the same network with random weights, and the pixels
 # of the image at 16 × 16 pixels.
 
@@ -74,8 +74,8 @@ drawing.images(
 # ## k-NN: a vote of neighbors
 #
 # The *k-NN classifier* needs no training. It compares the feature of a test image with all training features. The $k$ training
-# features with the largest cosine vote for their classes, each with the weight $\exp(\cos / \tau)$, where $\tau = 0.07$ is
-# the *temperature*.
+# features with the largest cosine vote for their classes. Each vote has the weight $\exp(\cos / \tau)$ with the *temperature*
+# $\tau = 0.07$.
 #
 # **Exercise 5.1 (code).** Compute the sum of the votes for each class, for the feature of one test image. The classes are 0,
 # 1, … up to the largest label.
@@ -105,8 +105,8 @@ for label, stored in train_features.items():
 # The trained network reaches about **96** %, although it was not trained on textures. Random weights reach about **24** %, fewer
 # than pixels (about **28** %): the architecture alone gives no better feature than the pixels.
 #
-# **Exercise 5.2 (check).** A test set has classes of 60, 30 and 10 images, and a classifier always predicts the largest
-# class. The accuracy over all images is 60 %. What is the mean of the accuracies of the three classes, in percent?
+# **Exercise 5.2 (check).** A test set has classes of 60, 30 and 10 images. A classifier always predicts the largest class. The
+# accuracy over all images is 60 %. What is the mean of the accuracies of the three classes, in percent?
 
 # %%
 balanced = check("5.2", ...)
@@ -181,7 +181,8 @@ drawing.images(
 )
 
 # %% [markdown]
-PLACE
+# By trained features, **5** of 5 images are rings; by pixels, **0** of 5. Trained features of the same texture are similar for all
+# phases; pixels are similar only if bright and dark areas are at the same places.
 #
 # **Exercise (break).** Rotate the test images by 90 degrees: `torch.rot90(test_images, dims=(2, 3))`. Compute the features and
 # the k-NN accuracy again. Which classes does the classifier confuse now?
@@ -191,7 +192,7 @@ PLACE
 #
 # **Summary.**
 # - Frozen features are evaluated with k-NN, a linear classifier, and few labels.
-# - Random weights and pixels are the baselines; a score without them says little.
+# - A score needs two baselines: random weights and pixels.
 # - Error bars over several draws of labels show the uncertainty of an accuracy.
 #
 # **References.** Caron et al. 2021, [Emerging Properties in Self-Supervised Vision Transformers](https://arxiv.org/abs/2104.14294),

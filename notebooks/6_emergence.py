@@ -32,8 +32,8 @@ from notebooks.solutions import vote
 # ## Seven checkpoints
 #
 # A *checkpoint* is a copy of the weights during training. No network is trained in this lesson. The file `emergence.npz`
-# contains outputs of seven checkpoints of the shipped model, from random weights (step 0) to the last step. Each checkpoint
-# has two outputs:
+# contains outputs of seven checkpoints of the shipped model. The first checkpoint has random weights (step 0). Each
+# checkpoint has two outputs:
 #
 # - the attention of [CLS] in the last block for 30 images, averaged over the attention heads,
 # - the features of the textures of lesson 5.
@@ -70,8 +70,8 @@ drawing.slider(
 )
 
 # %% [markdown]
-# The seven maps change slowly: the edges of the objects appear first, and the objects stand out at the end. The next
-# section measures this change.
+# Edges of the objects appear first. At the last step, most of the attention is on the objects. The next section measures this
+# change.
 #
 # ## The lift
 #
@@ -191,7 +191,7 @@ with drawing.plot(
 # **Exercise (break).** Compute the lift of one image instead of the mean, such as the image `names.index("owl")`. Does the
 # lift still reach half of its gain after the k-NN accuracy?
 #
-# **Exercise (argue).** Which runs would you need to show that longer training, and not the higher resolution, raises the lift?
+# **Exercise (argue).** Is the higher lift an effect of longer training or of higher resolution? Which runs would you need?
 #
 # **Summary.**
 # - Features of the whole image are useful early; attention to objects appears later in the run.

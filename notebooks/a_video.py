@@ -35,7 +35,7 @@ from segmentation.metrics import contour, contour_accuracy, contour_radius, jacc
 from segmentation.propagation import DINO, Propagator, grid_labels, hard_labels
 
 # %% [markdown]
-# ## A clip with known masks
+# ## A clip with true masks
 #
 # A cup from one image moves across another image and becomes larger. The program that draws the clip also returns the true
 # mask of each frame.
@@ -82,9 +82,9 @@ def propagate_label(cosines: np.ndarray, labels: np.ndarray, k: int, temperature
 propagate_label = check("A.1", propagate_label)
 
 # %% [markdown]
-# **Exercise A.2 (check).** In the paper, a patch is compared with patches of the first frame and of the seven previous frames.
-# In each frame, the patches are in a *window*: at most 12 patches away in each direction. With how many patches is a patch in
-# the middle of a large frame compared?
+# **Exercise A.2 (check).** In the paper, a patch is compared with patches of eight frames: the first and the seven previous
+# frames. In each frame, the patches are in a *window*: at most 12 patches away in each direction. With how many patches is a
+# patch in the middle of a large frame compared?
 
 # %%
 candidates = check("A.2", ...)
@@ -153,8 +153,8 @@ drawing.images(
 
 # %% [markdown]
 # With trained features, the library reaches J **0.95** and your function, with one previous frame, J **0.90**; the copied first
-# mask reaches J **0.14**. Random weights reach J **0.89**, because the colors of the cup differ from the background, but their
-# outline is less accurate (F **0.74** instead of **0.97**).
+# mask reaches J **0.14**. Random weights reach J **0.89**, because the colors of the cup differ from the background. The outline
+# of random weights is less accurate (F **0.74** instead of **0.97**).
 #
 # ## The accuracy of the outline
 #
@@ -221,8 +221,8 @@ for setting, values, name, finding in (
     )
 
 # %% [markdown]
-# With a window of one patch, J falls to **0.24**, because the cup moves farther than one patch per frame; larger windows give
-# almost the same J. With 5 neighbors F is **0.97**, with 1 neighbor **0.81** and with 100 neighbors **0.84**.
+# With a window of one patch, J is only **0.24**: the cup moves farther than one patch per frame. Larger windows give almost
+# the same J. With 5 neighbors F is **0.97**, with 1 neighbor **0.81** and with 100 neighbors **0.84**.
 #
 # **Exercise (break).** Change the clip: the cup leaves the frame and comes back. Which setting decides whether the cup is found
 # again?

@@ -148,13 +148,13 @@ drawing.images(
 )
 
 # %% [markdown]
-# TokenCut finds the sheep with a Jaccard similarity of **0.88**, although it compares all pairs of patches and LOST starts from
-# one seed. One image is not enough evidence, so the next section scores 30 images.
+# TokenCut finds the sheep with a Jaccard similarity of **0.88**. LOST starts from one seed, TokenCut compares all pairs of
+# patches, and the two masks are similar. One image is not enough evidence, so the next section scores 30 images.
 #
 # ## Thirty images
 #
-# *CorLoc* (correct localization) compares boxes. An image counts as correct if the box around the found object and the box
-# around the true object have an intersection over union of at least 0.5. CorLoc is the share of correct images.
+# *CorLoc* (correct localization) compares the box around the found object with the box around the true object. An image is
+# correct if the intersection over union of these boxes is at least 0.5. CorLoc is the share of correct images.
 #
 # **Exercise B.3 (check).** The found box reaches from left 10, top 10 to right 50, bottom 30. The true box reaches from left 20,
 # top 10 to right 50, bottom 40. What is the intersection over union of the two boxes?
@@ -214,11 +214,11 @@ print(
 )
 
 # %% [markdown]
-# With trained weights, TokenCut reaches **0.46** ± **0.06** and the centered box **0.41** ± **0.03**. With 30 images this difference
-# is not significant, but CorLoc is **57** % for TokenCut and **37** % for the box. With random weights TokenCut reaches **0.24**:
+# With trained weights, TokenCut reaches **0.46** ± **0.06** and the centered box **0.41** ± **0.03**. Thirty images are too few to
+# separate these scores. CorLoc is **57** % for TokenCut and **37** % for the box. With random weights TokenCut reaches **0.24**:
 # similar colors alone find few objects. The rank correlation of score and area is weak (**0.31**).
 #
-# **Exercise (break).** Run both methods on an image that is filled by the object, or on an image with two kinds of background.
+# **Exercise (break).** Run both methods on an image that the object fills. Then use an image with two kinds of background.
 # Which assumption of LOST fails, and which assumption of TokenCut?
 #
 # **Exercise (argue).** LOST and TokenCut find one object. Suppose that an image has two objects and the first is found. Which
