@@ -361,30 +361,22 @@ def test_help_and_usage_errors(words, code, shown, capsys):
     assert shown in " ".join(printed.replace("│", " ").split())
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        ("--data absent --output run --batch-size 0", "--batch-size is 0"),
-        ("--data absent --output run --recipe small-data --milestone-every 0", "--milestone-every is 0"),
-        ("--output run --recipe small-data", "no images"),
-    ],
-)
-def test_pretrain_with_wrong_options_refuses_before_data_or_torch(words, message, tmp_path):
+def test_pretrain_with_wrong_options_refuses_before_data_or_torch(tmp_path):
+    wrong = {
+        "--data absent --output run --batch-size 0": "--batch-size is 0",
+        "--data absent --output run --recipe small-data --milestone-every 0": "--milestone-every is 0",
+        "--output run --recipe small-data": "no images",
+    }
     code = (
-        "import sys\nfrom training.__main__ import main\n"
-        f"code = main({['pretrain', *words.split()]})\n"
-        "print(code, 'torch' in sys.modules)"
+        "import sys; from training.__main__ import main;"
+        "print(*(main(['pretrain', *words.split()]) for words in sys.argv[1:]), 'torch' in sys.modules)"
     )
-    output = subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=tmp_path,
-        env=os.environ | {"PYTHONPATH": str(REPOSITORY)},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert message in output.stderr
-    assert output.stdout.splitlines()[-1] == "1 False"
+    words = [sys.executable, "-c", code, *wrong]
+    environment = os.environ | {"PYTHONPATH": str(REPOSITORY)}
+    ended = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True)
+    assert ended.stdout == "1 1 1 False\n"
+    for message, line in zip(wrong.values(), ended.stderr.splitlines(), strict=True):
+        assert message in line
 
 
 def test_pretrain_of_a_locked_run_is_refused(images, tmp_path, capsys):

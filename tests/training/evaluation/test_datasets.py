@@ -5,9 +5,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from dino_model.collections import open_images
 from tests.training.evaluation.pictures import write_pictures
-from training.evaluation.datasets import draw_labeled, every_fifth, find_listed, open_split
+from training.evaluation.datasets import draw_labeled, every_fifth, open_split
 
 
 def test_open_split_tests_every_fifth_image_by_name(shapes):
@@ -31,13 +30,16 @@ def test_open_split_matches_classes_by_name(tmp_path: Path):
         open_split(test, test=train)
 
 
-def test_open_split_reads_list_of_test_images(shapes, tmp_path: Path):
+def test_open_split_reads_list_of_names_with_or_without_folders(shapes, tmp_path: Path):
     names = tmp_path / "test.txt"
-    names.write_text("a/001.png\nc/006.png\n")
+    names.write_text("c/006.png\n009.png\na/001.png\n")
     split = open_split(shapes, split=names)
-    assert split.test.names == ("a/001.png", "c/006.png")
-    assert len(split.train) == 10 + 4 + 7 - 2
+    assert split.test.names == ("a/001.png", "a/009.png", "c/006.png")
+    assert len(split.train) == 10 + 4 + 7 - 3
     assert not set(split.train.names) & set(split.test.names)
+    names.write_text("a/001.png\nghost.JPEG\n")
+    with pytest.raises(ValueError, match=r"1 unknown images, the first is ghost\.JPEG"):
+        open_split(shapes, split=names)
 
 
 def test_open_split_with_shared_image_or_link_raises(tmp_path: Path):
@@ -81,12 +83,3 @@ def test_draw_labeled_is_stratified_and_seeded():
         draw_labeled(labels, 0, "abc", "5")
     with pytest.raises(ValueError, match="The share of labels is 150%"):
         draw_labeled(labels, 0, "abc", "150%")
-
-
-def test_find_listed_matches_names_with_or_without_folders(shapes, tmp_path: Path):
-    images, file = open_images(shapes), tmp_path / "1percent.txt"
-    file.write_text("c/006.png\na/007.png\n009.png\n")
-    assert [images.names[i] for i in find_listed(images, file)] == ["a/007.png", "a/009.png", "c/006.png"]
-    file.write_text("a/001.png\nghost.JPEG\n")
-    with pytest.raises(ValueError, match=r"1 unknown images, the first is ghost\.JPEG"):
-        find_listed(images, file)
