@@ -1,17 +1,31 @@
-"""Tiny trainings through the command, for the tests of training."""
+"""Tiny trainings, as a recipe and through the command."""
 
-import json
 import signal
+from collections.abc import Callable
 from contextlib import nullcontext
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
+from dino_model.backbones import BackboneConfig
+from dino_model.head import HeadConfig
 from training import __main__ as command
+from training.crop_config import CropConfig
+from training.methods.dino_config import DINOConfig
+from training.recipe import OptimizerConfig, Recipe
 from training.run import Run
 
+RECIPE = Recipe(
+    BackboneConfig("vit_tiny", 8, 16, width=12, depth=2, heads=2, drop_path=0.2),
+    DINOConfig(HeadConfig(16, hidden=8, layers=2, bottleneck=4), freeze_last_layer_epochs=0),
+    CropConfig(global_size=16, local_size=8, local_crops=2),
+    OptimizerConfig("sgd", lr=1.0, warmup_epochs=0),
+    epochs=1,
+    batch_size=16,
+)
 NETWORK = [
     *("--architecture", "vit_tiny", "--width", "24", "--depth", "2", "--heads", "3", "--drop-path", "0.1"),
     *("--patch-size", "8", "--global-size", "32", "--local-size", "16", "--batch-size", "4", "--epochs", "3"),
@@ -35,9 +49,9 @@ def resume(output: Path, *more: object) -> int:
 
 
 def values(output: Path) -> list[dict[str, Any]]:
-    """Log of a run without the values of the clock."""
-    log = Run(output).log
-    lines = [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
+    """Log of a run without the values of the clock; empty before its first step."""
+    run = Run(output)
+    lines = run.lines() if run.log.exists() else []
     clock = ("images_per_second", "data_wait")
     return [{name: value for name, value in line.items() if name not in clock} for line in lines]
 
@@ -65,3 +79,15 @@ class SignalAt:
 def stop_after(monkeypatch: pytest.MonkeyPatch, step: int, number: signal.Signals = signal.SIGTERM) -> None:
     """Send a signal to every training in the given step, until `monkeypatch.undo()`."""
     monkeypatch.setattr("training.commands.pretrain.stop_signal", lambda: nullcontext(SignalAt(step, number)))
+
+
+def out_of_memory_at(call: int, honest: Callable[..., Any]) -> Callable[..., Any]:
+    """A function that finds the device full when it is called for the given time, from 0."""
+    calls = count()
+
+    def fails(*given: Any) -> Any:
+        if next(calls) == call:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+        return honest(*given)
+
+    return fails

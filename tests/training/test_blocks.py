@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from dino_model.device import autocast, set_tensor_float32
+from dino_model.device import autocast
 from dino_model.head import HeadConfig
 from tests.training.methods.tiny import build, random_batch
 from training.blocks import compile_blocks, recompute_blocks
@@ -17,37 +17,33 @@ pytestmark = pytest.mark.slow
 CONFIG = DINOConfig(HeadConfig(16, hidden=8, bottleneck=4), freeze_last_layer_epochs=0)
 
 
-def learned(change, config):
-    """Loss and gradients of the first step, after `change` was made to the backbones."""
+def first_step(config, *changes):
+    """Loss, gradients and method after functions have changed the backbones."""
     method = build(config)
     for backbone in method.backbones().values():
-        change(backbone)
+        for change in changes:
+            change(backbone)
     torch.manual_seed(1)
-    loss = method(random_batch(), 0)
-    loss.value.backward()
+    loss = method(random_batch(), 0).value
+    loss.backward()
     gradients = {name: p.grad for name, p in method.named_parameters() if p.grad is not None}
-    return loss.value.item(), gradients, method
+    return loss.item(), gradients, method
 
 
 @pytest.mark.parametrize("config", [CONFIG, replace(CONFIG, views=1, kept_tokens=0.5)])
-@pytest.mark.parametrize("twice", [False, True])
-def test_recompute_blocks_keeps_loss_and_gradients(config, twice, monkeypatch):
-    """With stochastic depth, whose numbers are other ones by the time of the backward pass."""
-    plain, expected, _ = learned(lambda backbone: None, config)
+@pytest.mark.parametrize("compiled", [False, True])
+def test_recompute_blocks_with_stochastic_depth_keeps_loss_and_gradients(config, compiled, monkeypatch):
+    plain, expected, method = first_step(config)
+    names = method.state_dict().keys()
     passes, honest = [], StochasticDepth.forward
     monkeypatch.setattr(StochasticDepth, "forward", lambda self, x: (passes.append(1), honest(self, x))[1])
-
-    def change(backbone):
-        if twice:
-            compile_blocks(backbone, "eager")  # what is computed twice may be compiled
-        recompute_blocks(backbone)
-
-    loss, found, method = learned(change, config)
+    changes = [lambda backbone: compile_blocks(backbone, "eager")] if compiled else []
+    loss, found, method = first_step(config, *changes, recompute_blocks)
     assert loss == plain
     torch.testing.assert_close(found, expected, rtol=0, atol=0)
-    if not twice:
+    if not compiled:
         assert len(passes) == 2 * 2 * 2  # two layers, two groups of crops, two times; the teacher has none
-    assert method.state_dict().keys() == build(config).state_dict().keys()
+    assert method.state_dict().keys() == names
 
 
 def test_compile_blocks_over_20_steps_and_a_probe_compiles_only_in_the_first_step():
@@ -67,26 +63,11 @@ def test_compile_blocks_over_20_steps_and_a_probe_compiles_only_in_the_first_ste
         loss.value.backward()
         method.after_step(step, [loss.carry])
         counts.append(len(graphs))
-        if step == 10:
-            probe(method.student.backbone)
+        if step == 10:  # a k-NN probe: evaluation mode, no gradient, fp32, several batch sizes
+            method.student.backbone.eval()
+            with torch.no_grad():
+                for num_images in (7, 5, 9):
+                    method.student.backbone(torch.randn(num_images, 3, 32, 32))
+            method.student.backbone.train()
+    assert counts[0] > 0
     assert counts == counts[:1] * 20
-
-
-def probe(backbone):
-    """Compute features as a k-NN probe does: evaluation mode, no gradient, fp32, several batch sizes."""
-    backbone.eval()
-    with torch.no_grad():
-        for num_images in (7, 5, 9):
-            backbone(torch.randn(num_images, 3, 32, 32))
-    backbone.train()
-
-
-def test_set_tensor_float32_in_fp32_forbids_and_in_bf16_allows_it():
-    before = torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
-    try:
-        set_tensor_float32("bf16")
-        assert torch.backends.cuda.matmul.allow_tf32
-        set_tensor_float32("fp32")
-        assert not torch.backends.cuda.matmul.allow_tf32
-    finally:
-        torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32 = before

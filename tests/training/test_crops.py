@@ -1,53 +1,39 @@
+"""Crops of workers, batches and devices, against torchvision's and Pillow's."""
+
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 from PIL import Image
-from torchvision.transforms.v2 import RandomResizedCrop
+from torchvision.transforms import InterpolationMode
+from torchvision.transforms.v2 import RandomResizedCrop, functional
 
 from dino_model.errors import SettingError
 from training.crop_config import CropConfig, ViewSpec
 from training.crops import (
-    TRIES,
+    BOX_NUMBERS,
     Crops,
     MultiCrop,
     finish,
     random_box,
+    random_boxes,
+    resized_crops,
     widen,
 )
 from training.photometry import NUMBERS
 
 
-@pytest.fixture
-def picture():
-    rows, columns = np.mgrid[0:90, 0:120]
-    pixels = np.stack([rows * 2, columns * 2, (rows + columns) % 255], axis=-1)
-    return Image.fromarray(pixels.astype(np.uint8))
-
-
 def test_dino_views_differ_in_blur_and_solarization_only():
     config = CropConfig()
     first, second = config.views
-    assert (first.blur, second.blur, config.locals.blur) == (1.0, 0.1, 0.5)
-    assert (first.solarize, second.solarize) == (0.0, 0.2)
-    assert first == replace(second, blur=1.0, solarize=0.0)
+    assert first == replace(ViewSpec(), blur=1.0, solarize=0.0)
+    assert second == replace(first, blur=0.1, solarize=0.2)
     assert config.locals == replace(first, blur=0.5, size=96, scale=(0.05, 0.4))
-    assert (config.locals.size, config.locals.scale) == (96, (0.05, 0.4))
-
-
-def test_widen_mirrors_the_image():
-    pixels = torch.randint(0, 256, (8, 12, 3), dtype=torch.uint8).numpy()
-    wide = np.asarray(widen(Image.fromarray(pixels), 0.25))
-    assert wide.shape == (12, 18, 3)
-    assert np.array_equal(wide[2:-2, 3:-3], pixels)
-    assert np.array_equal(wide[:2], wide[2:4][::-1])
-    assert np.array_equal(wide[:, -3:], wide[:, -6:-3][:, ::-1])
-    assert np.array_equal(np.asarray(widen(Image.fromarray(pixels), 0.0)), pixels)
 
 
 @pytest.mark.parametrize(
-    ("settings", "named"),
+    ("settings", "words"),
     [
         ({"global_scale": (0.0, 1.0)}, "--global-scale"),
         ({"local_scale": (0.5, 0.4)}, "--local-scale"),
@@ -56,117 +42,130 @@ def test_widen_mirrors_the_image():
         ({"global_crops": 0}, "--global-crops is 0"),
         ({"blur": (2.0, 1.0)}, "--blur"),
         ({"margin": -0.1}, "--margin is -0.1, expected 0 to 1"),
+        ({"augmentation": "deit", "augment": "device"}, "pass --augment batch"),
+        ({"decode": "device", "augment": "batch"}, "--decode device needs --augment device"),
+        ({"curriculum": ("48",)}, "a stage '48', expected SIZE:SHARE such as 48:0.5"),
+        ({"curriculum": ("0:0.5", "224:0.5")}, "a stage '0:0.5'"),
+        ({"curriculum": ("48:-1", "224:2")}, "a stage '48:-1'"),
+        ({"curriculum": ("48:0.5", "224:0.4")}, "add up to 0.9, expected 1"),
+        ({"curriculum": ("48:0.5", "80:0.5")}, "ends at 80 pixels, but --global-size is 224: pass"),
     ],
 )
-def test_crop_config_with_invalid_settings_raises(settings, named):
-    with pytest.raises(SettingError, match=named):
+def test_crop_config_with_invalid_settings_raises(settings, words):
+    with pytest.raises(SettingError, match=words):
         CropConfig(**settings)
 
 
-def test_check_sizes_with_partial_patches_raises():
-    with pytest.raises(
-        SettingError, match=r"--local-size is 8, no multiple of the patch size of 16: choose 16$"
-    ):
-        CropConfig(local_size=8).check_sizes(16)
-    with pytest.raises(SettingError, match=r"--global-size is 100, no multiple .* choose 96 or 112"):
-        CropConfig(global_size=100).check_sizes(16)
+def test_curriculum_stages_scale_local_crops_and_blur_with_the_global_size():
+    config = CropConfig(112, 40, blur=(0.0, 1.12), curriculum=("48:0.5", "80:0.3", "112:0.2"))
+    shares, stages = zip(*config.stages(8), strict=True)
+    assert shares == (0.5, 0.3, 0.2)
+    assert [(crops.global_size, crops.local_size) for crops in stages] == [(48, 24), (80, 32), (112, 40)]
+    assert [crops.blur for crops in stages] == [pytest.approx((0.0, size / 100)) for size in (48, 80, 112)]
 
 
-def test_random_box_covers_a_share_within_the_scale():
-    torch.manual_seed(0)
-    boxes = [random_box(150, 112, (0.05, 0.1), torch.rand(2 * TRIES + 2).tolist()) for _ in range(300)]
-    shares = [(right - left) * (bottom - top) / (150 * 112) for left, top, right, bottom in boxes]
-    assert 0.047 < min(shares) < 0.06
-    assert 0.09 < max(shares) < 0.104
+@pytest.mark.parametrize(
+    ("augmentation", "device", "expected"),
+    [("dino", "cuda", "device"), ("dino", "cpu", "workers"), ("deit", "cuda", "batch")],
+)
+def test_augment_auto_depends_on_the_device(augmentation, device, expected):
+    assert CropConfig(augmentation=augmentation).for_device(device).augment == expected
 
 
-@pytest.mark.parametrize(("width", "height"), [(150, 112), (112, 150), (400, 30), (30, 400)])
+def test_widen_mirrors_the_image():
+    pixels = torch.randint(0, 256, (8, 12, 3), dtype=torch.uint8).numpy()
+    wide = np.asarray(widen(Image.fromarray(pixels), 0.25))
+    assert np.array_equal(wide, np.pad(pixels, ((2, 2), (3, 3), (0, 0)), "symmetric"))
+    assert np.array_equal(np.asarray(widen(Image.fromarray(pixels), 0.0)), pixels)
+
+
+@pytest.mark.parametrize(("width", "height"), [(150, 112), (400, 30), (30, 400)])
 def test_random_box_has_the_distribution_of_torchvision(width, height):
     torch.manual_seed(0)
-    picture = Image.new("RGB", (width, height))
-    theirs = RandomResizedCrop(16, (0.2, 0.9))
-    boxes = [random_box(width, height, (0.2, 0.9), torch.rand(2 * TRIES + 2).tolist()) for _ in range(1500)]
+    boxes = [random_box(width, height, (0.2, 0.9), torch.rand(BOX_NUMBERS).tolist()) for _ in range(1500)]
     left, top, right, bottom = np.array(boxes).T
     assert min(left.min(), top.min()) >= 0
     assert (right.max() <= width, bottom.max() <= height) == (True, True)
-    drawn = [theirs.make_params([picture]) for _ in range(1500)]
+    image, reference = Image.new("RGB", (width, height)), RandomResizedCrop(16, (0.2, 0.9))
+    drawn = [reference.make_params([image]) for _ in range(1500)]
     for ours, name in ((left, "left"), (top, "top"), (right - left, "width"), (bottom - top, "height")):
         plain = np.array([params[name] for params in drawn])
         assert ours.mean() == pytest.approx(plain.mean(), abs=0.02 * max(width, height))
         assert ours.std() == pytest.approx(plain.std(), abs=0.02 * max(width, height))
 
 
-def test_finish_flips_crops_by_their_last_number():
-    pixels = torch.arange(24, dtype=torch.uint8).view(1, 1, 4, 6).expand(200, 3, 4, 6)
-    view = ViewSpec(4, (0.5, 1.0), blur=0, jitter=0, gray=0)
-    torch.manual_seed(0)
-    chances = torch.rand(200, NUMBERS + 1)
-    found = finish(view, pixels, chances)
-    mirrored = chances[:, -1] < 0.5
-    assert 70 < mirrored.sum() < 130
-    assert torch.equal(found[mirrored], pixels[mirrored].flip(-1))
-    assert torch.equal(found[~mirrored], pixels[~mirrored])
-
-
-@pytest.mark.parametrize("augment", ["workers", "batch"])
-def test_multi_crop_deit_applies_randaugment(augment, monkeypatch):
-    asked = []
-    colour = Image.new("RGB", (8, 8), (1, 2, 3))
-    done = colour if augment == "workers" else torch.tensor([1, 2, 3]).byte().view(3, 1, 1).expand(3, 8, 8)
-    monkeypatch.setattr(
-        "training.crops.transforms.RandAugment",
-        lambda operations, magnitude: asked.append((operations, magnitude)) or (lambda _: done),
-    )
-    config = CropConfig(8, 8, 1, global_crops=1, augmentation="deit", augment=augment)
-    cut = MultiCrop(config)
-    white = Image.new("RGB", (9, 9), "white")
-    crops = cut(white if augment == "workers" else torch.full((3, 9, 9), 255, dtype=torch.uint8))
-    assert set(asked) == {(2, 9)}
-    assert all((group == torch.tensor([1, 2, 3]).view(3, 1, 1)).all() for group in crops)
-    assert not any(view.randaugment for view in CropConfig().views)
-
-
-@pytest.mark.parametrize("augment", ["batch", "device"])
-def test_augment_modes_give_the_same_statistics(picture, augment):
-    """Mean, contrast and detail of 300 pictures' crops, each kind of crop by itself."""
-    tensor = torch.from_numpy(np.array(picture)).permute(2, 0, 1)
-
-    def statistics(augment, source):
-        pipeline = MultiCrop(CropConfig(global_size=32, local_size=16, local_crops=1, augment=augment))
-        torch.manual_seed(0)
-        pairs = [(pipeline(source), pipeline.random_params(source)) for _ in range(300)]
-        batch = [
-            Crops(*(torch.stack(many, 1) for many in zip(*group, strict=True)))
-            for group in zip(*pairs, strict=True)
-        ]
-        done = pipeline.finish(*batch)
-        kinds = [pixels.float() for pixels in (*done.views, *done.locals)]
-        detail = [pixels.diff(dim=-1).abs().mean() for pixels in kinds]
-        bright = [(pixels.mean(), pixels.std((1, 2, 3)).mean()) for pixels in kinds]
-        return torch.tensor([[*both, fine * 10] for both, fine in zip(bright, detail, strict=True)])
-
-    found, expected = statistics(augment, tensor), statistics("workers", picture)
-    torch.testing.assert_close(found, expected, rtol=0.08, atol=2)
-
-
-def test_curriculum_stages_scale_local_crops_and_blur_with_the_global_size():
-    config = CropConfig(112, 40, blur=(0.0, 1.12), curriculum=("48:0.5", "80:0.3", "112:0.2"))
-    stages = config.stages(8)
-    assert [share for share, _ in stages] == [0.5, 0.3, 0.2]
-    assert [(crops.global_size, crops.local_size) for _, crops in stages] == [(48, 24), (80, 32), (112, 40)]
-    assert [crops.blur for _, crops in stages] == [pytest.approx((0.0, size / 100)) for size in (48, 80, 112)]
+@pytest.mark.parametrize(("height", "width"), [(375, 500), (500, 200), (100, 1000)])
+def test_random_boxes_equal_those_of_workers_up_to_pixels(height, width):
+    numbers = torch.rand(200, BOX_NUMBERS, generator=torch.Generator().manual_seed(0))
+    found = random_boxes(numbers, torch.full((200,), height / width), (0.05, 1.0))
+    assert (found >= 0).all()
+    assert (found[:, :2] + found[:, 2:] <= 1 + 1e-6).all()
+    boxes = [random_box(width, height, (0.05, 1.0), row.tolist()) for row in numbers]
+    left, top, right, bottom = torch.tensor(boxes, dtype=torch.float).T
+    expected = torch.stack([left, top, right - left, bottom - top], dim=1)
+    distances = (found * torch.tensor([width, height, width, height]) - expected).abs().amax(1)
+    assert (distances > 2).sum() <= 4  # of 200: boxes that fit only before or after rounding
 
 
 @pytest.mark.parametrize(
-    ("curriculum", "words"),
-    [
-        (("48",), "a stage '48', expected SIZE:SHARE such as 48:0.5"),
-        (("0:0.5", "112:0.5"), "a stage '0:0.5'"),
-        (("48:-1", "112:2"), "a stage '48:-1'"),
-        (("48:0.5", "112:0.4"), "add up to 0.9, expected 1"),
-        (("48:0.5", "80:0.5"), "ends at 80 pixels, but --global-size is 112: pass --global-size 80"),
-    ],
+    ("box", "size"),
+    [((0, 0, 120, 120), 32), ((10, 20, 90, 60), 48), ((5, 7, 30, 25), 96), ((40, 3, 57, 113), 57)],
 )
-def test_crop_config_with_invalid_curriculum_raises(curriculum, words):
-    with pytest.raises(SettingError, match=words):
-        CropConfig(112, 40, curriculum=curriculum)
+def test_resized_crops_at_whole_pixels_equal_torchvision(box, size):
+    rows, columns = torch.meshgrid(torch.arange(120.0), torch.arange(120.0), indexing="ij")
+    waves = torch.stack([rows * 2, 127 + 120 * torch.sin(columns / 3), (rows * columns) % 251])
+    canvas = waves.clamp(0, 255).round()[None]
+    left, top, width, height = box
+    expected = functional.resized_crop(
+        canvas, top, left, height, width, [size, size], InterpolationMode.BICUBIC, antialias=True
+    )
+    found = resized_crops(canvas, torch.tensor([box]) / 120, size)
+    assert found.dtype == torch.uint8
+    assert (found.float() - expected.clamp(0, 255)).abs().max() <= 0.51
+
+
+def test_finish_flips_crops_by_their_last_number():
+    pixels = torch.arange(24, dtype=torch.uint8).view(1, 1, 4, 6).expand(200, 3, 4, 6)
+    view = ViewSpec(4, (0.5, 1.0), blur=0, jitter=0, gray=0)
+    chances = torch.rand(200, NUMBERS + 1, generator=torch.Generator().manual_seed(0))
+    mirrored = (chances[:, -1] < 0.5).view(-1, 1, 1, 1)
+    assert 70 < mirrored.sum() < 130
+    assert torch.equal(finish(view, pixels, chances), torch.where(mirrored, pixels.flip(-1), pixels))
+
+
+@pytest.mark.parametrize("augment", ["workers", "batch"])
+def test_multi_crop_deit_applies_two_operations_of_magnitude_9(augment, monkeypatch):
+    def create(operations, magnitude):
+        assert (operations, magnitude) == (2, 9)
+        return lambda image: Image.new("RGB", image.size) if augment == "workers" else 0 * image
+
+    monkeypatch.setattr("training.crops.transforms.RandAugment", create)
+    white = Image.new("RGB", (9, 9), "white")
+    crops = MultiCrop(CropConfig(8, 8, 1, augmentation="deit", augment=augment))(
+        white if augment == "workers" else functional.pil_to_tensor(white)
+    )
+    assert not any(group.any() for group in crops)
+
+
+@pytest.mark.parametrize("augment", ["batch", "device"])
+def test_augment_modes_give_the_same_statistics(augment):
+    """Mean, contrast and detail over 300 images of every kind of crop."""
+    rows, columns = np.mgrid[0:90, 0:120]
+    pixels = np.stack([rows * 2, columns * 2, (rows + columns) % 255], axis=-1).astype(np.uint8)
+
+    def statistics(augment, image):
+        pipeline = MultiCrop(CropConfig(global_size=32, local_size=16, local_crops=1, augment=augment))
+        torch.manual_seed(0)
+        pairs = [(pipeline(image), pipeline.random_params(image)) for _ in range(300)]
+        crops, params = (
+            Crops(*(torch.stack(many, 1) for many in zip(*group, strict=True)))
+            for group in zip(*pairs, strict=True)
+        )
+        done = pipeline.finish(crops, params)
+        kinds = [crops.float() for crops in (*done.views, *done.locals)]
+        return torch.tensor(
+            [(x.mean(), x.std((1, 2, 3)).mean(), 10 * x.diff(dim=-1).abs().mean()) for x in kinds]
+        )
+
+    found = statistics(augment, torch.from_numpy(pixels).permute(2, 0, 1))
+    torch.testing.assert_close(found, statistics("workers", Image.fromarray(pixels)), rtol=0.08, atol=2)

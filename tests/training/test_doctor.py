@@ -1,4 +1,4 @@
-"""Ten ill runs, each ill in its own way, and five that are well: all trained in seconds."""
+"""Runs that are ill, each in its own way, and healthy ones: all trained in seconds."""
 
 import json
 import math
@@ -35,6 +35,11 @@ PLAIN = HeadConfig(prototypes=16, layers=2, hidden=32, bottleneck=None, batch_no
 BYOL = BYOLConfig(PLAIN, predictor=32, teacher_momentum=0.9)
 MOCO = MoCoConfig(PLAIN, queue=16, teacher_momentum=0.9)
 SWAV = SwAVConfig(replace(PLAIN, prototypes=8, bottleneck=16), epsilon=0.03, freeze_last_layer_epochs=0)
+ONE_PROTOTYPE = replace(DINO, teacher_output="none", teacher_temperature=0.01, teacher_temperature_start=0.01)
+UNIFORM = replace(DINO, sharpen=False)
+NEITHER = replace(UNIFORM, teacher_output="none")
+COLLAPSING_BYOL = replace(BYOL, predictor=0, teacher_momentum=0.0)
+COLLAPSING_MOCO = replace(MOCO, head=replace(PLAIN, batch_norm=False))
 
 
 def recipe(method, epochs=4, batch=8, lr=0.03, **optimizer) -> Recipe:
@@ -48,44 +53,68 @@ def recipe(method, epochs=4, batch=8, lr=0.03, **optimizer) -> Recipe:
     )
 
 
+DECAYED = recipe(SupervisedConfig(), 8, lr=0.3, weight_decay=5.0, weight_decay_end=5.0)
+EXPLODING = recipe(SupervisedConfig(), 8, lr=60.0, name="sgd", clip_grad=0.0, warmup_epochs=7)
+ILL = {
+    "one prototype": (recipe(ONE_PROTOTYPE, 12, lr=0.1), "collapse", "collapse to one prototype"),
+    "uniform": (recipe(UNIFORM, 20, lr=0.1), "collapse", "collapse to the uniform output"),
+    "neither": (recipe(NEITHER, 20, lr=0.1), "collapse", "keep --teacher-output centering"),
+    "byol": (recipe(COLLAPSING_BYOL, lr=0.1), "collapse", "--predictor"),
+    "moco": (recipe(COLLAPSING_MOCO, lr=1.0), "collapse", "lower --lr"),
+    "swav": (recipe(replace(SWAV, epsilon=1.0), 8), "collapse", "lower --epsilon"),
+    "rank": (DECAYED, "rank", "--weight-decay-end"),
+    "gradients": (EXPLODING, "gradients", "exploding norms: the backbone's gradient"),
+    "data": (recipe(DINO), "data", "90% of a step is spent waiting for images"),
+    "epochs": (recipe(replace(DINO, teacher_momentum=0.5), 20, batch=32), "epochs", "lower --batch-size"),
+    "slow teacher": (recipe(replace(DINO, teacher_momentum=0.999)), "momentum", "averages over 1,000 steps"),
+    "copied teacher": (recipe(replace(DINO, teacher="student-copy")), "copy", "use --teacher momentum"),
+}
+"""Recipe, and cause and words of its finding."""
+HEALTHY = {
+    "dino": recipe(DINO),
+    "previous epoch": recipe(replace(DINO, teacher="previous-epoch")),
+    "healthy byol": recipe(BYOL, lr=0.01),
+    "healthy moco": recipe(MOCO, lr=0.01),
+    "healthy swav": recipe(SWAV, lr=0.01),
+}
+RECIPES = HEALTHY | {name: row[0] for name, row in ILL.items()}
+
+
 @pytest.fixture(scope="module")
-def pictures(tmp_path_factory) -> Path:
-    """Sixty-four pictures of two colours each, in four classes by their first."""
-    folder = tmp_path_factory.mktemp("pictures")
+def run(tmp_path_factory):
+    """The run of a name, trained when it is first used on 64 images of a square, classed by background."""
+    folder = tmp_path_factory.mktemp("runs")
     generator = np.random.default_rng(0)
     for i in range(64):
-        picture = np.empty((24, 24, 3), np.uint8)
-        picture[:] = [(230, 40, 40), (40, 230, 40), (40, 40, 230), (220, 220, 40)][i % 4]
+        pixels = np.empty((24, 24, 3), np.uint8)
+        pixels[:] = [(230, 40, 40), (40, 230, 40), (40, 40, 230), (220, 220, 40)][i % 4]
         left, top = generator.integers(0, 16, 2)
-        picture[top : top + 8, left : left + 8] = generator.integers(0, 256, 3)
-        target = folder / f"class{i % 4}" / f"{i}.png"
-        target.parent.mkdir(exist_ok=True)
-        Image.fromarray(picture).save(target)
-    return folder
+        pixels[top : top + 8, left : left + 8] = generator.integers(0, 256, 3)
+        target = folder / "images" / f"class{i % 4}" / f"{i}.png"
+        target.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(pixels).save(target)
+
+    @cache
+    def train(name: str) -> Run:
+        """Train until the loss is not finite; "rank" is probed every eighth step."""
+        run, session = Run(folder / name), Session(RECIPES[name], open_images(folder / "images"))
+        probe = Probe(session.images, session.recipe, "fp32", session.device)
+
+        def rank(step):
+            probed = name == "rank" and step % 8 == 7
+            return {"rank_student": probe.evaluate(session.method.student.backbone)["rank"]} if probed else {}
+
+        with suppress(Diverged):
+            session.train(run, callbacks=Callbacks(eval_hook=rank))
+        waiting = 0.9 if name == "data" else 0.1  # the measured share depends on the machine's load
+        write(run, [line | {"data_wait": waiting} for line in run.lines()])
+        return run
+
+    return train
 
 
-def trained(folder: Path, pictures: Path, plan: Recipe, *, waiting=0.1) -> Path:
-    """A run of this recipe, as far as its loss is a number; "rank" is probed every eighth step.
-
-    The share of waiting is set, so that a busy machine accuses nobody.
-    """
-    run, session = Run(folder), Session(plan, open_images(pictures))
-    probe = Probe(session.images, plan, "fp32", session.device)
-
-    def rank(step):
-        name, network = next(iter(session.method.backbones().items()))
-        return {f"rank_{name}": probe.evaluate(network)["rank"]} if step % 8 == 7 else {}
-
-    with suppress(Diverged):
-        session.train(run, callbacks=Callbacks(eval_hook=rank if folder.name == "rank" else lambda _: {}))
-    edit(folder, lambda lines: [line | {"data_wait": waiting} for line in lines])
-    return folder
-
-
-def edit(folder: Path, change) -> None:
-    log = Run(folder).log
-    lines = change([json.loads(line) for line in log.read_text().splitlines()])
-    log.write_text("".join(json.dumps(line) + "\n" for line in lines))
+def write(run: Run, lines: list[dict]) -> None:
+    run.log.write_text("".join(json.dumps(line) + "\n" for line in lines))
 
 
 def doctor(folder: Path) -> tuple[int, list[str], list[str]]:
@@ -94,58 +123,14 @@ def doctor(folder: Path) -> tuple[int, list[str], list[str]]:
     code = command.main(["doctor", str(folder), "--json", str(out)])
     found = json.loads(out.read_text())["findings"]
     assert (folder / "doctor.png").read_bytes()[:4] == b"\x89PNG"
-    return code, [one["cause"] for one in found], [one["sentence"] for one in found]
-
-
-ONE_PROTOTYPE = replace(DINO, teacher_output="none", teacher_temperature=0.01, teacher_temperature_start=0.01)
-UNIFORM = replace(DINO, sharpen=False)
-NEITHER = replace(UNIFORM, teacher_output="none")
-ILL = {
-    "one prototype": (recipe(ONE_PROTOTYPE, 12, lr=0.1), "collapse", "collapse to one prototype"),
-    "uniform": (recipe(UNIFORM, 20, lr=0.1), "collapse", "collapse to the uniform output"),
-    "neither": (recipe(NEITHER, 20, lr=0.1), "collapse", "keep --teacher-output centering"),
-    "byol": (recipe(replace(BYOL, predictor=0, teacher_momentum=0.0), lr=0.1), "collapse", "--predictor"),
-    "moco": (recipe(replace(MOCO, head=replace(PLAIN, batch_norm=False)), lr=1.0), "collapse", "lower --lr"),
-    "swav": (recipe(replace(SWAV, epsilon=1.0), 8), "collapse", "lower --epsilon"),
-    "rank": (
-        recipe(SupervisedConfig(), 8, lr=0.3, weight_decay=5.0, weight_decay_end=5.0),
-        "rank",
-        "--weight-decay-end",
-    ),
-    "gradients": (
-        recipe(SupervisedConfig(), 8, lr=60.0, name="sgd", clip_grad=0.0, warmup_epochs=7),
-        "gradients",
-        "exploding norms: the backbone's gradient",
-    ),
-    "data": (recipe(DINO), "data", "90% of a step is spent waiting for images"),
-    "short epochs": (
-        recipe(replace(DINO, teacher_momentum=0.5), 20, batch=32),
-        "epochs",
-        "lower --batch-size",
-    ),
-    "slow teacher": (recipe(replace(DINO, teacher_momentum=0.999)), "momentum", "averages over 1,000 steps"),
-    "copied teacher": (recipe(replace(DINO, teacher="student-copy")), "copy", "use --teacher momentum"),
-}
-
-
-@pytest.fixture(scope="module")
-def ill(pictures, tmp_path_factory):
-    """The folder of an ill run by its name, trained when it is first asked for."""
-    folder = tmp_path_factory.mktemp("ill")
-
-    @cache
-    def of(name: str) -> Path:
-        return trained(folder / name, pictures, ILL[name][0], waiting=0.9 if name == "data" else 0.1)
-
-    return of
+    return code, [finding["cause"] for finding in found], [finding["sentence"] for finding in found]
 
 
 @pytest.mark.parametrize("name", ILL)
-def test_doctor_names_the_problem_of_a_run(name, ill, capsys):
+def test_doctor_names_the_problem_of_a_run(name, run, capsys):
     _, cause, words = ILL[name]
-    code, causes, sentences = doctor(ill(name))
-    assert code == 3
-    assert causes == [cause]
+    code, causes, sentences = doctor(run(name).folder)
+    assert (code, causes) == (3, [cause])
     assert words in sentences[0]
     assert sentences[0] in capsys.readouterr().out
 
@@ -154,33 +139,32 @@ def test_doctor_names_the_problem_of_a_run(name, ill, capsys):
     ("name", "early"),
     [("one prototype", "collapse to one prototype"), ("uniform", "collapse to one output")],
 )
-def test_collapse_is_predicted_before_it_happens(name, early, ill):
-    lines = Run(ill(name)).lines()
+def test_collapse_is_predicted_before_it_happens(name, early, run):
+    lines = run(name).lines()
     first = next(n for n in range(1, len(lines)) if module.collapse(lines[:n], DINO.remedy))
     assert early in module.collapse(lines[:first], DINO.remedy)
     assert module.late(lines[:first], "kl") > 3 * module.COLLAPSED_KL
     assert module.collapse(lines, DINO.remedy).startswith("collapse to")
 
 
-@pytest.mark.parametrize("name", ["dino", "byol", "moco", "swav", "dino-previous-epoch"])
-def test_findings_of_a_healthy_run_are_empty_at_every_step(name, healthy):
-    lines, config = Run(healthy[name]).lines(), Run(healthy[name]).config()
-    facts = module.facts(config)
+@pytest.mark.parametrize("name", HEALTHY)
+def test_findings_of_a_healthy_run_are_empty_at_every_step(name, run):
+    lines, facts = run(name).lines(), module.facts(run(name).config())
     assert not any(module.findings(lines[:n], facts) for n in range(1, len(lines) + 1))
-    assert doctor(healthy[name]) == (0, [], [])
+    assert doctor(run(name).folder) == (0, [], [])
 
 
 @pytest.mark.parametrize("steps", [8, 29, 40, 150, 1000])
 def test_slow_teacher_at_any_length_advises_no_momentum_below_090(steps):
-    found = module.slow_teacher(module.Facts(steps, steps_per_epoch=8, batch_size=8, teacher_momentum=0.9999))
-    advised = re.search(r"--teacher-momentum to ([\d.]+)", found)
-    if advised:
+    facts = module.Facts(steps, steps_per_epoch=8, batch_size=8, teacher_momentum=0.9999)
+    sentence = module.slow_teacher(facts)
+    if advised := re.search(r"--teacher-momentum to ([\d.]+)", sentence):
         momentum = float(advised[1])
         assert momentum >= 0.9
-        assert module.slow_teacher(module.Facts(steps, 8, 8, momentum)) is None
+        assert module.slow_teacher(replace(facts, teacher_momentum=momentum)) is None
     else:
         assert steps < 30
-        assert "train for 30 steps or more" in found
+        assert "train for 30 steps or more" in sentence
 
 
 def test_extrapolated_continues_falling_metrics_only():
@@ -190,61 +174,36 @@ def test_extrapolated_continues_falling_metrics_only():
     assert module.extrapolated([0.2, 0.1, 0.0, -0.1]) == pytest.approx(0.05)
 
 
-@pytest.fixture(scope="module")
-def healthy(pictures, tmp_path_factory):
-    """Runs of four methods that are well, by name."""
-    folder = tmp_path_factory.mktemp("runs")
-    plans = {
-        "dino": recipe(DINO),
-        "byol": recipe(BYOL, lr=0.01),
-        "moco": recipe(MOCO, lr=0.01),
-        "swav": recipe(SWAV, lr=0.01),
-        "dino-previous-epoch": recipe(replace(DINO, teacher="previous-epoch")),
-    }
-    return {name: trained(folder / name, pictures, plan) for name, plan in plans.items()}
-
-
-def test_doctor_reads_incomplete_and_refuses_damaged_logs(healthy, tmp_path, capsys):
-    run = Run(tmp_path)
-    for file in ("config.json", "log.jsonl"):
-        (tmp_path / file).write_bytes((healthy["dino"] / file).read_bytes())
-    whole = run.log.read_text()
-    run.log.write_text(whole + '{"step": 32, "lo')
-    assert doctor(run.folder)[0] == 0
+def test_doctor_reads_incomplete_and_refuses_damaged_logs(run, tmp_path, capsys):
+    copy = Run(tmp_path)
+    copy.rewrite(run("dino").config())
+    whole = run("dino").log.read_text()
+    copy.log.write_text(whole + '{"step": 32, "lo')
+    assert doctor(tmp_path)[0] == 0
     assert "too short to judge" in capsys.readouterr().out
-    run.log.write_text(whole)
-    edit(run.folder, lambda lines: [lines[0] | {"step": step} for step in range(300)])
-    assert doctor(run.folder)[0] == 0
+    write(copy, [run("dino").lines()[0] | {"step": step} for step in range(300)])
+    assert doctor(tmp_path)[0] == 0
     assert "no problem found" in capsys.readouterr().out
-    run.log.write_text('{"step": 0, "lo\n' + whole)
-    assert command.main(["doctor", str(run.folder)]) == 1
+    copy.log.write_text('{"step": 0, "lo\n' + whole)
+    assert command.main(["doctor", str(tmp_path)]) == 1
     assert "line 1 of 33 is no step of a run" in capsys.readouterr().err
 
 
-MEASURED = {
-    "no centering, step 124": (0.1506, 0.1720, 256, 1.494, "one prototype"),
-    "no centering, step 247": (0.0703, 0.0788, 256, 1.140, "one prototype"),
-    "short run with K = 1,024": (0.3900, 0.2000, 1024, 1.500, "one prototype"),
-    "no sharpening, step 247": (5.5129, 0.0180, 256, 255.8, "uniform output"),
-    "neither, step 124": (5.2348, 0.0169, 256, 194.3, "one output for all images"),
-    "neither, step 247": (5.2422, 0.0143, 256, 193.8, "one output for all images"),
-    "both, step 0": (1.9687, 2.8720, 256, 83.4, None),
-    "both, step 62": (1.5928, 1.1613, 256, 24.8, None),
-    "both, step 247": (3.2395, 1.0528, 256, 102.5, None),
-}
-"""Teacher entropy, KL, K and prototypes in use, as the four runs of lesson 4 log them; the collapse."""
-
-
-def test_collapse_of_measured_runs_names_the_collapse():
-    for name, (entropy, kl, number, used, expected) in MEASURED.items():
-        logs = {"teacher_entropy": entropy, "kl": kl, "ln_k": math.log(number), "prototypes": used}
-        found = module.diagnose(logs)
-        assert (found is None) if expected is None else expected in found, name
-
-
-def test_diagnose_names_the_remedy_of_the_method():
-    codes = {"code_entropy": 2.7, "ln_k": 2.77, "kl": 0.001}
-    for logs, remedy in (({"spread": 0.001}, BYOL.remedy), (codes, SWAV.remedy)):
-        assert module.diagnose(logs, remedy).endswith(remedy)
-        assert module.diagnose(logs | {"spread": 0.5, "kl": 0.5}, remedy) is None
-    assert module.diagnose({}) is None
+@pytest.mark.parametrize(
+    ("entropy", "kl", "number", "used", "words"),
+    [
+        (0.1506, 0.1720, 256, 1.494, "one prototype"),  # no centering, step 124
+        (0.0703, 0.0788, 256, 1.140, "one prototype"),  # no centering, step 247
+        (0.3900, 0.2000, 1024, 1.500, "one prototype"),  # a short run with K = 1,024
+        (5.5129, 0.0180, 256, 255.8, "uniform output"),  # no sharpening, step 247
+        (5.2348, 0.0169, 256, 194.3, "one output for all images"),  # neither, step 124
+        (5.2422, 0.0143, 256, 193.8, "one output for all images"),  # neither, step 247
+        (1.9687, 2.8720, 256, 83.4, None),  # both, step 0
+        (1.5928, 1.1613, 256, 24.8, None),  # both, step 62
+        (3.2395, 1.0528, 256, 102.5, None),  # both, step 247
+    ],
+)
+def test_diagnose_of_the_runs_of_lesson_4_names_the_collapse(entropy, kl, number, used, words):
+    logs = {"teacher_entropy": entropy, "kl": kl, "ln_k": math.log(number), "prototypes": used}
+    found = module.diagnose(logs)
+    assert found is None if words is None else words in found

@@ -2,131 +2,189 @@
 
 import json
 import os
+import pickle
 import shutil
 import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 
-from tests.ports import free_port
-from tests.training import ranks
+from dino_model import ranks
+from dino_model.backbones import create_backbone
+from dino_model.collections import open_images
+from dino_model.features import FeatureExtractor
+from dino_model.head import HeadConfig
+from dino_model.images import IMAGENET_MEAN, IMAGENET_STD
+from dino_model.views import View
+from dino_model.weights import LoadedModel
 from tests.training.pictures import noise
-from tests.training.runs import TINY, resume
+from tests.training.ranks import Group
+from tests.training.runs import RECIPE, TINY, out_of_memory_at, resume, values
 from training import __main__ as command
+from training.methods import dino as dino_module
+from training.methods.configs import BYOLConfig, MoCoConfig, SupervisedConfig, SwAVConfig
+from training.run import Run
+from training.session import Session
 
 pytestmark = pytest.mark.slow
 
 REPOSITORY = Path(__file__).parents[2]
+CPU = torch.device("cpu")
+DINO = RECIPE.method
+NORMED = HeadConfig(8, hidden=8, layers=2, bottleneck=None, batch_norm=True, activation="relu")
+SWAV_HEAD = replace(DINO.head, batch_norm=True)
+METHODS = {
+    "dino": DINO,
+    "dino with a norm": replace(DINO, head=SWAV_HEAD),
+    "dino in parts": DINO,
+    "sinkhorn-knopp": replace(DINO, teacher_output="sinkhorn-knopp"),
+    "infonce": replace(DINO, teacher_output="none", loss="infonce"),
+    "infonce with a queue": replace(DINO, teacher_output="none", loss="infonce", queue=64),
+    "spreading": replace(DINO, spreading=0.3),
+    "byol": BYOLConfig(NORMED, predictor=8),
+    "moco-v2": MoCoConfig(NORMED, queue=32),
+    "swav": SwAVConfig(SWAV_HEAD, queue=32, queue_start_epoch=0, freeze_last_layer_epochs=0),
+    "supervised": SupervisedConfig(),
+}
+"""All methods, and the options of DINO that use the whole batch."""
 
 
-class Group:
-    """Processes that were started together."""
-
-    def __init__(self, folder: Path, *words: str) -> None:
-        self.folder = folder
-        folder.mkdir()
-        there = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(REPOSITORY)}
-        command = [sys.executable, "tests/training/ranks.py", str(folder), str(free_port()), *words]
-        self.process = subprocess.Popen(command, cwd=REPOSITORY, env=there)
-
-    def send(self, number: int, signal_number: int) -> None:
-        """A signal to one of them."""
-        os.kill(int((self.folder / f"{number}.pid").read_text()), signal_number)
-
-    def codes(self) -> list[int]:
-        """How they ended."""
-        assert self.process.wait(timeout=200) == 0
-        found: list[int] = json.loads((self.folder / "codes.json").read_text())
-        return found
-
-    def said(self, number: int) -> str:
-        """By one of them."""
-        return (self.folder / f"{number}.err").read_text()
+def train_all(images: Path, folder: Path) -> None:
+    """Train every method; the first rank writes the runs, each rank a sum over the final weights."""
+    sums = {}
+    with ranks.joined(CPU):
+        for name, method in METHODS.items():
+            parts = 2 if name == "dino in parts" else 1
+            session = Session(replace(RECIPE, method=method), open_images(images), accumulate=parts)
+            session.train(Run(folder / name))
+            sums[name] = sum(p.double().abs().sum().item() for p in session.method.parameters())
+        (folder / f"{ranks.rank()}.json").write_text(json.dumps(sums))
 
 
 @pytest.fixture(scope="module")
-def pictures(tmp_path_factory):
-    return noise(tmp_path_factory.mktemp("pictures"), 48, 3, 24, 20)
+def images(tmp_path_factory):
+    return noise(tmp_path_factory.mktemp("images"), 48, 3, 24, 20)
 
 
 @pytest.fixture(scope="module")
-def trained(pictures, tmp_path_factory):
-    """By number of processes and rank: what each of them saw."""
+def trained(images, tmp_path_factory):
+    """Folder of the runs of 1, 2 and 4 processes."""
     folder = tmp_path_factory.mktemp("ranks")
-    groups = {n: Group(folder / str(n), "methods", str(pictures), str(n)) for n in (2, 4)}
-    found = {1: [ranks.train(str(pictures), folder / "1")]}
-    for world, group in groups.items():
-        assert group.codes() == [0] * world, group.said(0)
-        found[world] = [json.loads((group.folder / f"{n}.json").read_text()) for n in range(world)]
-    return found
+    groups = [Group(folder / str(n), *[(train_all, images, folder / str(n))] * n) for n in (2, 4)]
+    train_all(images, folder / "1")
+    for group in groups:
+        assert not any(group.codes()), group.printed(0)
+    return folder
 
 
-@pytest.mark.parametrize("method", ranks.METHODS)
-def test_losses_of_several_ranks_equal_those_of_one(trained, method):
-    alone = trained[1][0][method]
-    assert len(alone["losses"]) == 3
-    assert alone["losses"][0] != pytest.approx(alone["losses"][-1], rel=1e-3)  # it moves
+@pytest.mark.parametrize("method", METHODS)
+def test_training_of_several_ranks_equals_that_of_one(trained, method):
+    alone = [line["loss"] for line in Run(trained / "1" / method).lines()]
+    (total,) = (json.loads(file.read_text())[method] for file in trained.glob("1/*.json"))
+    assert len(alone) == 3
+    assert alone[0] != pytest.approx(alone[-1], rel=1e-3)  # it moves
     for world in (2, 4):
-        for found in trained[world]:
-            assert found[method]["losses"] == pytest.approx(alone["losses"], rel=2e-5, abs=1e-5)
-            assert found[method]["weights"] == pytest.approx(alone["weights"], rel=2e-5)
+        found = [line["loss"] for line in Run(trained / str(world) / method).lines()]
+        sums = [json.loads(file.read_text())[method] for file in trained.glob(f"{world}/*.json")]
+        assert found == pytest.approx(alone, rel=2e-5, abs=1e-5)
+        assert sums == pytest.approx([total] * world, rel=2e-5)
 
 
-OPTIONS = ("--batch-size", "16", "--epochs", "12", "--probe-every", "0")
+def extract(images: Path) -> tuple:
+    torch.manual_seed(0)
+    model = LoadedModel(
+        "small", create_backbone(RECIPE.backbone), IMAGENET_MEAN, IMAGENET_STD, "a test", None
+    )
+    view = View(16, IMAGENET_MEAN, IMAGENET_STD)
+    extracted = FeatureExtractor(model, view, precision="fp32", device="cpu").extract(open_images(images))
+    return list(extracted.images.names), extracted.broken, extracted.features
 
 
-def pretrain(pictures: Path, output: Path, *more: str) -> list[str]:
-    return ["pretrain", "--data", str(pictures), "--output", str(output), *TINY, *OPTIONS, *more]
+def gather(images: Path, file: Path) -> None:
+    asked, sent, honest = [], [], ranks.gather_objects
+
+    def squares(numbers):
+        asked.append(list(numbers))
+        if 9 in numbers:
+            raise ValueError("no square of nine")
+        return torch.tensor([[n * n] for n in numbers])
+
+    with ranks.joined(CPU):
+        rows = [ranks.gather_rows(squares, range(5)), ranks.gather_rows(squares, range(5, 6))]
+        nothing = ranks.gather_rows(lambda numbers: None, range(4))
+        with pytest.raises(ValueError, match="no square of nine"):
+            ranks.gather_rows(squares, range(6, 10))
+        ranks.gather_objects = lambda own: (sent.append(len(pickle.dumps(own))), honest(own))[1]
+        large = torch.ones(1024, 384)  # a feature is a row of its batch
+        ranks.gather_rows(lambda numbers: large[: len(numbers)], range(1024))
+        ranks.gather_objects = honest
+        torch.save((asked, rows, nothing, sent, extract(images)), file)
 
 
-def lines(run: Path) -> list[str]:
-    log = run / "log.jsonl"
-    return log.read_text().splitlines() if log.exists() else []
+def test_gather_rows_gives_all_ranks_the_rows_of_one(tmp_path):
+    images = noise(tmp_path / "images", 7, 2, 20, 20)
+    (images / "class0" / "0.png").write_bytes(b"broken")
+    names, broken, features = extract(images)
+    assert len(names) == 6
+    files = [tmp_path / "0.pt", tmp_path / "1.pt"]
+    group = Group(tmp_path / "group", *((gather, images, file) for file in files))
+    assert group.codes() == [0, 0], group.printed(0)
+    for file, shares in zip(files, ([[0, 1], [6, 7]], [[2, 3, 4], [5], [8, 9]]), strict=True):
+        asked, rows, nothing, sent, found = torch.load(file)
+        assert asked == shares
+        assert [row[:, 0].tolist() for row in rows] == [[0, 1, 4, 9, 16], [25]]
+        assert nothing is None
+        assert sent[0] < 512 * 384 * 4 + 10_000  # bytes: its own rows, not the batch behind them
+        assert found[:2] == (names, broken)
+        torch.testing.assert_close(found[2], features)
+
+
+def pretrain(images: Path, output: Path, *more: str) -> list[str]:
+    words = ("--batch-size", "16", "--epochs", "12", "--probe-every", "0")
+    return ["pretrain", "--data", str(images), "--output", str(output), *TINY, *words, *more]
 
 
 def wait_for(run: Path, steps: int) -> None:
     deadline = time.monotonic() + 120
-    while len(lines(run)) < steps:
+    while len(values(run)) < steps:
         assert time.monotonic() < deadline
         time.sleep(0.02)
 
 
-def test_signal_to_one_rank_stops_all_and_one_process_resumes(pictures, tmp_path):
-    run, words = tmp_path / "run", json.dumps(pretrain(pictures, tmp_path / "run"))
-    group = Group(tmp_path / "group", words, words)
+def test_signal_to_one_rank_stops_all_and_one_process_resumes(images, tmp_path):
+    run, words = tmp_path / "run", pretrain(images, tmp_path / "run")
+    group = Group(tmp_path / "group", *[(command.main, words)] * 2)
     wait_for(run, 3)
-    group.send(1, signal.SIGTERM)
+    group.processes[1].terminate()
     assert group.codes() == [75, 75]
-    stopped = len(lines(run))
-    assert 3 <= stopped < 36
+    assert 3 <= len(values(run)) < 36
     assert resume(run) == 0
-    assert command.main(pretrain(pictures, tmp_path / "alone")) == 0
-    found, alone = ([json.loads(line)["loss"] for line in lines(tmp_path / at)] for at in ("run", "alone"))
+    assert command.main(pretrain(images, tmp_path / "alone")) == 0
+    found, alone = ([line["loss"] for line in values(tmp_path / at)] for at in ("run", "alone"))
     assert len(found) == 36
     assert found == pytest.approx(alone, rel=1e-3)
 
 
-def test_lost_rank_ends_the_run_with_one_sentence(pictures, tmp_path):
-    run = tmp_path / "run"
-    words = json.dumps(pretrain(pictures, run, "--epochs", "100000"))
-    group = Group(tmp_path / "group", words, words)
-    wait_for(run, 2)
-    group.send(1, signal.SIGKILL)
+def test_lost_rank_ends_the_run_with_one_sentence(images, tmp_path):
+    words = pretrain(images, tmp_path / "run", "--epochs", "100000")
+    group = Group(tmp_path / "group", *[(command.main, words)] * 2)
+    wait_for(tmp_path / "run", 2)
+    group.processes[1].kill()
     assert group.codes() == [1, -signal.SIGKILL]
-    said = group.said(0)
-    assert "Traceback" not in said
-    assert "error: another process ended or cannot be reached; --resume continues" in said
+    assert "Traceback" not in group.printed(0)
+    assert "error: another process ended or cannot be reached; --resume continues" in group.printed(0)
 
 
-def test_torchrun_restart_resumes_the_run(pictures, tmp_path):
-    run, said = tmp_path / "run", tmp_path / "said"
+def test_torchrun_restart_resumes_the_run(images, tmp_path):
+    run, printed = tmp_path / "run", tmp_path / "printed"
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    words = pretrain(pictures, run, "--epochs", "40", "--save-every", "5")
-    words.append("--resume")
-    with said.open("w") as file:
+    words = pretrain(images, run, "--epochs", "20", "--save-every", "5", "--resume")
+    with printed.open("w") as file:
         process = subprocess.Popen(
             [*torchrun, "--max-restarts", "1", "-m", "training", *words],
             cwd=REPOSITORY,
@@ -136,36 +194,40 @@ def test_torchrun_restart_resumes_the_run(pictures, tmp_path):
         )
         wait_for(run, 12)
         os.kill(int((run / ".lock").read_text().split()[1]), signal.SIGKILL)
-        assert process.wait(timeout=200) == 0, said.read_text()
-    assert [json.loads(line)["step"] for line in lines(run)] == list(range(120))
-    assert f"{run}: resumed at step" in said.read_text()
+        assert process.wait(timeout=200) == 0, printed.read_text()
+    assert [line["step"] for line in values(run)] == list(range(60))
+    assert f"{run}: resumed at step" in printed.read_text()
 
 
-def test_ranks_with_different_images_end_with_one_sentence(pictures, tmp_path):
-    other = tmp_path / "other"
-    shutil.copytree(pictures, other)
-    next(other.rglob("*.png")).unlink()
-    commands = (pretrain(folder, tmp_path / "run") for folder in (pictures, other))
-    differing = Group(tmp_path / "a", *map(json.dumps, commands))
-    words = json.dumps(pretrain(pictures, tmp_path / "run", "--batch-size", "15"))
-    odd = Group(tmp_path / "b", words, words)
-    for group, sentence in (
-        (differing, "error: the processes have different images: process 0 48 of fingerprint"),
-        (odd, "error: --batch-size is 15, no multiple of the 2 processes"),
+def test_ranks_with_different_images_or_an_odd_batch_end_with_one_sentence(images, tmp_path):
+    fewer = shutil.copytree(images, tmp_path / "fewer")
+    next(fewer.rglob("*.png")).unlink()
+    run = tmp_path / "run"
+    different = "error: the processes have different images: process 0 48 of fingerprint"
+    odd = "error: --batch-size is 15, no multiple of the 2 processes"
+    for name, jobs, sentence in (
+        ("different", [pretrain(images, run), pretrain(fewer, run)], different),
+        ("odd", [pretrain(images, run, "--batch-size", "15")] * 2, odd),
     ):
+        group = Group(tmp_path / name, *((command.main, words) for words in jobs))
         assert group.codes() == [1, 1]
-        assert sentence in group.said(0).splitlines()[-1]
-        assert "Traceback" not in group.said(0)
-        assert group.said(1) == ""
+        assert sentence in group.printed(0).splitlines()[-1]
+        assert "Traceback" not in group.printed(0)
+        assert group.printed(1) == ""
+
+
+def run_out_of_memory(words: list[str]) -> int:
+    honest = dino_module.prototype_cross_entropy
+    dino_module.prototype_cross_entropy = out_of_memory_at(1, honest)
+    return command.main(words)
 
 
 @pytest.mark.parametrize("full", [0, 1])
-def test_rank_out_of_memory_ends_all_with_advice(pictures, tmp_path, full):
-    run = tmp_path / "run"
-    words = pretrain(pictures, run, "--epochs", "100000")
-    commands = [["full", *words] if number == full else words for number in (0, 1)]
-    group = Group(tmp_path / "group", *map(json.dumps, commands))
+def test_rank_out_of_memory_ends_all_with_advice(images, tmp_path, full):
+    words = pretrain(images, tmp_path / "run", "--epochs", "100000")
+    functions = [run_out_of_memory if number == full else command.main for number in (0, 1)]
+    group = Group(tmp_path / "group", *((function, words) for function in functions))
     assert group.codes() == [1, 1]
     advice = "cpu is out of memory with 8 images at once: continue with --resume --accumulate 2"
-    assert advice in group.said(full).splitlines()[-1]
-    assert "Traceback" not in group.said(0) + group.said(1)
+    assert advice in group.printed(full).splitlines()[-1]
+    assert "Traceback" not in group.printed(0) + group.printed(1)

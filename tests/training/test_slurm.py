@@ -7,27 +7,22 @@ from pathlib import Path
 import pytest
 
 JOB = Path(__file__).parents[2] / "deploy" / "slurm" / "pretrain.sbatch"
-SRUN = """#!/bin/bash
-env SLURM_PROCID=3 SLURM_LOCALID=1 SLURM_NTASKS=16 "$@"
-exit $CODE
-"""
-PYTHON = """#!/bin/bash
-echo "rank $RANK local $LOCAL_RANK of $WORLD_SIZE at $MASTER_ADDR:$MASTER_PORT: $*"
-"""
-SCONTROL = """#!/bin/bash
-[ "$1" = show ] && printf 'node1\\nnode2\\n' || echo "scontrol $*"
-"""
+PROGRAMS = {
+    "srun": 'env SLURM_PROCID=3 SLURM_LOCALID=1 SLURM_NTASKS=16 "$@"; exit $CODE',
+    "python": 'echo "rank $RANK local $LOCAL_RANK of $WORLD_SIZE at $MASTER_ADDR:$MASTER_PORT: $*"',
+    "scontrol": """[ "$1" = show ] && printf 'node1\\nnode2\\n' || echo "scontrol $*" """,
+}
 
 
 @pytest.mark.parametrize(("code", "again"), [(75, True), (0, False), (1, False)])
 def test_slurm_job_is_queued_again_after_exit_code_75(tmp_path, code, again):
-    for name, text in (("srun", SRUN), ("python", PYTHON), ("scontrol", SCONTROL)):
-        (tmp_path / name).write_text(text)
+    for name, text in PROGRAMS.items():
+        (tmp_path / name).write_text(f"#!/bin/bash\n{text}\n")
         (tmp_path / name).chmod(0o755)
-    there = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "CODE": str(code), "SLURM_JOB_ID": "20007"}
+    variables = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "CODE": str(code), "SLURM_JOB_ID": "20007"}
     ended = subprocess.run(
         ["bash", str(JOB), "my pictures", "runs/a"],
-        env=os.environ | there | {"SLURM_JOB_NODELIST": "node[1-2]"},
+        env=os.environ | variables | {"SLURM_JOB_NODELIST": "node[1-2]"},
         capture_output=True,
         text=True,
         check=False,

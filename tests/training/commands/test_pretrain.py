@@ -14,8 +14,7 @@ import pytest
 import torch
 
 from dino_model.weights import load_model
-from tests.training.ranks import out_of_memory_at
-from tests.training.runs import TINY, pretrain, resume, stop_after, values, weights
+from tests.training.runs import TINY, out_of_memory_at, pretrain, resume, stop_after, values, weights
 from training import __main__ as command
 from training.methods import dino as dino_module
 from training.run import Run
