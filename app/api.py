@@ -102,12 +102,12 @@ class Endpoints:
             mass: Share of the attention to keep, 0.01 to 1.
             head: "mean", the number of a head from 0, or "best": the head that agrees best with the ground
                 truth.
-            refined: Whether edges follow those of the image.
+            refined: Align the edges with those of the image.
             ground_truth: Mask to compare with, as COCO run lengths {"size": [height, width], "counts": text}.
 
         Returns:
-            head, jaccard (with the ground truth, or null), segmentation (COCO run lengths), bbox (left, top,
-            width, height), area (share of the image) and seed (row and column of the largest value).
+            head, jaccard (with the ground truth, or null) and segmentation (COCO run lengths). Also bbox
+            (left, top, width, height), area (share of the image) and seed (row and column of the maximum).
         """
         best = head == "best"
         recipe = Recipe.of({"head": "mean" if best else head, "mass": mass, "refined": refined})
@@ -146,7 +146,7 @@ class Endpoints:
             size: Resolution: pixels of the short side, 32 to 2048.
             method: "lost", "tokencut" or "maskcut".
             count: Most objects that "maskcut" finds, 1 to 6.
-            refined: Whether edges follow those of the image.
+            refined: Align the edges with those of the image.
 
         Returns:
             objects: a list, each with segmentation (COCO run lengths), bbox, area and seed.
@@ -175,8 +175,8 @@ class Endpoints:
             ratio: Largest distance of a match by the distance of the next best, 0.01 to 1; less keeps fewer.
 
         Returns:
-            matches, best first: a and b (y and x in pixels of the images), cosine and ratio; scale of the
-            second image with the most matches, and the scales that were tried.
+            matches, best first: a and b (y and x in pixels of the images), cosine and ratio. Also the scale
+            of the second image with the most matches, and the scales that were tried.
         """
         first = await self._encoding(image, model, size, request)
         second = await self._encoding(other, model, size, request)

@@ -1,4 +1,4 @@
-"""Bytes for the browser, from memory, by their address:
+"""Serve bytes from memory to the browser, by address.
 
     lab/static/VERSION/PATH          files of app/static, which `app.guard` lets browsers keep
     lab/images/PHOTO.jpg           an image at the size of a screen
@@ -9,8 +9,8 @@
     lab/followings/NAME/NUMBER.png   the labels of a tracked frame, a palette PNG
     lab/maps/NAME/map.json           a class map without its features
 
-`python -m app` has these routes. In a bare `gr.Blocks` the views call `fetch` with the same addresses, as a
-server function of `gr.HTML`; images travel as data addresses, and Gradio serves app/static.
+`python -m app` has these routes. In a bare `gr.Blocks` the views call `fetch`, a server function of
+`gr.HTML`, with the same addresses. Images are then sent as data addresses, and Gradio serves app/static.
 """
 
 import base64
@@ -44,9 +44,11 @@ KINDS: Mapping[str, tuple[str, Callable[[Encoding, int], np.ndarray]]] = {
     "key-pca": ("<f4", lambda encoding, block: principal_colors(encoding, block, "key-pca")),
     "token-pca": ("<f4", lambda encoding, block: principal_colors(encoding, block, "token-pca")),
 }
-"""Arrays by kind, little-endian: queries and keys [2, heads, tokens, d], tokens [tokens, width], norms and
-marks of outliers [2, rows, columns], principal components as colors [rows, columns, 3] in 0..1.
-`static/views/encoding.js` decodes them."""
+"""Little-endian arrays by kind, which `static/views/encoding.js` decodes.
+
+Shapes: queries and keys [2, heads, tokens, d]; tokens [tokens, width]; norms and marks of outliers
+[2, rows, columns]; principal components as colors in [0, 1], [rows, columns, 3].
+"""
 TOKENS = {"arrays": 1, "directions": 2}
 """Number of tokens in the addresses of arrays, which need a turn."""
 

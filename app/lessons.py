@@ -33,13 +33,13 @@ class Lesson(NamedTuple):
     paper: str
     """Markdown with links to the sections of the paper."""
     settings: Mapping[str, Any] = MappingProxyType({})
-    """Of the view, on top of `PLAIN`."""
+    """Settings of the view in addition to `PLAIN`."""
     narrowest: bool = False
-    """Whether the view shows the head with the smallest entropy."""
+    """True if the view shows the head with the smallest entropy."""
     controls: tuple[str, ...] = ()
     """Further controls: "mass", "block" or "weights"."""
     plot: bool = False
-    """Whether the training curves replace the view."""
+    """True if the training curves replace the view."""
 
 
 _VIEWS: tuple[dict[str, Any], ...] = (

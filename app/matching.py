@@ -50,8 +50,8 @@ def match(lab: Lab, a: str, b: str, ratio: float) -> tuple[dict[str, Any], Encod
         ratio: Largest distance of matching patches, relative to the distance of the next best patch.
 
     Returns:
-        matches of the scale with the most (a and b as y and x in pixels, cosine, ratio), that scale, and the
-        scales that were possible; and the encoding of B at that scale.
+        1. The scale with the most matches, these matches, and the possible scales. A match has a and b (y
+        and x in pixels), cosine and ratio. 2. The encoding of B at that scale.
     """
     if isinstance(ratio, bool) or not isinstance(ratio, int | float) or not 0.01 <= ratio <= 1:
         raise LabError("The ratio must be a number from 0.01 to 1.")

@@ -56,7 +56,7 @@ class Scribble(ClientValue):
 
 
 class ScribbleRequest(ClientValue):
-    """All images of the tab, the one that is shown first; `key` is repeated by the answer."""
+    """Images of the tab, the visible one first; the response repeats `key`."""
 
     images: list[Scribble] = Field(min_length=1, max_length=MOST_IMAGES)
     key: str = Field(default="", max_length=200)

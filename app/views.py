@@ -53,12 +53,16 @@ def attention_view(value: Mapping[str, Any] | None = None, **props: Any) -> gr.H
 
     Args:
         value: From `attention_value`, or None for an empty view.
-        props: `elem_id` and other arguments of `gr.HTML`, and settings: quantity ("attention",
-            "likeness", "logits", "key-cosine", "token-cosine", "token-norm", "key-pca", "token-pca"),
-            block (from 1; 0 is the last), head ("mean", "max", "heads" or a number), layer ("light",
-            "heat", "mask"), mass (10..100), opacity (0..100), colormap, title (True: the name of the model),
-            tiles (False: no row of heads), grid (True: every head of every block), pins (False: a click
-            only emits "select"), group (views of one group share the pointer).
+        props: `elem_id` and other arguments of `gr.HTML`, and these settings.
+            - quantity: "attention", "likeness", "logits", "key-cosine", "token-cosine", "token-norm",
+              "key-pca" or "token-pca".
+            - block: From 1; 0 is the last.
+            - head: "mean", "max", "heads" or a number.
+            - layer: "light", "heat" or "mask".
+            - mass: 10..100. opacity: 0..100. colormap: A name.
+            - title: True shows the name of the model. tiles: False hides the row of heads.
+            - grid: True shows every head of every block. pins: False makes a click only emit "select".
+            - group: Views of one group share the pointer.
 
     Events:
         select: A patch was clicked; data {row, column, x, y, token}. shown, edited: See the module.

@@ -35,7 +35,7 @@ class Data(Benchmark):
     """Device of the batched stages: cpu (one thread) or cuda."""
 
     def ours(self) -> Computation:
-        """What a worker does if the device augments."""
+        """Return the work of a worker if the device augments."""
         return worker(augment="device")
 
     def reference(self) -> Computation:

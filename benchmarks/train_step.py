@@ -3,8 +3,8 @@
 python -m benchmarks.train_step [--json FILE]
 python -m benchmarks.train_step --device cuda [--batch 256] [--compile] [--json FILE]
 
-On a CUDA device: ViT-S/16 with 2 × 224 + 10 × 96, from crops on the device and from JPEGs, next to the
-official grouping of crops in fp16. It needs less than 8 minutes.
+On a CUDA device the network is ViT-S/16 with 2 × 224 + 10 × 96, from crops on the device and from JPEGs. It
+is compared with the official grouping of crops in fp16. It needs less than 8 minutes.
 """
 
 import tempfile
@@ -56,7 +56,7 @@ RECIPE = Recipe(
     epochs=1,
     batch_size=16,
 )
-"""From the first step on at the full rate and with trained prototypes: the costly kind of step."""
+"""Full learning rate and trained prototypes from the first step on: the most expensive kind of step."""
 GPU_BACKBONE, GPU_CROPS = BackboneConfig("vit_small", 16, drop_path=0.1), CropConfig(local_crops=10)
 STEPS = 1000
 AGREEMENT = 1e-5  # relative, of the second loss in fp32

@@ -285,7 +285,7 @@ def _fitted(vit: Layer, images: Tensor) -> tuple[Layer, Tensor]:
 
 
 class _Stop(Exception):
-    """Everything wanted was computed."""
+    """Signal that all requested blocks are computed."""
 
 
 class _RecordedBlock(nn.Module):

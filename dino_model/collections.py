@@ -27,7 +27,7 @@ from dino_model.textures import textures_tar
 Stamp = tuple[int, int | str]
 """Size in bytes, and time of change or another mark of the file's state."""
 VERSION = 3
-"""Of the cached index of tars."""
+"""Version of the cached index of tars."""
 ROWS_AT_ONCE = 65_536
 
 
@@ -222,9 +222,9 @@ def open_images(
 
     A folder is searched through all its levels, except hidden folders and links that lead back up. Files with
     the suffix of no image are counted as ignored. In a single tar, one top folder that holds everything is
-    left out of the names. A list is a text file with one path a line, relative to the list's folder, all of
-    images or all of tars; empty lines and lines that begin with # are skipped. Of several sources or tars,
-    the name of each is the folder of its images.
+    left out of the names. A list is a text file with one path per line, relative to the list's folder. All
+    paths of a list are images, or all are tars. Empty lines and lines that begin with # are skipped. With
+    several sources or tars, the name of each is the folder of its images.
 
     The label of an image is its parent folder, or the one above if all parent folders have one name (Tiny
     ImageNet: class/images/image). In tars, the content of a file with the image's name and the suffix .cls is

@@ -35,8 +35,8 @@ class BackboneConfig:
     image_size: int = 224
     """Side of the square image whose patch grid the position embeddings are learned on (ViT)."""
     in_channels: Annotated[int, tyro.conf.arg(name="channels")] = 3
-    """Channels of the images. Where it is given, images are read as they are stored (gray, 16-bit and
-    multispectral TIFF, PNG, .npy), and their range, mean and deviation are computed from the data."""
+    """Channels of the images. With this option, images are read as they are stored (gray, 16-bit and
+    multispectral TIFF, PNG, .npy). Their range, mean and deviation are computed from the data."""
     width: int | None = None
     """Features per token, instead of the architecture's."""
     depth: int | None = None

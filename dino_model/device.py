@@ -33,8 +33,8 @@ def choose_device(name: str = "auto") -> torch.device:
 def choose_precision(precision: Precision, device: torch.device) -> ComputePrecision:
     """Return the precision to compute in.
 
-    `auto` is bf16 where `device` has instructions for it, fp16 on other CUDA devices with tensor cores (V100,
-    T4) and on MPS before macOS 14, and fp32 elsewhere.
+    `auto` is bf16 if `device` has instructions for it. It is fp16 on other CUDA devices with tensor cores
+    (V100, T4) and on MPS before macOS 14. Otherwise it is fp32.
 
     Raises:
         ValueError: Unknown precision.

@@ -142,7 +142,7 @@ class ImageFeatures:
 
 @dataclass(frozen=True)
 class FeatureExtractor:
-    """All that decides the features of images."""
+    """Model, view and kind of features, with their precision and cache."""
 
     model: LoadedModel
     view: View
@@ -196,7 +196,7 @@ class FeatureExtractor:
             return self._forward(self.view.crop(image, box)[None], device)[0].cpu()
 
     def rows(self, images: Images, boxes: Sequence[Box | None] | None = None, title: str = "") -> Tensor:
-        """As `extract` of images with the model's channels, with NaN for an image that cannot be read."""
+        """Extract like `extract`, from images with the model's channels; an unreadable image gives NaN."""
         if not len(images):
             raise ValueError("no images to compute features of")
         if boxes is not None and len(boxes) != len(images):

@@ -47,12 +47,12 @@ def resample(
     Args:
         embedding: [1, prefix + rows * columns, width] of the learned grid.
         learned: Rows and columns of the learned grid.
-        grid: Rows and columns wanted.
+        grid: Rows and columns of the result.
         prefix: Leading tokens ([CLS], registers), which are not resampled.
         mode: `size` samples exactly `grid`. `antialias` does so with antialiasing, as DINOv2 with registers.
-            `official` uses the scale factors (rows + 0.1) / learned rows and (columns + 0.1) / learned
-            columns, as DINO and DINOv2 without registers; only a square grid of the learned number of patches
-            keeps its embedding.
+            `official` is used by DINO and DINOv2 without registers. Its scale factors are (rows + 0.1) /
+            learned rows and (columns + 0.1) / learned columns. It returns the learned embedding only for a
+            square grid of the learned number of patches.
 
     Returns:
         [1, prefix + rows * columns, width].
@@ -72,9 +72,9 @@ def resample(
 def sincos_embedding(rows: int, columns: int, width: int) -> Tensor:
     """Compute a fixed 2-D sine and cosine embedding: [rows * columns, width], values -1 to 1.
 
-    A quarter of the width each for sine and cosine of column and row, at wavelengths of 2 pi to 20,000 pi
-    patches of a grid of 14 x 14: a position in the image has the same embedding on every grid. The rest of
-    the width is 0.
+    Sine and cosine of column and row have a quarter of the width each; the rest of the width is 0. The
+    wavelengths are 2 pi to 20,000 pi patches of a grid of 14 x 14. A position in the image has the same
+    embedding on every grid.
 
     Source: A. Vaswani et al. (2017), section 3.5, in two dimensions as X. Chen et al. (2021).
     """

@@ -41,18 +41,18 @@ class AttentionPredictor:
     Args:
         model: A name for `load_model`, or its result. Its backbone is moved to `device`.
         size: Pixels the image is resized to; `native` ignores it.
-        resize: `short-side` brings the short side to `size` and rounds both sides to the nearest multiple of
-            the patch; `squash` makes a square of `size`, rounded likewise; `native` rounds the image's own
-            sides; `davis` is the official video protocol: short side exactly `size`, long side cut to a
-            multiple of 64, OpenCV's bilinear sampling without antialiasing, padded with the mean color to
-            whole patches. The others sample bilinearly with antialiasing.
+        resize: `short-side` resizes the short side to `size`, `squash` both sides, `native` none. All three
+            round the sides to the nearest multiple of the patch and sample bilinearly with antialiasing.
+            `davis` is the official video protocol: short side exactly `size`, long side rounded down to a
+            multiple of 64. It uses OpenCV's bilinear sampling without antialiasing, and pads the image with
+            the mean color to whole patches.
         precision: `bf16` runs matrix products in bfloat16, `auto` does so where the hardware has it.
         device: `auto` takes the first of cuda, mps and cpu.
         std: Standard deviations instead of the model's own, one per channel on a scale of 0 to 1.
 
     Attributes:
-        heads, blocks, patch_size, prefix_tokens: Of the model; prefix tokens are [CLS] and registers.
-        model, precision, device: In use.
+        heads, blocks, patch_size, prefix_tokens: Sizes of the model; prefix tokens are [CLS] and registers.
+        model, precision, device: Values in use.
         max_patches: Larger images are refused.
 
     Raises:
@@ -143,9 +143,9 @@ class AttentionPredictor:
     def cls_attention(self, block: int = -1) -> np.ndarray:
         """Compute the attention of [CLS]: float32 [heads, rows, columns].
 
-        The softmax is over all tokens, of which the patches are returned: each head sums to less than 1. For
-        a model with a pooling query (SigLIP) or class token (CaiT, XCiT) after its last block, it is that
-        query's attention, and `block` must be the last.
+        The softmax is over all tokens. Only the patches are returned, so each head sums to less than 1. Some
+        models have a pooling query (SigLIP) or class token (CaiT, XCiT) after the last block. Their result is
+        the attention of this query, and `block` must be the last.
 
         Raises:
             ValueError: A model without such a query.
@@ -285,7 +285,7 @@ class AttentionPredictor:
 
     @torch.no_grad()
     def _queries_keys(self, block: int) -> FusedCall:
-        """Of one block, in the precision of the computation."""
+        """Return queries and keys of one block, in the precision of the computation."""
         with autocast(self.precision, self.device):
             return self._vit.queries_and_keys(self._encoding.calls[self._vit.block_index(block)])
 

@@ -75,18 +75,17 @@ class LoadedModel:
 def load_model(name: str = "embedded", *, checkpoint_key: CheckpointKey = None) -> LoadedModel:
     """Load a model in evaluation mode.
 
-    Position embeddings are resampled as the file says, else as the model's family does
-    (`position.FAMILIES`), and in mode `official` for .pth and .pt files that do not say.
+    Position embeddings are resampled in the mode that the file names. Otherwise the mode is that of the
+    model's family (`position.FAMILIES`), or `official` for .pth and .pt files.
 
     Args:
-        name: One of
-            `embedded`, the model that is part of this package;
-            a key of `OFFICIAL`, such as `dino_vits16`, downloaded once into the cache;
-            `random:ARCHITECTURE/PATCH`, such as `random:vit_small/16`, `random:resnet50` or `random:embedded`
-            (architecture of the embedded model): random weights from seed 0;
-            a .pth, .pt or .safetensors file, DINOv2's and DINOv3's included, or the folder of a training run;
-            any name that timm has weights for, such as `vit_small_patch14_reg4_dinov2.lvd142m`;
-            `hf:OWNER/NAME`, a Hugging Face repository of timm's or of transformers' ViT or DINOv2 weights.
+        name: A name of one of these kinds.
+            - `embedded`: the model that is part of this package.
+            - A key of `OFFICIAL`, such as `dino_vits16`: downloaded once into the cache.
+            - `random:vit_small/16`, `random:resnet50`, `random:embedded`: random weights from seed 0.
+            - A .pth, .pt or .safetensors file (DINO, DINOv2, DINOv3), or the folder of a training run.
+            - A name of timm with weights, such as `vit_small_patch14_reg4_dinov2.lvd142m`.
+            - `hf:OWNER/NAME`: a Hugging Face repository of timm's or of transformers' ViT or DINOv2 weights.
         checkpoint_key: Network of a checkpoint that holds several. Default: the teacher, or the network that
             the run's method evaluates.
 
@@ -106,13 +105,13 @@ def fit_channels(
 ) -> LoadedModel:
     """Return the model for images of a number of channels, None for RGB.
 
-    A model that was trained on so many channels is returned as it is. Of any other one, the weights of red,
-    green and blue are adapted as timm does, and the range and statistics of the images are computed.
+    A model that was trained on this number of channels is returned unchanged. Otherwise the weights of red,
+    green and blue are adapted as in timm, and the range and statistics of the images are computed.
 
     Args:
         model: Any model.
         images: As stored, [height, width, channels]; read only if the model is adapted.
-        channels: Of the images; None: they are read as RGB.
+        channels: Number of channels of the images; None for RGB.
 
     Raises:
         SettingError: A model of other channels than the images.

@@ -175,7 +175,7 @@ def read_first_mask(file: Path, frame_size: tuple[int, ...], *, binary: bool = F
 
 
 class VocSample(NamedTuple):
-    """One image of the list with its two annotations."""
+    """Image of the list with its two annotations."""
 
     name: str
     image: Path

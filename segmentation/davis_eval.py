@@ -4,8 +4,8 @@ Protocol (docs/protocols.md, "J and F"): the objects are those of the first mask
 Semi-supervised: the first and last frame are not scored, and label 255 is background. Unsupervised: every
 frame is scored, label 255 is excluded, and proposals are matched to objects. Scores are means over objects.
 
-Intended differences from the official evaluator (davis2017-evaluation): decay is right from 256 scored frames
-on; an id that the first mask skips is not scored as an empty object; no earlier results are read back.
+Intended differences from the official evaluator (davis2017-evaluation): decay is correct from 256 scored
+frames on. An ID that the first mask skips is not scored as an empty object. No earlier results are read.
 """
 
 import os
@@ -113,9 +113,9 @@ def score_frames(frames: Iterable[tuple[Labels, Labels]], labels: Sequence[int])
 def score_proposals(frames: Iterable[tuple[Labels, Labels]], labels: Sequence[int]) -> tuple[Scores, Scores]:
     """Compute J and F like `score_frames`, of proposals that are matched to the objects (unsupervised).
 
-    Proposals are the labels of the predictions. They are matched one to one with the objects so that the mean
-    of J and F is largest; an object without a partner is compared with an empty mask. Pixels with label 255
-    are excluded.
+    Proposals are the labels of the predictions. They are matched one to one with the objects for the largest
+    mean of J and F. An object without a proposal is compared with an empty mask. Pixels with label 255 are
+    excluded.
 
     Raises:
         DavisError: There are more than `MAX_PROPOSALS`.

@@ -27,11 +27,11 @@ Method = Literal["lost", "tokencut", "maskcut", "attention"]
 
 
 class Discovery(NamedTuple):
-    """One object on the patch grid."""
+    """Object on the patch grid."""
 
     mask: Mask  # [rows, columns]; empty where nothing stands out
     seed: tuple[int, int]  # row and column of the patch it grew from
-    confidence: float = 1.0  # see cut_confidence; 1 where nobody computed it
+    confidence: float = 1.0  # see cut_confidence; 1 if it was not computed
 
 
 class Placement(NamedTuple):
@@ -84,8 +84,8 @@ def cut_confidence(features: Features, mask: Mask) -> float:
     """Rate how clearly an object is cut off from the rest of the image: 1 minus the normalized cut.
 
     The graph is TokenCut's: patches with a cosine similarity above 0.2 are connected. The value is 1 if no
-    connection leaves the object, 0 for any part of an image whose patches are all connected, and negative
-    if the object is connected with the rest more than within itself. All methods share this scale.
+    connection leaves the object. It is 0 for any part of an image whose patches are all connected. It is
+    negative if the object has more connections to the rest than within itself. All methods share this scale.
 
     Args:
         features, mask: Keys [rows, columns, D], and the object [rows, columns].

@@ -12,7 +12,7 @@ from PIL import Image, UnidentifiedImageError
 from dino_model.files import replacing
 
 Labels = NDArray[np.uint8]
-"""One label per pixel: [height, width]."""
+"""Labels of pixels: [height, width]."""
 
 _PNG_START = b"\x89PNG\r\n\x1a\n\0\0\0\x0dIHDR"
 _GRAY, _PALETTE = 0, 3  # color types

@@ -1,4 +1,4 @@
-"""From attention maps to masks: mass threshold, best head, connected components, boxes, run lengths."""
+"""Masks of attention maps: mass threshold, best head, connected components, boxes, run lengths."""
 
 import re
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypedDict

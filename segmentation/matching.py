@@ -110,8 +110,8 @@ def similarities(a: Features, b: Features, patch: tuple[int, int]) -> NDArray[np
 def nearest(a: Features, b: Features) -> Nearest:
     """Find for every patch of A the patch of B with the greatest cosine, and its ratio.
 
-    The ratio is the distance 1 - cosine of the nearest patch divided by that of its nearest rival, a patch
-    more than `NEIGHBORHOOD` patches away in B: 0 is unambiguous, 1 is ambiguous.
+    The distance is 1 - cosine. The ratio is the distance of the nearest patch divided by that of its nearest
+    rival: 0 is unambiguous, 1 is ambiguous. A rival is more than `NEIGHBORHOOD` patches away in B.
 
     Source: Lowe 2004, "Distinctive image features from scale-invariant keypoints", section 7.1.
     """

@@ -133,8 +133,8 @@ def statistics(values: Scores) -> dict[str, float]:
     """Compute mean, recall and decay of one object's J or F, float64 [frames], at least one frame.
 
     Recall is the share of frames whose score is above 0.5. Decay is the mean score of the first quarter of
-    the frames minus that of the last; adjacent quarters share a frame. The official evaluator stores frame
-    numbers in 8 bits and reports NaN or wrong values from 256 scored frames on; below, decay is equal to it.
+    the frames minus that of the last; adjacent quarters share a frame. Decay equals that of the official
+    evaluator below 256 scored frames. From 256 on, the evaluator's 8-bit frame numbers give wrong values.
     """
     # The small addend rounds halves up; round() alone rounds them to the even neighbor.
     edges = np.round(np.linspace(1, len(values), 5) + 1e-10).astype(np.int64) - 1

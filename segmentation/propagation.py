@@ -75,8 +75,8 @@ def propagate_step(target: Tensor, contexts: Tensor, labels: Tensor, preset: Pre
         jointly, weighted by softmax(cosine / temperature). All patches as similar as the last of them count
         too. Not renormalized.
 
-    Memory: one tile and the columns of the contexts near it, about 50 MB for 8 contexts of 60 x 104 patches
-    with D = 384 on a CPU.
+    Memory: one tile and the columns of the contexts near it. For 8 contexts of 60 x 104 patches with D = 384
+    it is about 50 MB on a CPU.
     """
     height, width, _ = target.shape
     label_vectors = labels.permute(0, 2, 3, 1)  # [contexts, h, w, C]

@@ -250,8 +250,8 @@ def attention_video(
         mass: Share of the mean attention over the heads that the mask keeps, in (0, 1].
 
     Yields:
-        The `VIEWS` heads (every head beside the frame), mean (heat map over the frame) and mask (outline of
-        the kept patches), and the mask as labels 0 and 1, uint8 [height, width].
+        1. The `VIEWS`: heads (every head next to the frame), mean (heat map over the frame), mask (outline of
+        the kept patches). 2. The mask as labels 0 and 1, uint8 [height, width].
     """
     brightest: NDArray[np.floating] | None = None  # of each head, and of the mean
     for frame in frames:

@@ -28,7 +28,7 @@ PAPER = {
 
 @dataclass(frozen=True, kw_only=True)
 class VocProtocol:
-    """Everything that decides the score; the defaults follow the author's snippet where it specifies them."""
+    """Settings that determine the score. The defaults follow the author's snippet if it specifies them."""
 
     mass: float = 0.6
     """Share of the attention that a mask keeps, above 0 and up to 1."""
@@ -39,7 +39,7 @@ class VocProtocol:
     head: Literal["best", "mean"] | int = "best"
     """The best head for each class or object, the mean of all heads' maps, or one head by number."""
     resize: Literal["squash", "short-side", "native"] = "squash"
-    """How an image is resized for the model."""
+    """Resizing of the image for the model."""
     size: int = 480
     """Pixels of the model's input: both sides with squash, the short side with short-side."""
     block: int = -1

@@ -1,10 +1,10 @@
-"""Jaccard and lift of attention on the package's photographs and on composites with smaller objects.
+"""Compute Jaccard and lift of attention on the package's images and on composites with smaller objects.
 
 python -m tools.photographs [--models embedded runs/a …] [--json FILE]
 
-Prints, for each model, the Jaccard of the best head and the lift of the mean attention, beside random weights
-of the embedded architecture and a centered box. A composite is an object, cut out and made smaller, on a
-landscape or on the part of another photograph beside its object. No model was trained on these images.
+Prints the Jaccard of the best head and the lift of the mean attention for each model. The baselines are
+random weights of the embedded architecture and a centered box. A composite is a smaller copy of an object on
+a landscape, or on the background of another image. No model was trained on these images.
 """
 
 import sys
@@ -57,7 +57,7 @@ class Photographs:
     composites: int = 2
     """Composites of each object that is whole."""
     seed: int = 0
-    """Of the composites: the same seed, the same images."""
+    """Seed of the composites."""
     precision: Precision = "auto"
     """Arithmetic of the models."""
     json: Path | None = None

@@ -2,9 +2,9 @@
 
 python -m tools.ship RUN --data caltech101_112px.tar --voc VOCdevkit --davis DAVIS2016
 
-Writes weights, log and the figures of the card in dino_model/embedded/, the class map of the page,
-docs/gallery.jpg, docs/trained-random.jpg and docs/embedded-model.png (k-NN and lift of teacher and student
-over the run). The steps are the project's own commands. After an interruption, run it again.
+Writes weights, log and the scores of the card in dino_model/embedded/, and the class map of the page. Draws
+docs/gallery.jpg, docs/trained-random.jpg and docs/embedded-model.png (k-NN and lift during training). All
+steps are commands of this project. Run it again after an interruption.
 """
 
 import json
@@ -35,7 +35,7 @@ Figures = dict[str, Any]
 
 @dataclass(frozen=True)
 class Ship:
-    """Replace the embedded model by the teacher of a run and remake what ships beside it."""
+    """Replace the embedded model by the teacher of a run, and update the files that depend on it."""
 
     run_folder: tyro.conf.Positional[Path]
     """Folder of the run."""

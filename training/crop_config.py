@@ -36,7 +36,7 @@ class ViewSpec:
 
 UNCHANGED = ViewSpec(blur=0.0, jitter=0.0, gray=0.0)
 GENTLE = replace(UNCHANGED, jitter=1.0, strengths=(0.3, 0.3, 0.3, 0.0))
-"""For supervised training, whose labels must stay correct."""
+"""Colors for supervised training, whose labels must stay correct."""
 DEIT = replace(UNCHANGED, randaugment=True)
 MOCO = ViewSpec(strengths=(0.4, 0.4, 0.4, 0.1))
 SWAV = ViewSpec(strengths=(0.8, 0.8, 0.8, 0.2))
@@ -81,7 +81,7 @@ class CropConfig:
     canvas_size: int = 384
     """Side in pixels of the square that workers resize an image to, with --augment device."""
     decode: Literal["workers", "device"] = "workers"
-    """Where JPEGs are decoded with --augment device: in the workers, or on a CUDA device by nvJPEG."""
+    """Decoder of JPEGs with --augment device: the workers, or nvJPEG on a CUDA device."""
     curriculum: tuple[str, ...] = ()
     """Resolution curriculum: stages SIZE:SHARE, e.g. 48:0.5 80:0.3 112:0.2. SIZE is the side of the global
     crops in pixels, SHARE the share of all steps. Local crops and blur scale with SIZE / --global-size."""

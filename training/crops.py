@@ -41,12 +41,12 @@ class Crops(NamedTuple):
 class MultiCrop:
     """Multi-crop augmentation of an image, and of the batch that it becomes part of.
 
-    A worker calls `__call__` for each image, `finish` is called for a batch.
+    A worker calls `__call__` for each image and `finish` for a batch.
 
     Args:
         config: Sizes, numbers and color changes.
-        channels: Of images that are not RGB. Brightness and contrast then change in each channel by its own
-            amount, saturation and hue do not change, and gray is the mean of the channels.
+        channels: Number of channels of images that are not RGB. Brightness and contrast then change per
+            channel. Saturation and hue do not change, and gray is the mean of the channels.
     """
 
     def __init__(self, config: CropConfig, channels: int | None = None) -> None:

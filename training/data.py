@@ -142,7 +142,7 @@ class CropDataset(Dataset[Sample | ImageError]):
     """
 
     def __init__(self, images: Images, config: CropConfig, seed: int, *, finish: bool = True) -> None:
-        """With `finish` the workers finish the augmentation of batches, else the device does."""
+        """Store the settings. If `finish` is true, the workers finish the augmentation, else the device."""
         channels = len(images.channel_range) if images.channel_range else None
         self.images, self.cut, self.seed, self.finish = images, MultiCrop(config, channels), seed, finish
         self.on_device = config.decode == "device" and not finish

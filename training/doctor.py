@@ -11,7 +11,7 @@ from training.methods.dino_config import DINOConfig
 from training.recipe import METHODS
 
 Line = Mapping[str, float]
-"""One line of a log: metrics by name."""
+"""Line of a log: metrics by name."""
 
 COLLAPSED_KL = 0.01  # nats; this and the next bounds are far below the values of runs that learn
 UNIFORM_KL = 0.05  # nats; next to an entropy of ln K, a KL below it is noise about the uniform output
@@ -42,7 +42,7 @@ class Facts:
     teacher_momentum: float | None = None
     """Momentum at the start; None: the teacher is no moving average."""
     copies_student: bool = False
-    """Whether the teacher is the student of the last step."""
+    """True if the teacher is the student of the last step."""
     remedy: str = DINOConfig.remedy
     """Options of the method that avoid equal outputs."""
 
@@ -142,9 +142,9 @@ def _distribution_collapse(logs: Line) -> str | None:
 
     Let H be the mean entropy of the teacher's outputs. Section 5.3 of the paper names two collapses: one
     prototype for all images (H = 0) and all prototypes equal (H = ln K). In both the divergence from the
-    student falls to 0, but it falls last. Two values of a batch show a collapse earlier: the number of
-    prototypes in use, exp of the entropy of the mean output, and the mutual information of image and
-    prototype, which is the logarithm of that number minus H.
+    student falls to 0, but it falls last. Two values of a batch show a collapse earlier. The number of
+    prototypes in use is exp of the entropy of the mean output. The mutual information of image and prototype
+    is the logarithm of this number minus H.
     """
     entropy, kl, uniform = logs["teacher_entropy"], logs["kl"], logs["ln_k"]
     number, used = math.exp(uniform), max(1.0, logs.get("prototypes", math.inf))

@@ -13,7 +13,7 @@ from matplotlib.rcsetup import cycler
 from dino_model import files
 
 COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7")
-"""Of Okabe and Ito's palette, told apart by the colour-blind."""
+"""Colors of Okabe and Ito's palette, which color-blind readers can distinguish."""
 LINES = ("-", "--", "-.", ":")
 STYLE: Any = {
     "axes.grid": True,

@@ -16,12 +16,11 @@ from training.distributed import gather, gather_with_gradient
 def multi_crop_cross_entropy(
     student_logits: Tensor, targets: Tensor, temperature: float, shared: int | None = None
 ) -> Tensor:
-    """Mean cross-entropy of the targets and the student's softmax at `temperature` (tau_s), a scalar (Eq. 3).
+    """Compute the mean cross-entropy of targets and the student's softmax at `temperature` (tau_s), Eq. 3.
 
-    The double loop over pairs simplifies: with s the student's logits divided by the temperature, the loss of
-    a pair is logsumexp(s) - p.s, so a crop needs one logsumexp and one product with the sum of its targets.
-    With codes as targets this is SwAV's swapped prediction (Eq. 1 and the appendix on multi-crop of
-    arXiv:2006.09882).
+    Let s be the student's logits divided by the temperature. The loss of a pair is logsumexp(s) - p.s. A crop
+    therefore needs one logsumexp and one product with the sum of its targets. With codes as targets this is
+    SwAV's swapped prediction (Eq. 1 and the appendix on multi-crop of arXiv:2006.09882).
     """
     pairs, shared = count_pairs(student_logits, targets, shared)
     teachers = torch.full((len(student_logits), 1), len(targets), device=student_logits.device)

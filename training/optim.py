@@ -121,7 +121,7 @@ def _by_shape(parameters: Iterable[Tensor]) -> list[list[Tensor]]:
 class LARS(torch.optim.Optimizer):
     """SGD with momentum and a step size per tensor (arXiv:1708.03888), as in the official code.
 
-    With d the gradient plus weight decay, a tensor p moves along eta * |p| / |d| * d, or along d if either
+    Let d be the gradient plus weight decay. A tensor p moves along eta * |p| / |d| * d, or along d if either
     norm is 0. Vectors (biases, gains of norms) are neither decayed nor scaled. timm's LARS computes the ratio
     without the decayed gradient and differs from the official code.
     """

@@ -73,13 +73,13 @@ def small_data(
 ) -> Preset:
     """Preset for thousands of images instead of a million, on one machine.
 
-    Batches are small: after 36,000 images the KL divergence of DINO, which grows as a run learns, was 0.5
-    nats with batches of 64 and 0.8 with batches of 16 (rates and momenta adapted to each).
+    Batches are small: after 36,000 images the KL divergence of DINO was 0.5 nats with batches of 64 and 0.8
+    nats with batches of 16 (rates and momenta adapted to each). A larger divergence means more training.
 
     Args:
         method: Name of the method.
         images: Number of training images.
-        short_side: Of a typical image, in pixels.
+        short_side: Short side of a typical image in pixels.
         batch_size: Images per step; None: `SMALL_BATCHES`.
         epochs: Passes over the images; None: 100.
         patch_size: Side of a patch in pixels; None: 16, or 8 for crops below 96.

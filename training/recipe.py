@@ -56,7 +56,7 @@ gradient on a CPU is uninitialized memory (oneDNN, torch 2.15)."""
 
 @dataclass(frozen=True)
 class Recipe:
-    """All settings that determine the result of a training on given images."""
+    """Settings that determine the result of a training on given images."""
 
     backbone: BackboneConfig = field(
         default_factory=lambda: BackboneConfig(drop_path=0.1, position_mode="official")
@@ -154,7 +154,7 @@ class Plan:
     """Schedules of the method."""
     steps_per_epoch: int
     stages: tuple[tuple[int, CropConfig], ...] = ()
-    """For each stage of the resolution curriculum, in order, the first step after it and its crops."""
+    """Stages of the resolution curriculum, in order: first step after the stage, and its crops."""
 
     @classmethod
     def of(cls, recipe: Recipe, num_images: int) -> "Plan":

@@ -30,7 +30,7 @@ UNFINISHED = (".checkpoint.*.pt", ".step-*.pt")
 
 @dataclass(frozen=True)
 class CheckpointOptions:
-    """When checkpoints are written."""
+    """Schedule of the checkpoints."""
 
     save_minutes: float = 5.0
     """Minutes between checkpoints, which are written while training continues; 0: none by time."""

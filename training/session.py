@@ -257,7 +257,7 @@ def in_words(changes: Mapping[str, tuple[Any, Any]]) -> str:
 
 
 def _settings(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Everything that decides the result of a run, from its configuration, by names with dots."""
+    """Return the settings that determine the result of a run, by names with dots."""
     recipe = asdict(recipe_of(config))
     recipe["method"]["name"] = config["method"]
     settings = recipe | {name: config.get(name) for name in ("seed", "num_images", "data", "precision")}

@@ -33,7 +33,7 @@ class Callbacks:
     eval_hook: Callable[[int], Mapping[str, float]] = lambda _: {}
     """Is called after every step, and may return metrics of the networks."""
     interrupted: Callable[[], bool] = lambda: False
-    """Where it returns true on any rank, training ends with a checkpoint."""
+    """If it returns true on any rank, training ends with a checkpoint."""
 
     def is_stopped(self, done: int, device: torch.device) -> bool:
         """Test if any rank is interrupted; ranks of CUDA devices exchange it every `STOP_POLL_STEPS`."""

@@ -1,8 +1,9 @@
 """Place the classes of a collection in the plane, near classes with similar features.
 
-The mean feature of each class is reduced to 30 dimensions by PCA and laid out by t-SNE (appendix, "Class
-Representation", and the figure "t-SNE visualization of ImageNet classes"). `neighbor_overlap` measures how
-much of the feature space survives in the plane.
+The mean feature of each class is reduced to 30 dimensions by PCA and laid out by t-SNE. `neighbor_overlap`
+measures the share of nearest neighbors that the plane keeps.
+
+Source: Appendix "Class Representation", figure "t-SNE visualization of ImageNet classes".
 """
 
 from collections.abc import Sequence

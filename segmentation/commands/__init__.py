@@ -1,1 +1,1 @@
-"""One module per command of `python -m segmentation`: a frozen dataclass whose `run` is the command."""
+"""Commands of `python -m segmentation`: each module has a frozen dataclass whose `run` is the command."""

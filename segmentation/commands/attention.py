@@ -29,12 +29,13 @@ from segmentation.masks import ImageArray, Mask, central_head, check_mass, enlar
 class Attention(ModelOptions, OutputOptions):
     """Attention maps and masks of every head, and the attention of a point.
 
-    Writes contact_sheet.png of up to 30 images (each with all heads, and the head whose mask is nearest to
-    the center), and a folder per image, named after it: heads.png (each head in its color),
-    attention_head_N.png, mask_head_N.png (labels 0 and 1), overlay_head_N.png; with --point also
-    point_heads.png and point_head_N.png; masks.json with masks_images.json (COCO run lengths); and
-    attention.npz with `attention` [heads, h, w] float32 of the [CLS] query, `mask` [heads, h, w] bool,
-    `point_attention` [heads, h, w] with --point, `grid` (h, w) and `model`; h and w count patches.
+    Writes contact_sheet.png of up to 30 images: all heads, and the head whose mask is nearest to the center.
+    Writes a folder per image, named after it. Images: heads.png (each head in its color),
+    attention_head_N.png, mask_head_N.png (labels 0 and 1), overlay_head_N.png. With --point also
+    point_heads.png and point_head_N.png. Masks: masks.json with masks_images.json (COCO run lengths).
+    Arrays: attention.npz with `attention` [heads, h, w] float32 of the [CLS] query and `mask` [heads, h, w]
+    bool. It also has `point_attention` [heads, h, w] with --point, `grid` (h, w) and `model`. h and w count
+    patches.
     """
 
     inputs: tyro.conf.Positional[tuple[Path, ...]]
@@ -44,7 +45,7 @@ class Attention(ModelOptions, OutputOptions):
     point: Annotated[str | None, tyro.conf.arg(metavar="Y,X")] = None
     """Pixel of the image, counted from its top left, whose patch is the query."""
     resize: Literal["short-side", "squash", "native"] = "short-side"
-    """How the image is resized for the model."""
+    """Resizing of the image for the model."""
     block: int = -1
     """Block whose attention is shown; -1 is the last."""
     channels: int | None = None

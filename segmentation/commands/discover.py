@@ -56,9 +56,9 @@ class Discover(ModelOptions, OutputOptions):
     methods: tuple[Method, ...] = ("lost", "tokencut", "maskcut")
     """Methods to run; attention is the baseline: the kept mass of one attention head (see --head)."""
     resize: Resize | None = None
-    """How an image is resized for the model: own size, padded to whole patches (pad: published for boxes, the
-    default with --dataset) or rounded to them (native: published for masks, the default with --masks); or
-    short-side (the default otherwise), or squash."""
+    """Resizing of the image for the model. pad keeps the size and pads to whole patches (published for boxes,
+    default with --dataset). native rounds the size to whole patches (published for masks, default with
+    --masks). short-side is the default otherwise."""
     count: int = 3
     """Largest number of objects of MaskCut."""
     head: int = 4

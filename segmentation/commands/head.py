@@ -186,7 +186,7 @@ class HeadOptions(ComputeOptions):
     head: Path
     """File that `head fit` has written."""
     model: str | None = None
-    """Where the model is now, if it is not where `head fit` found it."""
+    """Model of the head, if its file has moved since `head fit`."""
 
     def load(self) -> tuple[heads.Head, "AttentionPredictor"]:
         """Read the head and load its model; raises HeadError if the weights differ."""

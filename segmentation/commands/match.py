@@ -30,10 +30,10 @@ PARTS: dict[matching.Part, str] = {"all": "colors.png", "foreground": "foregroun
 class Match(ModelOptions, OutputOptions):
     """Corresponding parts of two images: matches, lines between them, common colors.
 
-    Writes matches.json (pixels y, x in both images, cosine, ratio), lines.png (the hundred surest matches),
-    colors.png (three principal components over both), foreground.png (the same within the side of the first
-    component that touches the edges less); with --point also point.png (similarity of each patch of B) and
-    the corresponding point in matches.json.
+    Writes matches.json (pixels y, x in both images, cosine, ratio) and lines.png (the 100 surest matches).
+    Writes colors.png (three principal components over both images) and foreground.png. The foreground is the
+    side of the first component that touches the edges less. With --point also writes point.png (similarity of
+    each patch of B) and the corresponding point in matches.json.
     """
 
     a: tyro.conf.Positional[Path]

@@ -29,10 +29,10 @@ if TYPE_CHECKING:
 class Voc(VocProtocol, ModelOptions, OutputOptions):
     """Agreement of attention masks with the annotated objects of VOC 2012, and its protocol.
 
-    Prints the score with its protocol, a table of classes and the paper's values; writes per_image.csv,
-    contact_sheet.png (the best and worst images), masks/NAME.png, overlays/NAME.jpg (masks tinted, the ground
-    truth outlined), masks.json and masks_images.json (COCO run lengths; `score` is the mask's Jaccard
-    similarity).
+    Prints the score with its protocol, a table of classes and the paper's values. Writes per_image.csv,
+    contact_sheet.png (the best and worst images), masks/NAME.png, and overlays/NAME.jpg (masks tinted, the
+    ground truth outlined). Writes masks.json with masks_images.json (COCO run lengths; `score` is the mask's
+    Jaccard similarity).
     """
 
     root: Path

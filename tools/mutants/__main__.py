@@ -1,7 +1,7 @@
 """Run the tests on mutants: one-line faults that the tests must notice.
 
 `tools/mutants/PACKAGE.toml` lists the faults of one package. `python -m tools.mutants [PACKAGE ...]` applies
-each to a copy of the committed tree, runs its tests and reports which mutants survive. A mutant is
+each to a copy of the committed tree, runs its tests and reports which mutants survive. Example of a mutant:
 
     [[mutant]]
     name = "teacher momentum falls instead of rising"

@@ -34,9 +34,9 @@ class RunOptions:
     """Options that are no settings of a recipe."""
 
     data: tuple[str, ...] = ()
-    """Images: a folder (flat or nested, labeled or not), an uncompressed tar, several ('train/*.tar',
-    'shard-{000..127}.tar', 's3://…'), images ('*/*.jpg'), a text file of paths (of images or tars), or
-    several of these."""
+    """Images: a folder (flat or nested, labeled or not), an uncompressed tar, a text file of paths (of images
+    or tars), or several of these. Patterns name several tars ('train/*.tar', 'shard-{000..127}.tar',
+    's3://…') or images ('*/*.jpg')."""
     output: Path | None = None
     """Folder of the run: configuration, checkpoints and log."""
     resume: bool = False
@@ -52,8 +52,8 @@ class RunOptions:
     """Text file with names of images to leave out, one a line."""
 
     init_from: Path | None = None
-    """Start from the weights of another run, or from a full checkpoint of the official DINO code (student,
-    teacher, heads and center); nothing else of it is used."""
+    """Start from the weights of another run, or from a full checkpoint of the official DINO code. Only
+    student, teacher, projection heads and center are used."""
     init_backbone: str | None = None
     """Start from the backbone of any model, by its --model name; the head has fresh weights."""
     seed: int = 0
@@ -114,7 +114,7 @@ class Pretrain(RunOptions):
 
 @dataclass(frozen=True)
 class PartialArgs(RunOptions):
-    """All options but the settings of the recipe, and those that the recipe's defaults are derived from."""
+    """Options other than settings of the recipe, and the options that determine the recipe's defaults."""
 
     epochs: int | None = None
     batch_size: int | None = None

@@ -102,8 +102,8 @@ def average_precisions(
 def make_copy(image: NDArray[np.uint8], copy_type: str, seed: int) -> NDArray[np.uint8]:
     """Make a copy of an image uint8 [height, width, 3], possibly of another size, by a seed.
 
-    `COPY_TYPES`: half of the area; JPEG of quality 10; Gaussian blur of 2 % of the short side; mirrored;
-    printed and scanned (rotated, faded, noisy, with paper around it).
+    `crop` keeps half of the area. `jpeg 10` has quality 10. `blur` is Gaussian, 2 % of the short side.
+    `mirrored` flips the image. `print` simulates print and scan: rotated, faded, noisy, with a paper border.
     """
     random = np.random.default_rng(seed)
     copy = Image.fromarray(image)

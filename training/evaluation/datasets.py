@@ -23,7 +23,7 @@ class Split:
     train: Images
     test: Images
     rule: str
-    """How the test images were chosen."""
+    """Rule that selected the test images."""
 
     def __post_init__(self) -> None:
         train, test = _class_names(self.train), _class_names(self.test)

@@ -75,8 +75,8 @@ RECIPES = {
     "inat18": FinetuneRecipe(300, 1024, 1e-4, "iNat-18"),
     "inat19": FinetuneRecipe(300, 1024, 1e-4, "iNat-19"),
 }
-"""By data set. The authors named ImageNet, CIFAR-10 and -100, and iNat (5e-5 for a batch of 512); Flowers and
-Cars follow CIFAR-10, as in DeiT. `own` is this project's, for a folder of some thousand images."""
+"""Recipes by data set. The authors named ImageNet, CIFAR-10 and -100, and iNat (5e-5 for a batch of 512).
+Flowers and Cars follow CIFAR-10, as in DeiT. `own` is this project's, for some thousand images."""
 
 
 def learning_rate(recipe: FinetuneRecipe, epoch: float) -> float:

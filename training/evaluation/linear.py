@@ -38,7 +38,7 @@ from training.evaluation.run import (
 from training.randomness import mix
 
 MOMENTUM = 0.9
-"""Of SGD; there is no weight decay."""
+"""Momentum of SGD; there is no weight decay."""
 _ROWS_AT_ONCE = 4096
 
 
@@ -74,7 +74,7 @@ class FeatureSpec:
 
 @dataclass(frozen=True)
 class LinearHead:
-    """One linear classifier."""
+    """Linear classifier."""
 
     spec: FeatureSpec
     weights: Tensor

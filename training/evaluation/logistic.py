@@ -1,7 +1,7 @@
 """Multinomial logistic regression on frozen features: the low-shot evaluation (appendix A of the paper).
 
-The objective is F(W, b) = 1/n Σ −log softmax(W x + b)[y] + λ/2 ‖W‖², the sum of all squared weights; biases
-are not penalized. The released results have λ = 0.1/n and no bias. Of several processes the first one fits.
+The objective is F(W, b) = 1/n Σ −log softmax(W x + b)[y] + λ/2 ‖W‖². Biases are not penalized. The released
+results have λ = 0.1/n and no bias. If there are several processes, the first one fits.
 """
 
 from collections.abc import Sequence

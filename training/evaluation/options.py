@@ -12,7 +12,7 @@ from dino_model.options import ComputeOptions
 from training.settings import at_least, positive
 
 LEARNING_RATES = (1e-4, 2e-4, 5e-4, 1e-3, 2e-3, 5e-3, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
-"""Of the linear grid; the paper's are not published."""
+"""Learning rates of the linear grid; the paper does not publish its rates."""
 MIN_TEMPERATURE = 0.012  # exp(1 / temperature) is a float32
 TABLE_1_NETWORKS = {
     "random:resnet50": "ResNet-50",
@@ -136,8 +136,8 @@ class Logistic(Classification):
     """Accuracy of logistic regression on frozen features, from few labels and from all; no augmentation."""
 
     labels: tuple[str, ...] = ("1%", "10%", "100%")
-    """Labeled training images: a share of each class (1%), a number of each (5), or a file with their names,
-    such as the published lists of ImageNet's 1 % and 10 %."""
+    """Labeled training images: a share of each class (1%), a number of each (5), or a file with their names.
+    The 1 % and 10 % of ImageNet have published lists."""
     seeds: int = 5
     """Draws of a share or number, of which mean and deviation are printed."""
     l2: float = 0.1
@@ -190,7 +190,7 @@ class Retrieval(Evaluation):
     multiscale: bool = False
     """Average the features of the scales 1, 0.707 and 0.5."""
     official: bool = False
-    """As the released code: queries are not cropped to their box, and incomplete patches are cut off."""
+    """Evaluate like the released code: whole queries, without incomplete patches at the edges."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -206,7 +206,7 @@ class CopyDetection(Evaluation):
     whitening: Path | None = None
     """Images that the whitening is computed from; the paper uses 20,000 of YFCC100M."""
     official: bool = False
-    """As the released code: moments without centering, and at most 20 ranks."""
+    """Evaluate like the released code: moments without centering, and at most 20 ranks."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""All values of the paper's tables, from paper.csv in this folder.
+"""Read the values of the paper's tables from paper.csv in this folder.
 
 Columns: table (its number in the paper, "Figure N", or "unnumbered"), section, title, system, architecture,
 setting, measure, value. Differences of two other values are left out.
@@ -22,7 +22,7 @@ ROW_OF = {
 """Model name -> system and architecture in the tables."""
 
 Row = dict[str, Any]
-"""One value of the paper: the columns, with `value` as a number and `printed` with its decimals."""
+"""Value of the paper: the columns, with `value` as a number and `printed` with its decimals."""
 
 
 @cache

@@ -46,7 +46,7 @@ class Labeled(NamedTuple):
     """int64 [images]."""
     images: Images
     broken: tuple[str, ...]
-    """One message for each image that could not be read."""
+    """Messages, one for each unreadable image."""
 
 
 def open_options(options: Classification) -> Split:

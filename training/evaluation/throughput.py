@@ -23,12 +23,12 @@ REPEATS = 3
 def measure(
     backbone: nn.Module, options: Throughput, precision: ComputePrecision, device: torch.device
 ) -> Metrics:
-    """Forward a batch of random images `REPEATS` times, after one pass that is not timed.
+    """Measure forward passes of a batch of random images, `REPEATS` times after one untimed pass.
 
     Returns:
-        `images_per_second`: median of the repeats; `parameters` of the backbone; `flops` of the matrix
-        products and convolutions of one image, where a multiplication and an addition are two; `tokens` of
-        one image, None without blocks; `memory`: on CUDA, peak bytes of a pass above those before it.
+        `images_per_second`: median of the repeats. `parameters`: number in the backbone. `flops`: matrix
+        products and convolutions of one image; a multiplication and an addition are two. `tokens`: number per
+        image, None without blocks. `memory`: on CUDA, peak bytes of a pass above those before it.
     """
     backbone.to(device).eval()
     size, cuda = options.size, device.type == "cuda"

@@ -1,1 +1,1 @@
-"""One file per method: the class is the algorithm of its paper."""
+"""Pretraining methods: each file has a class that is the algorithm of its paper."""

@@ -25,7 +25,7 @@ SWAV_HEAD = HeadConfig(3000, layers=2, bottleneck=128, batch_norm=True, activati
 
 
 class BatchUse(NamedTuple):
-    """What a method gets in a step."""
+    """Input of a method in a step."""
 
     batch_size: int
     """Images, over all ranks."""
@@ -41,7 +41,7 @@ class BatchUse(NamedTuple):
 
 @dataclass(frozen=True)
 class MethodSchedules:
-    """What changes over training; the arrays, [steps], are logged where they are not empty."""
+    """Schedules of a method. Arrays, [steps], are logged if they are not empty."""
 
     teacher_momentum: Schedule = field(default_factory=lambda: np.empty(0))
     """l of Algorithm 1."""
@@ -57,13 +57,13 @@ class MethodConfig(ABC):
     """Settings of a method, a frozen dataclass that holds its head and validates itself."""
 
     name: ClassVar[str]
-    """As in --method and in config.json."""
+    """Name in --method and in config.json."""
     implementation: ClassVar[str]
     """Module and class of the method, "module:Class"."""
     remedy: ClassVar[str] = "lower --lr"
     """Options that avoid a collapse, for `training.doctor`."""
     two_views: ClassVar[bool] = True
-    """Whether the method compares two global crops, not any number."""
+    """True if the method compares exactly two global crops."""
 
     def schedules(self, epochs: int, steps_per_epoch: int) -> MethodSchedules:
         """Return everything that changes over training."""
@@ -113,7 +113,7 @@ class AblationConfig(MethodConfig):
     teacher_output: Literal["centering", "softmax-batch", "sinkhorn-knopp", "none"] = "centering"
     """Operation that avoids collapse: centering, softmax over the batch, Sinkhorn-Knopp, none."""
     sharpen: bool = True
-    """Without: the teacher's temperature is the student's (section 5.3)."""
+    """Sharpening. --no-sharpen gives the teacher the student's temperature (section 5.3)."""
     sinkhorn_temperature: float = 0.05
     """Temperature of softmax-batch and sinkhorn-knopp, in place of tau_t."""
     sinkhorn_iterations: int = 3
@@ -130,7 +130,7 @@ class AblationConfig(MethodConfig):
     """Patches hidden by --kept-tokens: random ones, or those the teacher's [CLS] token attends to most
     (AttMask)."""
     mask_hint: float = 0.1
-    """Of --masking attention: as many of the most attended patches stay visible, as a share of the hidden."""
+    """With --masking attention: most attended patches that stay visible, as a share of the hidden ones."""
     spreading: float = 0.0
     """Weight of the coding rate of the student's bottleneck, which is subtracted from the loss; e.g. 0.3."""
     alignment: float = 0.0

@@ -1,6 +1,6 @@
 """DINO: self-distillation with no labels (Caron et al. 2021, section 3.1 and Algorithm 1).
 
-One step on a batch of images, each cut into global crops, here called views, and smaller local crops::
+An image has global crops, called views, and smaller local crops. A step on a batch of images::
 
     teacher_logits = teacher(views)                                        without gradient
     targets        = softmax((teacher_logits - center) / tau_t)

@@ -1,7 +1,7 @@
 """MoCo-v2: find the other view of an image among many images (X. Chen et al., arXiv:2003.04297, 1911.05722).
 
-Differences from the released code: batch normalization of a backbone or head uses the whole batch on all
-ranks instead of shuffled parts; local crops, which MoCo-v2 lacks, are further queries for the same key.
+Differences from the released code: batch normalization uses the whole batch on all ranks instead of shuffled
+parts. Local crops, which MoCo-v2 lacks, are additional queries for the same key.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,7 @@
 """Supervised training, a baseline of the self-supervised methods (DeiT: H. Touvron et al., 2012.12877).
 
-Differences from DeiT's recipe: all operations of RandAugment have one magnitude, there is no random erasing,
-a batch contains an image once, and there is no moving average of the weights.
+Differences from DeiT's recipe: all operations of RandAugment have one magnitude, and a batch contains an
+image once. There is no random erasing and no moving average of the weights.
 """
 
 from typing import Any

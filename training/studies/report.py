@@ -37,13 +37,13 @@ class Outcome:
 
     law: Law
     values: Mapping[str, Sequence[float]]
-    """By variant, one per seed (emergence: per photograph)."""
+    """Values by variant, one per seed (emergence: one per image)."""
     baselines: Mapping[str, float]
     """Values without training: pixels and untrained weights."""
     seconds: Mapping[str, float]
     """Training time of one run of each variant."""
     is_short: bool = False
-    """Whether the runs are shorter than the law's."""
+    """True if the runs are shorter than those of the law."""
 
     @property
     def effect(self) -> Interval:
