@@ -192,8 +192,8 @@ class Models:
 
     def _download(self, name: str, place: str) -> None:
         """Put the weights on this machine; requests for one model share its download."""
-        wanted = missing_files(place)
-        if not wanted:
+        missing = missing_files(place)
+        if not missing:
             return
         if not self.downloads:
             raise LabError(f"{name} is not on this machine, and this page downloads no models.")
@@ -208,7 +208,7 @@ class Models:
 
         try:
             with lock:
-                for file in wanted:
+                for file in missing:
                     file.fetch(report)
         except Exception as error:
             print(error, file=sys.stderr)

@@ -82,9 +82,9 @@ def fit(lab: Lab, images: Sequence[Scribble]) -> tuple[Classifier, Encoding]:
         raise LabError("Only one color is marked: draw with a second one.") from error
 
 
-def segmented(lab: Lab, wanted: object) -> dict[str, Any]:
-    """Segment the first image with the head of all strokes; `wanted` is a `ScribbleRequest` from a client."""
-    request = ScribbleRequest.of(wanted)
+def segmented(lab: Lab, raw_request: object) -> dict[str, Any]:
+    """Segment the first image with the head of all strokes; `raw_request` is a `ScribbleRequest` from a client."""
+    request = ScribbleRequest.of(raw_request)
     classifier, encoding = fit(lab, request.images)
     height, width = encoding.predictor.image_size
     scale = min(1, SHOWN_SIDE / max(height, width))
@@ -93,15 +93,15 @@ def segmented(lab: Lab, wanted: object) -> dict[str, Any]:
     return {"key": request.key, "rows": size[0], "columns": size[1], "runs": runs_of(labels)}
 
 
-def masks_file(shared: Shared, wanted: object, album: object = "") -> tuple[str, bytes]:
+def masks_file(shared: Shared, raw_request: object, album: object = "") -> tuple[str, bytes]:
     """Write the mask of every image as a palette PNG, several in a ZIP: name and content.
 
     Args:
         shared: Of the page.
-        wanted: A `ScribbleRequest` from a client.
+        raw_request: A `ScribbleRequest` from a client.
         album: The images of the strip; the user's own ones are segmented, too.
     """
-    request, lab = _strokes(wanted), shared.lab
+    request, lab = _strokes(raw_request), shared.lab
     classifier, first = fit(lab, request.images)
     images = list(request.images)
     for photo in shared.photos(album):
@@ -125,9 +125,9 @@ def masks_file(shared: Shared, wanted: object, album: object = "") -> tuple[str,
     return "masks.zip", archive.getvalue()
 
 
-def head_file(lab: Lab, wanted: object) -> tuple[str, bytes]:
+def head_file(lab: Lab, raw_request: object) -> tuple[str, bytes]:
     """Write the head as `python -m segmentation head apply` reads it: name and content."""
-    classifier, encoding = fit(lab, _strokes(wanted).images)
+    classifier, encoding = fit(lab, _strokes(raw_request).images)
     head = Head(
         classifier,
         kind="knn",
@@ -145,7 +145,7 @@ def head_file(lab: Lab, wanted: object) -> tuple[str, bytes]:
         return path.name, path.read_bytes()
 
 
-def _strokes(wanted: object) -> ScribbleRequest:
-    if wanted is None:  # the view has no request yet
+def _strokes(raw_request: object) -> ScribbleRequest:
+    if raw_request is None:  # the view has no request yet
         raise LabError("Draw strokes of two classes first.")
-    return ScribbleRequest.of(wanted)
+    return ScribbleRequest.of(raw_request)

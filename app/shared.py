@@ -144,15 +144,15 @@ class Shared:
             inputs: What the text is made of.
             visible: Selector of the element.
         """
-        wanted = gr.Textbox("", visible="hidden")
+        text = gr.Textbox("", visible="hidden")
         script = f"""async (...values) => {{
           await new Promise(requestAnimationFrame);
-          const wanted = values.pop();
-          return document.querySelector("{visible}")?.offsetParent ? values.join("|") : wanted;
+          const text = values.pop();
+          return document.querySelector("{visible}")?.offsetParent ? values.join("|") : text;
         }}"""
         for event in events:
-            event(None, [*inputs, wanted], wanted, js=script, **LIGHT)
-        return wanted
+            event(None, [*inputs, text], text, js=script, **LIGHT)
+        return text
 
     def save(self, button: gr.Button, draw: Callable[[Any], tuple[str, bytes]], js: str) -> None:
         """Let a button download a file that a handler draws.

@@ -23,30 +23,30 @@ export function stateOf(id, names) {
 
 let start = []; // image, model and resolution as the page opens
 
-/** Choose an image of the strip. @param {number} index @param {string} album @param {string} ask */
-export function choose(index, album, ask) {
-  return [album.split("\n")[index], String(Number(ask) + 1)];
+/** Choose an image of the strip. @param {number} index @param {string} album @param {string} count */
+export function choose(index, album, count) {
+  return [album.split("\n")[index], String(Number(count) + 1)];
 }
 
-let wanted = read().tab ?? ""; // the tab of the address until it is open: Gradio first selects another one
+let pendingTab = read().tab ?? ""; // the tab of the address until it is open: Gradio first selects another one
 
-/** Return what the address asks for. @param {...any} question  image, model, resolution, number of questions */
-export function restore(...question) {
-  start = question.slice(0, 3);
+/** Return the inputs that the address names. @param {...any} inputs  image, model, resolution, number of requests */
+export function restore(...inputs) {
+  start = inputs.slice(0, 3);
   const words = read();
-  const [photo, model, size, ask] = question;
-  openTab(wanted);
-  const asked = [words.photo ?? photo, words.model ?? model, words.size ? Number(words.size) : size];
-  return [...asked, asked.every((one, at) => one === question[at]) ? ask : String(Number(ask) + 1)];
+  const [photo, model, size, count] = inputs;
+  openTab(pendingTab);
+  const requested = [words.photo ?? photo, words.model ?? model, words.size ? Number(words.size) : size];
+  return [...requested, requested.every((one, at) => one === inputs[at]) ? count : String(Number(count) + 1)];
 }
 
-/** Write what an answer is about into the address. @param {string} photo */
+/** Write the inputs of a response into the address. @param {string} photo */
 export function note(photo, model, size) {
   const own = photo.includes("/"); // an uploaded image has no address
   write({ photo: own ? "" : photo, model, size }, { photo: start[0], model: start[1], size: start[2] });
 }
 
-/** Return what is on the screen, after a refusal. */
+/** Return the visible inputs, after a refusal. */
 export function shown() {
   const view = ["explore", "segment"].map(lab).find((one) => one?.encoding);
   if (!view) {
@@ -64,8 +64,8 @@ export function shown() {
 export function tab(name) {
   document.body.dataset.tab = name;
   document.body.toggleAttribute("data-image", IMAGE_TABS.includes(name));
-  if (wanted && wanted !== name) return;
-  wanted = "";
+  if (pendingTab && pendingTab !== name) return;
+  pendingTab = "";
   write({ tab: name }, { tab: "explore" });
 }
 
@@ -73,8 +73,8 @@ const TABS = "#tabs [role=tab], #tabs .overflow-dropdown button"; // on a phone 
 
 /** Open a tab as soon as Gradio has drawn it, which first selects the first tab. @param {string} name */
 function openTab(name, tries = 30) {
-  if (!tries) wanted = "";
-  if (!wanted) return;
+  if (!tries) pendingTab = "";
+  if (!pendingTab) return;
   const button = document.querySelectorAll(TABS)[window["labTabs"]?.indexOf(name)];
   if (button?.matches("[aria-selected=true], .selected")) return;
   button?.["click"]();

@@ -21,7 +21,7 @@ type Mounted = {
 };
 type Server = Record<string, (question: any) => Promise<any>>;
 /** The value of an attention view. */
-type Told = Size &
+type EncodingValue = Size &
   Grid & {
     token: string;
     heads: number;

@@ -43,8 +43,8 @@ def build(shared: Shared) -> None:
                 button = gr.Button(label, size="sm", elem_classes=["computed"])
                 shared.save(button, partial(drawn, shared.lab, file), "lab('segment').request")
 
-    def find(wanted: object) -> Any:
-        return gr.skip() if wanted is None else gr.HTML(found=found(shared.lab, wanted))
+    def find(raw_request: object) -> Any:
+        return gr.skip() if raw_request is None else gr.HTML(found=found(shared.lab, raw_request))
 
     _scribbles(shared)
 
@@ -52,7 +52,7 @@ def build(shared: Shared) -> None:
         fairness.in_turn(find, turns=fairness.FINDING),
         shared.request,
         view,
-        js="() => [lab('segment').wanted]",
+        js="() => [lab('segment').searchRequest]",
         **HEAVY,
     ).failure(None, js="() => lab('segment').failed()")
 
@@ -65,11 +65,13 @@ def _scribbles(shared: Shared) -> None:
             masks = gr.Button("Masks of all your images (PNG, ZIP)", size="sm", elem_id="scribbled-masks")
             head = gr.Button("Head for the command line", size="sm", elem_id="scribbled-head")
 
-    def segment(wanted: object) -> Any:
-        return gr.skip() if wanted is None else gr.HTML(found=scribbles.segmented(shared.lab, wanted))
+    def segment(raw_request: object) -> Any:
+        return (
+            gr.skip() if raw_request is None else gr.HTML(found=scribbles.segmented(shared.lab, raw_request))
+        )
 
-    def save_masks(wanted: object) -> tuple[str, bytes]:
-        fields = wanted if isinstance(wanted, dict) else {}
+    def save_masks(raw_request: object) -> tuple[str, bytes]:
+        fields = raw_request if isinstance(raw_request, dict) else {}
         return scribbles.masks_file(shared, fields.get("strokes"), fields.get("album", ""))
 
     segmenting = fairness.in_turn(segment, turns=fairness.READING)  # milliseconds, while somebody draws
@@ -91,9 +93,9 @@ def _settings() -> dict[str, Any]:
     }
 
 
-def found(lab: Lab, wanted: object) -> dict[str, Any]:
-    """Compute the objects that the view requests; `wanted` is an `ObjectsRequest` from a client."""
-    request = ObjectsRequest.of(wanted)
+def found(lab: Lab, raw_request: object) -> dict[str, Any]:
+    """Compute the objects that the view requests; `raw_request` is an `ObjectsRequest` from a client."""
+    request = ObjectsRequest.of(raw_request)
     encoding = lab.encoding(request.token)
     discovered = objects.find(encoding, request)
     labels = objects.labels_of(discovered, encoding.predictor.grid)
@@ -109,9 +111,9 @@ def found(lab: Lab, wanted: object) -> dict[str, Any]:
     }
 
 
-def drawn(lab: Lab, file: str, wanted: object) -> tuple[str, bytes]:
-    """Write a download of `objects.FILES`; `wanted` is an `ObjectsRequest` from a client."""
-    request = ObjectsRequest.of(wanted)
+def drawn(lab: Lab, file: str, raw_request: object) -> tuple[str, bytes]:
+    """Write a download of `objects.FILES`; `raw_request` is an `ObjectsRequest` from a client."""
+    request = ObjectsRequest.of(raw_request)
     encoding = lab.encoding(request.token)
     image = lab.images.read(encoding.key.photo)
     labels = objects.labels_of(objects.find(encoding, request), encoding.predictor.grid)

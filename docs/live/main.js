@@ -1,6 +1,6 @@
 // The live figures of the book: each element .live of a page gets the one it names. They are the page's own views and
 // arithmetic, bundled by `make docs` into one classic script, over data that other scripts have left in
-// `window.dinoFigures`: on a disk there is no server to ask.
+// `window.dinoFigures`: a page on a disk has no server.
 
 import views from "../../app/static/views/views.css";
 import figures from "./figures.css";

@@ -27,7 +27,7 @@ function close(found, expected, tolerance = 1e-6) {
   expected.forEach((value, at) => assert.ok(Math.abs(found[at] - value) < tolerance, `${found[at]} is not ${value}`));
 }
 
-test("attention is the softmax of q · k / √d over all tokens, of which the patches are told", () => {
+test("attention is the softmax of q · k / √d over all tokens, of which the patches are returned", () => {
   const { queries, keys } = block();
   for (const token of [0, 3]) {
     const maps = attention.attentionMaps(block(), token);

@@ -77,14 +77,14 @@ test("memory is bounded by bytes, the least recently used goes first, the newest
 test("of several questions the newest is answered, in whatever order answers come", async () => {
   const newest = new Newest();
   const answers = [];
-  const ask = (name) => newest.run((signal) => new Promise((answer) => answers.push({ name, answer, signal })));
-  const asked = ["first", "second", "third"].map(ask);
+  const request = (name) => newest.run((signal) => new Promise((answer) => answers.push({ name, answer, signal })));
+  const requests = ["first", "second", "third"].map(request);
   assert.deepEqual(
     answers.map(({ signal }) => signal.aborted),
     [true, true, false],
   );
   for (const { name, answer } of answers.reverse()) answer(name);
-  assert.deepEqual(await Promise.all(asked), [undefined, undefined, "third"]);
+  assert.deepEqual(await Promise.all(requests), [undefined, undefined, "third"]);
 });
 
 test("a failure of an earlier request is dropped, one of the newest is raised", async () => {

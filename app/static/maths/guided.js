@@ -38,10 +38,10 @@ export class Guide {
   /** Move the edges of a mask to those of the image. @param {Uint8Array} mask  1 = inside */
   refine(mask) {
     const { colors, means } = this;
-    const wanted = Float32Array.from(mask);
-    const offset = this.mean(wanted);
+    const target = Float32Array.from(mask);
+    const offset = this.mean(target);
     const joint = CHANNELS.map((channel) => {
-      const products = this.mean(wanted.map((value, at) => value * colors[channel][at]));
+      const products = this.mean(target.map((value, at) => value * colors[channel][at]));
       return products.map((value, at) => value - means[channel][at] * offset[at]);
     });
     const [xx, xy, xz, yy, yz, zz] = this.inverse;

@@ -4,18 +4,18 @@ import { attentionMaps, keyCosineMaps, likenessMap, logitMaps, tokenCosineMaps }
 
 /**
  * arrays: input of `maps`, by kind in their address. maps: maps of one token. signed: values are no shares. fixed: the map
- * does not depend on the token. asks: needs a patch, so that [CLS] is not the default. heads: one map per head. colors:
+ * does not depend on the token. needsPatch: [CLS] is not the default. heads: one map per head. colors:
  * `arrays` are finished colors of all patches. colormap: default.
  * @typedef {object} Quantity
  * @property {"blocks" | "tokens" | "norms" | "key-pca" | "token-pca"} arrays
  * @property {(arrays: any, token: number) => Float32Array[]} [maps]
- * @property {boolean} [signed] @property {boolean} [asks] @property {boolean} [heads] @property {boolean} [colors]
+ * @property {boolean} [signed] @property {boolean} [needsPatch] @property {boolean} [heads] @property {boolean} [colors]
  * @property {boolean} [fixed] @property {string} [colormap]
  */
 
 /** @type {Record<string, Quantity>} */
 export const QUANTITIES = {
-  likeness: { arrays: "blocks", maps: (block, token) => [likenessMap(block, token)], signed: true, asks: true },
+  likeness: { arrays: "blocks", maps: (block, token) => [likenessMap(block, token)], signed: true, needsPatch: true },
   attention: { arrays: "blocks", maps: attentionMaps, heads: true },
   logits: { arrays: "blocks", maps: logitMaps, signed: true, heads: true, colormap: "coolwarm" },
   "key-cosine": { arrays: "blocks", maps: keyCosineMaps, signed: true, heads: true },

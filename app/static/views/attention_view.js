@@ -1,6 +1,6 @@
 // An image with its attention maps, and below it the map of every head: `app.views.attention_view`.
 //
-// Pointing, pinning and settings are computed in the browser; the server is asked once per image, block and quantity.
+// Pointing, pinning and settings are computed in the browser; the server is called once per image, block and quantity.
 
 import { entropy, keptShares, likelyPatch } from "../maths/attention.js";
 import { css, decimals, figure, percent } from "../maths/format.js";
@@ -51,7 +51,7 @@ export class AttentionView extends View {
   likely = null; // default patch of quantities that need one
   maps = null; // on the stage
   pins = new Pins(COLORS.pins);
-  dressed = ""; // state that the style sheet was told
+  dressed = ""; // state in the style sheet
   painted = ""; // state that the maps of the pins were drawn from
   title = el("h3");
   banner = el("p", { class: "lab-banner", hidden: true }, RANDOM);
@@ -90,11 +90,11 @@ export class AttentionView extends View {
     Object.assign(this.settings, change);
     if (this.settings.block >= this.encoding.blocks) this.settings.block = 0;
     if (this.settings.quantity === quantity && this.settings.block === block) this.render();
-    else if (this.encoding.holds(this.wanted, this.number(this.encoding))) this.look();
+    else if (this.encoding.holds(this.selectedQuantity, this.number(this.encoding))) this.look();
     else this.seek();
   }
 
-  get wanted() {
+  get selectedQuantity() {
     return this.settings.quantity in QUANTITIES ? this.settings.quantity : "attention";
   }
 
@@ -108,11 +108,11 @@ export class AttentionView extends View {
     this.seek.cancel();
     if (!value.token || !this.expects(value)) return;
     const encoding = this.encoding?.value === value ? this.encoding : new Encoding(value, this.server);
-    const quantity = this.wanted;
+    const quantity = this.selectedQuantity;
     return { encoding, quantity, arrays: await encoding.arrays(quantity, this.number(encoding), signal) };
   }
 
-  /** Whether a first value is what the address names. @param {Told} value */
+  /** True if a first value matches the address. @param {EncodingValue} value */
   expects(value) {
     const named = ["photo", "model", "size"].filter((name) => this.words[name]);
     return Boolean(this.encoding) || named.every((name) => this.words[name] === String(value[name]));
@@ -132,8 +132,8 @@ export class AttentionView extends View {
     const { props, element } = this;
     const before = this.encoding;
     Object.assign(this, { encoding, arrays, quantity, dressed: "" });
-    const { heads, colors, fixed, asks } = this.asked;
-    this.likely = asks ? (encoding.pinned ?? likelyPatch(arrays, encoding)) : null;
+    const { heads, colors, fixed, needsPatch } = this.definition;
+    this.likely = needsPatch ? (encoding.pinned ?? likelyPatch(arrays, encoding)) : null;
     if (before?.photo !== encoding.photo) this.pins.read(this.words, encoding);
     if (!before || ["photo", "rows", "columns", "heads"].some((fact) => before[fact] !== encoding[fact])) {
       this.hovered = null;
@@ -230,7 +230,7 @@ export class AttentionView extends View {
     this.hint.hidden = pins.list.length > 0;
   }
 
-  get asked() {
+  get definition() {
     return QUANTITIES[this.quantity];
   }
 
@@ -243,15 +243,15 @@ export class AttentionView extends View {
   /** The map on the stage: "mean" if heads have no maps of their own. */
   get shown() {
     const { head } = this.settings;
-    return this.asked.heads && this.tiles.tiles.has(head) ? head : "mean";
+    return this.definition.heads && this.tiles.tiles.has(head) ? head : "mean";
   }
 
   get colormap() {
-    return this.settings.colormap || this.asked.colormap || "inferno";
+    return this.settings.colormap || this.definition.colormap || "inferno";
   }
 
   get opacity() {
-    const masked = this.settings.layer === "mask" && this.shown !== "heads" && !this.asked.colors;
+    const masked = this.settings.layer === "mask" && this.shown !== "heads" && !this.definition.colors;
     return (this.settings.opacity / 100) * (masked ? MASK_OPACITY : 1);
   }
 
@@ -259,8 +259,8 @@ export class AttentionView extends View {
   mapsOf(patch = this.patch, arrays = this.arrays) {
     const { layer, mass } = this.settings;
     const diverging = layer === "heat" && COLORS.diverging.includes(this.colormap);
-    const heads = this.asked.maps(arrays, this.encoding.tokenOf(patch));
-    return new Maps(heads, { mass: mass / 100, diverging, signed: this.asked.signed });
+    const heads = this.definition.maps(arrays, this.encoding.tokenOf(patch));
+    return new Maps(heads, { mass: mass / 100, diverging, signed: this.definition.signed });
   }
 
   /** Return bytes per patch as a mask; by default the kept patches of the map on the stage. @returns {Labels} */
@@ -290,12 +290,12 @@ export class AttentionView extends View {
 
   /** Draw what depends on the pointer. */
   draw() {
-    const { patch, shown, asked, stage, pins } = this;
+    const { patch, shown, definition, stage, pins } = this;
     this.dress();
-    this.maps = asked.colors ? null : this.mapsOf(patch);
+    this.maps = definition.colors ? null : this.mapsOf(patch);
     const ends = this.paint(stage.canvas, shown, this.maps, { digits: 4, pixels: STAGE_PIXELS });
     writeScale(this.scale, ends && [`${ends[0]} or less`, `${ends[1]} or more`]);
-    for (const [key, { canvas, scale }] of asked.heads ? this.tiles.tiles : [])
+    for (const [key, { canvas, scale }] of definition.heads ? this.tiles.tiles : [])
       writeScale(scale, this.paint(canvas, key, this.maps));
     stage.draw(this.outlines(), this.encoding, patch, (!this.hovered && pins.active?.color) || "#fff");
     [this.where.textContent, this.what.textContent] = this.describe();
@@ -305,12 +305,12 @@ export class AttentionView extends View {
 
   /** Set what the style sheet needs, only if it has changed: otherwise every move would lay out the page. */
   dress() {
-    const { settings, shown, element, asked, colormap } = this;
+    const { settings, shown, element, definition, colormap } = this;
     const state = JSON.stringify([settings, shown, this.quantity]);
     if (this.dressed === state) return;
     this.dressed = state;
-    element.dataset.layer = asked.colors ? "colors" : settings.layer;
-    element.dataset.show = asked.colors ? "colors" : shown;
+    element.dataset.layer = definition.colors ? "colors" : settings.layer;
+    element.dataset.show = definition.colors ? "colors" : shown;
     const bytes = new Uint8Array(COLORMAPS[colormap].buffer);
     const stops = [0, 51, 102, 153, 204, 255].map((level) => css(bytes.subarray(4 * level, 4 * level + 3)));
     const gradient = settings.layer === "light" ? "#000, #fff" : stops.join(", ");
@@ -323,7 +323,7 @@ export class AttentionView extends View {
   paintPins() {
     const { pins, encoding, shown, pinTiles } = this;
     const state = JSON.stringify([this.settings, pins.list, encoding.token]);
-    if (this.painted === state || this.asked.colors) return;
+    if (this.painted === state || this.definition.colors) return;
     this.painted = state;
     for (const [key, { canvas, note, scale }] of pinTiles.tiles) {
       const maps = this.mapsOf(key ? encoding.patchAt(pins.list[key]) : this.likely);
@@ -337,7 +337,7 @@ export class AttentionView extends View {
    * @param {import("./paint.js").PatchCanvas} canvas @param {string} key @param {Maps} maps  null: principal components
    */
   paint(canvas, key, maps, { arrays = this.arrays, digits = 2, pixels = TILE_PIXELS } = {}) {
-    const { settings, encoding, asked } = this;
+    const { settings, encoding, definition } = this;
     const { layer } = settings;
     const size = drawnSize(encoding, pixels / (key === "heads" ? encoding.heads : 1));
     if (!maps) canvas.colors(arrays.colors, encoding);
@@ -349,28 +349,29 @@ export class AttentionView extends View {
     else {
       const range = maps.scale(key);
       canvas.values(maps.map(key), encoding, size, range, layer === "light" ? LIGHT : COLORMAPS[this.colormap]);
-      return range.map((value) => (asked.signed ? figure(value, digits) : `${figure(100 * value, digits)} %`));
+      return range.map((value) => (definition.signed ? figure(value, digits) : `${figure(100 * value, digits)} %`));
     }
     return null;
   }
 
   outlines() {
-    const { shown, settings, asked } = this;
-    if (asked.fixed) return [{ path: outlinePath(this.mask(this.arrays.outliers)), color: OUTLIER }];
-    if (asked.colors || shown === "heads" || settings.layer !== "mask") return [];
+    const { shown, settings, definition } = this;
+    if (definition.fixed) return [{ path: outlinePath(this.mask(this.arrays.outliers)), color: OUTLIER }];
+    if (definition.colors || shown === "heads" || settings.layer !== "mask") return [];
     return [{ path: outlinePath(this.mask()), color: css(this.colorOf(shown)) }];
   }
 
   describe() {
-    const { patch, arrays, encoding, maps, asked } = this;
+    const { patch, arrays, encoding, maps, definition } = this;
     const at = patch && patch.row * encoding.columns + patch.column;
     const where = patch ? this.describePlace(patch) : "All patches";
-    if (asked.colors) {
+    if (definition.colors) {
       if (!patch) return [where, "Principal components as red, green and blue"];
       const [red, green, blue] = Array.from(arrays.colors.slice(3 * at, 3 * at + 3), decimals);
       return [where, `Components: red ${red}, green ${green}, blue ${blue}`];
     }
-    if (!asked.fixed) return [patch ? where : "[CLS], the token that represents the whole image", this.describeMap()];
+    if (!definition.fixed)
+      return [patch ? where : "[CLS], the token that represents the whole image", this.describeMap()];
     const [low, high] = maps.range("mean").map(decimals);
     const count = arrays.outliers.reduce((sum, marked) => sum + marked, 0);
     const norms = patch ? `Norm ${decimals(arrays.norms[at])}` : `Norms from ${low} to ${high}`;
@@ -380,14 +381,14 @@ export class AttentionView extends View {
 
   /** Describe the mass and area that are kept, and the spread of the values. */
   describeMap() {
-    const { shown, asked, maps } = this;
+    const { shown, definition, maps } = this;
     const key = shown === "heads" ? "mean" : shown;
     const map = maps.map(key);
     const { mass, area } = keptShares(maps.weights(key), maps.kept(shown));
     const [low, high] = maps.range(key).map(decimals);
-    const mean = asked.heads ? "Mean of the heads" : "All heads";
+    const mean = definition.heads ? "Mean of the heads" : "All heads";
     const name = { heads: "All heads", mean, max: "Maximum of the heads" }[shown] ?? `Head ${shown}`;
-    const [of, spread] = asked.signed
+    const [of, spread] = definition.signed
       ? ["the values above the minimum", `values from ${low} to ${high}`]
       : ["the attention", `entropy ${entropy(map).toFixed(2)} of ${Math.log(map.length).toFixed(2)} nats`];
     return `${name}: ${percent(mass)} of ${of} on ${percent(area)} of the image · ${spread}`;
@@ -404,9 +405,9 @@ export class AttentionView extends View {
 
   /** The view as arguments of `app.view.View`. */
   get request() {
-    const { settings, encoding, patch, asked, shown, quantity, opacity, colormap, arrays } = this;
+    const { settings, encoding, patch, definition, shown, quantity, opacity, colormap, arrays } = this;
     if (!encoding) return null;
-    const query = patch && !asked.colors && !asked.fixed ? `${patch.row},${patch.column}` : "cls";
+    const query = patch && !definition.colors && !definition.fixed ? `${patch.row},${patch.column}` : "cls";
     const { token, name } = encoding;
     const view = { layer: settings.layer, mass: settings.mass / 100, block: arrays.number, show: shown };
     return { ...view, opacity, colormap, quantity, query, token, name };

@@ -22,15 +22,15 @@ export class BlocksGrid {
 
   async show() {
     const { view, tiles, element } = this;
-    const { encoding, quantity, asked } = view;
+    const { encoding, quantity, definition } = view;
     const state = `${encoding?.token} ${quantity}`;
     if (!encoding || !element.open || this.shown === state) return;
     Object.assign(this, { shown: state, blocks: [] });
     delete element.dataset.blocks;
-    const heads = asked.heads ? Array.from({ length: encoding.heads }, (_, head) => String(head)) : ["mean"];
+    const heads = definition.heads ? Array.from({ length: encoding.heads }, (_, head) => String(head)) : ["mean"];
     const row = (_, number) =>
       heads.map((head) => {
-        const label = `Block ${number + 1}${asked.heads ? ` · ${head}` : ""}`;
+        const label = `Block ${number + 1}${definition.heads ? ` · ${head}` : ""}`;
         return { key: `${number} ${head}`, label, color: css(view.colorOf(head)) };
       });
     tiles.element.style.setProperty("--heads", String(heads.length));
@@ -54,7 +54,7 @@ export class BlocksGrid {
     const { view } = this;
     if (!this.element.open) return;
     for (const arrays of this.blocks.filter((one) => one && (only ?? one.number) === one.number)) {
-      const maps = view.asked.colors ? null : view.mapsOf(view.patch, arrays);
+      const maps = view.definition.colors ? null : view.mapsOf(view.patch, arrays);
       for (const [key, { canvas, scale }] of this.tiles.tiles) {
         const [number, head] = key.split(" ");
         if (Number(number) === arrays.number) writeScale(scale, view.paint(canvas, head, maps, { arrays }));
@@ -76,7 +76,7 @@ export class BlocksGrid {
 
   choose(key) {
     const [number, head] = key.split(" ");
-    this.view.set({ block: Number(number) + 1, ...(this.view.asked.heads && { head }) });
+    this.view.set({ block: Number(number) + 1, ...(this.view.definition.heads && { head }) });
     this.view.emit("edited", this.view.state);
     this.mark(); // what is shown, until the block has come
   }

@@ -23,7 +23,7 @@ const DECODERS = {
 export class Refusal extends Error {}
 
 export class Encoding {
-  /** @param {Told} value @param {Server} [server]  of a page without routes */
+  /** @param {EncodingValue} value @param {Server} [server]  of a page without routes */
   constructor(value, server = null) {
     this.value = value;
     this.server = server;

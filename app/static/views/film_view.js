@@ -48,7 +48,7 @@ export class FilmView extends Editor {
     const { value, encoding, following } = this.props;
     if (encoding) this.encoded = encoding;
     if (value.clip !== this.clip?.clip) this.openClip(value);
-    this.announce(`${value.clip} ${this.version}`, { clip: value.clip }); // asks the server for an encoding
+    this.announce(`${value.clip} ${this.version}`, { clip: value.clip }); // the server computes an encoding
     if (following && following.run === this.run?.run) this.proceed(following);
     if (this.encoded?.clip !== value.clip || this.encoded.token === this.encoding?.token) return;
     const encoded = new Encoding(this.encoded, this.server);
@@ -78,7 +78,7 @@ export class FilmView extends Editor {
     this.refresh();
   }
 
-  /** Model or resolution have changed: ask for another encoding of the first frame. */
+  /** Request another encoding of the first frame, after a change of model or resolution. */
   expire() {
     this.version += 1;
     this.look();

@@ -1,7 +1,7 @@
 // An image with objects that were clicked, drawn or found: `app.views.view`.
 //
 // The mask that attention keeps is computed in the browser. LOST, TokenCut, MaskCut and refined edges are computed by the
-// server: the view emits "edited", the server reads `wanted`, and the prop `found` repeats its key.
+// server: the view emits "edited", the server reads `searchRequest`, and the prop `found` repeats its key.
 
 import { attentionMaps, likelyPatch } from "../maths/attention.js";
 import { css, percent } from "../maths/format.js";
@@ -31,14 +31,14 @@ const KEYS =
 export class MaskView extends Editor {
   attention = []; // of [CLS], a map per head
   found = new Map(); // by question
-  asking = ""; // question that the server has not answered
+  pendingKey = ""; // key of the request that is not answered yet
   bestHead = "mean";
   suggested = null;
   methods = new Tiles("Method", (method) => this.set({ method }), "lab-methods");
   heads = new Tiles("Attention head", (head) => this.set({ head }), "lab-heads");
   scores = el("tbody");
   help = el("p", { class: "lab-soft" });
-  ask = rested(() => this.search());
+  searchSoon = rested(() => this.search());
 
   constructor(mounted) {
     super(mounted, SETTINGS, ["Image with objects: click one, or draw", KEYS]);
@@ -54,8 +54,8 @@ export class MaskView extends Editor {
   open(encoding, block) {
     const color = css(COLORS.objects[0]);
     super.open(encoding, block);
-    this.ask.cancel();
-    Object.assign(this, { asking: "", found: new Map(), attention: attentionMaps(block, 0) });
+    this.searchSoon.cancel();
+    Object.assign(this, { pendingKey: "", found: new Map(), attention: attentionMaps(block, 0) });
     if (Number(this.settings.head) >= encoding.heads) this.settings.head = "best";
     this.suggested = encoding.placeOf(encoding.pinned ?? likelyPatch(block, encoding));
     this.take(encoding.photo, () => new Painting(fitted(encoding, LONG_SIDE)));
@@ -114,16 +114,16 @@ export class MaskView extends Editor {
   }
 
   /** The question to the server, with the key of its answer. */
-  get wanted() {
+  get searchRequest() {
     const { method, refined } = this.settings;
     const question = this.question(method, refined);
     return this.encoding && question && { ...question, token: this.encoding.token, key: JSON.stringify(question) };
   }
 
   search() {
-    const { wanted } = this;
-    if (!wanted || this.found.has(wanted.key) || this.asking === wanted.key) return;
-    this.asking = wanted.key;
+    const { searchRequest } = this;
+    if (!searchRequest || this.found.has(searchRequest.key) || this.pendingKey === searchRequest.key) return;
+    this.pendingKey = searchRequest.key;
     this.emit("edited", {});
     this.render(false);
   }
@@ -134,13 +134,13 @@ export class MaskView extends Editor {
     if (!found || found.token !== this.encoding?.token) return;
     const { rows, columns, runs, seeds, key } = found;
     this.found.set(key, { rows, columns, seeds, values: fromRuns(runs, rows * columns) });
-    if (this.asking === key) this.asking = "";
+    if (this.pendingKey === key) this.pendingKey = "";
     this.render();
   }
 
-  /** The server has refused: the next change asks again. */
+  /** The server has refused: the next change sends a new request. */
   failed() {
-    this.asking = "";
+    this.pendingKey = "";
     this.render(false);
   }
 
@@ -170,7 +170,7 @@ export class MaskView extends Editor {
     return method === "click" ? undefined : this.labelsOf(method, masks, refined);
   }
 
-  /** @param {boolean} search  whether to ask the server for what is missing */
+  /** @param {boolean} search  request missing masks from the server */
   render(search = true) {
     if (!this.encoding) return;
     const { masks, settings } = this;
@@ -188,7 +188,7 @@ export class MaskView extends Editor {
     this.showMask();
     this.paint(labels);
     this.showScores(labels, drawn);
-    if (search) this.ask();
+    if (search) this.searchSoon();
   }
 
   /** Draw the labels on the stage, with their outlines and seeds. @param {Labels} labels */
@@ -214,7 +214,7 @@ export class MaskView extends Editor {
     const lines = found.map((number) => line(`Object ${number}`, number));
     if (found.length > 1) lines.push(line("All objects", 0));
     if (method === "click" && !drawn) lines.push(["Click an object", "", ""]);
-    else if (method !== "click" && !labels) lines.push([this.asking ? "Computing …" : "Not found", "", ""]);
+    else if (method !== "click" && !labels) lines.push([this.pendingKey ? "Computing …" : "Not found", "", ""]);
     else if (labels && !found.length) lines.push(line("No object found", 0));
     if (drawn) lines.push(["Your mask", percent(area(drawn)), ""]);
     this.scores.replaceChildren(...lines.map((cells) => scoreLine(cells)));

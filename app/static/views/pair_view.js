@@ -54,7 +54,7 @@ export class PairView extends View {
   async load(signal) {
     const { value, matched } = this.props;
     if (!value.token) return;
-    this.announce(value.token, { token: value.token }); // asks the server for the matches
+    this.announce(value.token, { token: value.token }); // the server computes the matches
     if (matched?.a !== value.token || matched === this.shown) return;
     return { value, matched, directions: await this.fetchDirections(matched, value, signal) };
   }

@@ -17,7 +17,7 @@ const HELP = "Draw a few strokes on the background and on each class. After ever
 export class ScribbleView extends Editor {
   colors = [[255, 255, 255], ...COLORS.objects]; // the background is the first object
   digits = 1;
-  asked = 0; // number of the last question
+  requestNumber = 0;
   labels = null; // of the image on the stage
   status = el("p", { class: "lab-soft", role: "status" }, HELP);
 
@@ -52,24 +52,24 @@ export class ScribbleView extends Editor {
       ...{ token: image.encoding.token, name: image.encoding.name, rows: image.height, columns: image.width },
       runs: image.empty ? [] : image.runs(),
     });
-    return { key: `${encoding.token} ${this.asked}`, images: images.map(strokes) };
+    return { key: `${encoding.token} ${this.requestNumber}`, images: images.map(strokes) };
   }
 
-  /** The strokes have changed: show them, and ask for the segmentation. */
+  /** The strokes have changed: show them and request the segmentation. */
   changed() {
     this.showMask();
     this.listObjects();
     this.apply();
-    this.asked += 1;
+    this.requestNumber += 1;
     if (this.request) this.emit("edited", {});
     else this.labels = null;
     this.render();
   }
 
-  /** Take an answer to the newest question. */
+  /** Use the response to the newest request. */
   receive() {
     const { found } = this.props;
-    if (!this.encoding || found?.key !== `${this.encoding.token} ${this.asked}`) return;
+    if (!this.encoding || found?.key !== `${this.encoding.token} ${this.requestNumber}`) return;
     const { rows, columns, runs, key } = found;
     this.labels = { rows, columns, values: fromRuns(runs, rows * columns) };
     this.element.dataset.found = key; // tests wait for it
