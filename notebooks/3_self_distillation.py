@@ -225,8 +225,8 @@ with drawing.plot(
 # The entropy of the teacher is about **3.1** nats. It is 0 if one prototype has all probability, and **5.5** if all prototypes
 # have the same probability. Both extremes are failures of the training; lesson 4 shows them.
 #
-# **Exercise (break).** Call `step` with `momentum=0`, which makes the teacher a copy of the student. Predict the curve, then
-# run the cell of the training again from its first line. Compare your result with the section *Three teachers* of lesson 4.
+# **Exercise (break).** Call `step` with `momentum=0`, which makes the teacher a copy of the student. Predict the curves and the
+# entropy. Then run the cell of the training and the cell of the figure again. Lesson 4 explains the result.
 #
 # **Exercise (argue).** The teacher receives neither labels nor gradients. Why are its outputs a useful target?
 #

@@ -63,6 +63,24 @@ def test_check_accepts_arrays_of_one_number_and_names_percent_shapes_and_exercis
         checks.check("9.9", 1)
 
 
+@pytest.mark.parametrize(
+    ("number", "answer", "part"),
+    [
+        ("1.1", lambda images, p: images.reshape(7), "Your function raises RuntimeError"),
+        ("1.1", lambda images, p: None, "Your function returns None"),
+        (
+            "1.1",
+            lambda images, p: solutions.patchify(images, p).numpy(),
+            "Found an array, expected a tensor.",
+        ),
+        ("3.3", lambda p, x, t: solutions.dino_loss(p, x, t).detach(), "Your result has no gradient"),
+    ],
+)
+def test_check_names_errors_types_and_missing_gradients(number, answer, part, capsys):
+    assert checks.check(number, answer) is checks.EXERCISES[number].solution
+    assert part in capsys.readouterr().out
+
+
 def test_solutions_equal_the_packages():
     generator = np.random.default_rng(0)
     queries, keys, values = torch.randn(3, 1, 2, 5, 8)
