@@ -119,7 +119,7 @@ for label, (_, log) in runs.items():
     assert kl > 0.5 if label == "both" else kl < 0.1
 
 # %% [markdown]
-# Only the run with both operations keeps a KL above 0. Without centering the entropy falls to **0** % of $\ln K$: all
+# Only the run with both operations keeps a KL above 0.1 nats. Without centering the entropy falls to **0** % of $\ln K$: all
 # probability is on one prototype. Without sharpening the entropy rises to **100** % of $\ln K$: the output is uniform. With
 # neither operation the entropy is about **92** %. A KL near 0 shows that this output hardly depends on the image.
 #

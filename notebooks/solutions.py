@@ -12,7 +12,7 @@ from torch import Tensor
 
 
 def patchify(images: Tensor, patch_size: int) -> Tensor:
-    """Cut images [B, C, H, W] into patches, row by row: [B, patches, C * patch_size²], channels first."""
+    """Divide images [B, C, H, W] into patches, row by row: [B, patches, C * patch_size²], channels first."""
     batch, channels, height, width = images.shape
     rows, columns = height // patch_size, width // patch_size
     patches = images.reshape(batch, channels, rows, patch_size, columns, patch_size)
