@@ -73,11 +73,6 @@ def facts(name: str) -> Facts:
     return Facts(name, name, *_structure(model.backbone), model.source, license, local, note=note)
 
 
-def listed() -> list[Facts]:
-    """Describe every model with a name of its own: the embedded one, if it exists, and the paper's."""
-    return [facts(name) for name in ["embedded"] * EMBEDDED_FILE.is_file() + list(OFFICIAL)]
-
-
 def _structure(backbone: nn.Module) -> tuple[str, int, str]:
     """Architecture in words, number of parameters, and maps that can be read."""
     kind, parameters = type(backbone).__name__, sum(tensor.numel() for tensor in backbone.parameters())

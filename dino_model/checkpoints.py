@@ -147,8 +147,8 @@ def infer_config(tensors: Mapping[str, Tensor], where: str) -> BackboneConfig:
     depth = len({name.split(".")[1] for name in tensors if name.startswith("blocks.")})
     shape = (width, depth, width // 64)
     known = next((name for name, paper_shape in VIT_SHAPES.items() if paper_shape == shape), None)
-    config = BackboneConfig(known or "vit_small", patch_size, side * patch_size, channels)
-    return config if known else BackboneConfig("vit_small", patch_size, side * patch_size, channels, *shape)
+    overrides = () if known else shape
+    return BackboneConfig(known or "vit_small", patch_size, side * patch_size, channels, *overrides)
 
 
 def _read_run(

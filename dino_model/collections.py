@@ -8,7 +8,7 @@ import posixpath
 import re
 import tarfile
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from operator import eq
 from pathlib import Path, PurePosixPath
@@ -195,17 +195,6 @@ class Images:
             extents=None if self.extents is None else _take(self.extents, chosen),
         )
 
-    def named(self, names: str | Path) -> "Images":
-        """Return the images that a text file names, one a line, as in `names`.
-
-        Raises:
-            ImageError: A name that does not exist, or none at all.
-        """
-        wanted = _known_lines(self.names, names)
-        if not wanted:
-            raise ImageError(f"{names} names no image: expected one name a line, such as {self.names[0]}")
-        return self.subset(i for i, name in enumerate(self.names) if name in wanted)
-
     def _place(self, index: int) -> tuple[Store, Path | str, int, int]:
         """Store, file or tar, and offset and size in a tar."""
         number, offset, size = (0, 0, 0) if self.extents is None else self.extents[index]
@@ -252,7 +241,12 @@ def open_images(
     images = _open(list(dict.fromkeys(stores)), suffixes)
     if exclude is None:
         return images
-    unwanted = _known_lines(images.names, exclude)
+    unwanted = set(_lines(Path(exclude)))
+    if unknown := sorted(unwanted.difference(images.names)):
+        raise ImageError(
+            f"{exclude} names {len(unknown)} images that do not exist, the first is {unknown[0]};"
+            f" names look like {images.names[0]}"
+        )
     kept = [i for i, name in enumerate(images.names) if name not in unwanted]
     if not kept:
         raise ImageError(f"{exclude} leaves no image: it names all {len(images)}")
@@ -426,7 +420,7 @@ def _members(store: Store) -> tuple[dict[str, tuple[int, int]], dict[str, str]]:
         names = store.files or (_read_list(store.file_list) if store.file_list else _walk(Path(store.path)))
         return dict.fromkeys(names, (0, 0)), {}
     try:
-        with _opened(store.path) as file:
+        with remote.opened(store.path) if isinstance(store.path, str) else store.path.open("rb") as file:
             members, contents = _tar_members(file)
             if not members or not all(name.endswith(".tar") for name in members):
                 return members, contents
@@ -450,12 +444,6 @@ def _tar_members(file: BinaryIO, start: int = 0) -> tuple[dict[str, tuple[int, i
                 file.seek(member.offset_data)
                 contents[_stem(name)] = file.read(member.size).decode("utf-8", "replace").strip()
     return members, contents
-
-
-@contextmanager
-def _opened(tar: Path | str) -> Iterator[BinaryIO]:
-    with remote.opened(tar) if isinstance(tar, str) else tar.open("rb") as file:
-        yield file
 
 
 def _take(values: Sequence[Any], chosen: np.ndarray) -> Sequence[Any]:
@@ -500,18 +488,6 @@ def _stem(name: str) -> str:
 def _is_image(name: str, suffixes: frozenset[str]) -> bool:
     hidden = any(part.startswith(".") and part != ".." for part in name.split("/"))
     return posixpath.splitext(name)[1].lower() in suffixes and not hidden
-
-
-def _known_lines(names: Sequence[str], file: str | Path) -> set[str]:
-    """The lines of a text file, all of which must be among the names."""
-    lines = set(_lines(Path(file)))
-    unknown = sorted(lines.difference(names))
-    if unknown:
-        raise ImageError(
-            f"{file} names {len(unknown)} images that do not exist, the first is {unknown[0]};"
-            f" names look like {names[0]}"
-        )
-    return lines
 
 
 def _labels(names: Sequence[str]) -> tuple[NDArray[np.int64] | int, tuple[str, ...]]:

@@ -49,7 +49,7 @@ class List:
         if self.json:
             from dino_model import catalogue
 
-            files.write_json(self.json, [asdict(model) for model in catalogue.listed()])
+            files.write_json(self.json, [asdict(catalogue.facts(name)) for name, *_ in rows[1:]])
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from shutil import rmtree
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas
@@ -127,17 +127,17 @@ def _description(table: FeatureTable) -> bytes:
 
 
 def _write_npz(path: Path, table: FeatureTable, shape: Shape, chunks: Chunks) -> None:
-    columns = {"description": np.frombuffer(_description(table), np.uint8), "names": np.array(table.names)}
+    columns: dict[str, Any] = {
+        "description": np.frombuffer(_description(table), np.uint8),
+        "names": np.array(table.names),
+    }
     columns |= {} if table.labels is None else {"labels": np.array(table.labels)}
-    with zipfile.ZipFile(path, "w") as archive:
-        with archive.open("features.npy", "w", force_zip64=True) as file:
-            header = {"descr": "<f4", "fortran_order": False, "shape": shape}
-            np.lib.format.write_array_header_1_0(file, header)
-            for chunk in chunks:
-                file.write(chunk.data)
-        for name, column in columns.items():
-            with archive.open(f"{name}.npy", "w", force_zip64=True) as file:
-                np.lib.format.write_array(file, column)
+    np.savez(path, **columns)
+    with zipfile.ZipFile(path, "a") as archive, archive.open("features.npy", "w", force_zip64=True) as file:
+        header = {"descr": "<f4", "fortran_order": False, "shape": shape}
+        np.lib.format.write_array_header_1_0(file, header)
+        for chunk in chunks:
+            file.write(chunk.data)
 
 
 def _read_npz(path: Path) -> FeatureTable:

@@ -253,16 +253,15 @@ class AttentionPredictor:
             with autocast(self.precision, self.device):
                 tokens = self._vit.calls(batch, keep=1)[0]()
             tokens = self._finite(self._vit.vit.norm(tokens))
-        return tokens[:, self.prefix_tokens :].float().unflatten(1, self._grid_of(batch))
+        return (
+            tokens[:, self.prefix_tokens :].float().unflatten(1, patch_grid(self._vit.vit, *batch.shape[2:]))
+        )
 
     @property
     def _encoding(self) -> _Encoding:
         if self._encoded is None:
             raise ValueError("no image is set: call set_image first")
         return self._encoded
-
-    def _grid_of(self, pixels: Tensor) -> tuple[int, int]:
-        return patch_grid(self._vit.vit, *pixels.shape[2:])
 
     @torch.no_grad()
     def _tokens_after(self, block: int) -> Tensor:
@@ -281,7 +280,7 @@ class AttentionPredictor:
         tokens = [call.args[0] for call in calls]
         self._finite(tokens[-1])
         sizes = (image.shape[0], image.shape[1]), (pixels.shape[2], pixels.shape[3])
-        return _Encoding(*sizes, self._grid_of(pixels), calls, tokens)
+        return _Encoding(*sizes, patch_grid(self._vit.vit, *sizes[1]), calls, tokens)
 
     @torch.no_grad()
     def _queries_keys(self, block: int) -> FusedCall:

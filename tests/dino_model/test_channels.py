@@ -91,17 +91,13 @@ def test_measure_channels_spans_the_values_and_leaves_8_bits_as_they_are():
         measure_channels([np.where(np.arange(5) == 3, 7, BANDS)])
 
 
-def test_adapt_channels_sums_or_repeats_weights():
+def test_adapt_channels_sums_weights_for_gray():
     model = load_model("random:vit_tiny/16")
     gray = adapt_channels(model, measure_channels([BANDS[..., :1]])).backbone
     image = torch.randn(1, 1, 32, 32)
     with torch.no_grad():
         expected = model.backbone(image.expand(-1, 3, -1, -1))
         torch.testing.assert_close(gray(image), expected, atol=1e-4, rtol=0)
-    before = model.backbone.patch_embed.proj.weight
-    after = adapt_channels(model, measure_channels([BANDS])).backbone.patch_embed.proj.weight
-    torch.testing.assert_close(after, before[:, [0, 1, 2, 0, 1]] * 3 / 5)
-    assert before.shape[1] == 3
 
 
 def test_parse_shown_refuses_missing_channel():
