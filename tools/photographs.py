@@ -94,7 +94,7 @@ class Photographs:
 def score(
     scenes: Sequence[Scene], predictor: AttentionPredictor | None, protocol: VocProtocol
 ) -> list[ImageScore]:
-    """Jaccard and lift of every scene; without a predictor the Jaccard of a centered box."""
+    """Score every scene by Jaccard and lift; without a predictor, a centered box by Jaccard."""
     scores = []
     for name, image, mask in scenes:
         labels = mask.astype(np.uint8)
@@ -110,7 +110,7 @@ def score(
 
 
 def summary(scenes: Sequence[Scene], scores: Sequence[ImageScore]) -> Figures:
-    """Means over all images; the Jaccard also of the third with the smallest and the largest objects."""
+    """Average all images; the Jaccard also over the third with the smallest and the largest objects."""
     order = np.argsort([scene.mask.mean() for scene in scenes], kind="stable")
     third = max(1, len(scenes) // 3)
     return {
@@ -127,7 +127,7 @@ def _object(name: str) -> tuple[Image, Mask]:
 
 
 def composites(each: int, seed: int) -> Iterator[Scene]:
-    """Every whole object on `each` grounds, which are not its own."""
+    """Yield every whole object on `each` other images or landscapes."""
     grounds = {name: photographs.image(name) for name in photographs.landscapes()}
     for name in photographs.names():
         beside = ground_beside(*_object(name))
@@ -151,7 +151,7 @@ def is_whole(mask: Mask) -> bool:
 
 
 def ground_beside(image: Image, mask: Mask) -> Image | None:
-    """The largest strip left of, right of, above or below an object; None where it is small or narrow."""
+    """Crop the largest strip left of, right of, above or below an object; None if it is small or narrow."""
     box = bounding_box(mask)
     strips = (image[:, : box.left], image[:, box.right :], image[: box.top], image[box.bottom :])
     strip = max(strips, key=lambda strip: strip.size)
@@ -162,27 +162,20 @@ def ground_beside(image: Image, mask: Mask) -> Image | None:
 def paste(
     image: Image, mask: Mask, ground: Image, share: float, random: np.random.Generator
 ) -> tuple[Image, Mask]:
-    """The object somewhere on the ground, covering `share` of it or as much as fits.
+    """Place the object on another image, where it covers `share` of the area or as much as fits.
 
     Returns:
         The composite, its edge blended over a pixel, and the mask of the object in it.
     """
-    box = bounding_box(mask)
-    cut = np.s_[box.top : box.bottom, box.left : box.right]
-    height, width = ground.shape[:2]
-    scale = np.sqrt(share * height * width / mask.sum())
-    scale = min(scale, height / (box.bottom - box.top), width / (box.right - box.left))
-    size = (
-        max(1, int((box.bottom - box.top) * scale)),
-        max(1, int((box.right - box.left) * scale)),
-    )
+    box, (height, width) = bounding_box(mask), ground.shape[:2]
+    cut, sides = np.s_[box.top : box.bottom, box.left : box.right], (box.bottom - box.top, box.right - box.left)
+    scale = min(np.sqrt(share * height * width / mask.sum()), height / sides[0], width / sides[1])
+    rows, columns = (max(1, int(side * scale)) for side in sides)
     sampling = cv2.INTER_AREA if scale < 1 else cv2.INTER_LINEAR
-    alpha = cv2.resize(mask[cut].astype(np.float32), size[::-1], interpolation=sampling)
-    thing = cv2.resize(image[cut], size[::-1], interpolation=sampling)
-    top, left = (
-        int(random.integers(0, room - need + 1)) for room, need in zip((height, width), size, strict=True)
-    )
-    here = np.s_[top : top + size[0], left : left + size[1]]
+    alpha = cv2.resize(mask[cut].astype(np.float32), (columns, rows), interpolation=sampling)
+    thing = cv2.resize(image[cut], (columns, rows), interpolation=sampling)
+    top, left = int(random.integers(0, height - rows + 1)), int(random.integers(0, width - columns + 1))
+    here = np.s_[top : top + rows, left : left + columns]
     composite, covered = ground.copy(), np.zeros((height, width), dtype=bool)
     blended = alpha[..., None] * thing + (1 - alpha[..., None]) * ground[here]
     composite[here] = np.rint(blended).astype(np.uint8)
