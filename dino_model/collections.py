@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from dino_model import files, remote
 from dino_model.channels import ARRAY_SUFFIX, MEASURED_IMAGES, ChannelRange, read_channels
 from dino_model.download import cache_folder
-from dino_model.errors import sentence
+from dino_model.errors import counted, sentence
 from dino_model.images import SUFFIXES, ImageError, read, read_file
 from dino_model.textures import textures_tar
 
@@ -119,8 +119,8 @@ class Images:
 
     def __str__(self) -> str:
         in_classes = f" in {len(self.classes):,} classes" if self.classes else ""
-        ignored = f"; {self.ignored:,} other files ignored" if self.ignored else ""
-        return f"{len(self):,} images of {self.root.name}{in_classes}{ignored}"
+        ignored = f"; {counted(self.ignored, 'other file')} ignored" if self.ignored else ""
+        return f"{counted(len(self), 'image')} of {self.root.name}{in_classes}{ignored}"
 
     def read(self, index: int) -> np.ndarray:
         """Read an image: uint8 RGB [height, width, 3], or as `channel_range` says, [height, width, channels].

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from dino_model import ranks
 from dino_model.collections import Images
+from dino_model.errors import counted
 from dino_model.feature_cache import model_fingerprint
 from dino_model.features import FeatureExtractor, find_readable
 from dino_model.files import replacing
@@ -68,7 +69,7 @@ def embed(
     images = replace(images, channel_range=model.channel_range)
     print(f"{model.name}: {model.source}; {images}", flush=True)
     cache = output.with_name(f".{output.name}.parts")
-    rows = replace(extractor, cache=cache).rows(images, title=f"{len(images):,} images")
+    rows = replace(extractor, cache=cache).rows(images, title=counted(len(images), "image"))
     if ranks.rank() > 0:
         return
     kept, broken = find_readable(images, rows)
@@ -81,7 +82,7 @@ def embed(
     table = FeatureTable(rows.numpy(), list(found.names), labels, metadata | dict(settings or {}))
     write_features(output, table, np.array(kept))
     rmtree(cache)
-    print(f"{len(found):,} images, {kind}: {output}")
+    print(f"{counted(len(found), 'image')}, {kind}: {output}")
 
 
 def check_suffix(path: Path, tokens: str = "cls") -> None:

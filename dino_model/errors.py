@@ -1,4 +1,4 @@
-"""Errors that a command reports in one sentence."""
+"""Words of messages: errors in one sentence, numbers with their noun."""
 
 
 class SettingError(Exception):
@@ -19,3 +19,8 @@ def sentence(error: BaseException) -> str:
     if isinstance(error, OSError) and error.strerror:
         return f"cannot continue: {error.strerror.lower()}"
     return str(error)
+
+
+def counted(number: int, noun: str) -> str:
+    """Return a number with its noun, such as `1 image` or `1,200 images`."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"

@@ -168,7 +168,8 @@ def paste(
         The composite, its edge blended over a pixel, and the mask of the object in it.
     """
     box, (height, width) = bounding_box(mask), ground.shape[:2]
-    cut, sides = np.s_[box.top : box.bottom, box.left : box.right], (box.bottom - box.top, box.right - box.left)
+    cut = np.s_[box.top : box.bottom, box.left : box.right]
+    sides = box.bottom - box.top, box.right - box.left
     scale = min(np.sqrt(share * height * width / mask.sum()), height / sides[0], width / sides[1])
     rows, columns = (max(1, int(side * scale)) for side in sides)
     sampling = cv2.INTER_AREA if scale < 1 else cv2.INTER_LINEAR

@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import islice
+from statistics import fmean
 
 import torch
 from torch import nn
@@ -18,7 +19,7 @@ from dino_model.views import View
 from dino_model.weights import LoadedModel
 from training.doctor import Facts, findings
 from training.evaluation.knn import knn_accuracy
-from training.evaluation.metrics import photographs_lift, rank_me
+from training.evaluation.metrics import photograph_lifts, rank_me
 from training.methods.method import Method
 from training.recipe import Recipe
 
@@ -56,7 +57,7 @@ class Probe:
         votes = knn_accuracy(features[~test], labels[~test], features[test], labels[test], k=k)
         found = {"knn": votes.top1, "rank": rank_me(features)}
         if hasattr(backbone, "blocks") and not channels:
-            found["lift"] = photographs_lift(model, precision=self.precision, device=device)
+            found["lift"] = fmean(photograph_lifts(model, precision=self.precision, device=device))
         return found
 
 

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import Literal
 
 from dino_model.configs import BackboneConfig, HeadConfig
-from dino_model.errors import SettingError
+from dino_model.errors import SettingError, counted
 from training.crop_config import CropConfig
 from training.methods.configs import BYOLConfig, MoCoConfig, SupervisedConfig, SwAVConfig
 from training.methods.dino_config import DINOConfig
@@ -114,8 +114,8 @@ def small_data(
     )
     return Preset(
         recipe,
-        f"this project, for {images:,} images with a short side of {short_side} pixels: crops of {side} and "
-        f"{local} pixels, learning rate {lr * batch_size / 256:.3g} ({lr:.3g} for 256 images)",
+        f"this project, for {counted(images, 'image')} with a short side of {short_side} pixels: crops of "
+        f"{side} and {local} pixels, learning rate {lr * batch_size / 256:.3g} ({lr:.3g} for 256 images)",
     )
 
 

@@ -166,7 +166,7 @@ class Plan:
         steps_per_epoch = num_images // recipe.batch_size
         if not steps_per_epoch:
             raise SettingError(
-                f"{num_images} images are fewer than one batch of {recipe.batch_size}: lower --batch-size"
+                f"--batch-size is {recipe.batch_size}, expected at most {num_images}, the number of images"
             )
         optimizer, steps = recipe.optimizer, recipe.epochs * steps_per_epoch
         peak = optimizer.lr * recipe.batch_size / 256  # "linear scaling rule", section 3.2

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from dino_model import images
+from dino_model.errors import counted
 from dino_model.files import make_room, write_json
 from dino_model.options import ModelOptions
 from dino_model.outputs import OutputFolder, OutputOptions, SkippedInputs
@@ -71,7 +72,10 @@ class Davis(ModelOptions, OutputOptions):
             except ValueError as error:  # a frame that is damaged or has another size
                 skipped.add(clip.name, error)
                 continue
-            print(f"{number}/{len(clips)} {clip.name}: {len(clip.frames)} frames, {duration}", flush=True)
+            print(
+                f"{number}/{len(clips)} {clip.name}: {counted(len(clip.frames), 'frame')}, {duration}",
+                flush=True,
+            )
             drawn[clip.name] = list(_add_and_sample(clip, output, object_ids(masks[clip.name]), writer))
         if not drawn:
             skipped.check(len(clips), "sequences")

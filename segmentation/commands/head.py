@@ -13,6 +13,7 @@ import tyro
 from numpy.typing import NDArray
 
 from dino_model.ahead import run_ahead
+from dino_model.errors import counted
 from dino_model.files import make_room, write_json
 from dino_model.options import ComputeOptions, ModelOptions
 from dino_model.outputs import OutputFolder, OutputOptions, SkippedInputs, check_output_file, write_provenance
@@ -238,7 +239,7 @@ class Apply(HeadOptions, OutputOptions):
             else:
                 output.add(path.stem, inputs=[path, self.head], files=[drawn])
         output.finish()
-        print(f"{self.output}: {len(images)} images, {len(videos)} videos")
+        print(f"{self.output}: {counted(len(images), 'image')}, {counted(len(videos), 'video')}")
         skipped.check(len(images) + len(videos), "inputs")
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import tyro
 
 from dino_model.ahead import run_ahead
+from dino_model.errors import counted
 from dino_model.options import ModelOptions
 from dino_model.outputs import OutputFolder, OutputOptions
 from dino_model.progress import progress
@@ -105,7 +106,7 @@ class Video(ModelOptions, OutputOptions):
         coco.write()
         output.add(frames.name, count, inputs=inputs, files=[results])
         output.finish()
-        print(f"{count} frames written to {self.output}")
+        print(f"{counted(count, 'frame')} written to {self.output}")
         if count < frames.expected:
             print(f"note: {self.input.name} promises {frames.expected} frames, {count} could be decoded")
 

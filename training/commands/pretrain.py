@@ -12,6 +12,7 @@ import torch
 from dino_model import outputs
 from dino_model.collections import open_images
 from dino_model.device import choose_device, choose_precision
+from dino_model.errors import counted
 from dino_model.outputs import EXIT_INTERRUPTED, EXIT_SIGTERM, PROVENANCE, write_provenance
 from dino_model.progress import progress
 from dino_model.ranks import LostRank, joined, rank, world
@@ -104,8 +105,8 @@ def train(options: Pretrain, session: Session, run: Run, first_step: int) -> int
     """
     recipe, steps, precision = session.recipe, session.plan.steps, session.precision
     print(
-        f"{len(session.images):,} images, {steps:,} steps of {recipe.batch_size} "
-        f"in {recipe.epochs} epochs, {session.device.type}, {precision}, {recipe.method.name}"
+        f"{counted(len(session.images), 'image')}, {counted(steps, 'step')} of {recipe.batch_size} "
+        f"in {counted(recipe.epochs, 'epoch')}, {session.device.type}, {precision}, {recipe.method.name}"
         + (f", {world()} processes" if world() > 1 else "")
     )
     monitor = create_monitor(options, session, first_step)
@@ -128,7 +129,7 @@ def train(options: Pretrain, session: Session, run: Run, first_step: int) -> int
     finally:
         monitor.progress.close()
     if monitor.broken:
-        print(f"{len(monitor.broken)} unreadable images were skipped")
+        print(f"skipped {counted(len(monitor.broken), 'unreadable image')}")
     left = "" if done == steps else ", --resume continues"
     print(f"{run.folder}: {done:,} of {steps:,} steps done{left}")
     if done == steps:

@@ -108,13 +108,12 @@ def train_study(law: Law, data: StudyData, folder: Path, seeds: int, epochs: int
 
 def emergence(device: str, precision: Precision) -> Outcome:
     """Compare the attention of the embedded model with that of random weights on the same photographs."""
-    from dino_model.predictor import AttentionPredictor
     from dino_model.weights import load_model
     from training.evaluation.metrics import photograph_lifts
     from training.studies.report import Outcome
 
     random, trained = (
-        photograph_lifts(AttentionPredictor(load_model(name), size=224, precision=precision, device=device))
+        photograph_lifts(load_model(name), precision=precision, device=device)
         for name in ("random:embedded", "embedded")
     )
     values = {"random weights": random, "trained": trained}

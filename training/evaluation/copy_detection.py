@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from dino_model.collections import Images, open_images
+from dino_model.errors import counted
 from dino_model.features import CLS, FeatureType, has_cls_tokens
 from dino_model.weights import LoadedModel
 from training.evaluation.datasets import every_fifth, open_labeled
@@ -158,7 +159,7 @@ def evaluate(options: CopyDetection) -> None:
     positives = _originals_of(strong, originals)
     formula: Formula = "released" if options.official else "corrected"
     depth = OFFICIAL_DEPTH if options.official else None
-    hidden = f"{len(distractors):,} distractors" if distractors else "no distractors"
+    hidden = counted(len(distractors), "distractor") if distractors else "no distractors"
     whitened = f"{formula} whitening from {len(others):,} images" if others else "no whitening"
     ranked = f"the first {depth} ranks" if depth else "all ranks"
 
@@ -200,8 +201,8 @@ def evaluate_synthetic(options: CopyDetectionSynthetic) -> None:
         return {"metrics": metrics}
 
     description = (
-        f"{_describe(options)}; {count} images copied in each way (seed {options.seed}), searched among"
-        f" {len(database):,} of {options.data.name}; no whitening"
+        f"{_describe(options)}; {counted(count, 'image')} copied in each way (seed {options.seed}),"
+        f" searched among {len(database):,} of {options.data.name}; no whitening"
     )
     evaluate_models(options, "copies", description, measure)
 
@@ -218,7 +219,7 @@ def _descriptors(
     found = extract(options, model, view_of(options, model, framing="squash"), images, kind)
     if found.broken and not can_be_incomplete:  # all numbers would shift
         raise ValueError(
-            f"{len(found.broken)} images cannot be read, as listed above: replace or remove them."
+            f"Cannot read {counted(len(found.broken), 'image')}, listed above: replace or remove."
         )
     return found.features
 
@@ -230,7 +231,5 @@ def _originals_of(copies: Images, originals: Images) -> list[list[int]]:
         numbers[Path(name).name[:4]].append(number)
     found = [numbers[Path(name).name[:4]] for name in copies.names]
     if alone := [name for name, positives in zip(copies.names, found, strict=True) if not positives]:
-        raise ValueError(
-            f"{len(alone)} strong copies have no original, such as {alone[0]}: originals are missing."
-        )
+        raise ValueError(f"{len(alone)} of {len(found)} strong copies, such as {alone[0]}, have no original.")
     return found

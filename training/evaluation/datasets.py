@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from dino_model.collections import Images, open_images
+from dino_model.errors import counted
 
 BACKGROUND = "BACKGROUND_Google"
 """Caltech-101's folder of images that belong to no class. It is left out."""
@@ -30,18 +31,16 @@ class Split:
         if not train or not test:
             raise ValueError(f"Found {len(train)} training and {len(test)} test images: both are needed.")
         if unknown := sorted({*test}.difference(train)):
-            raise ValueError(
-                f"{len(unknown)} test classes have no training images, the first is {unknown[0]!r}."
-            )
+            raise ValueError(f"Test classes without training images: {', '.join(unknown)[:300]}.")
         if len({*train}) == 1:
             raise ValueError(f"All training images are of one class, {train[0]!r}: two are needed.")
         if shared := _in_both(self.train, self.test):
-            raise ValueError(
-                f"{len(shared)} test images are also training images, the first is {shared[0]}: remove them."
-            )
+            found = f"{counted(len(shared), 'test image')} among the training images"
+            raise ValueError(f"Found {found}, the first is {shared[0]}: remove them.")
 
     def __str__(self) -> str:
-        return f"{len(self.test):,} test images ({self.rule}), {len(self.train):,} training images"
+        test, train = counted(len(self.test), "test image"), counted(len(self.train), "training image")
+        return f"{test} ({self.rule}), {train}"
 
     @property
     def classes(self) -> tuple[str, ...]:
@@ -96,8 +95,9 @@ def open_labeled(path: Path, *, arrays: bool = False) -> Images:
         _refuse_empty_class(path, images.names)
     if "." in images.classes:
         loose = [name for name in images.names if "/" not in name]
+        found = counted(len(loose), "image")
         raise ValueError(
-            f"{len(loose)} images in {path} are in no class folder, the first is {loose[0]}: move them."
+            f"Found {found} in {path} outside class folders, the first is {loose[0]}: move them."
         )
     return images.subset(index for index, name in enumerate(names) if name != BACKGROUND)
 
@@ -149,7 +149,7 @@ def draw_labeled(labels: Tensor, seed: int, names: Sequence[str], wanted: str) -
         count = int(wanted) if share is None else max(1, int(share * len(members) + 0.5))
         if not 1 <= count <= len(members):
             raise ValueError(
-                f"Class {names[label]!r} has {len(members)} training images, {count} of each are wanted."
+                f"Class {names[label]!r} has {counted(len(members), 'training image')}, expected {count}."
             )
         chosen.append(random.choice(members, count, replace=False))
     return torch.from_numpy(np.sort(np.concatenate(chosen)))
@@ -168,7 +168,8 @@ def find_listed(images: Images, file: Path) -> Tensor:
     number |= {name: index for index, name in enumerate(images.names)}
     missing = sorted(lines.difference(number))
     if missing or not lines:
-        found = f"{len(missing)} unknown images, the first is {missing[0]}" if missing else "no image"
+        unknown = counted(len(missing), "unknown image")
+        found = f"{unknown}, the first is {missing[0]}" if missing else "no image"
         raise ValueError(f"{file} names {found}; names look like {images.names[0]}.")
     return torch.tensor(sorted({number[line] for line in lines}))
 

@@ -11,6 +11,7 @@ import math
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -25,7 +26,7 @@ from dino_model import checkpoints, files, ranks
 from dino_model.checkpoints import WeightsError, read_torch, write_safetensors
 from dino_model.collections import Images
 from dino_model.device import ComputePrecision, autocast, choose_device
-from dino_model.errors import SettingError
+from dino_model.errors import SettingError, counted
 from dino_model.feature_cache import model_fingerprint
 from dino_model.progress import progress
 from dino_model.views import View
@@ -135,15 +136,12 @@ def evaluate(options: Finetune) -> None:
     given: Metrics = {name: value for name, value in changes.items() if value is not None}
     recipe, split = replace(RECIPES[options.recipe], **given), open_options(options)
     description = (
-        f"{view_of(options)}; random crops, flips; {recipe.epochs} epochs, batch {recipe.batch}, AdamW, rate"
-        f" {recipe.rate:g} (warm-up {WARMUP_EPOCHS}, cosine), weight decay {WEIGHT_DECAY:g}, mixup {MIXUP:g},"
-        f" cutmix {CUTMIX:g}, label smoothing {SMOOTHING:g}"
+        f"{view_of(options)}; random crops, flips; {counted(recipe.epochs, 'epoch')}, batch {recipe.batch},"
+        f" AdamW, rate {recipe.rate:g} (warm-up {WARMUP_EPOCHS}, cosine), weight decay {WEIGHT_DECAY:g},"
+        f" mixup {MIXUP:g}, cutmix {CUTMIX:g}, label smoothing {SMOOTHING:g}"
     )
     published = ("6", recipe.measure) if recipe.measure else ()
-
-    def measure(model: LoadedModel) -> Metrics:
-        return _finetune(options, model, recipe, split)
-
+    measure = partial(_finetune, options, recipe, split)
     evaluate_models(options, "finetune", description, measure, *published, split=split)
 
 
@@ -155,7 +153,7 @@ def output_file(options: Finetune, model: str) -> Path:
     return options.output / f"{name}-on-{options.data.stem}.safetensors"
 
 
-def _finetune(options: Finetune, model: LoadedModel, recipe: FinetuneRecipe, split: Split) -> Metrics:
+def _finetune(options: Finetune, recipe: FinetuneRecipe, split: Split, model: LoadedModel) -> Metrics:
     """Train a model, continuing an interrupted training; test and save it."""
     if model.config is None:
         raise ValueError(

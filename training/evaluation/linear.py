@@ -8,6 +8,7 @@ crops; each trains the whole grid.
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -18,6 +19,7 @@ from dino_model import ranks
 from dino_model.checkpoints import read_torch
 from dino_model.device import DTYPES, autocast, choose_device
 from dino_model.download import PublishedFile
+from dino_model.errors import counted
 from dino_model.features import CLS, FeatureType, has_cls_tokens
 from dino_model.progress import progress
 from dino_model.published import OFFICIAL, OFFICIAL_ADDRESS
@@ -195,24 +197,20 @@ def evaluate(options: Linear) -> None:
     split, rates = open_options(options), options.rates
     how = "random crops (8 to 100 %, bilinear) and flips" if options.augment else "no augmentation"
     specs = "; ".join(str(FeatureSpec.parse(text)) for text in options.features)
-    description = f"published head, {view_of(options)}"
-    if head_file is None:
-        description = (
-            f"{view_of(options)}; {how}; {len(rates)} learning rates from {min(rates):g} to {max(rates):g} ×"
-            f" {len(options.features)} inputs ({specs}); SGD, momentum {MOMENTUM:g}, no weight decay, cosine"
-            f" to 0 by epochs, {options.epochs} epochs, batch {options.batch}; selected on every fifth"
-            " training image"
-        )
-
-    def measure(model: LoadedModel) -> Metrics:
-        if head_file is not None:
-            return _measure_head(options, model, split, head_file)
-        return _train_and_test(options, model, split)
-
+    measure = partial(_train_and_test, options, split)
+    description = (
+        f"{view_of(options)}; {how}; {len(rates)} learning rates from {min(rates):g} to {max(rates):g} ×"
+        f" {len(options.features)} inputs ({specs}); SGD, momentum {MOMENTUM:g}, no weight decay, cosine to 0"
+        f" by epochs, {counted(options.epochs, 'epoch')}, batch {options.batch}; selected on every fifth"
+        " training image"
+    )
+    if head_file is not None:
+        measure = partial(_measure_head, options, split, head_file)
+        description = f"published head, {view_of(options)}"
     evaluate_models(options, "linear", description, measure, "2", "linear top-1", split=split)
 
 
-def _measure_head(options: Linear, model: LoadedModel, split: Split, file: Path) -> Metrics:
+def _measure_head(options: Linear, split: Split, file: Path, model: LoadedModel) -> Metrics:
     """Test a published head."""
     payload = read_torch(file)
     width = int(model.backbone.num_features)  # type: ignore[arg-type]
@@ -226,7 +224,7 @@ def _measure_head(options: Linear, model: LoadedModel, split: Split, file: Path)
     return {"metrics": asdict(result), "head": file.name, "broken": [*test.broken]}
 
 
-def _train_and_test(options: Linear, model: LoadedModel, split: Split) -> Metrics:
+def _train_and_test(options: Linear, split: Split, model: LoadedModel) -> Metrics:
     """Train the grid, select a classifier, train it on all training images, test it."""
     if not has_cls_tokens(model.backbone):
         options = replace(options, features=("1",))
@@ -243,7 +241,8 @@ def _train_and_test(options: Linear, model: LoadedModel, split: Split) -> Metric
     best, best_rate = divmod(int(top1.flatten().argmax()), top1.shape[1])  # of equal ones the first
     spec, rate = grid.specs[best], options.rates[best_rate]
     chosen = {"rate": rate, "input": str(spec), "top1": float(top1[best, best_rate])}
-    print(f"selected on {len(held_out):,} training images: {spec}, rate {rate:g} ({chosen['top1']:.1f} %)")
+    images = counted(len(held_out), "training image")
+    print(f"selected on {images}: {spec}, rate {rate:g} ({chosen['top1']:.1f} %)")
     single = replace(options, rates=(rate,), features=(options.features[best],))
     head = _fit(single, model, train, len(split.classes)).head(0, 0)
     result = accuracy(head.scores(test.features), test.labels)
@@ -275,7 +274,7 @@ def _fit(options: Linear, model: LoadedModel, train: Labeled, classes: int) -> L
         return grid
     backbone, kind = model.backbone.to(grid.device), _feature_type(model, blocks)
     precision = options.chosen_precision()
-    for epoch in progress(range(options.epochs), f"{model.name}, {options.epochs} epochs"):
+    for epoch in progress(range(options.epochs), f"{model.name}, {counted(options.epochs, 'epoch')}"):
         steps = list(batches(len(images), options, epoch))
         shares = [step[[*ranks.local_range(range(len(step)))]].tolist() for step in steps]
         views = random_batches(images, [s for s in shares if s], options.size, mix(options.seed, epoch))

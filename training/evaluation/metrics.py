@@ -1,7 +1,6 @@
 """Metrics of frozen features: classification accuracy, effective rank, lift of attention."""
 
 from dataclasses import dataclass
-from statistics import fmean
 
 import torch
 from torch import Tensor
@@ -76,10 +75,10 @@ def rank_me(features: Tensor) -> float:
     return float(torch.exp(-(shares * shares.log()).sum()))
 
 
-def photographs_lift(
+def photograph_lifts(
     model: LoadedModel, *, size: int = 224, precision: Precision = "auto", device: str = "auto"
-) -> float:
-    """Compute the mean lift of the last block's [CLS] attention over the package's photographs.
+) -> list[float]:
+    """Compute the lift of the last block's [CLS] attention on each of the package's photographs.
 
     Args:
         model: ViT with [CLS]; its mode is restored afterwards.
@@ -87,22 +86,16 @@ def photographs_lift(
         precision, device: Of the computation.
 
     Returns:
-        1 if objects receive attention in proportion to their area.
+        1 for an object that receives attention in proportion to its area. Photographs whose object covers no
+        patch center are left out.
     """
-    training = model.backbone.training
+    training, lifts = model.backbone.training, []
     model.backbone.eval()
     try:
-        return fmean(
-            photograph_lifts(AttentionPredictor(model, size=size, precision=precision, device=device))
-        )
+        predictor = AttentionPredictor(model, size=size, precision=precision, device=device)
+        for name in photographs.names():
+            predictor.set_image(photographs.image(name))
+            lifts.append(lift(predictor.cls_attention(), photographs.mask(name)))
     finally:
         model.backbone.train(training)
-
-
-def photograph_lifts(predictor: AttentionPredictor) -> list[float]:
-    """Compute the lift on each photograph whose object covers at least one patch center."""
-    lifts = []
-    for name in photographs.names():
-        predictor.set_image(photographs.image(name))
-        lifts.append(lift(predictor.cls_attention(), photographs.mask(name)))
     return [value for value in lifts if value is not None]

@@ -16,6 +16,7 @@ from dino_model.ahead import load_ahead
 from dino_model.channels import measure_channels
 from dino_model.collections import Images
 from dino_model.device import choose_device
+from dino_model.errors import counted
 from dino_model.features import CLS, FeatureExtractor, FeatureType, ImageFeatures
 from dino_model.views import Box, View, by_channel
 from dino_model.weights import LoadedModel, fit_channels, load_model
@@ -84,7 +85,7 @@ def extract(
         batch_size=options.batch_size,
         cache=options.cache,
     )
-    return extractor.extract(images, boxes=boxes, title=f"{model.name}, {len(images):,} images")
+    return extractor.extract(images, boxes=boxes, title=f"{model.name}, {counted(len(images), 'image')}")
 
 
 def extract_parts(

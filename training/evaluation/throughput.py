@@ -10,6 +10,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from dino_model import files
 from dino_model.device import ComputePrecision, autocast, choose_device
+from dino_model.errors import counted
 from dino_model.weights import load_model
 from training.evaluation import paper
 from training.evaluation.options import TABLE_1_NETWORKS, Throughput
@@ -69,7 +70,9 @@ def evaluate(options: Throughput) -> None:
     """Run `evaluate throughput`."""
     files.make_room(options.json)
     device = choose_device(options.device)
-    description = f"{options.batch} random images of {options.size} pixels per forward pass, on {device}"
+    description = (
+        f"{counted(options.batch, 'random image')} of {options.size} pixels per forward pass, on {device}"
+    )
     print(description)
     results: list[Metrics] = []
     for name in options.models:

@@ -85,7 +85,7 @@ BAD = [
     ("byol", "--global-crops 1", "--global-crops is 1: byol compares two views"),
     ("dino", "--accumulate 3", "--accumulate is 3, expected a divisor of 4"),
     ("dino", "--teacher-output sinkhorn-knopp --accumulate 2", "needs the whole batch"),
-    ("dino", "--batch-size 11", "10 images are fewer than one batch of 11"),
+    ("dino", "--batch-size 11", "--batch-size is 11, expected at most 10, the number of images"),
     ("dino", "--prototypes 1", "prototypes is 1"),
     ("dino", "--global-size 36", "--global-size is 36, no multiple of the patch size of 8: choose 32 or 40"),
     ("dino", "--exclude nowhere.txt", "nowhere.txt"),

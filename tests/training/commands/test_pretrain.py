@@ -257,7 +257,7 @@ def test_pretrain_leaves_out_excluded_and_broken_images(own_images, tmp_path, ca
     captured = capsys.readouterr()
     assert "9 images" in captured.out
     assert captured.err.count("0.png") == 1
-    assert "1 unreadable images were skipped" in captured.out
+    assert "skipped 1 unreadable image" in captured.out
 
 
 def test_pretrain_on_broken_images_only_ends_with_one_error(own_images, tmp_path, capsys):

@@ -26,7 +26,7 @@ def test_open_split_matches_classes_by_name(tmp_path: Path):
         assert (len(split.train), len(split.test), split.rule) == (9, 3, "those in val")
         assert split.classes == ("a", "b", "c")
         assert split.labels(split.test).tolist() == [1, 1, 2]
-    with pytest.raises(ValueError, match="1 test classes have no training images, the first is 'a'"):
+    with pytest.raises(ValueError, match="Test classes without training images: a"):
         open_split(test, test=train)
 
 
@@ -38,7 +38,7 @@ def test_open_split_reads_list_of_names_with_or_without_folders(shapes, tmp_path
     assert len(split.train) == 10 + 4 + 7 - 3
     assert not set(split.train.names) & set(split.test.names)
     names.write_text("a/001.png\nghost.JPEG\n")
-    with pytest.raises(ValueError, match=r"1 unknown images, the first is ghost\.JPEG"):
+    with pytest.raises(ValueError, match=r"1 unknown image, the first is ghost\.JPEG"):
         open_split(shapes, split=names)
 
 
@@ -48,11 +48,11 @@ def test_open_split_with_shared_image_or_link_raises(tmp_path: Path):
     open_split(train, test=test)
     link = test / "b" / "link.png"
     link.symlink_to(train / "b" / "002.png")
-    with pytest.raises(ValueError, match=r"1 test images are also training images.* b/link\.png: remove"):
+    with pytest.raises(ValueError, match=r"1 test image among the training images.* b/link\.png: remove"):
         open_split(train, test=test)
     link.unlink()
     (test / "a" / "001.png").write_bytes((train / "a" / "001.png").read_bytes())
-    with pytest.raises(ValueError, match=r"1 test images are also training images.* a/001\.png: remove"):
+    with pytest.raises(ValueError, match=r"1 test image among the training images.* a/001\.png: remove"):
         open_split(train, test=test)
 
 
@@ -62,7 +62,7 @@ def test_open_split_with_empty_class_or_loose_image_raises(shapes, tmp_path: Pat
         open_split(shapes)
     (shapes / "empty").rmdir()
     (shapes / "loose.png").write_bytes((shapes / "a" / "000.png").read_bytes())
-    with pytest.raises(ValueError, match=r"1 images in .* are in no class folder, the first is loose\.png"):
+    with pytest.raises(ValueError, match=r"1 image in .* outside class folders, the first is loose\.png"):
         open_split(shapes)
     with pytest.raises(ValueError, match="have no classes: expected two folders or more"):
         open_split(shapes / "a")
@@ -79,7 +79,7 @@ def test_draw_labeled_is_stratified_and_seeded():
     assert not torch.equal(few, draw_labeled(labels, 4, "abc", "10%"))
     assert len(draw_labeled(labels, 0, "abc", "100%")) == 111
     assert labels[draw_labeled(labels[:110], 0, "abc", "5")].bincount().tolist() == [5, 5]
-    with pytest.raises(ValueError, match="Class 'c' has 1 training images, 5 of each are wanted"):
+    with pytest.raises(ValueError, match="Class 'c' has 1 training image, expected 5"):
         draw_labeled(labels, 0, "abc", "5")
     with pytest.raises(ValueError, match="The share of labels is 150%"):
         draw_labeled(labels, 0, "abc", "150%")

@@ -33,7 +33,7 @@ def test_logistic_command_reports_each_number_of_labels(shapes, evaluate, tmp_pa
     assert [row["images"] for row in result["each"]] == [5, 9, 3, 18]
     assert [row["draws"] for row in result["each"]] == [2, 2, 1, 1]
     assert result["metrics"]["top1"] == 100
-    with pytest.raises(ValueError, match="Class 'a' has 8 training images, 9 of each are wanted"):
+    with pytest.raises(ValueError, match="Class 'a' has 8 training images, expected 9"):
         evaluate(*words, "--labels", 9)
     names.write_text("a/000.png\n")
     with pytest.raises(ValueError, match="All training images are of one class"):
