@@ -2,7 +2,6 @@
 
 import threading
 import time
-from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -24,15 +23,11 @@ def test_results_come_in_order_and_in_bounds_with_errors_in_their_place(kind: st
     assert next(results) == 0
     time.sleep(0.1)
     assert len(started) <= 1 + 3 + 1  # taken, waiting, in hand
+    assert list(load_ahead(abs, range(20))) == list(run_ahead(range(20))) == list(range(20))
     found: list[int] = []
     with pytest.raises(ValueError, match="twenty is broken"):
         found.extend(results)
     assert found == [item * item for item in range(1, 20)]
-
-
-@pytest.mark.parametrize("ahead", [run_ahead, lambda items: load_ahead(abs, items)])
-def test_results_end_with_their_items(ahead: Callable[[range], Iterator[int]]):
-    assert list(ahead(range(20))) == list(range(20))
 
 
 def test_run_ahead_closed_early_stops_its_thread():
