@@ -12,7 +12,7 @@ from benchmarks.official import Official, verdict
 from dino_model.backbones import BackboneConfig
 from dino_model.head import HeadConfig
 from dino_model.weights import load_model
-from tests.training.pictures import noise
+from tests.training.runs import noise
 from training.crop_config import CropConfig
 from training.methods.dino_config import DINOConfig
 from training.recipe import OptimizerConfig, Recipe

@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.training.pictures import noise
-from tests.training.runs import pretrain
+from tests.training.runs import noise, pretrain
 
 
 @pytest.fixture(scope="session")

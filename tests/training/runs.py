@@ -1,22 +1,26 @@
-"""Tiny trainings, as a recipe and through the command."""
+"""Tiny images, recipes, and trainings through the command."""
 
 import signal
 from collections.abc import Callable
-from contextlib import nullcontext
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 from dino_model.backbones import BackboneConfig
 from dino_model.head import HeadConfig
 from training import __main__ as command
 from training.crop_config import CropConfig
+from training.methods.configs import BYOLConfig, MoCoConfig, SupervisedConfig, SwAVConfig
 from training.methods.dino_config import DINOConfig
 from training.recipe import OptimizerConfig, Recipe
 from training.run import Run
+from training.train import Callbacks
 
 RECIPE = Recipe(
     BackboneConfig("vit_tiny", 8, 16, width=12, depth=2, heads=2, drop_path=0.2),
@@ -26,6 +30,23 @@ RECIPE = Recipe(
     epochs=1,
     batch_size=16,
 )
+NORMED = HeadConfig(8, hidden=8, layers=2, bottleneck=None, batch_norm=True, activation="relu")
+DINO = RECIPE.method
+SWAV_HEAD = replace(DINO.head, batch_norm=True)
+METHODS = {
+    "dino": DINO,
+    "dino with a norm": replace(DINO, head=SWAV_HEAD),
+    "sinkhorn-knopp": replace(DINO, teacher_output="sinkhorn-knopp", kept_tokens=0.5),
+    "mse": replace(DINO, loss="mse"),
+    "infonce": replace(DINO, teacher_output="none", loss="infonce"),
+    "infonce with a queue": replace(DINO, teacher_output="none", loss="infonce", queue=64),
+    "spreading": replace(DINO, spreading=0.3),
+    "byol": BYOLConfig(NORMED, predictor=8),
+    "moco-v2": MoCoConfig(NORMED, queue=16),
+    "swav": SwAVConfig(SWAV_HEAD, queue=16, queue_start_epoch=0, freeze_last_layer_epochs=0),
+    "supervised": SupervisedConfig(),
+}
+"""All methods, and the options of DINO that use the whole batch."""
 NETWORK = [
     *("--architecture", "vit_tiny", "--width", "24", "--depth", "2", "--heads", "3", "--drop-path", "0.1"),
     *("--patch-size", "8", "--global-size", "32", "--local-size", "16", "--batch-size", "4", "--epochs", "3"),
@@ -34,6 +55,16 @@ NETWORK = [
 ]
 TINY = [*NETWORK, "--prototypes", "64", "--hidden", "16", "--bottleneck", "8", "--local-crops", "2"]
 """DINO: 10 images are 6 steps in 3 epochs."""
+
+
+def noise(folder: Path, many: int, classes: int, height: int, width: int) -> Path:
+    """The folder, with `many` images of noise, dealt to its classes in turn."""
+    generator = np.random.default_rng(0)
+    for i in range(many):
+        target = folder / f"class{i % classes}" / f"{i}.png"
+        target.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(generator.integers(0, 256, (height, width, 3), np.uint8)).save(target)
+    return folder
 
 
 def pretrain(images: Path, output: Path, *more: object) -> int:
@@ -62,23 +93,16 @@ def weights(output: Path, name: str = "checkpoint.pt") -> dict[str, torch.Tensor
     return state
 
 
-class SignalAt:
-    """A signal that arrives in the given step."""
-
-    def __init__(self, step: int, number: signal.Signals) -> None:
-        self.steps, self.step, self.number = -1, step, number
-
-    def __bool__(self) -> bool:
-        self.steps += 1
-        return self.steps >= self.step
-
-    def __getitem__(self, _: int) -> signal.Signals:
-        return self.number
-
-
 def stop_after(monkeypatch: pytest.MonkeyPatch, step: int, number: signal.Signals = signal.SIGTERM) -> None:
-    """Send a signal to every training in the given step, until `monkeypatch.undo()`."""
-    monkeypatch.setattr("training.commands.pretrain.stop_signal", lambda: nullcontext(SignalAt(step, number)))
+    """Send a signal to this process in the given step, until `monkeypatch.undo()`."""
+    steps, honest = count(), Callbacks.is_stopped
+
+    def is_stopped(callbacks: Callbacks, done: int, device: torch.device) -> bool:
+        if next(steps) == step:
+            signal.raise_signal(number)
+        return honest(callbacks, done, device)
+
+    monkeypatch.setattr(Callbacks, "is_stopped", is_stopped)
 
 
 def out_of_memory_at(call: int, honest: Callable[..., Any]) -> Callable[..., Any]:

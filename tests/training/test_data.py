@@ -12,7 +12,7 @@ from dino_model.collections import open_images
 from dino_model.images import ImageError
 from training import data
 from training.crop_config import CropConfig
-from training.data import MAX_READY_BYTES, batch_order, batches, batches_ahead, decode
+from training.data import MAX_READY_BYTES, batch_order, batches, batches_ahead, decode, read_jpeg
 
 CROPS = CropConfig(global_size=32, local_size=16, local_crops=2)
 CPU = torch.device("cpu")
@@ -101,6 +101,7 @@ def test_decode_equals_pillow(content, fast, monkeypatch):
 
 @pytest.mark.parametrize("content", [saved()[:-300], b"", b"\xff\xd8 no image \xff\xd9"])
 def test_decode_of_a_broken_file_raises(content):
+    assert read_jpeg(content) is None
     with pytest.raises(ImageError, match="an image is"):
         decode(content, "an image")
 

@@ -9,8 +9,7 @@ import time
 
 import pytest
 
-from tests.training.pictures import noise
-from tests.training.runs import TINY, values
+from tests.training.runs import TINY, noise, values
 
 pytestmark = pytest.mark.slow
 

@@ -4,7 +4,7 @@ import torch
 
 from dino_model.collections import open_images
 from dino_model.progress import progress
-from tests.training.pictures import noise
+from tests.training.runs import noise
 from training.doctor import Facts
 from training.evaluation.run import Pixels
 from training.monitor import Monitor, Probe

@@ -14,41 +14,25 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from dino_model import head
 from dino_model.backbones import choose_training_attention
-from dino_model.configs import HeadConfig
 from dino_model.device import autocast
 from tests.training.methods.tiny import BACKBONE, random_batch
+from tests.training.runs import METHODS, RECIPE
 from training import losses, optim, prototype_loss, train
-from training.crop_config import CropConfig
 from training.crops import Crops
 from training.methods import ablations, byol, dino, moco, network, supervised, swav
-from training.methods.configs import BYOLConfig, MoCoConfig, SupervisedConfig, SwAVConfig
-from training.methods.dino_config import DINOConfig
 from training.methods.method import Batch
 from training.optim import create_optimizer
-from training.recipe import OptimizerConfig, Plan, Recipe
-
-HEAD = HeadConfig(16, hidden=8, bottleneck=4)
-FLAT = HeadConfig(8, layers=2, hidden=8, bottleneck=None, batch_norm=True)
-METHODS = {
-    "dino": DINOConfig(HEAD),
-    "dino-sinkhorn-masks": DINOConfig(HEAD, teacher_output="sinkhorn-knopp", kept_tokens=0.5),
-    "dino-mse": DINOConfig(HEAD, loss="mse"),
-    "byol": BYOLConfig(FLAT, predictor=8),
-    "moco": MoCoConfig(FLAT, queue=8),
-    "swav": SwAVConfig(replace(HEAD, prototypes=12), queue=8, queue_start_epoch=0),
-    "supervised": SupervisedConfig(),
-}
+from training.recipe import OptimizerConfig, Plan
 
 
 def run_steps(name: str, device: torch.device):
-    """Take four steps on noise, as the loop does but for reading the metrics; pause before each."""
-    crops = CropConfig(32, 16)
-    recipe = Recipe(BACKBONE, METHODS[name], crops, OptimizerConfig(warmup_epochs=0), epochs=2, batch_size=4)
-    plan = Plan.of(recipe, 4 * 3)
+    """Take six steps on noise, as the loop does but for reading the metrics; pause before each."""
+    recipe = replace(RECIPE, method=METHODS[name], optimizer=OptimizerConfig(warmup_epochs=0), batch_size=4)
+    plan = Plan.of(recipe, 4 * 6)
     method = recipe.method.build(BACKBONE, plan.method, 4).to(device)
     choose_training_attention(method, device, "bf16")
     optimizer = create_optimizer("adamw", method.parameter_groups(), device)
-    for step in range(4):
+    for step in range(plan.steps):
         yield
         batch = random_batch(step=step)
         crops = Crops(*(group.to(device, non_blocking=True) for group in batch.crops))

@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch import nn
 
-from dino_model.backbones import create_backbone
 from tests.training.runs import RECIPE
+from training.methods.network import create_network
 from training.optim import (
     clip_grad_per_tensor,
     create_optimizer,
@@ -44,21 +44,22 @@ def test_set_rates_decays_the_decayed_group_only():
 def test_muon_equals_torch_muon_on_matrices_of_blocks_and_adamw_elsewhere(bf16, tolerance, monkeypatch):
     """The bf16 of torch's Muon leaves the singular values uncertain by some percent."""
     monkeypatch.setattr("training.optim.has_bf16", lambda _device: bf16)
-    vit = create_backbone(RECIPE.backbone)
-    plain = copy.deepcopy(vit)
-    inside = {n: p for n, p in plain.named_parameters() if n.startswith("blocks.") and p.ndim == 2}
-    others = [p for n, p in plain.named_parameters() if n not in inside]
+    network = create_network(RECIPE.backbone, RECIPE.method.head)
+    plain = copy.deepcopy(network)
+    trained = {n: p for n, p in plain.named_parameters() if p.requires_grad}
+    inside = {n: p for n, p in trained.items() if ".blocks." in n and p.ndim == 2}
+    others = [p for n, p in trained.items() if n not in inside]
     muon = torch.optim.Muon(inside.values(), 0.01, weight_decay=0, adjust_lr_fn="match_rms_adamw")
-    ours = create_optimizer("muon", decay_groups(vit), CPU)
+    ours = create_optimizer("muon", decay_groups(network), CPU)
     set_rates(ours, 0.01, 0.0)
     adamw = torch.optim.AdamW(others, 0.01, weight_decay=0, fused=True)
     for _ in range(3):
-        for parameter, reference in zip(vit.parameters(), plain.parameters(), strict=True):
+        for parameter, reference in zip(network.parameters(), plain.parameters(), strict=True):
             parameter.grad = torch.randn_like(parameter)
             reference.grad = parameter.grad.clone()
         for optimizer in (ours, muon, adamw):
             optimizer.step()
-    for name, parameter in vit.named_parameters():
+    for name, parameter in network.named_parameters():
         atol = tolerance if name in inside else 0.0
         torch.testing.assert_close(parameter, plain.get_parameter(name), atol=atol, rtol=0.0, msg=name)
 

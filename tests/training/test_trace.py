@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from dino_model.backbones import BackboneConfig
 from dino_model.collections import open_images
 from dino_model.head import HeadConfig
-from tests.training.pictures import noise
+from tests.training.runs import noise
 from training.crop_config import CropConfig
 from training.methods.dino_config import DINOConfig
 from training.recipe import OptimizerConfig, Recipe

@@ -11,7 +11,7 @@ import torch
 
 from dino_model.weights import load_model
 from tests.ports import free_port
-from tests.training.pictures import noise
+from tests.training.runs import noise
 from training.commands.evaluate import main
 
 pytestmark = pytest.mark.slow

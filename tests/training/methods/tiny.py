@@ -11,10 +11,12 @@ from training.randomness import Randomness
 BACKBONE = BackboneConfig("vit_tiny", 8, 32, width=24, depth=2, heads=3, drop_path=0.3)
 
 
-def build(config: MethodConfig, *, epochs: int = 2, steps_per_epoch: int = 3, classes: int = 0) -> Method:
-    """The method on a small ViT, with the same weights each time."""
+def build(
+    config: MethodConfig, backbone: BackboneConfig = BACKBONE, steps_per_epoch: int = 3, classes: int = 0
+) -> Method:
+    """The method for two epochs, with the same weights each time."""
     torch.manual_seed(0)
-    return config.build(BACKBONE, config.schedules(epochs, steps_per_epoch), classes)
+    return config.build(backbone, config.schedules(2, steps_per_epoch), classes)
 
 
 def random_batch(num_images=4, local=3, views=2, labels=None, step=0) -> Batch:
@@ -23,7 +25,7 @@ def random_batch(num_images=4, local=3, views=2, labels=None, step=0) -> Batch:
 
 
 def state(method: Method) -> dict[str, torch.Tensor]:
-    """A copy of everything that the method keeps but statistics of batch normalisation."""
+    """A copy of the method's state without statistics of batch normalization."""
     return {
         name: tensor.clone()
         for name, tensor in method.state_dict().items()
@@ -31,14 +33,8 @@ def state(method: Method) -> dict[str, torch.Tensor]:
     }
 
 
-def changed(before: dict[str, torch.Tensor], method: Method) -> set[str]:
-    """Names of what is not as it was."""
-    now = state(method)
-    return {name for name in before if not torch.equal(before[name], now[name])}
-
-
 def step(method: Method, batch: Batch, number: int = 0, lr: float = 0.1) -> None:
-    """One step of plain gradient descent, as the loop takes it."""
+    """Take one step of plain gradient descent in the order of the loop."""
     optimizer = torch.optim.SGD(method.parameter_groups(), lr=lr)
     loss = method(batch, number)
     loss.value.backward()

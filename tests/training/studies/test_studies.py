@@ -7,7 +7,7 @@ from itertools import count
 import pytest
 
 from dino_model.collections import open_images
-from tests.training.pictures import noise
+from tests.training.runs import noise
 from training import __main__ as command
 from training.recipe import Plan
 from training.studies import laws, runs
