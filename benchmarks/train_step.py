@@ -40,7 +40,7 @@ from training.methods.dino import DINO
 from training.methods.dino_config import DINOConfig
 from training.methods.method import Batch
 from training.methods.network import Network
-from training.optim import create_optimizer
+from training.optim import create_optimizer, decay_groups
 from training.randomness import Randomness
 from training.recipe import OptimizerConfig, Plan, Recipe
 from training.run import Run
@@ -201,7 +201,7 @@ class OurStep:
         if compile:
             for backbone in self.method.backbones().values():
                 compile_blocks(backbone)
-        self.optimizer = create_optimizer("adamw", self.method.parameter_groups(), device)
+        self.optimizer = create_optimizer("adamw", decay_groups(self.method), device)
         self.parallel, self.scaler = data_parallel(self.method), GradScaler(enabled=precision == "fp16")
         self.steps = 0
 

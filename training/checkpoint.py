@@ -14,6 +14,7 @@ from torch.optim import Optimizer
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from dino_model import files
+from dino_model.checkpoints import WeightsError, read_torch
 from training.logging import Diverged, copy_to_host
 from training.run import Run, RunError
 
@@ -169,10 +170,9 @@ def read_state(path: Path) -> dict[str, Any]:
     if not path.is_file():
         raise RunError(f"no checkpoint {path}: expected a file written by `python -m training pretrain`")
     try:
-        state: Any = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception:  # torch raises many kinds for a file of another program
-        raise RunError(f"{path} is broken, cut off, or no checkpoint of `training pretrain`") from None
-    found = state.get("format") if isinstance(state, dict) else None
-    if found != FORMAT or "method" not in state:
+        state = read_torch(path)
+    except WeightsError as error:
+        raise RunError(str(error)) from None
+    if (found := state.get("format")) != FORMAT or "method" not in state:
         raise RunError(f"{path} is no checkpoint of this program: format {found!r}, expected {FORMAT}")
-    return dict(state)
+    return state

@@ -88,8 +88,7 @@ class Recipe:
         if (channels != 3 and not self.low) or len(self.low) not in (0, channels):
             raise SettingError(f"{channels} channels need a range for each, found {len(self.low)}")
         for name in ("mean", "std"):
-            if len(getattr(self, name)) != channels:
-                found = len(getattr(self, name))
+            if (found := len(getattr(self, name))) != channels:
                 raise SettingError(
                     f"--{name} has {found} values, expected one for each of {channels} channels"
                 )

@@ -26,9 +26,8 @@ from training.crops import normalize
 from training.data import LoadedBatch, batches
 from training.distributed import barrier, data_parallel, rank, synchronise_batch_norm, world
 from training.logging import MetricLogger, json_lines
-from training.methods.configs import BatchUse
 from training.methods.method import Batch
-from training.optim import create_optimizer
+from training.optim import create_optimizer, decay_groups
 from training.recipe import Plan, Recipe, recipe_of
 from training.run import CONFIG_FORMAT, Run, RunError
 from training.train import Callbacks, train_step
@@ -103,7 +102,7 @@ class Session:
                 compile_blocks(backbone)
             if checkpoint_activations:
                 recompute_blocks(backbone)
-        self.optimizer = create_optimizer(recipe.optimizer.name, self.method.parameter_groups(), self.device)
+        self.optimizer = create_optimizer(recipe.optimizer.name, decay_groups(self.method), self.device)
 
     def config(self) -> dict[str, Any]:
         """Entries of config.json that decide the result, or that are needed to load the networks."""
@@ -279,14 +278,12 @@ def check_ranks(what: str, own: str) -> None:
 
 def check_batch(recipe: Recipe, accumulate: int, classes: int) -> None:
     """Raise SettingError for a batch that cannot be split so, or that the method cannot use."""
-    own, crops = recipe.batch_size // world(), recipe.crops
+    own = recipe.batch_size // world()
     if recipe.batch_size % world():
         raise SettingError(f"--batch-size is {recipe.batch_size}, no multiple of the {world()} processes")
     if not 1 <= accumulate <= own or own % accumulate:
         raise SettingError(f"--accumulate is {accumulate}, expected a divisor of {own} images per process")
-    recipe.method.check(
-        BatchUse(recipe.batch_size, accumulate, crops.global_crops, crops.local_crops, classes)
-    )
+    recipe.method.check(recipe.crops, recipe.batch_size, accumulate, classes)
     if recipe.batch_norm and accumulate > 1:
         raise SettingError(
             "batch normalization needs the whole batch at once, and a ResNet or --batch-norm has it: "

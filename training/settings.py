@@ -1,6 +1,6 @@
 """Checks of settings, without importing torch. Errors name the command-line option."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import is_dataclass, replace
 from math import inf
 from typing import Any, Literal, TypeVar
@@ -19,34 +19,29 @@ def flag(name: str) -> str:
 def at_least(settings: object, **smallest: float) -> None:
     """Raise SettingError if a setting is below its minimum, infinite or NaN."""
     for name, minimum in smallest.items():
-        value = getattr(settings, name)
-        if not minimum <= value < inf:
-            kind = "a number of at least" if isinstance(value, float) else "at least"
-            raise SettingError(f"{flag(name)} is {value}, expected {kind} {minimum}")
+        kind = "a number of at least" if isinstance(getattr(settings, name), float) else "at least"
+        _check(settings, [name], lambda value, least=minimum: least <= value < inf, f"{kind} {minimum}")
 
 
 def positive(settings: object, *names: str) -> None:
     """Raise SettingError if a setting is not above 0, infinite or NaN."""
-    for name in names:
-        value = getattr(settings, name)
-        if not 0 < value < inf:
-            raise SettingError(f"{flag(name)} is {value}, expected a number above 0")
+    _check(settings, names, lambda value: 0 < value < inf, "a number above 0")
 
 
 def shares(settings: object, *names: str) -> None:
     """Raise SettingError if a setting is outside [0, 1] or NaN."""
-    for name in names:
-        value = getattr(settings, name)
-        if not 0 <= value <= 1:
-            raise SettingError(f"{flag(name)} is {value}, expected 0 to 1")
+    _check(settings, names, lambda value: 0 <= value <= 1, "0 to 1")
 
 
 def no_longer_than(epochs: int, settings: object, *names: str) -> None:
     """Raise SettingError if a phase in epochs is negative or longer than training."""
+    _check(settings, names, lambda value: 0 <= value <= epochs, f"0 to the {epochs} epochs of training")
+
+
+def _check(settings: object, names: Iterable[str], accept: Callable[[float], bool], expected: str) -> None:
     for name in names:
-        value = getattr(settings, name)
-        if not 0 <= value <= epochs:
-            raise SettingError(f"{flag(name)} is {value}, expected 0 to the {epochs} epochs of training")
+        if not accept(value := getattr(settings, name)):
+            raise SettingError(f"{flag(name)} is {value}, expected {expected}")
 
 
 def multiple_of(name: str, value: int, unit: int, of: str) -> None:

@@ -12,6 +12,7 @@ from tests.oracles.echo import Echo, batch_of
 from training.methods.configs import MethodSchedules
 from training.methods.dino import DINO
 from training.methods.dino_config import DINOConfig
+from training.optim import decay_groups
 from training.recipe import Plan
 from training.train import train_step
 
@@ -34,7 +35,7 @@ def test_loss_gradient_and_center_agree_however_a_batch_is_split(oracle, split, 
     student = file["student_output"].to(dtype).unflatten(0, (int(file["ncrops"]), -1)).requires_grad_()
     batch = batch_of(student, file["teacher_output"].to(dtype).unflatten(0, (2, -1)))
     plan = Plan(np.zeros(1), np.zeros(1), 0.0, schedules, 1)
-    optimizer = torch.optim.SGD(dino.parameter_groups(), lr=0.0)
+    optimizer = torch.optim.SGD(decay_groups(dino), lr=0.0)
     logs = train_step(dino, optimizer, batch, 0, plan, nullcontext(), accumulate=parts).read()
     agree(torch.tensor(logs["loss"], dtype=dtype), file["loss"], tolerance)
     agree(student.grad.flatten(0, 1), file["student_grad"], tolerance)

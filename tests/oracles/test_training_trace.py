@@ -15,6 +15,7 @@ from training.methods.dino import DINO
 from training.methods.dino_config import DINOConfig
 from training.methods.method import Batch
 from training.methods.network import Network
+from training.optim import decay_groups
 from training.randomness import Randomness
 from training.recipe import Plan
 from training.train import train_step
@@ -55,7 +56,7 @@ def test_losses_centers_and_final_weights_agree(oracle):
     trace = oracle("training_trace.npz")
     torch.manual_seed(0)
     method = build(trace)
-    optimizer = torch.optim.AdamW(method.parameter_groups(), lr=0.0)
+    optimizer = torch.optim.AdamW(decay_groups(method), lr=0.0)
     plan = Plan(trace["lr"], trace["weight_decay"], float(trace["clip_grad"]), method.schedules, 1)
     for step in range(plan.steps):
         crops = Crops(*(torch.from_numpy(trace[f"step{step}/{kind}_crops"]) for kind in ("global", "local")))

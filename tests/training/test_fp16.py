@@ -13,7 +13,7 @@ from dino_model.head import HeadConfig
 from tests.training.methods.tiny import build, random_batch
 from tests.training.runs import RECIPE
 from training.methods.dino_config import DINOConfig
-from training.optim import create_optimizer
+from training.optim import create_optimizer, decay_groups
 from training.recipe import Plan
 from training.run import Run
 from training.session import Session
@@ -28,7 +28,7 @@ SMALL = replace(RECIPE, method=CONFIG, batch_size=4)
 def stepped(context, scaler, optimizer):
     """Metrics and method after a step."""
     method = build(CONFIG)
-    stepper = create_optimizer(optimizer, method.parameter_groups(), CPU)
+    stepper = create_optimizer(optimizer, decay_groups(method), CPU)
     torch.manual_seed(1)
     plan = Plan.of(SMALL, 12)
     return train_step(method, stepper, random_batch(), 0, plan, context, 2, scaler=scaler).read(), method

@@ -21,7 +21,7 @@ from training import losses, optim, prototype_loss, train
 from training.crops import Crops
 from training.methods import ablations, byol, dino, moco, network, supervised, swav
 from training.methods.method import Batch
-from training.optim import create_optimizer
+from training.optim import create_optimizer, decay_groups
 from training.recipe import OptimizerConfig, Plan
 
 
@@ -31,7 +31,7 @@ def run_steps(name: str, device: torch.device):
     plan = Plan.of(recipe, 4 * 6)
     method = recipe.method.build(BACKBONE, plan.method, 4).to(device)
     choose_training_attention(method, device, "bf16")
-    optimizer = create_optimizer("adamw", method.parameter_groups(), device)
+    optimizer = create_optimizer("adamw", decay_groups(method), device)
     for step in range(plan.steps):
         yield
         batch = random_batch(step=step)

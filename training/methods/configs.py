@@ -7,12 +7,13 @@ needed. The rest of DINO's configuration is in `training.methods.dino_config`.
 from abc import ABC
 from dataclasses import dataclass, field
 from importlib import import_module
-from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
 
 from dino_model.configs import BackboneConfig, HeadConfig
 from dino_model.errors import SettingError
+from training.crop_config import CropConfig
 from training.schedules import Schedule, cosine
 from training.settings import at_least, flag, multiple_of, no_longer_than, positive, shares
 
@@ -22,21 +23,6 @@ if TYPE_CHECKING:
 BYOL_HEAD = HeadConfig(256, layers=2, hidden=4096, bottleneck=None, batch_norm=True, activation="relu")
 MOCO_HEAD = HeadConfig(128, layers=2, bottleneck=None, activation="relu")
 SWAV_HEAD = HeadConfig(3000, layers=2, bottleneck=128, batch_norm=True, activation="relu")
-
-
-class BatchUse(NamedTuple):
-    """Input of a method in a step."""
-
-    batch_size: int
-    """Images, over all ranks."""
-    accumulate: int
-    """Micro-batches."""
-    views: int
-    """Global crops of an image."""
-    local_crops: int
-    """Local crops of an image."""
-    classes: int
-    """Classes of the images; 0 without labels."""
 
 
 @dataclass(frozen=True)
@@ -73,21 +59,18 @@ class MethodConfig(ABC):
         """Name the options whose loss needs the undivided batch."""
         return []
 
-    def check(self, use: BatchUse) -> None:
-        """Raise SettingError for a batch, a split, crops or labels that the method cannot use."""
-        if self.two_views and use.views != 2:
+    def check(self, crops: CropConfig, batch_size: int, accumulate: int, classes: int) -> None:
+        """Raise SettingError for crops, a batch over all ranks, micro-batches or labels it cannot use."""
+        if self.two_views and crops.global_crops != 2:
             raise SettingError(
-                f"--global-crops is {use.views}: {self.name} compares two views of an image, pass 2"
+                f"--global-crops is {crops.global_crops}: {self.name} compares two views of an image, pass 2"
             )
-        multiple_of("queue", getattr(self, "queue", 0), self.queued(use), "the batch")
-        if use.accumulate > 1 and (options := self.whole_batch()):
+        rows = min(getattr(self, "views", 1), crops.global_crops) * batch_size  # for the queue, in a step
+        multiple_of("queue", getattr(self, "queue", 0), rows, "the batch")
+        if accumulate > 1 and (options := self.whole_batch()):
             raise SettingError(
-                f"{options[0]} needs the whole batch at once: leave out --accumulate {use.accumulate}"
+                f"{options[0]} needs the whole batch at once: leave out --accumulate {accumulate}"
             )
-
-    def queued(self, use: BatchUse) -> int:
-        """Return the rows that a step puts into a queue."""
-        return use.batch_size
 
     def build(self, backbone: BackboneConfig, schedules: MethodSchedules, classes: int) -> "Method":
         """Build the method with random weights from torch's global generator, on the CPU."""
@@ -164,17 +147,13 @@ class AblationConfig(MethodConfig):
         }
         return [option for option, needed in options.items() if needed]
 
-    def queued(self, use: BatchUse) -> int:
-        """Return the teacher's outputs of a step."""
-        return min(self.views, use.views) * use.batch_size
-
-    def check(self, use: BatchUse) -> None:
+    def check(self, crops: CropConfig, batch_size: int, accumulate: int, classes: int) -> None:
         """Check also that a pair of different crops exists."""
-        if self.views == 1 and use.views < 2:
+        if self.views == 1 and crops.global_crops < 2:
             raise SettingError("--views 1 needs a global crop for each network: pass --global-crops 2")
-        if use.views + use.local_crops < 2:
+        if crops.global_crops + crops.local_crops < 2:
             raise SettingError("the loss compares two crops: raise --global-crops or --local-crops")
-        super().check(use)
+        super().check(crops, batch_size, accumulate, classes)
 
 
 @dataclass(frozen=True)
@@ -296,15 +275,15 @@ class SupervisedConfig(MethodConfig):
         shares(self, "label_smoothing")
         at_least(self, mixup=0, cutmix=0)
 
-    def check(self, use: BatchUse) -> None:
+    def check(self, crops: CropConfig, batch_size: int, accumulate: int, classes: int) -> None:
         """Check for two classes or more, and pairs of images to mix."""
-        if use.classes < 2:
-            found = "they are all of one" if use.classes else "these have none"
+        if classes < 2:
+            found = "they are all of one" if classes else "these have none"
             raise SettingError(f"supervised needs images of several classes, a folder for each: {found}")
         from dino_model.ranks import world  # imports torch
 
-        part = use.batch_size // (use.accumulate * world())
-        if part % 2 and part < use.batch_size and (self.mixup or self.cutmix):
+        part = batch_size // (accumulate * world())
+        if part % 2 and part < batch_size and (self.mixup or self.cutmix):
             raise SettingError(
                 f"images are mixed in pairs, and a part of {part} images is odd: "
                 "change --batch-size, or pass --mixup 0 --cutmix 0"

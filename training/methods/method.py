@@ -16,7 +16,6 @@ from torch import Tensor, nn
 
 from dino_model.backbones import BackboneConfig
 from training.crops import Crops
-from training.optim import ParameterGroup, decay_groups
 from training.randomness import Randomness
 
 
@@ -104,7 +103,3 @@ class Method(nn.Module, ABC):
             step: The step just taken.
             carry: `Loss.carry` of every micro-batch of the step, in the order of the images.
         """
-
-    def parameter_groups(self) -> list[ParameterGroup]:
-        """Parameters of the optimizer: all that have gradients."""
-        return decay_groups(self)

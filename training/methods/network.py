@@ -13,7 +13,7 @@ from dino_model.backbones import BackboneConfig, create_backbone, features_of_pa
 from dino_model.head import HeadConfig, ProjectionHead
 from training.methods.configs import MethodConfig, MethodSchedules
 from training.methods.method import Method
-from training.optim import ParameterGroup, decay_groups, move_average
+from training.optim import move_average
 from training.randomness import Randomness
 
 
@@ -97,10 +97,6 @@ class StudentTeacher(Method):
         """
         teacher, student = dict(self.teacher.named_parameters()), dict(self.student.named_parameters())
         move_average(list(teacher.values()), [student[name] for name in teacher], momentum)
-
-    def parameter_groups(self) -> list[ParameterGroup]:
-        """Parameters of the student, its predictor included."""
-        return decay_groups(self.student)
 
 
 class Queue(nn.Module):

@@ -8,7 +8,7 @@ from dino_model.errors import SettingError
 from dino_model.head import HeadConfig
 from tests.training.methods.tiny import build, random_batch, step
 from training import losses
-from training.methods.configs import BatchUse
+from training.crop_config import CropConfig
 from training.methods.dino_config import DINOConfig
 
 HEAD = HeadConfig(32, hidden=16, bottleneck=8)
@@ -130,18 +130,22 @@ def test_dino_config_with_unusable_settings_raises(settings, words):
 
 
 @pytest.mark.parametrize(
-    ("settings", "use", "words"),
+    ("settings", "crops", "words"),
     [
-        ({"views": 1}, {"views": 1, "local_crops": 2}, "--views 1 needs a global crop for each network"),
-        ({}, {"views": 1}, "the loss compares two crops"),
+        (
+            {"views": 1},
+            {"global_crops": 1, "local_crops": 2},
+            "--views 1 needs a global crop for each network",
+        ),
+        ({}, {"global_crops": 1}, "the loss compares two crops"),
         ({"spreading": 0.3}, {}, "--spreading needs the whole batch at once"),
         (SINKHORN, {}, "--teacher-output sinkhorn-knopp needs the whole batch"),
         (NCE, {}, "--loss infonce without --queue needs the whole batch"),
         (NCE | {"queue": 12}, {}, "--queue is 12, no multiple of the batch of 8"),
     ],
 )
-def test_dino_check_with_unusable_batches_raises(settings, use, words):
-    usual = BatchUse(batch_size=4, accumulate=2, views=2, local_crops=0, classes=0)
-    DINOConfig(HEAD).check(usual)
+def test_dino_check_with_unusable_batches_raises(settings, crops, words):
+    usual = {"batch_size": 4, "accumulate": 2, "classes": 0}
+    DINOConfig(HEAD).check(CropConfig(local_crops=0), **usual)
     with pytest.raises(SettingError, match=words):
-        DINOConfig(HEAD, **settings).check(usual._replace(**use))
+        DINOConfig(HEAD, **settings).check(CropConfig(**{"local_crops": 0} | crops), **usual)

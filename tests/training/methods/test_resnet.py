@@ -8,7 +8,7 @@ import torch
 from dino_model.backbones import BackboneConfig
 from tests.training.methods.tiny import build, random_batch
 from tests.training.runs import METHODS
-from training.optim import create_optimizer
+from training.optim import create_optimizer, decay_groups
 from training.recipe import Plan
 from training.train import train_step
 
@@ -24,7 +24,7 @@ def test_every_method_trains_a_resnet(name, optimizer):
     network = next(iter(method.backbones().values()))
     before = [parameter.detach().clone() for parameter in network.parameters()]
     batch = random_batch(local=1, labels=torch.tensor([0, 1, 0, 1]))
-    stepper = create_optimizer(optimizer, method.parameter_groups(), torch.device("cpu"))
+    stepper = create_optimizer(optimizer, decay_groups(method), torch.device("cpu"))
     for step in range(2):
         metrics = train_step(method, stepper, batch, step, plan, nullcontext()).read()
         assert torch.tensor(list(metrics.values())).isfinite().all()

@@ -4,8 +4,9 @@ import torch.nn.functional as F
 
 from dino_model.errors import SettingError
 from tests.training.methods.tiny import build, random_batch
+from training.crop_config import CropConfig
 from training.crops import Crops
-from training.methods.configs import BatchUse, SupervisedConfig
+from training.methods.configs import SupervisedConfig
 from training.methods.method import Batch
 from training.randomness import Randomness
 
@@ -70,7 +71,7 @@ def test_cutmix_pastes_a_box_as_large_as_its_share():
     ],
 )
 def test_supervised_check_with_unusable_images_raises(facts, words):
-    usual = BatchUse(batch_size=4, accumulate=2, views=1, local_crops=0, classes=3)
-    SupervisedConfig().check(usual)
+    usual = {"crops": CropConfig(), "batch_size": 4, "accumulate": 2, "classes": 3}
+    SupervisedConfig().check(**usual)
     with pytest.raises(SettingError, match=words):
-        SupervisedConfig().check(usual._replace(**facts))
+        SupervisedConfig().check(**usual | facts)

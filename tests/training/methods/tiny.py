@@ -6,6 +6,7 @@ from dino_model.backbones import BackboneConfig
 from training.crops import Crops
 from training.methods.configs import MethodConfig
 from training.methods.method import Batch, Method
+from training.optim import decay_groups
 from training.randomness import Randomness
 
 BACKBONE = BackboneConfig("vit_tiny", 8, 32, width=24, depth=2, heads=3, drop_path=0.3)
@@ -35,7 +36,7 @@ def state(method: Method) -> dict[str, torch.Tensor]:
 
 def step(method: Method, batch: Batch, number: int = 0, lr: float = 0.1) -> None:
     """Take one step of plain gradient descent in the order of the loop."""
-    optimizer = torch.optim.SGD(method.parameter_groups(), lr=lr)
+    optimizer = torch.optim.SGD(decay_groups(method), lr=lr)
     loss = method(batch, number)
     loss.value.backward()
     method.after_backward(number)
