@@ -19,8 +19,10 @@ def flag(name: str) -> str:
 def at_least(settings: object, **smallest: float) -> None:
     """Raise SettingError if a setting is below its minimum, infinite or NaN."""
     for name, minimum in smallest.items():
-        kind = "a number of at least" if isinstance(getattr(settings, name), float) else "at least"
-        _check(settings, [name], lambda value, least=minimum: least <= value < inf, f"{kind} {minimum}")
+        value = getattr(settings, name)
+        if not minimum <= value < inf:
+            kind = "a number of at least" if isinstance(value, float) else "at least"
+            raise SettingError(f"{flag(name)} is {value}, expected {kind} {minimum}")
 
 
 def positive(settings: object, *names: str) -> None:
