@@ -5,11 +5,16 @@ import json
 
 import numpy as np
 import pytest
+from playwright.sync_api import expect
 from pycocotools import mask as coco_mask
 
+from benchmarks.serving import serving
 from dino_model import photographs, quantities
+from dino_model.commands import main
 from segmentation.masks import enlarge, keep_mass_of_maps
 from tests.browser import actions
+from tests.browser.conftest import OFFLINE
+from tests.ports import free_port
 
 VIEW = actions.EXPLORER
 STAGE = "#explore .lab-stage"
@@ -63,8 +68,9 @@ def test_hover_shows_the_attention_of_the_patch_without_a_request(page, predicto
 
 
 def test_every_quantity_equals_the_package(page, predictor):
+    prefix, grid = predictor.prefix_tokens, predictor.grid
     for block, (row, column) in ((11, (4, 6)), (5, (12, 0))):
-        token = predictor.prefix_tokens + row * predictor.grid[1] + column
+        token = prefix + row * grid[1] + column
         queries, keys = predictor.queries_keys(block)
         values = {
             "logits": quantities.logits(queries, keys, token),
@@ -72,31 +78,30 @@ def test_every_quantity_equals_the_package(page, predictor):
             "token-cosine": quantities.cosines(predictor.tokens(block)[None], token),
         }
         for quantity, of_tokens in values.items():
-            expected = of_tokens[:, predictor.prefix_tokens :].reshape(-1, *predictor.grid)
+            expected = of_tokens[:, prefix:].reshape(-1, *grid)
             assert np.ptp(expected) > 1e-3
             actions.choose_quantity(page, quantity, block)
             _hover(page, row, column)
             np.testing.assert_allclose(actions.maps(page), expected, atol=1e-3)
+        features = {
+            "key-pca": keys[:, prefix:].transpose(1, 0, 2).reshape(*grid, -1),
+            "token-pca": predictor.token_features(block),
+        }
+        for quantity, of_patches in features.items():
+            actions.choose_quantity(page, quantity, block)
+            colors = actions.array(page, f"{{ array: {VIEW}.arrays.colors, shape: {[*grid, 3]} }}")
+            np.testing.assert_allclose(colors, quantities.principal_colors(of_patches), atol=1e-3)
 
 
 def test_token_norms_mark_outliers_and_have_no_pins(page, predictor):
+    norms = predictor.token_norms(11)
     actions.choose_quantity(page, "token-norm")
-    np.testing.assert_allclose(actions.maps(page), predictor.token_norms(11)[None], rtol=1e-3)
-    outliers = int(quantities.outlier_patches(predictor.token_norms(11)).sum())
-    assert f"{outliers} outlier" in page.locator("#explore .lab-what").inner_text()
+    np.testing.assert_allclose(actions.maps(page), norms[None], rtol=1e-3)
+    what = page.locator("#explore .lab-what")
+    assert f"{int(quantities.outlier_patches(norms).sum())} outlier" in what.inner_text()
     assert page.locator("#explore .lab-pins").is_hidden()
     _hover(page, 4, 6)
-    assert "Norm " in page.locator("#explore .lab-what").inner_text()
-
-
-def test_principal_components_are_the_colors_of_the_package(page, predictor):
-    keys = predictor.queries_keys(7)[1][:, predictor.prefix_tokens :]
-    keys = keys.transpose(1, 0, 2).reshape(*predictor.grid, -1)
-    for quantity, features in (("key-pca", keys), ("token-pca", predictor.token_features(7))):
-        actions.choose_quantity(page, quantity, 7)
-        expected = quantities.principal_colors(features)
-        shown = actions.array(page, f"{{ array: {VIEW}.arrays.colors, shape: {list(expected.shape)} }}")
-        np.testing.assert_allclose(shown, expected, atol=1e-3)
+    assert "Norm " in what.inner_text()
 
 
 def test_rapid_clicks_pin_every_patch(page):
@@ -197,3 +202,21 @@ def test_phone_takes_taps_and_strokes_of_a_finger(open_page):
     page.locator("#segment").get_by_text("Draw", exact=True).tap()
     assert stage.evaluate(touch) == "none"  # a finger draws
     actions.screenshot(page, "segment-phone-dark")
+
+
+def test_search_finds_the_image_itself_first_and_then_a_part_of_it(open_page, tmp_path):
+    images, index = tmp_path / "images.txt", tmp_path / "index.safetensors"
+    images.write_text("\n".join(map(str, photographs.FOLDER.glob("*.jpg"))))
+    main(["index", str(images), "--output", str(index), "--size", "64"])
+    options = f"--model {actions.MODEL} --size 64 --port {free_port()} --device cpu --search {index}"
+    with serving(*options.split(), env=OFFLINE) as served:
+        page = open_page(query="?photo=sheep&pins=1,1;2,2", address=f"{served.address}/")
+        page.locator("#search").get_by_text("Search my images").click()
+        page.locator("#search-whole").click()
+        captions = page.locator("#search-results .caption-label")
+        expect(captions).to_have_count(12)
+        whole = captions.first.inner_text()
+        assert "sheep.jpg" in whole
+        page.locator("#search-part").click()
+        expect(captions.first).not_to_have_text(whole)
+        expect(captions).to_have_count(12)

@@ -95,7 +95,7 @@ def test_kept_attention_of_every_head_equals_the_package(tab, predictor):
 
 
 @pytest.mark.parametrize("method", ["LOST", "TokenCut", "MaskCut"])
-def test_objects_equal_the_package(tab, predictor, method):
+def test_objects_equal_the_package_and_files_decode_to_what_is_shown(tab, predictor, method):
     _, keys = predictor.queries_keys()
     features = discovery.key_features(keys, predictor.prefix_tokens, predictor.grid)
     found = {
@@ -111,17 +111,12 @@ def test_objects_equal_the_package(tab, predictor, method):
         assert name == f"Object {number}"
         assert float(share.removesuffix(" %")) == pytest.approx(100 * instance.mask.mean(), abs=0.51)
     np.testing.assert_array_equal(shown, expected)
+    _check_files(tab, method.lower(), shown)
 
 
-@pytest.mark.parametrize("refined", [False, True], ids=["patches", "refined"])
-def test_every_file_decodes_to_what_is_shown(tab, refined):
-    shown = _choose(tab, ".lab-methods", "MaskCut")
-    if refined:
-        tab.evaluate(f"{VIEW}.set({{ refined: true }})")
-        actions.wait(tab, f"{VIEW}.labels()?.rows > {VIEW}.encoding.rows")
-        shown = labels(tab, f"{VIEW}.labels()")
+def _check_files(tab, method: str, shown: np.ndarray) -> None:
     name, content = download(tab, "Labels (PNG)")
-    assert name == "kitten-maskcut-labels.png"
+    assert name == f"kitten-{method}-labels.png"
     saved = image(content)
     np.testing.assert_array_equal(saved, enlarge(shown, saved.shape))
     records = json.loads(download(tab, "Masks (COCO)")[1])
@@ -129,6 +124,13 @@ def test_every_file_decodes_to_what_is_shown(tab, refined):
     for number, record in enumerate(records, 1):
         np.testing.assert_array_equal(coco_mask.decode(record["segmentation"]), saved == number)
     assert image(download(tab, "Overlay (PNG)")[1]).shape[:2] == saved.shape
+
+
+def test_files_of_refined_objects_decode_to_what_is_shown(tab):
+    _choose(tab, ".lab-methods", "MaskCut")
+    tab.evaluate(f"{VIEW}.set({{ refined: true }})")
+    actions.wait(tab, f"{VIEW}.labels()?.rows > {VIEW}.encoding.rows")
+    _check_files(tab, "maskcut", labels(tab, f"{VIEW}.labels()"))
 
 
 def test_drawn_mask_is_scored_and_chooses_the_best_head(tab, predictor):
