@@ -38,26 +38,18 @@ export function jaccard(one, other, size = other, number = 0) {
 
 /** Return the key of the mask most similar to another one, the first of equals. @param {Map<string, Labels>} masks */
 export function best(masks, other) {
-  let [chosen, highest] = ["", -1];
-  for (const [key, mask] of masks) {
-    const score = jaccard(mask, other);
-    if (score > highest) [chosen, highest] = [key, score];
-  }
-  return chosen;
+  const scores = [...masks.values()].map((mask) => jaccard(mask, other));
+  return [...masks.keys()][scores.indexOf(Math.max(...scores))];
 }
 
 /** Count the objects. @param {Labels} labels */
 export function countOf({ values }) {
-  let count = 0;
-  for (const value of values) if (value > count) count = value;
-  return count;
+  return values.reduce((count, value) => Math.max(count, value), 0);
 }
 
 /** Compute the share of the image that an object covers; 0: all objects. @param {Labels} labels */
 export function area({ values }, number = 0) {
-  let inside = 0;
-  for (const value of values) if (number ? value === number : value > 0) inside++;
-  return inside / values.length;
+  return values.filter((value) => (number ? value === number : value > 0)).length / values.length;
 }
 
 /** Combine masks: 1 where any of them is. @param {Uint8Array[]} masks */
@@ -72,19 +64,19 @@ export function outlinePath({ values, rows, columns }, number = 1) {
   const inside = (row, column) =>
     row >= 0 && column >= 0 && row < rows && column < columns && values[row * columns + column] === number;
   const parts = [];
-  for (let row = 0; row <= rows; row++) {
-    const border = (column) => column < columns && inside(row, column) !== inside(row - 1, column);
-    for (let start = 0, end = 0; start < columns; start = end + 1) {
-      for (end = start; border(end); end++);
-      if (end > start) parts.push(`M${start} ${row}H${end}`);
+  const follow = (length, border, write) => {
+    for (let start = 0, end = 0; start < length; start = end + 1) {
+      for (end = start; end < length && border(end); end++);
+      if (end > start) parts.push(write(start, end));
     }
+  };
+  for (let row = 0; row <= rows; row++) {
+    const border = (column) => inside(row, column) !== inside(row - 1, column);
+    follow(columns, border, (start, end) => `M${start} ${row}H${end}`);
   }
   for (let column = 0; column <= columns; column++) {
-    const border = (row) => row < rows && inside(row, column) !== inside(row, column - 1);
-    for (let start = 0, end = 0; start < rows; start = end + 1) {
-      for (end = start; border(end); end++);
-      if (end > start) parts.push(`M${column} ${start}V${end}`);
-    }
+    const border = (row) => inside(row, column) !== inside(row, column - 1);
+    follow(rows, border, (start, end) => `M${column} ${start}V${end}`);
   }
   return parts.join("");
 }

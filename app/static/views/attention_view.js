@@ -51,8 +51,6 @@ export class AttentionView extends View {
   likely = null; // default patch of quantities that need one
   maps = null; // on the stage
   pins = new Pins(COLORS.pins);
-  dressed = ""; // state in the style sheet
-  painted = ""; // state that the maps of the pins were drawn from
   title = el("h3");
   banner = el("p", { class: "lab-banner", hidden: true }, RANDOM);
   scale = colorBar();
@@ -131,7 +129,7 @@ export class AttentionView extends View {
   show({ encoding, arrays, quantity }) {
     const { props, element } = this;
     const before = this.encoding;
-    Object.assign(this, { encoding, arrays, quantity, dressed: "" });
+    Object.assign(this, { encoding, arrays, quantity });
     const { heads, colors, fixed, needsPatch } = this.definition;
     this.likely = needsPatch ? (encoding.pinned ?? likelyPatch(arrays, encoding)) : null;
     if (before?.photo !== encoding.photo) this.pins.read(this.words, encoding);
@@ -225,7 +223,6 @@ export class AttentionView extends View {
     const rest = { key: "", label: this.likely ? "The object" : "[CLS]" };
     pinTiles.open(encoding, entries.length ? [rest, ...entries] : []);
     pinTiles.mark(pins.active ? String(pins.list.indexOf(pins.active)) : "");
-    this.painted = "";
     this.remove.disabled = !pins.active;
     this.hint.hidden = pins.list.length > 0;
   }
@@ -278,10 +275,10 @@ export class AttentionView extends View {
   render() {
     const { encoding, settings, pins, likely, props } = this;
     if (!encoding) return;
+    this.dress();
     this.draw();
-    const marks =
-      pins.list.length || !likely ? pins.list : [{ ...encoding.placeOf(likely), color: "#fff", number: "" }];
-    this.stage.mark(marks);
+    const suggested = likely && { ...encoding.placeOf(likely), color: "#fff", number: "" };
+    this.stage.mark(pins.list.length || !likely ? pins.list : [suggested]);
     this.paintPins();
     if (!props.address) return;
     const written = Object.fromEntries(WRITTEN.map((name) => [name, settings[name]]));
@@ -291,7 +288,6 @@ export class AttentionView extends View {
   /** Draw what depends on the pointer. */
   draw() {
     const { patch, shown, definition, stage, pins } = this;
-    this.dress();
     this.maps = definition.colors ? null : this.mapsOf(patch);
     const ends = this.paint(stage.canvas, shown, this.maps, { digits: 4, pixels: STAGE_PIXELS });
     writeScale(this.scale, ends && [`${ends[0]} or less`, `${ends[1]} or more`]);
@@ -303,12 +299,9 @@ export class AttentionView extends View {
     this.grid?.follow();
   }
 
-  /** Set what the style sheet needs, only if it has changed: otherwise every move would lay out the page. */
+  /** Set what the style sheet needs. */
   dress() {
     const { settings, shown, element, definition, colormap } = this;
-    const state = JSON.stringify([settings, shown, this.quantity]);
-    if (this.dressed === state) return;
-    this.dressed = state;
     element.dataset.layer = definition.colors ? "colors" : settings.layer;
     element.dataset.show = definition.colors ? "colors" : shown;
     const bytes = new Uint8Array(COLORMAPS[colormap].buffer);
@@ -319,12 +312,10 @@ export class AttentionView extends View {
     this.tiles.mark(shown);
   }
 
-  /** Draw the map of every pin, only if a pin or a setting has changed. */
+  /** Draw the map of every pin. */
   paintPins() {
-    const { pins, encoding, shown, pinTiles } = this;
-    const state = JSON.stringify([this.settings, pins.list, encoding.token]);
-    if (this.painted === state || this.definition.colors) return;
-    this.painted = state;
+    const { pins, encoding, shown, pinTiles, definition } = this;
+    if (definition.colors) return;
     for (const [key, { canvas, note, scale }] of pinTiles.tiles) {
       const maps = this.mapsOf(key ? encoding.patchAt(pins.list[key]) : this.likely);
       writeScale(scale, this.paint(canvas, shown, maps));
