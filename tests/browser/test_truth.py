@@ -82,10 +82,11 @@ def test_dragging_the_slider_requests_only_the_last_block(page):
     requests = []
     page.on("request", lambda request: "/blocks/" in request.url and requests.append(request.url[-2:]))
     page.evaluate(
-        """() => { const slider = document.querySelector("#block input[type=range]");
+        """async () => { const slider = document.querySelector("#block input[type=range]");
           for (const block of [11, 10, 9, 8, 7, 6]) {
             slider.value = block;
             slider.dispatchEvent(new Event("input", { bubbles: true }));
+            await new Promise((resolve) => setTimeout(resolve, 20));
           } }"""
     )
     page.wait_for_selector("#explore [data-block='5']")
@@ -100,6 +101,7 @@ def test_refused_resolution_and_failed_block_return_to_what_is_shown(page, image
     assert "choose a lower resolution" in actions.toast(page)
     actions.wait(page, "document.querySelector('#size input').value === '224'")
     assert actions.state(page)["token"] == shown["token"]
+    assert page.locator("#photo textarea, #photo input").input_value().endswith("ribbon.png")
     response = {"status": 503, "content_type": "text/plain", "body": "Not now."}
     page.route(re.compile(r"/blocks/3$"), lambda route: route.fulfill(**response))
     actions.slide(page, "block", 4)
