@@ -82,8 +82,8 @@ def fit(lab: Lab, images: Sequence[Scribble]) -> tuple[Classifier, Encoding]:
         raise LabError("Only one color is marked: draw with a second one.") from error
 
 
-def segmented(lab: Lab, raw_request: object) -> dict[str, Any]:
-    """Segment the first image with the head of all strokes; `raw_request` is a `ScribbleRequest` from a client."""
+def segment_image(lab: Lab, raw_request: object) -> dict[str, Any]:
+    """Segment the first image with the head of all strokes of a client's `ScribbleRequest`."""
     request = ScribbleRequest.of(raw_request)
     classifier, encoding = fit(lab, request.images)
     height, width = encoding.predictor.image_size

@@ -41,10 +41,10 @@ def build(shared: Shared) -> None:
                 button.click(None, None, None, js=f"() => lab('segment').save('{file}')", **LIGHT)
             for label, file in COMPUTED.items():
                 button = gr.Button(label, size="sm", elem_classes=["computed"])
-                shared.save(button, partial(drawn, shared.lab, file), "lab('segment').request")
+                shared.save(button, partial(objects_file, shared.lab, file), "lab('segment').request")
 
     def find(raw_request: object) -> Any:
-        return gr.skip() if raw_request is None else gr.HTML(found=found(shared.lab, raw_request))
+        return gr.skip() if raw_request is None else gr.HTML(found=find_objects(shared.lab, raw_request))
 
     _scribbles(shared)
 
@@ -67,7 +67,9 @@ def _scribbles(shared: Shared) -> None:
 
     def segment(raw_request: object) -> Any:
         return (
-            gr.skip() if raw_request is None else gr.HTML(found=scribbles.segmented(shared.lab, raw_request))
+            gr.skip()
+            if raw_request is None
+            else gr.HTML(found=scribbles.segment_image(shared.lab, raw_request))
         )
 
     def save_masks(raw_request: object) -> tuple[str, bytes]:
@@ -93,7 +95,7 @@ def _settings() -> dict[str, Any]:
     }
 
 
-def found(lab: Lab, raw_request: object) -> dict[str, Any]:
+def find_objects(lab: Lab, raw_request: object) -> dict[str, Any]:
     """Compute the objects that the view requests; `raw_request` is an `ObjectsRequest` from a client."""
     request = ObjectsRequest.of(raw_request)
     encoding = lab.encoding(request.token)
@@ -111,7 +113,7 @@ def found(lab: Lab, raw_request: object) -> dict[str, Any]:
     }
 
 
-def drawn(lab: Lab, file: str, raw_request: object) -> tuple[str, bytes]:
+def objects_file(lab: Lab, file: str, raw_request: object) -> tuple[str, bytes]:
     """Write a download of `objects.FILES`; `raw_request` is an `ObjectsRequest` from a client."""
     request = ObjectsRequest.of(raw_request)
     encoding = lab.encoding(request.token)

@@ -88,10 +88,10 @@ def test_segment_download_has_the_labels_of_the_view(lab, encoding, method, refi
     """The image is smaller than the size at which edges are refined, so view and file have one size."""
     token = encoding.key.token
     wanted = {"token": token, "method": method, "refined": refined, "name": "noise.png"}
-    shown = segment.found(lab, wanted | {"key": "x" * 200})
+    shown = segment.find_objects(lab, wanted | {"key": "x" * 200})
     assert (shown["token"], shown["key"]) == (token, "x" * 200)
     labels = from_runs(shown["runs"], (shown["rows"], shown["columns"]))
-    name, content = segment.drawn(lab, "labels.png", wanted)
+    name, content = segment.objects_file(lab, "labels.png", wanted)
     assert name == f"noise-{method}-labels.png"
     expected = enlarge(labels, encoding.predictor.image_size)
     np.testing.assert_array_equal(np.array(Image.open(io.BytesIO(content))), expected)
@@ -104,6 +104,6 @@ def test_segment_download_has_the_labels_of_the_view(lab, encoding, method, refi
 )  # fmt: skip
 def test_segment_with_invalid_request_is_refused(lab, encoding, wrong, sentence):
     with pytest.raises(LabError, match=sentence):
-        segment.found(lab, {"token": encoding.key.token} | wrong)
+        segment.find_objects(lab, {"token": encoding.key.token} | wrong)
     with pytest.raises(LabError, match=sentence):
-        segment.drawn(lab, "labels.png", {"token": encoding.key.token} | wrong)
+        segment.objects_file(lab, "labels.png", {"token": encoding.key.token} | wrong)

@@ -67,16 +67,16 @@ def test_command_applies_the_head_file_with_the_same_masks(lab, shared, marked, 
 )  # fmt: skip
 def test_invalid_strokes_are_refused(lab, marked, change, sentence):
     with pytest.raises(LabError, match=sentence):
-        scribbles.segmented(lab, {"images": [marked | change]})
+        scribbles.segment_image(lab, {"images": [marked | change]})
 
 
 def test_invalid_requests_and_images_of_several_resolutions_are_refused(lab, shared, marked, halves):
     for wanted in (None, 3, {"images": []}, {"images": [{}] * 9}):
         with pytest.raises(LabError, match="Invalid"):
-            scribbles.segmented(lab, wanted)
+            scribbles.segment_image(lab, wanted)
         for file in (partial(scribbles.head_file, lab), partial(scribbles.masks_file, shared)):
             with pytest.raises(LabError, match=r"Invalid|two classes"):
                 file(wanted)
     other = lab.encode(lab.encoding(halves).key.photo, lab.start.model, 96).key.token
     with pytest.raises(LabError, match="several"):
-        scribbles.segmented(lab, {"images": [marked, {"token": other}]})
+        scribbles.segment_image(lab, {"images": [marked, {"token": other}]})
