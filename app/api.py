@@ -206,13 +206,12 @@ class Endpoints:
         """
         if not isinstance(masks, list) or not 1 <= len(masks) <= clips.MAX_OBJECTS:
             raise LabError(f"The masks must be a list of 1 to {clips.MAX_OBJECTS}.")
-        token, client = await in_thread(self._clip, clip), client_of(request)
-        found = self.lab.clips.get(token)
+        found, client = self.lab.clips.get(await in_thread(self._clip, clip)), client_of(request)
         labels = np.zeros(found.sent_size, np.uint8)
         for label, mask in enumerate(masks, start=1):
             labels[mask_of(mask, found.sent_size)] = label
         await fairness.LOADING.run(client, self.lab.models.ready, model)
-        results = self.lab.track(token, resize_nearest(labels, found.size), model, size, client)
+        results = self.lab.track(found, resize_nearest(labels, found.size), model, size, client)
         *_, tracked = [result async for result in results]
         return await in_thread(clips.coco, tracked)
 

@@ -162,16 +162,12 @@ class Following:
     """Objects that are tracked through a clip.
 
     Attributes:
-        token: Name of the clip in the server's memory.
         clip: The frames.
-        model: Name of the model, as the user chose it.
         ids: Labels of the objects.
         masks: Palette PNGs of the finished frames; the first is the user's mask.
     """
 
-    token: str
     clip: Clip
-    model: str
     ids: tuple[int, ...]
     masks: list[bytes] = field(default_factory=list)
 
@@ -180,27 +176,24 @@ class Following:
         return (np.array(Image.open(io.BytesIO(mask))) for mask in self.masks)
 
 
-def begin(
-    token: str, clip: Clip, first_mask: Labels, predictor: AttentionPredictor, model: str, limits: Limits
-) -> Following:
-    """Check that a first mask, labels of the first frame, can be tracked; return an empty result.
+def track(
+    clip: Clip, first_mask: Labels, predictor: AttentionPredictor, model: str, limits: Limits
+) -> Generator[Following]:
+    """Track the objects of the first frame through a clip.
 
     Args:
-        token, clip, model: As in `Following`.
-        first_mask: uint8 [height, width]; 0 is background.
+        clip: The frames.
+        first_mask: Labels of the first frame, uint8 [height, width]; 0 is background.
         predictor: Computes the patch features.
+        model: The user's name for the model.
         limits: Upper bound on the number of patches.
+
+    Yields:
+        The same result after every frame.
     """
-    ids = object_ids(first_mask)
-    if first_mask.shape != clip.size:
-        raise LabError(
-            f"The mask has {first_mask.shape[1]} × {first_mask.shape[0]} pixels, the frames "
-            f"{clip.size[1]} × {clip.size[0]}: use one size."
-        )
-    if not ids:
+    found = Following(clip, object_ids(first_mask))
+    if not found.ids:
         raise LabError("Nothing is marked yet: click an object on the first frame, or paint it.")
-    if len(ids) > MAX_OBJECTS:
-        raise LabError(f"{len(ids)} objects are marked, at most {MAX_OBJECTS} are allowed.")
     check_patches(clip.size, predictor.size, predictor.patch_size, limits)
     used = fed_size(*clip.size, predictor.size, predictor.resize, predictor.patch_size)
     if vanished := vanished_objects(first_mask, used, predictor.patch_size):
@@ -208,19 +201,12 @@ def begin(
             f"Object {vanished[0]} is smaller than a patch of the model: paint more of it, "
             "or choose a higher resolution."
         )
-    return Following(token, clip, model, ids)
-
-
-def steps(following: Following, first_mask: Labels, predictor: AttentionPredictor) -> Generator[None]:
-    """Track the objects of a first mask, one frame per step."""
     try:
-        for labels in propagate_frames(following.clip.decoded(), first_mask, predictor, batch=1):
-            following.masks.append(labels_png(labels))
-            yield
+        for labels in propagate_frames(clip.decoded(), first_mask, predictor, batch=1):
+            found.masks.append(labels_png(labels))
+            yield found
     except ValueError as error:
-        raise LabError(
-            f"{following.model} computes no usable features of this clip: choose another model."
-        ) from error
+        raise LabError(f"{model} computes no usable features of this clip: choose another model.") from error
 
 
 def from_runs(runs: Any, size: tuple[int, int], most: int = MAX_OBJECTS) -> Labels:

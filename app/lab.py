@@ -58,7 +58,7 @@ class Lab:
             lambda encoding: encoding.predictor.model is forgotten.model
         )
 
-    def encode(self, photo: object, model: object, size: object) -> Encoding:
+    def encode(self, photo: str, model: object, size: object) -> Encoding:
         """Encode an image, one at a time, or return its cached encoding.
 
         Args:
@@ -66,8 +66,6 @@ class Lab:
             model: Name of the model in `models`.
             size: Pixels of the short side.
         """
-        if not isinstance(photo, str):
-            raise LabError("The image must be named by text.")
         if type(size) is not int or not SIZES[0] <= size <= SIZES[1]:
             raise LabError(f"The resolution must be a whole number from {SIZES[0]} to {SIZES[1]} pixels.")
         key = Key(photo, str(model), size, self.models.source(model).version)
@@ -99,31 +97,23 @@ class Lab:
         return self.encode(self.start.photo, self.start.model, self.start.size)
 
     async def track(
-        self, token: str, first_mask: Labels, model: str, size: int, client: Hashable
+        self, clip: Clip, first_mask: Labels, model: str, size: int, client: Hashable
     ) -> AsyncIterator[Following]:
-        """Track objects through a clip; other requests use the model between two frames.
+        """Track objects as `clips.track`; other requests use the model between two frames.
 
         Args:
-            token: Name of the clip.
-            first_mask: Labels of the first frame, uint8 [height, width]; 0 is background.
+            clip, first_mask: As `clips.track`.
             model, size: As `encode`, which checks them.
             client: See `fairness.client_of`.
-
-        Yields:
-            The same result after every frame.
         """
 
-        def start() -> tuple[Following, Generator[None]]:
-            clip = self.clips.get(token)
+        def start() -> Generator[Following]:
             predictor = self.encode(self.clips.photo_of(clip), model, size).predictor.at(size)
-            found = clips.begin(token, clip, first_mask, predictor, model, self.limits)
-            return found, clips.steps(found, first_mask, predictor)
+            return clips.track(clip, first_mask, predictor, model, self.limits)
 
-        found, frames = await fairness.MODEL.run(client, start)
-        with contextlib.closing(frames):
-            while len(found.masks) < len(found.clip.frames):
-                await fairness.MODEL.run(client, next, frames, None)
-                yield found
+        with contextlib.closing(await fairness.MODEL.run(client, start)) as results:
+            for _ in clip.frames:
+                yield await fairness.MODEL.run(client, next, results)
 
 
 class Clips:

@@ -5,7 +5,6 @@ Clients choose by name and never send a path.
 
 import sys
 import threading
-import time
 import traceback
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -16,7 +15,7 @@ import gradio as gr
 from app.cache import BoundedCache
 from app.errors import Busy, LabError, NotHere
 from app.limits import MEGABYTE, Limits
-from app.runs import Runs, milestone_file
+from app.runs import milestone_file, milestones, run_folders
 from dino_model.device import Precision
 from dino_model.download import DownloadError
 from dino_model.predictor import AttentionPredictor
@@ -31,8 +30,6 @@ SUPERVISED = {
 """Supervised baselines of the paper by their names in timm."""
 CHECKPOINT_SUFFIXES = frozenset({".safetensors", ".pth", ".pt"})
 DOWNLOADS_AT_ONCE = 4
-LIST_SECONDS = 1.0
-"""Time after which the list of models is read again."""
 
 
 class Choice(NamedTuple):
@@ -81,11 +78,9 @@ def _in_folder(folder: Path) -> dict[str, Choice]:
         for entry in sorted(folder.iterdir())
         if entry.suffix in CHECKPOINT_SUFFIXES or (entry / "checkpoint.pt").is_file()
     }
-    for run in Runs(folder).all().values():
-        for one in run.checkpoints if run.folder else ():
-            if one.step is not None:
-                source = str(milestone_file(one.model, folder))
-                found[one.model] = Choice(f"{run.name} · {one.label}", source)
+    for run in run_folders(folder):
+        for step, file in milestones(run):
+            found[f"{run.name}@{step}"] = Choice(f"{run.name} · step {step:,}", str(file))
     return found
 
 
@@ -129,16 +124,11 @@ class Models:
         self._loading = threading.Lock()
         self._downloads: dict[str, threading.Lock] = {}
         self.on_forgotten: Callable[[AttentionPredictor], None] = lambda predictor: None
-        self._offered: tuple[float, Catalogue] = (0.0, {})
         self.first = next(iter(self.offered()))
 
     def offered(self) -> Catalogue:
-        """Return the models on offer, at most `LIST_SECONDS` old."""
-        read, offered = self._offered
-        if not offered or time.monotonic() - read > LIST_SECONDS:
-            offered = catalogue(self._first, self.folder, downloads=self.downloads)
-            self._offered = time.monotonic(), offered
-        return offered
+        """Return the models on offer."""
+        return catalogue(self._first, self.folder, downloads=self.downloads)
 
     def choices(self) -> list[tuple[str, str]]:
         """Return (label, name) of every model on offer, for a dropdown."""

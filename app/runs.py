@@ -10,7 +10,7 @@ import re
 import time
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -56,10 +56,9 @@ _PLOTTED = [name for chart in CHARTS for name in chart.curves]
 
 
 class Checkpoint(NamedTuple):
-    """A model of a run: its name for the engine, its training step if known, and its label."""
+    """A model of a run: its name in `app.models`, and its label."""
 
     model: str
-    step: int | None
     label: str
 
 
@@ -68,6 +67,7 @@ class Log:
     """The complete lines of a log file.
 
     Attributes:
+        path: The file.
         version: Modification time in nanoseconds and size of the file.
         last: The last step, counted over all phases; -1 without lines.
         newest: The finite numbers of the last record.
@@ -76,12 +76,13 @@ class Log:
         curves: By quantity, steps and values as [2, points]: all, or the means of `POINTS` bins of them.
     """
 
-    version: tuple[int, int] = (0, 0)
-    last: int = -1
-    newest: Mapping[str, float] = field(default_factory=dict)
-    broken: int = 0
-    not_finite: Mapping[str, int] = field(default_factory=dict)
-    curves: Mapping[str, NDArray[np.float64]] = field(default_factory=dict)
+    path: Path
+    version: tuple[int, int]
+    last: int
+    newest: Mapping[str, float]
+    broken: int
+    not_finite: Mapping[str, int]
+    curves: Mapping[str, NDArray[np.float64]]
 
 
 def read_log(path: Path) -> Log:
@@ -117,6 +118,7 @@ def read_log(path: Path) -> Log:
     )
     numbers = {name: _number(value) for name, value in records[-1].items()} if records else {}
     return Log(
+        path=path,
         version=(found.st_mtime_ns, found.st_size),
         last=global_steps[-1] if records else -1,
         newest={name: value for name, value in numbers.items() if math.isfinite(value)},
@@ -131,33 +133,27 @@ class TrainingRun:
     """A run that a client may choose.
 
     Attributes:
-        name, title: The name for requests and the label for people.
+        name: The name for requests.
         folder: None for the embedded model, of which only the log is kept.
-        log: Its contents, where they have been read.
+        log: Its contents.
     """
 
     name: str
-    title: str
     folder: Path | None
-    log: Log = Log()
-
-    @property
-    def path(self) -> Path:
-        """The log file."""
-        return Run(self.folder).log if self.folder else EMBEDDED_LOG
+    log: Log
 
     @property
     def facts(self) -> Facts | None:
         """The run's configuration; None if it cannot be read."""
         try:
-            return facts(Run(self.path.parent).config())
+            return facts(Run(self.log.path.parent).config())
         except (RunError, OSError, KeyError, TypeError, AttributeError, ValueError, ZeroDivisionError):
             return None
 
     @property
     def age(self) -> float:
         """Seconds since the last line."""
-        return max(0.0, time.time() - _written(self.path) / 1e9)
+        return max(0.0, time.time() - _written(self.log.path) / 1e9)
 
     @property
     def state(self) -> str:
@@ -172,20 +168,17 @@ class TrainingRun:
         """Models of the run, oldest first."""
         if self.folder is None:
             return [
-                Checkpoint("random:embedded", 0, "untrained: random weights"),
-                Checkpoint("embedded", None, "final weights"),
+                Checkpoint("random:embedded", "untrained: random weights"),
+                Checkpoint("embedded", "final weights"),
             ]
-        names = (_MILESTONE.fullmatch(path.name) for path in self.folder.glob("step-*.pt"))
-        steps = np.array(sorted(int(name[1]) for name in names if name), int)
-        chosen = np.linspace(0, len(steps) - 1, min(len(steps), MAX_CHECKPOINTS)).round().astype(int)
-        found = [Checkpoint(f"{self.name}@{step}", step, f"step {step:,}") for step in steps[chosen].tolist()]
-        newest = [Checkpoint(self.name, None, "newest checkpoint")]
-        return found + newest * Run(self.folder).checkpoint.is_file()
+        kept = milestones(self.folder)
+        found = [Checkpoint(f"{self.name}@{step}", f"step {step:,}") for step, _ in kept]
+        return found + [Checkpoint(self.name, "newest checkpoint")] * Run(self.folder).checkpoint.is_file()
 
     @property
     def version(self) -> str:
         """Text that changes whenever the plots or the checkpoints change."""
-        newest = [(one.model, _written(Run(self.path.parent).checkpoint)) for one in self.checkpoints[-1:]]
+        newest = [one.model for one in self.checkpoints[-1:]], _written(Run(self.log.path.parent).checkpoint)
         return f"{self.name}/{self.log.version}/{self.state}/{newest}"
 
 
@@ -200,25 +193,27 @@ class Runs:
         self.folder = folder
         self._logs: dict[Path, Log] = {}
 
-    def all(self) -> dict[str, TrainingRun]:
-        """Return the runs by name, the last written first and the embedded model last; logs are not read."""
-        runs = [TrainingRun(folder.name, folder.name, folder) for folder in _folders(self.folder)]
-        found = {run.name: run for run in sorted(runs, key=lambda run: run.age)}
-        found.setdefault("embedded", TrainingRun("embedded", "Training of the embedded model", None))
+    def folders(self) -> dict[str, Path | None]:
+        """Return the folders of runs by name, the last written first, and None for the embedded model."""
+        folders = sorted(run_folders(self.folder), key=lambda folder: -_written(Run(folder).log))
+        found: dict[str, Path | None] = {folder.name: folder for folder in folders}
+        found.setdefault("embedded", None)
         return found
 
     def choices(self) -> list[tuple[str, str]]:
         """Return (title, name) of every run, for a dropdown."""
-        return [(run.title, run.name) for run in self.all().values()]
+        named = self.folders().items()
+        return [(name if folder else "Training of the embedded model", name) for name, folder in named]
 
     def read(self, name: str) -> TrainingRun:
         """Return a run whose log has been read to its end."""
         try:
-            run = self.all()[name]
-            found, log = run.path.stat(), self._logs.get(run.path)
+            folder = self.folders()[name]
+            path = Run(folder).log if folder else EMBEDDED_LOG
+            found, log = path.stat(), self._logs.get(path)
             if not log or log.version != (found.st_mtime_ns, found.st_size):
-                log = self._logs[run.path] = read_log(run.path)
-            return replace(run, log=log)
+                log = self._logs[path] = read_log(path)
+            return TrainingRun(name, folder, log)
         except (KeyError, TypeError, OSError) as error:
             raise NotHere("There is no such run (any more): choose another.") from error
 
@@ -251,6 +246,14 @@ def warnings_text(run: TrainingRun) -> str:
     return "\n\n".join(f"**{text}**" for text in found)
 
 
+def milestones(folder: Path) -> list[tuple[int, Path]]:
+    """Return steps and files of the kept checkpoints of a run, oldest first, at most `MAX_CHECKPOINTS`."""
+    named = ((_MILESTONE.fullmatch(path.name), path) for path in folder.glob("step-*.pt"))
+    files = sorted((int(name[1]), path) for name, path in named if name)
+    chosen = np.linspace(0, len(files) - 1, min(len(files), MAX_CHECKPOINTS)).round().astype(int)
+    return [files[index] for index in chosen]
+
+
 def milestone_file(name: str, folder: Path | None) -> Path | None:
     """Return the file of a kept checkpoint by its name, RUN@STEP; None if there is none.
 
@@ -259,7 +262,7 @@ def milestone_file(name: str, folder: Path | None) -> Path | None:
         folder: The folder of the runs.
     """
     run, _, step = name.rpartition("@")
-    for found in _folders(folder):
+    for found in run_folders(folder):
         if found.name == run and re.fullmatch(r"\d{1,12}", step):
             path = found / f"step-{int(step):08d}.pt"
             return path if path.is_file() else None
@@ -286,7 +289,8 @@ def _thinned(curve: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.stack([part.mean(axis=1) for part in np.array_split(curve, POINTS, axis=1)], axis=1)
 
 
-def _folders(folder: Path | None) -> list[Path]:
+def run_folders(folder: Path | None) -> list[Path]:
+    """Return the folders with a log directly inside a folder, by name."""
     entries = sorted(folder.iterdir()) if folder and folder.is_dir() else []
     return [entry for entry in entries if Run(entry).log.is_file()]
 

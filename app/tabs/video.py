@@ -134,14 +134,15 @@ async def tracked(
     marked = Marking.of(marking)
     if marked.clip != token:
         raise LabError("The marked objects belong to another clip: mark them again.")
-    first_mask = from_runs(marked.runs, shared.lab.clips.get(token).size)
+    clip = shared.lab.clips.get(token)
+    first_mask = from_runs(marked.runs, clip.size)
     identity = ""
-    results = shared.lab.track(token, first_mask, model, size, fairness.client_of(request))
+    results = shared.lab.track(clip, first_mask, model, size, fairness.client_of(request))
     async with contextlib.aclosing(results):  # type: ignore[type-var]
         async for found in results:
             identity = identity or shared.lab.clips.put(found)
             done = len(found.masks)
-            state = "done" if done == len(found.clip.frames) else "running"
+            state = "done" if done == len(clip.frames) else "running"
             yield {"run": marked.run, "id": identity, "done": done, "state": state}
 
 
@@ -188,7 +189,7 @@ def _file(shared: Shared, file: str, seen: Any) -> tuple[str, bytes]:
         raise LabError("Nothing is tracked yet: mark an object and track it first.")
     request = FileRequest.of(seen)
     found = shared.lab.clips.following(request.id)
-    name = found.token if found.token in EXAMPLES else clean_name(request.name) or "clip"
+    name = found.clip.name if found.clip.name in EXAMPLES else clean_name(request.name) or "clip"
     clip = replace(found.clip, name=name)
     shown = replace(found, clip=clip, masks=found.masks[: request.done])
     return f"{clip.stem}-{file}", FILES[file](shown)

@@ -120,6 +120,7 @@ def test_objects_are_followed_through_a_clip(client, tmp_path):
     ("name", "arguments", "sentence"),
     [
         ("attention", ["nobody"], "name of an example"),
+        ("attention", ["a" * 1_400_000], "larger than the 1 MB allowed"),
         ("attention", ["kitten", MODEL, 64, 99], "no block 99"),
         ("attention", ["kitten", MODEL, 64, -1, 0], "row and a column"),
         ("masks", ["kitten", MODEL, 64, 0.6, "99"], "no head 99"),
@@ -138,11 +139,6 @@ def test_invalid_arguments_are_refused_in_one_sentence(client, name, arguments, 
         client.predict(*arguments, api_name=f"/{name}")
     assert sentence in str(error.value).partition("\n")[0]
     assert str(ROOT) not in str(error.value)
-
-
-def test_file_beyond_the_limit_is_refused(client):
-    with pytest.raises(AppError, match="larger than the 1 MB allowed"):
-        client.predict("a" * 1_400_000, MODEL, 64, api_name="/attention")
 
 
 def test_every_event_answers_nonsense_with_a_sentence_or_nothing(address):

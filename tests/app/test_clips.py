@@ -47,9 +47,6 @@ def write_video(path: Path, count: int, fps: float = 10, size: tuple[int, int] =
     return path
 
 
-# --- decoding
-
-
 def test_read_returns_the_frames_of_a_video_and_of_an_animated_gif(tmp_path):
     path = write_video(tmp_path / "square.webm", 5)
     clip = clips.read(path, SMALL, "clip")
@@ -147,9 +144,6 @@ def test_from_runs_decodes_in_reading_order(runs):
 def test_from_runs_of_another_image_is_refused(runs):
     with pytest.raises(LabError, match="The mask does not fit this image"):
         from_runs(runs, (2, 2))
-
-
-# --- tracking and downloads
 
 
 @pytest.fixture

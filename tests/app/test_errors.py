@@ -3,7 +3,6 @@
 import pytest
 
 from app.errors import LabError
-from app.objects import Recipe
 from app.scribbles import Scribble
 from app.shared import split
 from app.view import View
@@ -15,21 +14,26 @@ def test_value_of_a_client_has_defaults_and_ignores_other_fields():
 
 
 @pytest.mark.parametrize(
-    ("kind", "value", "field"),
+    ("field", "values"),
     [
-        *((View, value, "request") for value in (None, [], "kitten")),
-        *((View, {"block": block}, "block") for block in (None, "1", 1.5, True)),
-        *((View, {"block": 1, "mass": mass}, "mass") for mass in (7, float("nan"), float("inf"), "0.5")),
-        *((View, {"block": 1, name: "x"}, name) for name in ("quantity", "show", "layer", "colormap")),
-        (View, {"block": 1, "query": "1;2"}, "query"),
-        (View, {"block": 1, "opacity": -1}, "opacity"),
-        (Recipe, {"refined": 1}, "refined"),
-        (Scribble, {"token": "a", "runs": [1, 2.5]}, "runs.1"),
+        ("block", [None, "1", 1.5, True]),
+        ("mass", [7, float("nan"), float("inf"), "0.5"]),
+        ("opacity", [-1]),
+        *((name, ["x", 3]) for name in ("query", "quantity", "show", "layer", "colormap")),
     ],
 )
-def test_value_of_wrong_type_or_range_is_refused_in_one_sentence(kind, value, field):
-    with pytest.raises(LabError, match=rf"^Invalid {field}: .*\.$"):
-        kind.of(value)
+def test_value_of_wrong_type_or_range_is_refused_in_one_sentence(field, values):
+    for value in values:
+        with pytest.raises(LabError, match=rf"^Invalid {field}: .*\.$"):
+            View.of({"block": 1, field: value})
+
+
+def test_request_that_is_no_object_and_wrong_items_are_refused():
+    for value in (None, [], "kitten"):
+        with pytest.raises(LabError, match=r"^Invalid request: "):
+            View.of(value)
+    with pytest.raises(LabError, match=r"^Invalid runs\.1: "):
+        Scribble.of({"token": "a", "runs": [1, 2.5]})
 
 
 def test_message_for_the_toast_is_escaped():

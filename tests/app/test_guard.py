@@ -58,9 +58,6 @@ def test_users_are_read_from_file_or_environment(tmp_path, monkeypatch):
         read_users(tmp_path / "missing")
 
 
-# --- names, addresses and headers
-
-
 @pytest.mark.parametrize(
     ("path", "host", "expected"),
     [("", "localhost.evil.example", 400), ("", "169.254.169.254", 400), ("", "", 400), ("", "[::2]", 400),
@@ -114,9 +111,6 @@ def test_only_a_user_with_the_right_password_is_answered():
         assert status(client.get("/", auth=wrong)) == 401
     for header in ("", "Basic ===", "Bearer " + base64.b64encode(b"ada:engine").decode(), "Basic \xff"):
         assert status(client.get("/", headers={"Authorization": header.encode("latin-1")})) == 401
-
-
-# --- sizes
 
 
 def test_body_larger_than_allowed_is_refused_with_and_without_length():

@@ -35,9 +35,6 @@ def far(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SimpleNames
             go.wait(20)
             self.wfile.write(bytes(SIZE // 2))
 
-        def log_message(self, *_: object) -> None:
-            pass
-
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as http:
         thread = threading.Thread(target=http.serve_forever)
         thread.start()

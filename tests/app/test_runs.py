@@ -55,9 +55,6 @@ def save_milestone(folder: Path, step: int, seed: int) -> Path:
     return file
 
 
-# --- logs
-
-
 def test_long_curve_is_reduced_to_means(tmp_path):
     steps, values = points(read(tmp_path, *(line(step, loss=step % 4) for step in range(4 * module.POINTS))))
     assert steps == [4 * number + 1.5 for number in range(module.POINTS)]
@@ -102,16 +99,13 @@ def test_growing_log_is_read_to_its_last_complete_line_and_replaced_log_anew(tmp
     assert points(runs.read("run")) == ([0], [7])
 
 
-# --- runs
-
-
 def test_runs_are_folders_with_a_log_and_the_embedded_models_comes_last(tmp_path):
     write_run(tmp_path / "first")
     (tmp_path / "no-run").mkdir()
     runs = Runs(tmp_path)
-    assert list(runs.all()) == ["first", "embedded"]
+    assert list(runs.folders()) == ["first", "embedded"]
     write_run(tmp_path / "begun-later")
-    assert "begun-later" in runs.all()
+    assert "begun-later" in runs.folders()
     for name in ("none", "..", "../etc", "a\0b", None, ["run"]):
         with pytest.raises(NotHere, match=r"^[^/]*$"):
             runs.read(name)
@@ -137,9 +131,6 @@ def test_status_without_new_lines_changes_from_live_to_stopped_to_finished(tmp_p
     assert status_text(runs.read("run")) == "Finished · 30 of 30 steps"
     write_run(folder, recipe=None)
     assert status_text(runs.read("run")).endswith("· 3 steps")
-
-
-# --- checkpoints
 
 
 def test_checkpoints_have_their_own_weights_and_old_tokens_are_refused_when_replaced(tmp_path):
@@ -175,6 +166,7 @@ def test_many_checkpoints_are_thinned_with_the_first_and_the_last_kept(tmp_path)
     folder = write_run(tmp_path / "run")
     for step in range(0, 30_000, 100):
         (folder / f"step-{step:08d}.pt").touch()
-    steps = [one.step for one in Runs(tmp_path).read("run").checkpoints]
+    names = [one.model for one in Runs(tmp_path).read("run").checkpoints]
+    steps = [int(name.removeprefix("run@")) for name in names]
     assert (len(steps), steps[0], steps[-1]) == (module.MAX_CHECKPOINTS, 0, 29_900)
     assert steps == sorted(set(steps))

@@ -134,17 +134,10 @@ def test_diverging_colors_have_zero_in_the_middle(encoding, file):
     np.testing.assert_array_equal((red > blue)[~near_zero], (values > 0)[~near_zero])
 
 
-@pytest.mark.parametrize(
-    ("view", "sentence"),
-    [
-        (View(block=11, query="4,0"), "4 rows and 6 columns"),
-        (View(block=11, show="3"), "heads 0 to 2"),
-        *(
-            (View(block=12, quantity=quantity), "blocks 0 to 11")
-            for quantity in ("attention", "token-cosine", "key-pca")
-        ),
-    ],
-)
-def test_heads_patches_and_blocks_that_do_not_exist_are_refused(file, view, sentence):
-    with pytest.raises(LabError, match=sentence):
-        file("overlay.png", view)
+def test_heads_patches_and_blocks_that_do_not_exist_are_refused(file):
+    cases = [({"query": "4,0"}, "4 rows and 6 columns"), ({"show": "3"}, "heads 0 to 2")]
+    for quantity in ("attention", "token-cosine", "key-pca"):
+        cases.append(({"block": 12, "quantity": quantity}, "blocks 0 to 11"))
+    for settings, sentence in cases:
+        with pytest.raises(LabError, match=sentence):
+            file("overlay.png", View.of({"block": 11} | settings))
