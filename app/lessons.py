@@ -16,7 +16,6 @@ from app.view import attention
 from segmentation.masks import keep_mass_of_maps
 
 TEXTS = Path(__file__).parent / "static" / "learn.md"
-PAPER = "https://arxiv.org/pdf/2104.14294v2"
 TRAINED, RANDOM = "embedded", "random:embedded"
 MASS = 0.6
 PLAIN: Mapping[str, Any] = {"head": "mean", "layer": "light", "mass": 60, "opacity": 80, "block": 0}
@@ -64,13 +63,8 @@ def lessons() -> tuple[Lesson, ...]:
 def _lesson(text: str, view: Mapping[str, Any]) -> Lesson:
     title, rest = text.split("\n", 1)
     body, rest = rest.split("### Answer\n")
-    answer, sections = rest.split("### Paper\n")
-    links = []
-    for section in sections.strip().split("; "):
-        number, name = section.split(" ", 1)
-        anchor = "sub" * number.count(".") + f"section.{number}"
-        links.append(f"[section {number}]({PAPER}#{anchor}), {name}")
-    return Lesson(title, body.strip(), answer.strip(), f"In the paper: {'; '.join(links)}", **view)
+    answer, paper = rest.split("### Paper\n")
+    return Lesson(title, body.strip(), answer.strip(), paper.strip(), **view)
 
 
 def fill(text: str, numbers: Mapping[str, str]) -> str:

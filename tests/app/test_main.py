@@ -8,7 +8,6 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from unittest.mock import Mock, patch
-from urllib.parse import urlsplit
 
 import httpx
 import pytest
@@ -30,17 +29,20 @@ def environment() -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, int, Path]]:
-    """Address, process and temporary folder of a server with password, root path and small limits."""
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[httpx.Client, int, Path]]:
+    """Client, process and temporary folder of a server with password, root path and small limits."""
     folder = tmp_path_factory.mktemp("guarded")
     (folder / "users").write_text(f"ada:{PASSWORD}\n")
     options = "--model random:vit_tiny/16 --size 64 --precision fp32 --device cpu --port 0 "
     options += f"--auth {folder / 'users'} --root-path /dino --max-upload-mb 1 --no-downloads"
     options += " --allowed-hosts lab.example --frame-ancestors https://course.example:8000"
-    with serving(*options.split(), env={"OMP_NUM_THREADS": "1", "TMPDIR": str(folder)}) as page:
-        yield page.address, page.process.pid, folder
+    with (
+        serving(*options.split(), env={"OMP_NUM_THREADS": "1", "TMPDIR": str(folder)}) as page,
+        httpx.Client(base_url=page.address, timeout=60) as client,
+    ):
+        yield client, page.process.pid, folder
         assert page.process.poll() is None, page.log.read_text()
-        with httpx.stream("GET", f"{page.address}/gradio_api/heartbeat/x", auth=AUTH):  # a page that is open
+        with client.stream("GET", "/gradio_api/heartbeat/x", auth=AUTH):  # a page that is open
             page.process.terminate()
             page.process.wait(3)
         log = page.log.read_text()
@@ -50,37 +52,37 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, int
 
 
 def test_password_is_needed_for_page_files_and_endpoints_and_not_listed(guarded):
-    address, process, _ = guarded
+    client, process, _ = guarded
     for path in ("/", "/config", "/gradio_api/info", "/lab/images/kitten.jpg", "/lab/arrays/a/blocks/0"):
-        assert httpx.get(address + path).status_code == 401
-        assert httpx.get(address + path, auth=("ada", "wrong")).status_code == 401
-        assert httpx.get(address + path, auth=AUTH).status_code in (200, 404)
+        assert client.get(path).status_code == 401
+        assert client.get(path, auth=("ada", "wrong")).status_code == 401
+        assert client.get(path, auth=AUTH).status_code in (200, 404)
     if sys.platform == "linux":  # the list of processes
         assert PASSWORD.encode() not in Path(f"/proc/{process}/cmdline").read_bytes()
 
 
 def test_page_answers_where_the_proxy_shows_it(guarded):
-    address, _, folder = guarded
+    client, _, folder = guarded
     for prefix in ("", "/dino"):
         for path in ("/", "/config", "/lab/images/kitten.jpg"):
-            assert httpx.get(f"{address}{prefix}{path}", auth=AUTH).status_code == 200, (prefix, path)
-    assert "downloads when chosen" not in httpx.get(f"{address}/config", auth=AUTH).text
+            assert client.get(prefix + path, auth=AUTH).status_code == 200, (prefix, path)
+    assert "downloads when chosen" not in client.get("/config", auth=AUTH).text
     assert len(list(folder.glob("dino-lab-*"))) == 1
 
 
 def test_upload_that_is_cut_or_too_large_leaves_the_server_alive(guarded):
-    address, *_ = guarded
+    client, *_ = guarded
     basic = base64.b64encode(":".join(AUTH).encode()).decode()
     for length in (900_000, 90_000_000):
         head = f"POST /gradio_api/upload HTTP/1.1\r\nHost: localhost\r\nAuthorization: Basic {basic}\r\n"
         head += f"Content-Type: multipart/form-data; boundary=b\r\nContent-Length: {length}\r\n\r\n--b\r\n"
-        with socket.create_connection(("127.0.0.1", urlsplit(address).port), timeout=10) as line:
+        with socket.create_connection(("127.0.0.1", client.base_url.port), timeout=10) as line:
             line.sendall(head.encode() + bytes(100_000))
             line.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     for size in (1_500_000, 6_000_000):  # refused by Gradio, and by the guard
-        answer = httpx.post(f"{address}/gradio_api/upload", files={"files": bytes(size)}, auth=AUTH)
+        answer = client.post("/gradio_api/upload", files={"files": bytes(size)}, auth=AUTH)
         assert answer.status_code == 413
-    assert httpx.get(f"{address}/config", auth=AUTH).status_code == 200
+    assert client.get("/config", auth=AUTH).status_code == 200
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems answer at 127.0.0.1 alone")
