@@ -174,6 +174,11 @@ def test_extrapolated_continues_falling_metrics_only():
     assert module.extrapolated([0.2, 0.1, 0.0, -0.1]) == pytest.approx(0.05)
 
 
+def test_lost_rank_compares_the_last_probe_with_the_highest():
+    assert module.lost_rank([{"rank_student": 12.0}, {}, {"rank_student": 3.9}])
+    assert module.lost_rank([{"rank_student": 12.0}, {}, {"rank_student": 4.1}]) is None
+
+
 def test_doctor_reads_incomplete_and_refuses_damaged_logs(run, tmp_path, capsys):
     copy = Run(tmp_path)
     copy.rewrite(run("dino").config())
