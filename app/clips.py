@@ -28,10 +28,10 @@ from dino_model.predictor import AttentionPredictor
 from dino_model.resize import fed_size
 from segmentation import drawing
 from segmentation.coco import coco_record
-from segmentation.labels import Labels, object_ids
+from segmentation.labels import DataError, Labels, object_ids
 from segmentation.masks import ImageArray
 from segmentation.propagation import propagate_frames, vanished_objects
-from segmentation.video import VideoError, VideoFile, VideoWriter, shrunk
+from segmentation.video import VideoFile, VideoWriter, shrunk
 
 FRAME_SIDE = 854
 """Longer side of the kept frames in pixels: 16:9 at 480 lines, as in DAVIS."""
@@ -99,7 +99,7 @@ def read(path: Path, limits: Limits, name: str) -> Clip:
             small = shrunk(image, FRAME_SIDE)
             frames.append(jpeg(small, JPEG_QUALITY, subsampling=0))
         more = len(frames) == most and next(decoded, None) is not None
-    except VideoError as error:
+    except DataError as error:
         raise LabError(
             f"{name} has no frame that can be decoded: "
             "it is damaged, cut short, sound only, or of an unknown kind."

@@ -24,7 +24,7 @@ from app.shared import Shared, split
 from dino_model.feature_cache import model_fingerprint
 from segmentation import heads
 from segmentation.heads import Classifier, Head
-from segmentation.labels import VOID, Labels
+from segmentation.labels import VOID, DataError, Labels
 
 MOST_COLORS = MOST_OBJECTS + 1
 PALETTE = [[0, 0, 0], *COLORS.tolist()]
@@ -78,7 +78,7 @@ def fit(lab: Lab, images: Sequence[Scribble]) -> tuple[Classifier, Encoding]:
     try:
         samples = heads.sample_patches(zip(features, strokes, strict=True), len(marked))
         return heads.fit_classifier(*samples, "knn"), encodings[0]
-    except heads.HeadError as error:
+    except DataError as error:
         raise LabError("Only one color is marked: draw with a second one.") from error
 
 

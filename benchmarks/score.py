@@ -43,8 +43,8 @@ class Score(Benchmark):
         """Score frame by frame, as the command does."""
 
         def score() -> Figures:
-            evaluation = score_folders(FOLDER / "truth", FOLDER / "guess")
-            return {one.name: np.stack([one.J, one.F]) for one in evaluation.objects}
+            scores = score_folders(FOLDER / "truth", FOLDER / "guess")["per_object"]
+            return {name: np.array([each["J"], each["F"]]) for name, each in scores.items()}
 
         return score
 

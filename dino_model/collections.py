@@ -155,6 +155,10 @@ class Images:
             raise ShardError(f"{name} is cut short: {Path(path).name} ends within it")
         return data
 
+    def file(self, index: int) -> Path:
+        """Return the file of an image, or the tar that holds it."""
+        return Path(self._place(index)[1])
+
     def places(self) -> list[tuple[object, ...]]:
         """Return the place of every image on the disk, or in a tar: equal for links to one file."""
         places: list[tuple[object, ...]] = []

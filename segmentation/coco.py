@@ -9,17 +9,12 @@ from typing import Any
 import numpy as np
 
 from dino_model.files import write_text
-from segmentation.labels import VOID, LabelError, Labels, object_ids
+from segmentation.labels import VOID, DataError, Labels, object_ids
 from segmentation.masks import Mask, bounding_box, decode, rle
 
 
 def coco_record(image_id: int, category_id: int, mask: Mask, score: float = 1.0) -> dict[str, Any]:
-    """Describe one mask, Boolean [height, width], in COCO's results format.
-
-    Returns:
-        `image_id`, `category_id`, `segmentation`, `bbox` ([left, top, width, height] in pixels; an empty mask
-        has an empty box) and `score` (confidence, higher is better).
-    """
+    """Describe a mask, Boolean [height, width], in COCO's results format; without pixels its box is empty."""
     left, top, right, bottom = bounding_box(mask) if mask.any() else (0, 0, 0, 0)
     return {
         "image_id": image_id,
@@ -33,10 +28,8 @@ def coco_record(image_id: int, category_id: int, mask: Mask, score: float = 1.0)
 class CocoWriter:
     """Collects the masks of many images as run lengths, and writes them as COCO files.
 
-    Args:
-        results: File of the masks.
-        images: File of the images and categories.
-        categories: Name by id; None names the labels in use "object 1", "object 2", ….
+    `results` is the file of the masks, `images` that of images and categories. `categories` are names by id;
+    None names the labels in use "object 1", "object 2", ….
     """
 
     def __init__(self, results: Path, images: Path, categories: Mapping[int, str] | None = None) -> None:
@@ -49,8 +42,7 @@ class CocoWriter:
     ) -> None:
         """Append an image of `size` (height, width): category, mask [height, width] and score of each mask.
 
-        Raises:
-            ValueError: A file name that was added before.
+        File names are unique.
         """
         if file_name in self._images:
             raise ValueError(f"two images have the file name {file_name!r}; expected unique file names")
@@ -75,13 +67,9 @@ class CocoWriter:
 
 
 class CocoLabels:
-    """Labels per pixel from a COCO file of annotated objects.
+    """Labels per pixel from a COCO file of annotated objects, which DataError refuses if it is damaged.
 
-    Attributes:
-        names: Name of each label: 0 is the background, the others are category ids.
-
-    Raises:
-        LabelError: Missing, damaged, or category ids outside of 1 to 254.
+    The attribute `names` has the name of each label: 0 is the background, the others are category ids.
     """
 
     def __init__(self, file: Path) -> None:
@@ -94,19 +82,18 @@ class CocoLabels:
                 self._annotations[annotation["image_id"]].append(annotation)
             categories = {int(category["id"]): str(category["name"]) for category in content["categories"]}
         except (OSError, ValueError, KeyError, TypeError) as error:
-            raise LabelError(f"{file} cannot be read as a COCO file of annotations: {error!r}") from None
+            raise DataError(f"{file} cannot be read as a COCO file of annotations: {error!r}") from None
         if not categories or min(categories) < 1 or max(categories) >= VOID:
-            raise LabelError(f"{file} has category ids {sorted(categories)[:5]}…; expected 1 to {VOID - 1}")
+            raise DataError(f"{file} has category ids {sorted(categories)[:5]}…; expected 1 to {VOID - 1}")
         self.names = {0: "background", **categories}
 
     def read(self, file_name: str) -> Labels:
         """Draw the objects of an image, smaller ones on top; crowds are 255: uint8 [height, width].
 
-        Raises:
-            LabelError: An image that the file does not list, or an annotation that cannot be used.
+        Raises DataError for an image that is not listed, or an annotation that cannot be used.
         """
         if file_name not in self._images:
-            raise LabelError(f"{self.file} lists no image {file_name!r}")
+            raise DataError(f"{self.file} lists no image {file_name!r}")
         image = self._images[file_name]
         try:
             height, width = int(image["height"]), int(image["width"])
@@ -117,7 +104,7 @@ class CocoLabels:
                     raise ValueError(f"its category {label} is not listed")
                 masks.append((label, _decode(annotation["segmentation"], height, width)))
         except (ValueError, KeyError, TypeError, IndexError) as error:
-            raise LabelError(f"annotations of {file_name} in {self.file} cannot be used: {error}") from None
+            raise DataError(f"annotations of {file_name} in {self.file} cannot be used: {error}") from None
         labels = np.zeros((height, width), dtype=np.uint8)
         for label, mask in sorted(masks, key=lambda pair: -int(pair[1].sum())):
             labels[mask] = label

@@ -1,7 +1,4 @@
-"""Readers of DAVIS, of VOC, and of folders of frames.
-
-Sources: DAVIS 2016 and 2017, PASCAL VOC 2007 and 2012. Protocols are described in docs/protocols.md.
-"""
+"""Readers of DAVIS 2016 and 2017, of PASCAL VOC 2007 and 2012, and of folders of frames."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -12,7 +9,7 @@ from typing import NamedTuple
 from xml.etree import ElementTree
 
 from dino_model import images
-from segmentation.labels import VOID, LabelError, Labels, object_ids, read_labels
+from segmentation.labels import VOID, DataError, Labels, check_size, object_ids, read_labels
 from segmentation.masks import Box
 
 VOC_CLASSES = (
@@ -22,53 +19,38 @@ VOC_CLASSES = (
 """Names of labels 1 to 20."""
 
 
-class VideoError(ValueError):
-    """A video or folder of frames that cannot be used. The message is one sentence."""
-
-
-class DavisError(ValueError):
-    """Files of a data set that are missing, broken or inconsistent. The message is one sentence."""
-
-
 def frame_files(folder: Path) -> tuple[Path, ...]:
     """List the images of a folder in the order of the numbers in their names; without numbers, by name.
 
     A constant step between the numbers is no gap: some data sets keep every fifth frame.
 
     Raises:
-        VideoError: No such folder, no image, images with and without number, two frames of one number, or
+        DataError: No such folder, no image, images with and without number, two frames of one number, or
             a gap.
     """
     if not folder.is_dir():
-        raise VideoError(f"{folder} is no folder; pass a folder of frames such as 00000.jpg, 00001.jpg")
+        raise DataError(f"{folder} is no folder; pass a folder of frames such as 00000.jpg, 00001.jpg")
     entries = [entry for entry in sorted(folder.iterdir()) if not entry.name.startswith(".")]
     files = [entry for entry in entries if entry.suffix.lower() in images.SUFFIXES]
     if not files:
         inside = ", ".join(entry.name for entry in entries if entry.is_dir())
         hint = f"; it has folders: {inside[:200]}. Pass one of them" if inside else ""
-        raise VideoError(f"{folder} holds no image{hint}")
+        raise DataError(f"{folder} holds no image{hint}")
     numbers = {file: re.search(r"(\d+)\D*$", file.stem) for file in files}
     numbered = sorted((int(number[1]), file) for file, number in numbers.items() if number)
     if not numbered:
         return tuple(files)
     unnumbered = [file.name for file, number in numbers.items() if not number]
     if unnumbered:
-        raise VideoError(
-            f"{folder} holds {len(numbered)} numbered frames and {', '.join(unnumbered)[:200]} without a "
-            "number; remove or number what is no frame, so that the order is certain"
-        )
+        found = f"{len(numbered)} numbered frames and {unnumbered[0]} without a number"
+        raise DataError(f"{folder} holds {found}; remove or number what is no frame")
     steps = [(after[0] - before[0], before[1], after[1]) for before, after in pairwise(numbered)]
     smallest = min((step for step, _, _ in steps), default=1)
     for step, before, after in steps:
         if step == 0:
-            raise VideoError(
-                f"{folder} holds {before.name} and {after.name}, two frames of one number; remove one"
-            )
+            raise DataError(f"{before} and {after.name} are two frames of one number; remove one")
         if step != smallest:
-            raise VideoError(
-                f"frames of {folder} jump from {before.name} to {after.name}, a gap of {step - smallest}; "
-                "add the missing frames, or number the frames without gaps"
-            )
+            raise DataError(f"frames of {folder} jump from {before.name} to {after.name}, a gap; fill it")
     return tuple(file for _, file in numbered)
 
 
@@ -86,24 +68,18 @@ class Clip:
     name: str
     frames: tuple[Path, ...]  # image files, in order
     masks: tuple[Path, ...]  # files of the labels of frames, in order; test sets have the first one only
-    binary: bool = False  # every label other than 0 is object 1 (DAVIS-2016)
 
 
-def open_davis(
-    root: Path, *, split: str = "val", sequences: Sequence[str] = (), binary: bool = False
-) -> list[Clip]:
+def open_davis(root: Path, *, split: str = "val", sequences: Sequence[str] = ()) -> list[Clip]:
     """Find the sequences of a folder with the layout of DAVIS 2017 at 480p.
 
     Args:
         root: Folder that holds ImageSets/2017, JPEGImages/480p and Annotations/480p.
         split: Name of the list without .txt.
         sequences: Only these; empty for all of the list.
-        binary: Make every label other than 0 object 1, as in DAVIS-2016.
 
     Raises:
-        DavisError: No list, a sequence that is not in it, no folder of a sequence, no first mask, or a mask
-            without frame.
-        VideoError: No frames, or a gap in the numbers of frames or masks.
+        DataError: No list, or a sequence, folder, first mask or frame that is missing.
     """
     lists = Path("ImageSets", "2017", f"{split}.txt")
     listed_in = root / lists
@@ -111,45 +87,40 @@ def open_davis(
     hint = nearby_hint(root, lambda folder: (folder / lists).is_file()) if missing else ""
     listed = read_names(listed_in, hint)
     if unknown := [name for name in sequences if name not in listed]:
-        raise DavisError(f"sequence {unknown[0]!r} is not in {listed_in}; it has {', '.join(listed)[:300]}")
-    return [_find_clip(root, name, binary) for name in listed if name in sequences or not sequences]
+        raise DataError(f"sequence {unknown[0]!r} is not in {listed_in}; it has {', '.join(listed)[:300]}")
+    return [_find_clip(root, name) for name in listed if name in sequences or not sequences]
 
 
-def _find_clip(root: Path, name: str, binary: bool) -> Clip:
+def _find_clip(root: Path, name: str) -> Clip:
     folders = root / "JPEGImages/480p" / name, root / "Annotations/480p" / name
     for folder in folders:
         if not folder.is_dir():
-            raise DavisError(
-                f"the folder {folder} is missing; restore it, or name the others with --sequences"
-            )
+            raise DataError(f"the folder {folder} is missing; restore it, or pass others with --sequences")
     frames = frame_files(folders[0])
-    known = {frame.stem for frame in frames}
-    masks = sorted(folders[1].glob("*.png"))
+    masks, known = sorted(folders[1].glob("*.png")), {frame.stem for frame in frames}
     if alone := [mask for mask in masks if mask.stem not in known]:
-        raise DavisError(f"{alone[0]} has no frame in {folders[0]}; restore it or remove the mask")
+        raise DataError(f"{alone[0]} has no frame in {folders[0]}; restore it or remove the mask")
     first_mask = folders[1] / f"{frames[0].stem}.png"
     if first_mask not in masks:
-        raise DavisError(f"the first mask {first_mask} is missing; it says which objects to follow")
-    return Clip(name, frames, frame_files(folders[1]), binary)
+        raise DataError(f"the first mask {first_mask} is missing; it says which objects to follow")
+    return Clip(name, frames, frame_files(folders[1]))
 
 
 def read_names(file: Path, hint: str = "") -> tuple[str, ...]:
     """Read the names of sequences or images from a text file: the first word of each line.
 
-    `hint` is appended to the message if there is no such file.
-
     Raises:
-        DavisError: No such file, no text, or an empty file.
+        DataError: No such file, with `hint`; no text, or an empty file.
     """
     if not file.is_file():
         there = ", ".join(sorted(path.stem for path in file.parent.glob("*.txt"))) or "none"
-        raise DavisError(f"the list {file} is missing; lists there: {there}{hint}")
+        raise DataError(f"the list {file} is missing; lists there: {there}{hint}")
     try:
         names = [line.split()[0] for line in file.read_text(encoding="utf-8").splitlines() if line.strip()]
     except (OSError, UnicodeDecodeError) as error:
-        raise DavisError(f"the list {file} cannot be read as text: {error}") from None
+        raise DataError(f"the list {file} cannot be read as text: {error}") from None
     if not names:
-        raise DavisError(f"the list {file} is empty; expected one name per line")
+        raise DataError(f"the list {file} is empty; expected one name per line")
     return tuple(dict.fromkeys(names))
 
 
@@ -159,18 +130,14 @@ def read_first_mask(file: Path, frame_size: tuple[int, ...], *, binary: bool = F
     With `binary`, every label other than 0 is object 1.
 
     Raises:
-        LabelError: Unreadable, without object, or of another size than the frames.
+        DataError: Unreadable, without object, or of another size than the frames.
     """
     labels = read_labels(file, binary=binary)
     if not object_ids(labels):
         is_binary = bool((labels == VOID).any())
         remedy = "it has 255 only, as binary masks have: pass --binary" if is_binary else "every pixel is 0"
-        raise LabelError(f"the mask {file} marks no object: {remedy}")
-    if labels.shape != frame_size[:2]:
-        raise LabelError(
-            f"the mask {file} is {labels.shape[1]}x{labels.shape[0]} pixels, "
-            f"the frames are {frame_size[1]}x{frame_size[0]}; they must be of one size"
-        )
+        raise DataError(f"the mask {file} marks no object: {remedy}")
+    check_size(f"the mask {file}", labels.shape, "the frames", frame_size)
     return labels
 
 
@@ -196,11 +163,7 @@ class Annotation(NamedTuple):
 
 
 def find_voc(root: Path, year: int = 2012) -> Path:
-    """Find the folder VOC<year> of a VOCdevkit.
-
-    Raises:
-        FileNotFoundError: `root` is no VOCdevkit; the message names a folder above or below that is one.
-    """
+    """Find the folder VOC<year> of a VOCdevkit; raises FileNotFoundError if `root` is none."""
     images_folder = Path(f"VOC{year}", "JPEGImages")
     if not (root / images_folder).is_dir():
         hint = nearby_hint(root, lambda folder: (folder / images_folder).is_dir())
@@ -213,7 +176,7 @@ def list_voc_samples(root: Path, split: str = "val") -> list[VocSample]:
 
     Raises:
         FileNotFoundError: Wrong root (see `find_voc`), or a file of the list is missing.
-        DavisError: No list.
+        DataError: No list.
     """
     voc = find_voc(root)
     files = {"JPEGImages": "jpg", "SegmentationClass": "png", "SegmentationObject": "png"}
@@ -228,15 +191,10 @@ def list_voc_samples(root: Path, split: str = "val") -> list[VocSample]:
 
 
 def read_voc_annotation(sample: VocSample, size: tuple[int, int]) -> Annotation:
-    """Read both annotations of an image of `size` (height, width).
-
-    Raises:
-        ValueError: unreadable, or of another size than the image.
-    """
+    """Read both annotations of an image of `size` (height, width); raises DataError if they are unusable."""
     annotation = Annotation(read_labels(sample.classes), read_labels(sample.objects))
     for path, labels in zip((sample.classes, sample.objects), annotation, strict=True):
-        if labels.shape != size:
-            raise ValueError(f"{path} is {labels.shape}, its image {size} (height, width)")
+        check_size(str(path), labels.shape, "its image", size)
     return annotation
 
 
@@ -251,7 +209,7 @@ def read_voc_boxes(path: Path) -> list[Box]:
     """Read the boxes of all objects in a VOC annotation file, including difficult and truncated ones.
 
     Raises:
-        ValueError: no such annotation, or one without boxes that can be read.
+        ValueError: No such annotation, or a damaged one.
     """
     try:
         found = ElementTree.parse(path).getroot().findall("object/bndbox")

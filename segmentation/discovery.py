@@ -1,7 +1,4 @@
-"""Object discovery without labels or training: LOST, TokenCut, MaskCut; and their metrics.
-
-The algorithms work on features of a patch grid; `Placement` converts masks and boxes to pixels.
-"""
+"""Object discovery on a patch grid without labels or training: LOST, TokenCut, MaskCut; and their metrics."""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
@@ -61,15 +58,12 @@ def find(
 ) -> list[Discovery]:
     """Find objects on the patch grid by the named method, without empty ones, with their confidence.
 
-    Args:
-        method: With its published settings; attention is the baseline: the largest part of the kept mass.
-        features: Keys of the last block: [rows, columns, D].
-        count: Largest number of objects of MaskCut.
-        attention: Map of one head [rows, columns], for the method attention.
+    The features are keys of the last block: [rows, columns, D]. MaskCut finds up to `count` objects. The
+    baseline attention takes the largest part of the kept mass of `attention`, one head's [rows, columns].
     """
     if method == "maskcut":
         found = maskcut(features, count)
-    elif attention is not None and method == "attention":
+    elif method == "attention" and attention is not None:
         mask = components(keep_mass_of_maps(attention)) == 1
         strongest = int(np.where(mask, attention, -1).argmax())
         found = [Discovery(mask, divmod(strongest, attention.shape[1]))]
@@ -84,14 +78,9 @@ def cut_confidence(features: Features, mask: Mask) -> float:
     """Rate how clearly an object is cut off from the rest of the image: 1 minus the normalized cut.
 
     The graph is TokenCut's: patches with a cosine similarity above 0.2 are connected. The value is 1 if no
-    connection leaves the object. It is 0 for any part of an image whose patches are all connected. It is
-    negative if the object has more connections to the rest than within itself. All methods share this scale.
-
-    Args:
-        features, mask: Keys [rows, columns, D], and the object [rows, columns].
-
-    Returns:
-        A value in [-1, 1]; 0 for an empty mask and for one that holds all patches.
+    connection leaves the object, 0 for any part of an image whose patches are all connected, and negative
+    if the object is connected with the rest more than within itself. All methods share this scale. It is 0
+    for an empty mask and for all patches. Features are [rows, columns, D], the mask [rows, columns].
 
     Source: Shi and Malik 2000, "Normalized cuts and image segmentation", equation 2.
     """
@@ -105,10 +94,7 @@ def cut_confidence(features: Features, mask: Mask) -> float:
 
 
 def _count_similar(vectors: Features, groups: list[NDArray[np.bool_]], above: float) -> NDArray[np.int64]:
-    """Count for each of the vectors [patches, D] those of each group [patches] with a product above a value.
-
-    Returns [patches, groups]. The vectors are compared in chunks, to bound memory.
-    """
+    """Count for each vector [patches, D] those of each group with a larger product: [patches, groups]."""
     counts = []
     for start in range(0, len(vectors), CHUNK):
         similar = vectors[start : start + CHUNK] @ vectors.T > above
@@ -139,23 +125,20 @@ def lost(features: Features, candidates: int = 100) -> Discovery:
 def tokencut(features: Features) -> Discovery:
     """Find one object by TokenCut: a normalized cut of the graph of similar patches.
 
-    The cut divides the eigenvector at its mean. The object is the side with the element of largest magnitude,
-    more precisely the connected component of that patch. The features are as for `lost`.
+    The cut divides the eigenvector at its mean. The object is the connected component of the patch with the
+    element of largest magnitude, on its side of the cut. The features are as for `lost`.
 
-    Source: Wang et al. 2022, "Self-supervised transformers for unsupervised object discovery using normalized
-    cut", section 3.
+    Source: Wang et al. 2022, "Self-supervised transformers for unsupervised object discovery", section 3.
     """
     rows, columns, _ = features.shape
-    cut = _cut(features.reshape(rows * columns, -1), TAU).reshape(rows, columns)
-    return _side_of_extreme(cut)
+    return _side_of_extreme(_cut(features.reshape(rows * columns, -1), TAU).reshape(rows, columns))
 
 
 def maskcut(features: Features, count: int = 3) -> list[Discovery]:
     """Find up to `count` objects by repeated cuts: each object's patches are removed from the graph.
 
-    The idea of MaskCut (Wang et al. 2023), on a grid of any shape. MaskCut keeps the patches of an object as
-    isolated nodes instead. A piece is left out if it has at most 1 % of the image, or a Jaccard similarity
-    above 0.5 with an earlier object. The features are as for `lost`. Objects are in the order found.
+    The idea of MaskCut (Wang et al. 2023), on a grid of any shape. A piece is left out if it has at most 1 %
+    of the image, or a Jaccard similarity above 0.5 with an earlier object. The features are as for `lost`.
     """
     rows, columns, _ = features.shape
     flat = features.reshape(rows * columns, -1)
@@ -186,13 +169,9 @@ def second_eigenvector(weights: NDArray[np.float64]) -> NDArray[np.float64]:
     """Solve (D - W) y = lambda D y for the second smallest lambda: the normalized cut of a graph.
 
     With S = D^(-1/2) W D^(-1/2), y is D^(-1/2) z for the second largest eigenvector z of S. The largest
-    eigenvector, D^(1/2) 1, is known and projected out, so that Lanczos iterations return z first.
-
-    Args:
-        weights: Symmetric edge weights W with positive row sums D, [nodes, nodes].
-
-    Returns:
-        [nodes], of unit length; its element of largest magnitude is positive.
+    eigenvector, D^(1/2) 1, is known and projected out, so that Lanczos iterations return z first. The edge
+    weights W [nodes, nodes] are symmetric, with positive row sums D. The result [nodes] has unit length; its
+    element of largest magnitude is positive.
     """
     degrees = weights.sum(axis=1)
     root = np.sqrt(degrees)
@@ -249,14 +228,10 @@ def _side_of_extreme(cut: NDArray[np.float64], background_in_corners: bool = Fal
 
 
 def refine_edges(masks: Mask, image: NDArray[np.uint8], radius: int) -> NDArray[np.float32]:
-    """Align the edges of masks with those of their image by the color-guided filter.
+    """Align the edges of masks [..., height, width] with those of their image by the color-guided filter.
 
-    Args:
-        masks, image: [..., height, width] and [height, width, 3].
-        radius: Largest shift of an edge in pixels, about the side of a patch.
-
-    Returns:
-        Soft masks in [0, 1]: [..., height, width]; above 0.5 is inside.
+    `radius` is the largest shift of an edge in pixels, about the side of a patch. Returns soft masks in
+    [0, 1]; above 0.5 is inside.
 
     Source: He, Sun, Tang 2013, "Guided image filtering", equations 14-16.
     """
@@ -312,9 +287,8 @@ def localized(box: Box | None, objects: Sequence[Box]) -> bool:
 def f_curve(score: NDArray[np.floating], truth: Mask, convention: FConvention) -> NDArray[np.float64]:
     """Compute the F measure of one soft mask at 255 thresholds from 0 to 1: [255], in [0, 1].
 
-    Args:
-        score, truth: [height, width]; values in [0, 1], of which those at the threshold are inside.
-        convention: Weight beta squared of recall, 0.3 (tokencut) or 0.09 (found, which squares it once more).
+    Pixels of `score` [height, width] at the threshold are inside. The convention is the weight beta squared
+    of recall: 0.3 (tokencut) or 0.09 (found, which squares it once more).
     """
     weight = {"tokencut": 0.3, "found": 0.3**2}[convention]
     thresholds = np.linspace(0, 1 - 1e-10, 255)
@@ -331,8 +305,7 @@ def f_curve(score: NDArray[np.floating], truth: Mask, convention: FConvention) -
 def max_f(curves: NDArray[np.float64], convention: FConvention) -> float:
     """Compute maxF of a data set in [0, 1] from the F curves of its images, [images, 255].
 
-    `tokencut` averages the images first and takes the best common threshold; `found` takes the best threshold
-    of each image. Published values of the two cannot be compared.
+    `tokencut` takes the best common threshold; `found` the best threshold of each image.
     """
     return float(curves.mean(axis=0).max() if convention == "tokencut" else curves.max(axis=1).mean())
 
@@ -340,9 +313,7 @@ def max_f(curves: NDArray[np.float64], convention: FConvention) -> float:
 def summary(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     """Average the scores of one method over all images, in percent.
 
-    Args:
-        rows: For each image `objects`, with boxes `localized`, with masks `iou`, `accuracy`, `f_tokencut` and
-            `f_found`.
+    Each row has `objects`, with boxes `localized`, with masks `iou`, `accuracy`, `f_tokencut` and `f_found`.
     """
     means: dict[str, float] = {}
     for key, name in (("localized", "corloc"), ("iou", "iou"), ("accuracy", "accuracy")):
@@ -374,8 +345,7 @@ def set_padded(predictor: "AttentionPredictor", image: NDArray[np.uint8]) -> Pla
     The padding has the model's mean color, which normalization turns into 0, as in LOST and TokenCut. The
     predictor has resize='native', which keeps whole patches.
     """
-    height, width = image.shape[:2]
-    side = predictor.patch_size
+    (height, width), side = image.shape[:2], predictor.patch_size
     covered = -(-height // side) * side, -(-width // side) * side
     fed = np.empty((*covered, 3), dtype=np.uint8)
     fed[:] = np.rint(255 * np.array(predictor.model.mean)).astype(np.uint8)

@@ -1,7 +1,4 @@
-"""Drawing: heat maps, colored heads, outlined masks, points, boxes, captions, contact sheets.
-
-Images are uint8 RGB [height, width, 3]; maps are on a patch grid and are enlarged here.
-"""
+"""Drawing on images, uint8 RGB [height, width, 3], of maps and masks on a patch grid; contact sheets."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -29,6 +26,7 @@ _HEAD_COLORS = (
 )  # fmt: skip
 
 
+GAP = 8  # pixels between images on a sheet
 WIDEST = 8  # width of an image on a sheet, in heights: an image of 1 × 4000 pixels would take gigabytes
 BAND = 512  # rows that are drawn at once: whole images of 50 megapixels would take gigabytes
 CAP = 98  # percentile of a map above which all values have one color, so that one patch does not dim the rest
@@ -46,15 +44,10 @@ def color_table(colormap: str) -> ImageArray:
 
 
 def display_range(values: NDArray[np.floating], *, diverging: bool = False) -> tuple[float, float]:
-    """Return the values that are drawn as the lowest and highest color.
+    """Return the values of one map or several that are drawn as the lowest and highest color.
 
-    Args:
-        values: One map, or several that are to be compared: any shape.
-        diverging: Zero is in the middle, and the range is symmetric.
-
-    Returns:
-        The median, which hides half of the image, and the 98th percentile; least and greatest value if these
-        would be equal.
+    They are the median, which hides half of the image, and the 98th percentile; least and greatest value if
+    these would be equal. A `diverging` range is symmetric around zero.
     """
     if diverging:
         reach = float(np.percentile(np.abs(values), CAP))
@@ -84,14 +77,10 @@ def heat_map(
     value_range: tuple[float, float] | None = None,
     interpolation: Interpolation = "nearest",
 ) -> ImageArray:
-    """Draw a map on the patch grid as an image in false colors.
+    """Draw a map [rows, columns] as an image of `size` (height, width) in false colors.
 
-    Args:
-        values: [rows, columns].
-        size: Height and width of the image.
-        value_range: Values of the first and last color; by default the least and greatest of the map. Maps
-            that are to be compared need the same range.
-        interpolation: Enlargement of the grid.
+    `value_range` has the values of the first and last color, by default the least and greatest of the map.
+    Maps that are to be compared need the same range.
     """
     value_range = value_range or (float(values.min()), float(values.max()))
     shares = levels(values, size, value_range, interpolation)
@@ -121,12 +110,7 @@ def overlay_heat(
 
 
 def overlay_light(image: ImageArray, shares: NDArray[np.floating], *, opacity: float = 0.8) -> ImageArray:
-    """Darken an image where a map is low.
-
-    Args:
-        shares: Brightness of each pixel in [0, 1], as `levels` returns it: [height, width].
-        opacity: Opacity of the black where `shares` is 0, in [0, 1].
-    """
+    """Darken an image where a map is low: `shares` in [0, 1] as `levels` returns them, [height, width]."""
     return blend(image, np.zeros_like(image), opacity * (1 - shares))
 
 
@@ -140,11 +124,8 @@ def overlay_glow(
 ) -> ImageArray:
     """Draw a map in false colors over its dimmed gray image; higher values are more opaque.
 
-    Args:
-        shares: Values in [0, 1], as `levels` returns them: [height, width].
-        opacity: Opacity of the highest value, in [0, 1].
-        colormap: Name of a matplotlib color map.
-        diverging: The middle is transparent, and both ends are opaque.
+    `shares` are in [0, 1], as `levels` returns them: [height, width]. If they are `diverging`, the middle is
+    transparent, and both ends are opaque. `colormap` is one of matplotlib.
     """
     weights = np.abs(2 * shares - 1) if diverging else shares
     layer = color_table(colormap)[(shares * 255).round().astype(np.uint8)]
@@ -166,12 +147,8 @@ def overlay_heads(
 
     Args:
         attention: [heads, rows, columns].
-        mass: Share of each head's attention that is colored, in (0, 1].
-        kept: Patches that are colored, Boolean [heads, rows, columns], instead of `mass`.
+        mass, kept: Share of each head's attention that is colored, or Boolean patches [heads, rows, columns].
         opacity: Opacity of the strongest patches, in [0, 1].
-
-    Raises:
-        ValueError: As `keep_mass`.
 
     Source: Fig. 3 of the paper, "Attention maps from multiple heads"; the colors are our own.
     """
@@ -208,13 +185,10 @@ def overlay_masks(
     """Tint and outline masks in their colors over an image; later masks are on top.
 
     Args:
-        masks: [height, width] or [masks, height, width].
+        masks: [height, width] or [masks, height, width], of the size of the image.
         colors: [masks, 3]; the head colors by default.
         opacity: Opacity of the tint, in [0, 1].
         contour: Width of the outline in pixels, with a thin dark line outside; 0 for none.
-
-    Raises:
-        ValueError: Masks and image differ in size.
     """
     masks = masks[None] if masks.ndim == 2 else masks
     if masks.shape[1:] != image.shape[:2]:
@@ -276,15 +250,10 @@ def with_legend(image: ImageArray, entries: Sequence[tuple[str, Color]]) -> Imag
 def color_bar(
     colormap: str, value_range: tuple[float, float], width: int, *, percent: bool = False
 ) -> ImageArray:
-    """Draw a white strip with the colors of a map between its lowest and highest value.
+    """Draw a white strip, `width` pixels wide, with the colors of a map between its lowest and highest value.
 
-    Values beyond the range have the colors of its ends. Words that do not fit into the width are cut.
-
-    Args:
-        colormap: Name of a matplotlib color map.
-        value_range: Low and high, as `display_range` returns them.
-        width: Width of the strip in pixels.
-        percent: The values are shares.
+    Values beyond `value_range` have the colors of its ends; `percent`: they are shares. Words that do not fit
+    into the width are cut. `colormap` is one of matplotlib.
     """
     size = max(14, width // 40)
     font, pad = ImageFont.load_default(size), size // 2
@@ -319,9 +288,9 @@ def stack(images: Sequence[ImageArray], gap: int = 0) -> ImageArray:
     return np.concatenate([*padded, _padded(images[-1], images[-1].shape[0], width)])
 
 
-def side_by_side(*images: ImageArray, gap: int = 8) -> ImageArray:
-    """Put images in a row on white, aligned at the top."""
-    return stack([image.swapaxes(0, 1) for image in images], gap).swapaxes(0, 1).copy()
+def side_by_side(*images: ImageArray) -> ImageArray:
+    """Put images in a row on white, aligned at the top, `GAP` pixels apart."""
+    return stack([image.swapaxes(0, 1) for image in images], GAP).swapaxes(0, 1).copy()
 
 
 def _padded(image: ImageArray, height: int, width: int) -> ImageArray:
@@ -330,16 +299,16 @@ def _padded(image: ImageArray, height: int, width: int) -> ImageArray:
 
 
 def match_lines(
-    a: ImageArray, b: ImageArray, in_a: NDArray[np.floating], in_b: NDArray[np.floating], gap: int = 8
+    a: ImageArray, b: ImageArray, in_a: NDArray[np.floating], in_b: NDArray[np.floating]
 ) -> ImageArray:
     """Draw two images side by side and a line for each match, colored by its vertical position in A.
 
     `in_a` and `in_b` are y and x of the matches [matches, 2], in pixels.
     """
-    sheet = side_by_side(a, b, gap=gap)
+    sheet = side_by_side(a, b)
     colors = matplotlib.colormaps["turbo"](in_a[:, 0] / a.shape[0], bytes=True)[:, :3].tolist()
     width = max(1, min(sheet.shape[:2]) // 400)
-    shift = np.array([0, a.shape[1] + gap])
+    shift = np.array([0, a.shape[1] + GAP])
     for start, end, color in zip(in_a.round(), (in_b + shift).round(), colors, strict=True):
         first, last = ((int(x), int(y)) for y, x in (start, end))
         cv2.line(sheet, first, last, color, width, cv2.LINE_AA)
@@ -350,25 +319,20 @@ def match_lines(
 
 
 def contact_sheet(rows: Sequence[Sequence[tuple[str, ImageArray]]], *, height: int = 160) -> ImageArray:
-    """Draw rows of titled images on one white sheet, resized to the same height.
+    """Draw rows of (title, image) on one white sheet, resized to the same `height` in pixels.
 
-    Args:
-        rows: Sequences of (title, image [any height, any width, 3]).
-        height: Height of every image in pixels; an image wider than `WIDEST` times that is lower.
-
-    Raises:
-        ValueError: No image.
+    An image wider than `WIDEST` times its height is lower. Raises ValueError without an image.
     """
-    gap, lines = 8, []
+    lines = []
     for row in filter(None, rows):
         cells = []
         for title, image in row:
             small = rescaled(image, min(height / image.shape[0], WIDEST * height / image.shape[1]))
             cells.append(caption(_padded(small, height, small.shape[1]), title, 14))
-        lines.append(side_by_side(*cells, gap=gap))
+        lines.append(side_by_side(*cells))
     if not lines:
         raise ValueError("a contact sheet needs at least one image")
-    return np.pad(stack(lines, gap), ((gap, gap), (gap, gap), (0, 0)), constant_values=255)
+    return np.pad(stack(lines, GAP), ((GAP, GAP), (GAP, GAP), (0, 0)), constant_values=255)
 
 
 def rescaled(image: ImageArray, scale: float) -> ImageArray:

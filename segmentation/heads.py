@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from dino_model.files import replacing
 from dino_model.quantities import unit_vectors
 from dino_model.resize import fed_size
-from segmentation.labels import VOID, Labels
+from segmentation.labels import VOID, DataError, Labels
 from segmentation.masks import ImageArray, enlarge
 
 if TYPE_CHECKING:  # commands import this module before they need PyTorch
@@ -33,10 +33,6 @@ NEIGHBORS, TEMPERATURE = 20, 0.07  # of the k-NN head, as in the paper's classif
 _FORMAT = "segmentation-head-1"
 
 
-class HeadError(ValueError):
-    """A head that cannot be fitted, read or used. The message is one sentence."""
-
-
 def patch_features(predictor: "AttentionPredictor", image: ImageArray, layers: int = 1) -> Array:
     """Compute patch tokens of the last layers after the final norm: [rows, columns, layers * width]."""
     predictor.set_image(image)
@@ -44,10 +40,7 @@ def patch_features(predictor: "AttentionPredictor", image: ImageArray, layers: i
 
 
 def color_position(image: ImageArray, size: int, patch_size: int) -> Array:
-    """Compute features without a model, on the patch grid of a model: [rows, columns, 20].
-
-    They are the mean color and the position of each patch, and all their products of two.
-    """
+    """Compute mean color and position of each patch, and all their products of two: [rows, columns, 20]."""
     height, width = fed_size(image.shape[0], image.shape[1], size, "short-side", patch_size)
     rows, columns = height // patch_size, width // patch_size
     color = cv2.resize(image, (columns, rows), interpolation=cv2.INTER_AREA) / 255 - 0.5
@@ -60,8 +53,7 @@ def color_position(image: ImageArray, size: int, patch_size: int) -> Array:
 def class_shares(labels: Labels, grid: tuple[int, int]) -> Array:
     """Compute the share of each label 0 to 254 among the labeled pixels of each patch; 255 is unlabeled.
 
-    Returns:
-        [rows, columns, 255]. The shares of a patch sum to 1, or to 0 if no pixel is labeled.
+    Returns [rows, columns, 255]. The shares of a patch sum to 1, or to 0 if no pixel is labeled.
     """
     shares = np.zeros((*grid, VOID), dtype=np.float32)
     for label in np.unique(labels[labels != VOID]):
@@ -72,17 +64,10 @@ def class_shares(labels: Labels, grid: tuple[int, int]) -> Array:
 
 
 def sample_patches(maps: Iterable[tuple[Array, Labels]], images: int) -> tuple[Array, Array]:
-    """Collect labeled patches of images, at most `MAX_PATCHES` in total and `MAX_PATCHES / images` of each.
+    """Collect labeled patches, at most `MAX_PATCHES` in total and `MAX_PATCHES / images` of each image.
 
-    Args:
-        maps: Features [rows, columns, width] and labels [height, width] of each image.
-        images: Number of images.
-
-    Returns:
-        Features [patches, width] and `class_shares` [patches, 255].
-
-    Raises:
-        HeadError: No labeled pixel.
+    `maps` are features [rows, columns, width] and labels [height, width] of each image. Returns features
+    [patches, width] and `class_shares` [patches, 255]. Raises DataError if no pixel is labeled.
     """
     random, limit = np.random.default_rng(0), max(1, MAX_PATCHES // images)
     features, shares = [], []
@@ -92,20 +77,18 @@ def sample_patches(maps: Iterable[tuple[Array, Labels]], images: int) -> tuple[A
         features.append(grid_features.reshape(len(grid_shares), -1)[labeled])
         shares.append(grid_shares[labeled])
     if not sum(map(len, features)):
-        raise HeadError("no pixel of the masks is labeled; expected labels other than 255")
+        raise DataError("no pixel of the masks is labeled; expected labels other than 255")
     return np.concatenate(features), np.concatenate(shares)
 
 
 @dataclass(frozen=True)
 class Classifier:
-    """Scores of classes from the feature of a patch.
-
-    The arrays are `weight` [classes, width] and `bias` [classes]; for k-NN the unit `features`
-    [patches, width] and class `shares` [patches, classes] of the labeled patches.
-    """
+    """Scores of classes from the feature of a patch."""
 
     labels: tuple[int, ...]  # of each class, ascending: those that occur in the masks it was fitted on
     arrays: dict[str, Array]
+    """`weight` [classes, width] and `bias` [classes]; of k-NN the unit `features` [patches, width] and class
+    `shares` [patches, classes] of the labeled patches."""
 
     def segment(self, features: Array, size: tuple[int, int]) -> Labels:
         """Label each pixel of an image: features [rows, columns, width] -> labels of `size`.
@@ -132,23 +115,19 @@ def fit_classifier(features: Array, shares: Array, kind: Kind = "linear") -> Cla
     `linear` is DINOv2's head: batch norm and a linear layer, trained on the cross-entropy with the shares of
     the classes. AdamW takes 1,000 steps with weight decay 1e-4 and a learning rate that falls from 1e-2 to 0
     (there 40,000 steps from 1e-3). `logistic` is scikit-learn's logistic regression of standardized features.
-    `knn` averages the shares of the 20 most similar patches, weighted by exp(cosine / 0.07).
-
-    Raises:
-        HeadError: Fewer than two classes.
+    `knn` averages the shares of the 20 most similar patches, weighted by exp(cosine / 0.07). Raises DataError
+    for fewer than two classes.
 
     Source: Oquab et al. 2023, section 7.4; Caron et al. 2021, section 4.1.
     """
     labels = np.flatnonzero(shares.any(axis=0))
     if len(labels) < 2:
-        raise HeadError(f"the masks have label {labels[0]} only; expected at least two classes")
+        raise DataError(f"the masks have label {labels[0]} only; expected at least two classes")
     shares = np.ascontiguousarray(shares[:, labels])
     if kind == "knn":
         arrays = {"features": unit_vectors(features), "shares": shares}
-    elif kind == "linear":
-        arrays = _fit_linear(features, shares)
     else:
-        arrays = _fit_logistic(features, shares)
+        arrays = (_fit_linear if kind == "linear" else _fit_logistic)(features, shares)
     return Classifier(tuple(labels.tolist()), arrays)
 
 
@@ -231,19 +210,14 @@ class Head:
 
 
 def read_head(path: Path) -> Head:
-    """Read a head file.
-
-    Raises:
-        HeadError: Damaged, or no head.
-        OSError: No such file.
-    """
+    """Read a head file; raises DataError if it is damaged or no head, OSError if it is missing."""
     from safetensors import SafetensorError, safe_open
 
     try:
         with safe_open(path, framework="np") as file:
             metadata = file.metadata() or {}
             if metadata.get("format") != _FORMAT:
-                raise HeadError(f"{path} is no segmentation head; pass a file that `head fit` has written")
+                raise DataError(f"{path} is no segmentation head; pass a file that `head fit` has written")
             fields: dict[str, Any] = json.loads(metadata["head"])
             names = ("features", "shares") if fields["kind"] == "knn" else ("weight", "bias")
             rows, others = (file.get_tensor(name) for name in names)
@@ -251,7 +225,7 @@ def read_head(path: Path) -> Head:
         head = Head(Classifier(labels, dict(zip(names, (rows, others), strict=True))), **fields)
         fits = len(rows) == len(others) and others.shape[-1] == len(labels)
         if not fits or not 0 <= min(labels) <= max(labels) < len(head.names) <= VOID:
-            raise HeadError(f"the head {path} is damaged: its arrays do not fit its {len(labels)} classes")
+            raise DataError(f"the head {path} is damaged: its arrays do not fit its {len(labels)} classes")
     except (SafetensorError, KeyError, TypeError, json.JSONDecodeError) as error:
-        raise HeadError(f"the head {path} cannot be read: {error}") from None
+        raise DataError(f"the head {path} cannot be read: {error}") from None
     return head

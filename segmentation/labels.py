@@ -16,26 +16,31 @@ Labels = NDArray[np.uint8]
 
 _PNG_START = b"\x89PNG\r\n\x1a\n\0\0\0\x0dIHDR"
 _GRAY, _PALETTE = 0, 3  # color types
+_EXPECTED = "expected a palette or 8-bit gray PNG whose values are the labels"
 
 VOID = 255
 """Label of unannotated pixels."""
 
 
-class LabelError(ValueError):
-    """A mask file that cannot be used. The message is one sentence."""
+class DataError(ValueError):
+    """A mask, video, or file of a data set that cannot be used. The message is one sentence."""
+
+
+def check_size(name: str, size: tuple[int, ...], other: str, expected: tuple[int, ...]) -> None:
+    """Raise DataError if the image or mask `name` has another height and width than `other`."""
+    if size[:2] != expected[:2]:
+        sizes = f"{name} is {size[1]}x{size[0]} pixels, {other} {expected[1]}x{expected[0]}"
+        raise DataError(f"{sizes}; they must be of one size")
 
 
 def read_labels(path: Path, *, binary: bool = False) -> Labels:
     """Read a mask file: the palette indices or gray values of a PNG, uint8 [height, width].
 
-    Other formats are refused: JPEG changes the values, and GIF may renumber the palette.
-
-    Args:
-        path: PNG of at most 8 bits per pixel.
-        binary: Make every label other than 0 object 1.
+    Other formats are refused: JPEG changes the values, and GIF may renumber the palette. With `binary`, every
+    label other than 0 becomes object 1.
 
     Raises:
-        LabelError: Missing, damaged, no PNG, or in true color.
+        DataError: Missing, damaged, no PNG, or in true color.
     """
     try:
         content = path.read_bytes()
@@ -43,30 +48,21 @@ def read_labels(path: Path, *, binary: bool = False) -> Labels:
         if labels is None:
             with Image.open(io.BytesIO(content), formats=["PNG"]) as image:
                 if image.mode not in ("P", "L", "1"):
-                    raise LabelError(
-                        f"{path} is an image of mode {image.mode}; expected a palette or 8-bit gray PNG "
-                        "whose values are the labels"
-                    )
+                    raise DataError(f"{path} is an image of mode {image.mode}; {_EXPECTED}")
                 labels = np.array(image, dtype=np.uint8)
     except FileNotFoundError:
-        raise LabelError(f"the mask {path} is missing") from None
+        raise DataError(f"the mask {path} is missing") from None
     except UnidentifiedImageError:
-        raise LabelError(
-            f"the mask {path} is not a PNG; expected a palette or 8-bit gray PNG whose values are the "
-            "labels (other formats change them)"
-        ) from None
+        raise DataError(f"the mask {path} is not a PNG; {_EXPECTED}") from None
     except (OSError, SyntaxError) as error:  # from Pillow, on damaged files
-        raise LabelError(f"the mask {path} cannot be read: {error}") from None
+        raise DataError(f"the mask {path} cannot be read: {error}") from None
     return (labels != 0).astype(np.uint8) if binary else labels
 
 
 def _decode_plain_png(content: bytes) -> Labels | None:
     """Decode a PNG of one byte per pixel without filters, as most masks are written; None for others.
 
-    ISA-L inflates three times faster than zlib and compares checksums, where Pillow returns damaged labels.
-
-    Raises:
-        OSError: Damaged.
+    ISA-L inflates three times faster than zlib, and raises OSError for damage that Pillow does not notice.
     """
     if content[:16] != _PNG_START:
         return None
@@ -118,15 +114,12 @@ def palette() -> NDArray[np.uint8]:
 
 
 def read_palette(path: Path) -> NDArray[np.uint8]:
-    """Return the colors of labels 0 to 255 in a PNG: uint8 [256, 3]; those of `palette` if it has none.
-
-    Raises LabelError if the file is missing or damaged.
-    """
+    """Return the colors of labels 0 to 255 in a PNG, uint8 [256, 3]: `palette` if it has none."""
     try:
         with Image.open(path, formats=["PNG"]) as image:
             stored = image.getpalette("RGB") if image.mode == "P" else None
     except (OSError, SyntaxError) as error:
-        raise LabelError(f"the mask {path} cannot be read: {error}") from None
+        raise DataError(f"the mask {path} cannot be read: {error}") from None
     colors = palette()
     if stored:
         colors[: len(stored) // 3] = np.array(stored, dtype=np.uint8).reshape(-1, 3)
@@ -136,15 +129,10 @@ def read_palette(path: Path) -> NDArray[np.uint8]:
 def write_mask_png(path: Path, labels: Labels, colors: NDArray[np.uint8] | None = None) -> None:
     """Write labels [height, width] as a palette PNG that keeps their values, whole or not at all.
 
-    `colors` [256, 3] is its palette; default `palette`.
-
-    Raises:
-        ValueError: `labels` is not a uint8 array of two axes.
+    `colors` [256, 3] is its palette; default `palette`. Raises ValueError if `labels` are of another type.
     """
     if labels.dtype != np.uint8 or labels.ndim != 2:
-        raise ValueError(
-            f"{path.name}: labels are {labels.dtype} {labels.shape}; expected uint8 [height, width]"
-        )
+        raise ValueError(f"labels are {labels.dtype} {labels.shape}; expected uint8 [height, width]")
     image = Image.fromarray(labels, mode="P")
     image.putpalette((palette() if colors is None else colors).tobytes())
     with replacing(path) as beside:

@@ -44,8 +44,7 @@ def keep_mass(attention: "Tensor", mass: float = 0.6) -> "Tensor":
         mass: Share of the total attention to keep, in (0, 1].
 
     Returns:
-        Boolean mask, same shape. The patch that crosses the threshold is included. Ties include the later
-        patch.
+        Boolean mask, same shape. The patch that crosses the threshold is included, of equals the later.
 
     Raises:
         ValueError: If `mass` is outside (0, 1], or a map has a negative or non-finite value or sums to zero.
@@ -87,8 +86,7 @@ def enlarge(
 ) -> NDArray[Any]:
     """Resample maps on a patch grid to `size` (height, width) pixels: [..., rows, columns] -> [..., *size].
 
-    `nearest` takes the patch that holds the center of the pixel and keeps the type. `bilinear` returns
-    float32; a patch's value is at the patch's center.
+    `nearest` takes the patch that holds the center of the pixel; `bilinear` returns float32.
     """
     if interpolation == "bilinear":
         flat = np.ascontiguousarray(maps, dtype=np.float32).reshape(-1, *maps.shape[-2:])
@@ -103,10 +101,7 @@ def enlarge(
 
 
 def best_head(masks: Mask, ground_truth: Mask, void: Mask | None = None) -> tuple[int, float]:
-    """Return the head whose mask agrees best with the ground truth, and its Jaccard similarity in [0, 1].
-
-    Masks are [heads, height, width]; the ground truth and excluded pixels (void) are [height, width].
-    """
+    """Return the head whose mask [heads, height, width] is most similar to the truth, and the Jaccard."""
     scores = jaccard(masks, ground_truth[None], None if void is None else void[None])
     head = int(scores.argmax())
     return head, float(scores[head])
@@ -115,8 +110,8 @@ def best_head(masks: Mask, ground_truth: Mask, void: Mask | None = None) -> tupl
 def central_head(masks: Mask) -> int:
     """Return the head whose mask is nearest to the image center: a choice without ground truth.
 
-    The distance is the mean squared distance of the pixels of a mask, [heads, height, width], from the center
-    of a 1 × 1 image. Ties go to the first head; an empty mask comes last.
+    The distance is the mean squared distance of a mask's pixels, [heads, height, width], from the center of a
+    1 × 1 image. Ties go to the first head; an empty mask comes last.
     """
     _, height, width = masks.shape
     down, across = ((np.arange(length) + 0.5) / length - 0.5 for length in (height, width))
@@ -146,11 +141,7 @@ def component_at(mask: Mask, row: int, column: int) -> Mask:
 
 
 def bounding_box(mask: Mask) -> Box:
-    """Return the smallest box around a mask.
-
-    Raises:
-        ValueError: The mask is empty.
-    """
+    """Return the smallest box around a mask; raises ValueError if the mask is empty."""
     rows, columns = np.flatnonzero(mask.any(axis=1)), np.flatnonzero(mask.any(axis=0))
     if rows.size == 0:
         raise ValueError("an empty mask has no bounding box")

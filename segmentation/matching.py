@@ -1,7 +1,6 @@
 """Matching of two images: corresponding patches by the cosine similarity of their features.
 
-`image_features` encodes an image. The other functions work on features of two patch grids, [rows, columns, D]
-each; `centers` converts patches to pixels.
+Features are those of a patch grid, [rows, columns, D]; `centers` converts patches to pixels.
 """
 
 import math
@@ -121,11 +120,9 @@ def nearest(a: Features, b: Features) -> Nearest:
 
 
 def mutual_matches(a: Features, b: Features, ratio: float = 1.0) -> Matches:
-    """Find patches that are each other's nearest, without a near rival in either direction.
+    """Find patches that are each other's nearest, given features as `prepared` returns them.
 
-    Args:
-        a, b: Features [rows, columns, D] each, see `prepared`.
-        ratio: Largest `Nearest.ratio` of both directions; 1 keeps all mutual neighbors.
+    `ratio` is the largest `Nearest.ratio` of both directions; 1 keeps all mutual neighbors.
     """
     to_b, to_a = nearest(a, b), nearest(b, a)
     mutual = np.flatnonzero(to_a.patch[to_b.patch] == np.arange(len(to_b.patch)))
@@ -178,15 +175,8 @@ def joint_colors(a: Features, b: Features, part: Part = "all") -> list[NDArray[n
     `foreground` divides the patches by the sign of the first component. It keeps the side with the smaller
     share of the images' edges, and computes the three components of that side; the rest is black.
 
-    Args:
-        a, b: Features [rows, columns, D] each, D at least 3.
-        part: Patches to color.
-
-    Returns:
-        float32 [rows, columns, 3] each, red, green and blue from 0 to 1.
-
-    Raises:
-        ValueError: Fewer than three dimensions.
+    Given features [rows, columns, D], D at least 3, of both images; returns float32 [rows, columns, 3] each,
+    red, green and blue from 0 to 1.
 
     Source: Oquab et al. 2023 ("DINOv2", figure 1); the rule for the foreground is our own.
     """

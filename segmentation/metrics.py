@@ -18,8 +18,7 @@ def jaccard(prediction: Mask, ground_truth: Mask, void: Mask | None = None) -> S
     """Compute the Jaccard similarity (intersection over union) of masks: J of DAVIS, the score of VOC.
 
     Args:
-        prediction: Boolean masks [..., H, W].
-        ground_truth: Boolean masks [..., H, W]; leading axes broadcast against those of `prediction`.
+        prediction, ground_truth: Boolean masks [..., H, W]; leading axes broadcast.
         void: Excluded pixels, Boolean [..., H, W]; None excludes no pixel.
 
     Returns:
@@ -34,10 +33,8 @@ def jaccard(prediction: Mask, ground_truth: Mask, void: Mask | None = None) -> S
         if mask.dtype != np.bool_:
             raise ValueError(f"a mask is of type {mask.dtype}; pass a Boolean mask, for example labels == 1")
         if mask.ndim < 2 or mask.shape[-2:] != prediction.shape[-2:]:
-            raise ValueError(
-                f"a mask has shape {mask.shape}, the prediction {prediction.shape}; expected the same height "
-                "and width on the last two axes"
-            )
+            found = f"a mask has shape {mask.shape}, the prediction {prediction.shape}"
+            raise ValueError(f"{found}; expected the same height and width on the last two axes")
     if void is not None:
         prediction, ground_truth = prediction & ~void, ground_truth & ~void
     intersection = _area(prediction & ground_truth)
@@ -59,8 +56,7 @@ def contour_radius(height: int, width: int) -> int:
 def contour(mask: Mask) -> Mask:
     """Mark the boundary pixels of a mask [H, W]: those unlike their right, lower or lower-right neighbor.
 
-    The last row looks to the right only, the last column down only, and the bottom-right pixel is never a
-    boundary: a mask that fills the frame has no contour.
+    Neighbors outside of the image do not count: a mask that fills the frame has no contour.
 
     Source: the boundary map of the Berkeley segmentation benchmark, as DAVIS uses it.
     """
@@ -110,8 +106,7 @@ def _share_within_reach(one: Contour, other: Contour) -> float:
 def contour_match(prediction: Contour, ground_truth: Contour) -> float:
     """Compute the harmonic mean of contour precision and recall: F in [0, 1].
 
-    Two masks without contour give 1, one mask without contour gives 0. So a full frame and an empty frame
-    have F = 1 and J = 0, as in the official evaluator.
+    Two masks without contour give 1, one mask without contour gives 0, as in the official evaluator.
     """
     if not len(prediction.y) or not len(ground_truth.y):
         return float(len(prediction.y) == len(ground_truth.y))
@@ -121,10 +116,7 @@ def contour_match(prediction: Contour, ground_truth: Contour) -> float:
 
 
 def contour_accuracy(prediction: Mask, ground_truth: Mask) -> float:
-    """Compute the contour accuracy F of DAVIS for one pair of masks, Boolean [H, W]; see `contour_match`.
-
-    Source: Perazzi et al. 2016, section 4.2.
-    """
+    """Compute F of one pair of masks, Boolean [H, W]; source: Perazzi et al. 2016, section 4.2."""
     radius = contour_radius(*prediction.shape)
     return contour_match(trace(prediction, radius), trace(ground_truth, radius))
 
@@ -133,8 +125,7 @@ def statistics(values: Scores) -> dict[str, float]:
     """Compute mean, recall and decay of one object's J or F, float64 [frames], at least one frame.
 
     Recall is the share of frames whose score is above 0.5. Decay is the mean score of the first quarter of
-    the frames minus that of the last; adjacent quarters share a frame. Decay equals that of the official
-    evaluator below 256 scored frames. From 256 on, the evaluator's 8-bit frame numbers give wrong values.
+    the frames minus that of the last; adjacent quarters share a frame.
     """
     # The small addend rounds halves up; round() alone rounds them to the even neighbor.
     edges = np.round(np.linspace(1, len(values), 5) + 1e-10).astype(np.int64) - 1
@@ -153,9 +144,8 @@ def confusion(prediction: NDArray[np.uint8], ground_truth: NDArray[np.uint8]) ->
 def class_jaccard(counts: NDArray[np.int64]) -> dict[int, float]:
     """Compute the Jaccard similarity (IoU) of each class, given the sum of the `confusion` of all images.
 
-    Returns:
-        Value in [0, 1] by label, ascending. A label that occurs neither in the ground truth nor in the
-        predictions is left out; one that occurs in the predictions only has 0.
+    Returns values in [0, 1] by label. A label that occurs neither in the ground truth nor in the predictions
+    is left out; one that occurs in the predictions only has 0.
 
     Source: Everingham et al. 2015, segmentation accuracy.
     """

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from math import ceil
-from typing import Literal, Protocol
+from typing import Literal
 
 import cv2
 import numpy as np
@@ -22,9 +22,10 @@ from torch import Tensor
 
 from dino_model.ahead import run_ahead
 from dino_model.images import IMAGENET_STD
+from dino_model.predictor import AttentionPredictor
 from dino_model.resize import Resize, fed_size
 from dino_model.weights import LoadedModel
-from segmentation.labels import Labels, object_ids, resize_nearest, without_void
+from segmentation.labels import Labels, check_size, object_ids, resize_nearest, without_void
 from segmentation.masks import ImageArray
 
 
@@ -68,15 +69,11 @@ def propagate_step(target: Tensor, contexts: Tensor, labels: Tensor, preset: Pre
         target: Patch features of the frame, float [h, w, D]. All features have length 1.
         contexts: Patch features of the context frames, the first frame first, float [n, h, w, D].
         labels: Soft labels of the context frames, float [n, C, h, w].
-        preset: Window, number of neighbors and temperature.
 
     Returns:
         float [C, h, w]: for each patch the mean label of the `topk` most similar patches over all contexts
         jointly, weighted by softmax(cosine / temperature). All patches as similar as the last of them count
-        too. Not renormalized.
-
-    Memory: one tile and the columns of the contexts near it. For 8 contexts of 60 x 104 patches with D = 384
-    it is about 50 MB on a CPU.
+        too. Not renormalized. Memory for 8 contexts of 60 x 104 patches with D = 384 is about 50 MB.
     """
     height, width, _ = target.shape
     label_vectors = labels.permute(0, 2, 3, 1)  # [contexts, h, w, C]
@@ -140,7 +137,7 @@ _NEIGHBORS_AT_A_TIME = 1 << 18  # in a black border all patches of the window ar
 def _average(sources: list[tuple[Tensor, Tensor]], topk: int, temperature: float) -> Tensor:
     """Average the labels [queries, C] of the neighbors that are as similar as the k-th or more.
 
-    Each source has similarities [queries, contexts, rows, columns], -inf outside the window, and labels
+    A source is similarities [queries, contexts, rows, columns], -inf outside the window, and labels
     [contexts, rows, columns, C].
     """
     best = torch.cat([_largest(similarity.flatten(1, 2), topk) for similarity, _ in sources], dim=1)
@@ -174,11 +171,7 @@ class Propagator:
     """
 
     def __init__(self, features: Tensor, labels: Tensor, preset: Preset = DINO) -> None:
-        """Start with patch features [h, w, D] and labels [C, h, w] of the first frame, see `grid_labels`.
-
-        Raises:
-            ValueError: Features that are not finite.
-        """
+        """Start with patch features [h, w, D] and labels [C, h, w] of the first frame, see `grid_labels`."""
         height, width, dimension = features.shape
         slots = 1 + preset.previous
         self.preset = preset
@@ -215,17 +208,10 @@ def _normalize(features: Tensor) -> Tensor:
 def grid_labels(
     mask: Labels, ids: Sequence[int], fed: tuple[int, int], patch_size: int, preset: Preset = DINO
 ) -> Tensor:
-    """Convert the labels of an image to one channel per object on the grid of patches.
+    """Convert labels [H, W] to channels on the patch grid: float32 [1 + len(ids), rows, columns].
 
-    Args:
-        mask: Labels [H, W]; void counts as background.
-        ids: Labels of the objects, in the order of their channels.
-        fed: Height and width in pixels of the model's input, padded at the bottom and right to whole patches.
-        patch_size, preset: Side of a patch in pixels, and how the mask is resized.
-
-    Returns:
-        float32 [1 + len(ids), rows, columns]; channel 0 is the background. An object too small for the grid
-        has an empty channel.
+    Channel 0 is the background, with void; the others are the objects `ids`, and may be empty. `fed` has
+    height and width in pixels of the model's input, padded at the bottom and right to whole patches.
     """
     grid = ceil(fed[0] / patch_size), ceil(fed[1] / patch_size)
     # The grid may reach beyond the image: give the mask the same share of background there.
@@ -253,14 +239,9 @@ def vanished_objects(
 
 
 def hard_labels(soft: Tensor, patch_size: int, preset: Preset = DINO) -> NDArray[np.uint8]:
-    """Return the channel with the largest label at every pixel.
+    """Return the channel with the largest label at every pixel: uint8 [h * patch_size, w * patch_size].
 
-    Args:
-        soft: Labels on the patch grid, float [C, h, w], at most 256 channels.
-        patch_size, preset: Factor of the bilinear enlargement; decides whether channels are scaled to [0, 1].
-
-    Returns:
-        uint8 [h * patch_size, w * patch_size]; of equal channels the first wins.
+    The labels on the patch grid, float [C, h, w], are enlarged bilinearly. Of equal channels the first wins.
     """
     height, width = (side * patch_size for side in soft.shape[1:])
     highest = soft.new_full((height, width), -torch.inf)
@@ -276,22 +257,31 @@ def hard_labels(soft: Tensor, patch_size: int, preset: Preset = DINO) -> NDArray
     return winner.to(torch.uint8).cpu().numpy()
 
 
-class FeatureExtractor(Protocol):
-    """Computes patch features of frames: an `AttentionPredictor`, or an object with its `features`."""
+class ColorPatches:
+    """Computes the colors of a patch as its feature: the baseline without a network."""
 
-    patch_size: int
-    size: int
-    resize: Resize
+    resize: Resize = "davis"
+
+    def __init__(self, patch_size: int = 8, size: int = 480) -> None:
+        self.patch_size, self.size = patch_size, size
 
     def features(self, images: Sequence[ImageArray]) -> Tensor:
-        """Compute patch features of images of one size: float32 [images, rows, columns, D]."""
-        ...
+        """Subtract the mean patch of each frame: float32 [frames, rows, columns, 3 * patch_size**2]."""
+        height, width = images[0].shape[:2]
+        height, width = fed_size(height, width, self.size, self.resize, self.patch_size)
+        resized = np.stack([cv2.resize(image, (width, height)) for image in images])  # bilinear
+        beyond = -height % self.patch_size, -width % self.patch_size
+        padded = np.pad(resized, ((0, 0), (0, beyond[0]), (0, beyond[1]), (0, 0)), mode="edge")
+        pixels = torch.from_numpy(padded).float() / 255
+        patches = pixels.unflatten(2, (-1, self.patch_size)).unflatten(1, (-1, self.patch_size))
+        vectors = patches.transpose(2, 3).flatten(3)  # [frames, rows, columns, D]
+        return vectors - vectors.mean((1, 2), keepdim=True)
 
 
 def propagate_frames(
     frames: Iterable[ImageArray],
     first_mask: Labels,
-    source: FeatureExtractor,
+    source: AttentionPredictor | ColorPatches,
     preset: Preset = DINO,
     batch: int = 4,
     *,
@@ -302,8 +292,6 @@ def propagate_frames(
     Args:
         frames: uint8 [H, W, 3] each, the first frame first. At most a batch is read ahead.
         first_mask: Labels of the first frame, uint8 [H, W]: 0 background, 255 void, which becomes background.
-        source: Computes the patch features.
-        preset: Settings of the propagation.
         batch, overlap: Frames whose features are computed at once; read and compute in threads of their own.
 
     Yields:
@@ -331,36 +319,14 @@ def propagate_frames(
 
 
 def _features(
-    frames: Iterable[ImageArray], size: tuple[int, int], source: FeatureExtractor, batch: int
+    frames: Iterable[ImageArray],
+    size: tuple[int, int],
+    source: AttentionPredictor | ColorPatches,
+    batch: int,
 ) -> Iterator[Tensor]:
     """Yield the patch features [rows, columns, D] of each frame, computed in batches."""
     numbered = enumerate(frames)
     while images := list(islice(numbered, batch)):
         for number, image in images:
-            if image.shape[:2] != size:
-                raise ValueError(
-                    f"frame {number} is {image.shape[0]}x{image.shape[1]} pixels (height x width), the first "
-                    f"mask {size[0]}x{size[1]}: frames and mask of one video must be of one size"
-                )
+            check_size(f"frame {number}", image.shape, "the first mask", size)
         yield from source.features([image for _, image in images])
-
-
-class ColorPatches:
-    """Computes the colors of a patch as its feature: the baseline without a network."""
-
-    resize: Resize = "davis"
-
-    def __init__(self, patch_size: int = 8, size: int = 480) -> None:
-        self.patch_size, self.size = patch_size, size
-
-    def features(self, images: Sequence[ImageArray]) -> Tensor:
-        """Subtract the mean patch of each frame: float32 [frames, rows, columns, 3 * patch_size**2]."""
-        height, width = images[0].shape[:2]
-        height, width = fed_size(height, width, self.size, self.resize, self.patch_size)
-        resized = np.stack([cv2.resize(image, (width, height)) for image in images])  # bilinear
-        beyond = -height % self.patch_size, -width % self.patch_size
-        padded = np.pad(resized, ((0, 0), (0, beyond[0]), (0, beyond[1]), (0, 0)), mode="edge")
-        pixels = torch.from_numpy(padded).float() / 255
-        patches = pixels.unflatten(2, (-1, self.patch_size)).unflatten(1, (-1, self.patch_size))
-        vectors = patches.transpose(2, 3).flatten(3)  # [frames, rows, columns, D]
-        return vectors - vectors.mean((1, 2), keepdim=True)

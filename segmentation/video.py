@@ -1,6 +1,6 @@
 """Videos: reading frames from files and folders, writing videos, drawing attention and labels.
 
-Frames stream: each is read, used and written before the next, so memory does not grow with the length.
+Each frame is read, used and written before the next, so memory does not grow with the length.
 """
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from dino_model import images
 from dino_model.files import replacing
 from segmentation import drawing
-from segmentation.datasets import VideoError, frame_files
-from segmentation.labels import Labels
+from segmentation.datasets import frame_files
+from segmentation.labels import DataError, Labels, check_size
 from segmentation.masks import ImageArray, enlarge, keep_mass_of_maps
 
 if TYPE_CHECKING:  # commands import this module before they need PyTorch
@@ -34,51 +34,34 @@ CODECS = {".webm": "libvpx", ".mp4": "mpeg4"}
 
 
 def open_frames(path: Path, *, fps: float = DEFAULT_FPS) -> "VideoFile | FrameFolder":
-    """Open a video file, or a folder of images numbered in their order.
-
-    Args:
-        path: Video file or folder.
-        fps: Frames per second of a folder.
+    """Open a video file, or a folder of images numbered in their order, shown at `fps`.
 
     Raises:
-        VideoError: No such file, no video, no frame, or a gap in the numbers.
+        DataError: No such file, no video, no frame, or a gap in the numbers.
     """
     if path.is_dir():
         return FrameFolder(path, fps)
     if not path.exists():
-        raise VideoError(f"{path} does not exist; pass a video file or a folder of frames")
+        raise DataError(f"{path} does not exist; pass a video file or a folder of frames")
     return VideoFile(path)
 
 
 class FrameFolder:
-    """A folder of images as a video. Every iteration starts again.
-
-    Attributes:
-        name: Name of the video.
-        fps: Frames per second.
-        expected: Number of frames.
-    """
+    """A folder of images as a video. Every iteration starts again. Attributes are those of `VideoFile`."""
 
     def __init__(self, folder: Path, fps: float = DEFAULT_FPS) -> None:
         self.files = frame_files(folder)
         self.name, self.fps, self.expected = folder.resolve().name, fps, len(self.files)
+        self.times = [number / fps for number in range(len(self.files))]
 
     def __iter__(self) -> Iterator[ImageArray]:
-        """Iterate over the frames.
-
-        Raises:
-            ImageError, VideoError: A frame that cannot be read or has another size; both name its file.
-        """
+        """Iterate over the frames; raises ImageError or DataError, with its file, for an unusable frame."""
         read = (images.read(file, name=str(file)) for file in self.files)
         return _of_one_size(read, lambda number: f"the frame {self.files[number]}")
 
     def file_name(self, number: int) -> str:
         """Return the name of the image file."""
         return self.files[number].name
-
-    def time(self, number: int) -> float:
-        """Return the time of a frame in seconds."""
-        return number / self.fps
 
 
 class VideoFile:
@@ -99,7 +82,7 @@ class VideoFile:
             rate = float(stream.average_rate or 0)
             self.fps = rate if 0 < rate < 1000 else DEFAULT_FPS
             if next(_decoded(container), None) is None:
-                raise VideoError(f"no frame of {path} can be decoded; it is damaged, or of an unknown kind")
+                raise DataError(f"no frame of {path} can be decoded; it is damaged, or of an unknown kind")
             self.expected = int(stream.frames)
         if not self.expected:  # count without decoding; some packets are never shown
             with _opened(path) as container:
@@ -108,11 +91,7 @@ class VideoFile:
             self.expected = min(packets, round(seconds * self.fps) or packets)
 
     def __iter__(self) -> Iterator[ImageArray]:
-        """Iterate over the frames to the last that can be decoded.
-
-        Raises:
-            VideoError: a frame of another size than the first.
-        """
+        """Iterate over the frames to the last that can be decoded; raises DataError if their size changes."""
         return _of_one_size(self._upright(), lambda number: f"frame {number} of {self.path}")
 
     def _upright(self) -> Iterator[ImageArray]:
@@ -130,22 +109,13 @@ class VideoFile:
         """Return the number of the frame with five digits or more, as a PNG file name."""
         return f"{number:05d}.png"
 
-    def time(self, number: int) -> float:
-        """Return the time of a frame in seconds, exact for variable frame rates."""
-        return self.times[number]
-
 
 def _of_one_size(frames: Iterable[ImageArray], name: Callable[[int], str]) -> Iterator[ImageArray]:
-    """Yield frames; raises VideoError, with the name of the frame, if one differs in size from the first."""
+    """Yield frames; raises DataError, with the name of the frame, if one differs in size from the first."""
     size = None
     for number, image in enumerate(frames):
-        height, width = image.shape[:2]
-        size = size or (height, width)
-        if size != (height, width):
-            raise VideoError(
-                f"{name(number)} is {width}x{height} pixels, the first {size[1]}x{size[0]}; "
-                "all frames of a video must be of one size"
-            )
+        size = size or image.shape
+        check_size(name(number), image.shape, "the first", size)
         yield image
 
 
@@ -154,12 +124,10 @@ def _opened(path: Path) -> Iterator[av.container.InputContainer]:
     try:
         container = av.open(str(path))
     except (av.FFmpegError, OSError) as error:
-        raise VideoError(
-            f"{path} cannot be opened as a video; it is damaged, or of an unknown kind ({error.strerror})"
-        ) from error
+        raise DataError(f"{path} cannot be opened as a video ({error.strerror})") from error
     with container:
         if not container.streams.video:
-            raise VideoError(f"{path} holds no video, only {', '.join(s.type for s in container.streams)}")
+            raise DataError(f"{path} holds no video, only {', '.join(s.type for s in container.streams)}")
         container.streams.video[0].thread_type = "AUTO"
         yield container
 
@@ -173,18 +141,15 @@ def _decoded(container: av.container.InputContainer) -> Iterator[av.VideoFrame]:
 
 
 class VideoWriter:
-    """Writes images of one size into a video file, whole or not at all.
+    """Writes images of one size into a video file with a suffix of `CODECS`, whole or not at all.
 
     Use as a context: the file appears when the block ends without exception; `keep_partial` keeps the frames
     written before an exception. Odd sides grow by one repeated pixel: codecs halve the sides of color.
-
-    Raises:
-        VideoError: A suffix that is not in `CODECS`, or images of different sizes.
     """
 
     def __init__(self, path: Path, fps: float, *, keep_partial: bool = False) -> None:
         if path.suffix.lower() not in CODECS:
-            raise VideoError(f"cannot write {path.name}; expected a name that ends in {' or '.join(CODECS)}")
+            raise DataError(f"cannot write {path.name}; expected a name that ends in {' or '.join(CODECS)}")
         self.path, self.fps, self._keep_partial = path, fps, keep_partial
         self._replacing = replacing(path)
         self._size: tuple[int, ...] | None = None
@@ -209,12 +174,7 @@ class VideoWriter:
             self._replacing.__exit__(kind, error, trace)
 
     def write(self, image: ImageArray, time: float | None = None) -> None:
-        """Append one image, uint8 [height, width, 3], RGB.
-
-        Args:
-            image: of the size of those before.
-            time: when it is shown, in seconds from the first; None for evenly.
-        """
+        """Append one image, uint8 [height, width, 3], shown at `time` in seconds; None for evenly."""
         height, width = image.shape[0] + image.shape[0] % 2, image.shape[1] + image.shape[1] % 2
         if self._size is None:
             self._size = image.shape
@@ -225,7 +185,7 @@ class VideoWriter:
                 self._stream.options = {"deadline": "realtime", "cpu-used": "4"}
             self._stream.time_base = self._stream.codec_context.time_base = TIME_BASE
         if image.shape != self._size:
-            raise VideoError(f"a frame of {self.path.name} is {image.shape}, the first was {self._size}")
+            raise DataError(f"a frame of {self.path.name} is {image.shape}, the first was {self._size}")
         even = np.pad(image, ((0, height - image.shape[0]), (0, width - image.shape[1]), (0, 0)), "edge")
         frame = av.VideoFrame.from_ndarray(even, format="rgb24")
         frame.time_base = TIME_BASE
@@ -244,14 +204,9 @@ def attention_video(
 
     The brightest color is the 99.5th percentile of the first frame, for all frames.
 
-    Args:
-        frames: uint8 [height, width, 3], all of one size.
-        predictor: Computes the attention.
-        mass: Share of the mean attention over the heads that the mask keeps, in (0, 1].
-
     Yields:
-        1. The `VIEWS`: heads (every head next to the frame), mean (heat map over the frame), mask (outline of
-        the kept patches). 2. The mask as labels 0 and 1, uint8 [height, width].
+        The `VIEWS` heads (every head beside the frame), mean (heat map over the frame) and mask (outline of
+        the patches that keep `mass` of the mean attention); and the mask as labels 0 and 1 [height, width].
     """
     brightest: NDArray[np.floating] | None = None  # of each head, and of the mean
     for frame in frames:

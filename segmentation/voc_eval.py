@@ -1,8 +1,4 @@
-"""Jaccard similarity of attention masks on PASCAL VOC 2012: protocol and scores.
-
-The paper leaves the protocol open. A snippet that its author published later settles a part; `VocProtocol`
-states the rest.
-"""
+"""Jaccard similarity of attention masks on PASCAL VOC 2012: protocol (docs/protocols.md) and scores."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -47,15 +43,6 @@ class VocProtocol:
     split: str = "val"
     """List of images in ImageSets/Segmentation."""
 
-    def __str__(self) -> str:
-        size = "own size" if self.resize == "native" else f"{self.resize} {self.size}"
-        head = {"best": "best head", "mean": "mean of the heads"}.get(str(self.head), f"head {self.head}")
-        return (
-            f"{self.split}, ground truth {self.ground_truth}, void {self.void}, {self.mass:.0%} of the mass, "
-            f"{head}, {size}, block {self.block}, masks enlarged by nearest, "
-            f"mean over each image's regions, then over images"
-        )
-
 
 class TargetScore(NamedTuple):
     """Score of the chosen mask on one target."""
@@ -93,8 +80,7 @@ def _mean(values: Iterable[float | None]) -> float | None:
 def targets(annotation: Annotation, ground_truth: GroundTruth) -> tuple[dict[int, tuple[int, Mask]], Mask]:
     """Return the regions to compare masks with, and the void pixels [height, width].
 
-    Regions are classes (1 to 20) and masks [height, width] by label, which is the value in the mask file. The
-    foreground has label 1. Its class is 0, as that of an object without a class.
+    Regions are classes and masks [height, width] by label. The foreground has label 1 and class 0.
     """
     classes, objects = annotation
     if ground_truth == "foreground":
@@ -119,11 +105,8 @@ def score_masks(
 ) -> ImageScore:
     """Choose the best mask for every target of an image; `ground_truth` and `void` as `VocProtocol`.
 
-    Args:
-        name: Name of the image.
-        masks: Boolean [height, width] by head; -1 for a mask of no head.
-        annotation: Classes and objects.
-        attention: Maps of all heads [heads, rows, columns], for the lift of each target.
+    Masks are Boolean [height, width] by head; -1 for a mask of no head. The lift of each target is computed
+    from `attention`, the maps of all heads [heads, rows, columns].
     """
     regions, unannotated = targets(annotation, ground_truth)
     heads, stacked = list(masks), np.stack(list(masks.values()))
@@ -141,9 +124,6 @@ def score_attention(
     """Choose the best mask for every target, among attention maps [heads, rows, columns] with a threshold.
 
     Each target's lift is computed from the mean over all heads, whichever heads give masks.
-
-    Raises:
-        ValueError: A map cannot be thresholded.
     """
     if protocol.head == "mean":
         maps = {-1: attention.mean(axis=0)}
@@ -165,11 +145,7 @@ def centered_box(size: tuple[int, int]) -> Mask:
 
 
 def mean_jaccard(scores: Iterable[ImageScore]) -> float:
-    """Average over images in percent; images without a target do not count.
-
-    Raises:
-        ValueError: no image has a target.
-    """
+    """Average over images with a target, in percent; raises ValueError if there is none."""
     mean = _mean(score.jaccard for score in scores if score.targets)
     if mean is None:
         raise ValueError("no image has an annotated object, so there is nothing to score")

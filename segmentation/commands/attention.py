@@ -1,8 +1,6 @@
 """`python -m segmentation attention`: the attention of every head as images, masks and arrays."""
 
-from collections.abc import Iterator
-from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -11,11 +9,10 @@ import numpy as np
 import tyro
 from numpy.typing import NDArray
 
-from dino_model import images
-from dino_model.channels import MEASURED_IMAGES, display, parse_shown, read_channels
+from dino_model.channels import display, parse_shown
 from dino_model.errors import SettingError
 from dino_model.files import replacing
-from dino_model.images import ImageError
+from dino_model.images import read as read_image
 from dino_model.options import ModelOptions
 from dino_model.outputs import OutputOptions, SkippedInputs
 from segmentation import drawing
@@ -61,19 +58,17 @@ class Attention(ModelOptions, OutputOptions):
         self.check_output()
         if self.show and not self.channels:
             raise SettingError("--show chooses among channels: pass --channels, too")
-        inputs = common.open_inputs(self.inputs, arrays=self.channels is not None)
+        images = common.open_inputs(self.inputs, arrays=self.channels is not None)
         from dino_model.weights import fit_channels  # imports torch
 
-        model = fit_channels(self.load(), _raw_channels(inputs, self.channels), self.channels)
+        model = fit_channels(self.load(), images.raw_channels(self.channels or 3), self.channels)
         channel_range = model.channel_range
+        inputs = common.list_inputs(replace(images, channel_range=channel_range))
         shown = parse_shown(self.show, len(model.mean))
         predictor = self.predictor(self.resize, model=model)
 
         def read(item: common.InputImage) -> ImageArray:
-            return channel_range.read(item.read_bytes(), item.shown) if channel_range else item.read()
-
-        def read_checked(item: common.InputImage) -> ImageArray:
-            image = common.check_patches(read(item), predictor)
+            image = common.check_patches(item.read(), predictor)
             common.check_point(point, image)
             return image
 
@@ -83,7 +78,7 @@ class Attention(ModelOptions, OutputOptions):
         output = self.open_output(common.model_settings(predictor) | settings)
         skipped = SkippedInputs()
         todo = [item for item in inputs if not output.has(item.name, item.files)]
-        for item, image in common.read_ahead(todo, read_checked, skipped, "attention"):
+        for item, image in common.read_ahead(todo, read, skipped, "attention"):
             predictor.set_image(image)
             image = display(image, shown)
             attention = predictor.cls_attention(self.block)
@@ -98,11 +93,11 @@ class Attention(ModelOptions, OutputOptions):
             with replacing(folder / "attention.npz") as beside:
                 grid, name = np.array(predictor.grid), np.array(predictor.model.name)
                 np.savez_compressed(beside, allow_pickle=False, grid=grid, model=name, **arrays)
-            record = {"head": central_head(mask), "title": item.label or Path(item.name).name}
+            record = {"head": central_head(mask), "title": item.title}
             output.add(item.name, record, inputs=item.files, files=[folder / "attention.npz"])
             print(f"{folder}: {predictor.describe()}; masks keep {self.mass:.0%}", flush=True)
         cells = [
-            _cells(display(read(item), shown), output.folder / item.name, **output.finished[item.name])
+            _cells(display(item.read(), shown), output.folder / item.name, **output.finished[item.name])
             for item in common.choose_evenly([item for item in inputs if item.name in output.finished])
         ]
         if cells:
@@ -143,17 +138,10 @@ def _write_point(
         drawing.save_image(folder / f"point_head_{head}.png", drawing.draw_point(heat, *point))
 
 
-def _raw_channels(inputs: list[common.InputImage], channels: int | None) -> Iterator[NDArray[Any]]:
-    """Read the inputs as they are stored, to compute the range of their channels."""
-    for item in inputs[:: max(1, len(inputs) // MEASURED_IMAGES)]:
-        with suppress(ImageError):
-            yield read_channels(item.read_bytes(), channels or 3, item.shown)
-
-
 def _cells(image: ImageArray, folder: Path, head: int, title: str) -> list[tuple[str, ImageArray]]:
     files = {
         "all heads": "heads.png",
         f"head {head}": f"attention_head_{head}.png",
         "mask": f"overlay_head_{head}.png",
     }
-    return [(title, image), *((name, images.read(folder / file)) for name, file in files.items())]
+    return [(title, image), *((name, read_image(folder / file)) for name, file in files.items())]

@@ -1,20 +1,16 @@
 """Shared by the commands: input images and their names, checks of options, settings for the provenance."""
 
 import csv
-import glob
 import io
-import os
+import textwrap
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
-from pathlib import Path
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from dino_model import images
 from dino_model.ahead import load_ahead
-from dino_model.channels import ARRAY_SUFFIX
-from dino_model.collections import open_images
+from dino_model.collections import Images, open_images
 from dino_model.files import write_text
 from dino_model.images import ImageError
 from dino_model.options import ModelOptions
@@ -32,97 +28,57 @@ if TYPE_CHECKING:  # commands import this module before they need PyTorch
 class InputImage:
     """An image of the inputs of a command."""
 
+    collection: Images
+    index: int  # in the collection
     file_name: str  # unique among the inputs, with suffix and "/": `file_name` in COCO files
     name: str  # unique among the inputs, without suffix: result files are named after it
-    file: Path  # the image file, or the tar that holds it
-    root: Path  # the folder or tar that `file_name` is relative to
-    read_bytes: Callable[[], bytes]  # raises ImageError
-    shown: str  # name of the file as given, for messages
-    label: str | None = None  # name of its class, where the inputs have classes
     truth: Path | None = None  # file of its ground truth, where a command has one
 
     @property
     def files(self) -> list[Path]:
         """Return the files whose change makes results outdated."""
-        return [self.file] if self.truth is None else [self.file, self.truth]
+        file = self.collection.file(self.index)
+        return [file] if self.truth is None else [file, self.truth]
+
+    @property
+    def title(self) -> str:
+        """Return the class of the image, or its name if the inputs have no classes."""
+        labels, classes = self.collection.labels, self.collection.classes
+        return Path(self.name).name if labels is None else classes[labels[self.index]]
 
     def read(self) -> ImageArray:
-        """Read the image as RGB; raises ImageError as `images.read`."""
-        return images.read(self.read_bytes(), name=self.shown)
+        """Read the image; raises ImageError as `Images.read`."""
+        return self.collection.read(self.index)
 
 
-def image_file(file: Path) -> InputImage:
-    """Describe a single image file."""
-    shown = str(file)
-    return InputImage(file.name, file.stem, file, file.parent, partial(images.read_file, file, shown), shown)
-
-
-def open_inputs(sources: Sequence[Path], *, arrays: bool = False) -> list[InputImage]:
-    """List the images of files, folders, tars, lists of paths, and glob patterns; `arrays`: also .npy files.
+def open_inputs(sources: Sequence[Path], *, arrays: bool = False) -> Images:
+    """Open the images of files, folders, tars, lists of paths, and glob patterns; `arrays`: also .npy files.
 
     Raises:
-        ImageError: No input, nothing at a path, or one image given twice.
+        ImageError: No input, or as `open_images`.
     """
     if not sources:
         raise ImageError("no image given; pass image files, folders, tars, lists of paths or glob patterns")
-    found = [image for source in sources for path in _expand(source) for image in _open(path, arrays)]
-    if len({image.file_name for image in found}) < len(found):  # images of one name in several folders
-        parent = Path(os.path.commonpath([image.root.resolve() for image in found]))
-        found = [_with_folder(image, parent) for image in found]
-    return _with_names(found)
+    return open_images(sources, arrays=arrays)
 
 
-def _expand(source: Path) -> list[Path]:
-    if source.exists() or not glob.has_magic(str(source)):
-        return [source]
-    matches = sorted(map(Path, glob.glob(str(source), recursive=True)))  # noqa: PTH207
-    if not matches:
-        raise ImageError(f"no file matches {source}")
-    return matches
+def list_inputs(images: Images) -> list[InputImage]:
+    """Name images after their files, with the suffix in the name where two differ only in it.
 
-
-def _open(path: Path, arrays: bool) -> list[InputImage]:
-    if not path.exists() and "://" not in str(path):
-        raise ImageError(f"{path} does not exist; pass an image, a folder, a tar or a list of paths")
-    suffixes = images.SUFFIXES | {ARRAY_SUFFIX} if arrays else images.SUFFIXES
-    if path.is_file() and path.suffix.lower() in suffixes:
-        return [image_file(path)]
-    collection = open_images(path, arrays=arrays)
-    root, labels, classes = collection.root, collection.labels, collection.classes
-    found = []
-    for index, name in enumerate(collection.names):
-        if collection.extents is None:
-            image = replace(image_file(root / name), root=root)
-        else:
-            image = InputImage(name, "", root, root, partial(collection.read_bytes, index), name)
-        label = None if labels is None else classes[labels[index]]
-        found.append(replace(image, file_name=_inside(name), label=label))
-    return found
-
-
-def _inside(name: str) -> str:
-    """Remove `..` from a name, so that results named after it stay in the output folder."""
-    return "/".join(part for part in name.split("/") if part not in ("", ".", ".."))
-
-
-def _with_folder(image: InputImage, parent: Path) -> InputImage:
-    root = image.root.resolve().relative_to(parent)
-    folder = root.with_suffix("") if image.root.is_file() else root
-    return replace(image, file_name=_inside(f"{folder.as_posix()}/{image.file_name}"))
-
-
-def _with_names(found: list[InputImage]) -> list[InputImage]:
-    """Name images after their files, with the suffix in the name where two differ only in it."""
-    paths = [Path(image.file_name) for image in found]
+    Raises:
+        ImageError: Two images would have one name.
+    """
+    # Without `..`, results named after an image stay in the output folder.
+    paths = [PurePosixPath(*(part for part in name.split("/") if part != "..")) for name in images.names]
     stems = Counter(path.with_suffix("") for path in paths)
-    named = {}
-    for image, path in zip(found, paths, strict=True):
+    found = {}
+    for index, path in enumerate(paths):
         stem = path.with_suffix("")
-        name = stem.as_posix() + (f"_{path.suffix[1:]}" if stems[stem] > 1 else "")
-        if name in named:
+        name = str(stem) + (f"_{path.suffix[1:]}" if stems[stem] > 1 else "")
+        if name in found:
             raise ImageError(f"several images would write to {name!r}; pass each once, or rename one")
-        named[name] = replace(image, name=name)
-    return list(named.values())
+        found[name] = InputImage(images, index, str(path), name)
+    return list(found.values())
 
 
 Item = TypeVar("Item", InputImage, VocSample)
@@ -165,9 +121,9 @@ def check_patches(image: ImageArray, predictor: "AttentionPredictor") -> ImageAr
     rows, columns = (-(-side // predictor.patch_size) for side in fed)
     if rows * columns > predictor.max_patches:
         remedy = "resize or crop the image" if predictor.resize == "native" else "pass a smaller --size"
+        patches = f"{rows} × {columns} patches, more than {predictor.max_patches:,}"
         raise ImageError(
-            f"an image of {height} × {width} pixels gives {rows} × {columns} patches, more than "
-            f"{predictor.max_patches:,}; {remedy}, or pass --resize squash"
+            f"an image of {height} × {width} pixels gives {patches}; {remedy} or --resize squash"
         )
     return image
 
@@ -193,10 +149,8 @@ def check_point(point: tuple[int, int] | None, image: ImageArray) -> None:
     """Raise ImageError if an image does not have the pixel (y, x)."""
     height, width = image.shape[:2]
     if point and not (0 <= point[0] < height and 0 <= point[1] < width):
-        raise ImageError(
-            f"--point {point[0]},{point[1]} is outside of the image of {height} × {width} pixels "
-            "(height × width)"
-        )
+        size = f"{height} × {width} pixels (height × width)"
+        raise ImageError(f"--point {point[0]},{point[1]} is outside of the image of {size}")
 
 
 def propagation_predictor(options: ModelOptions, preset: str) -> "AttentionPredictor":
@@ -204,15 +158,10 @@ def propagation_predictor(options: ModelOptions, preset: str) -> "AttentionPredi
     from dino_model.predictor import AttentionPredictor
     from segmentation.propagation import PRESETS, official_std
 
-    model = options.load()
-    return AttentionPredictor(
-        model,
-        size=options.size,
-        resize="davis",
-        precision="fp32" if options.precision == "auto" else options.precision,
-        device=options.device,
-        std=official_std(model, PRESETS[preset]),
-    )
+    model, size, device = options.load(), options.size, options.device
+    precision, std = options.precision, official_std(model, PRESETS[preset])
+    precision = "fp32" if precision == "auto" else precision
+    return AttentionPredictor(model, size=size, resize="davis", precision=precision, device=device, std=std)
 
 
 def model_settings(predictor: "AttentionPredictor") -> dict[str, Any]:
@@ -227,6 +176,12 @@ def model_settings(predictor: "AttentionPredictor") -> dict[str, Any]:
         "size": predictor.size,
         "resize": predictor.resize,
     }
+
+
+def describe(title: str, settings: Mapping[str, Any]) -> str:
+    """Format settings as lines of text."""
+    text = "; ".join(f"{key} {value}" for key, value in settings.items())
+    return textwrap.fill(text, 110, initial_indent=f"{title}: ", subsequent_indent=" " * (len(title) + 2))
 
 
 def write_csv(file: Path, rows: Sequence[Mapping[str, Any]]) -> None:

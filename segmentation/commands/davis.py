@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from itertools import repeat
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -16,10 +16,9 @@ from dino_model.resize import fed_size
 from segmentation import davis_eval, drawing
 from segmentation.coco import CocoWriter
 from segmentation.commands import score
-from segmentation.commands.common import model_settings, propagation_predictor
-from segmentation.datasets import Clip, DavisError, open_davis, read_first_mask
-from segmentation.davis_eval import Evaluation
-from segmentation.labels import Labels, object_ids, read_labels, without_void, write_mask_png
+from segmentation.commands.common import describe, model_settings, propagation_predictor
+from segmentation.datasets import Clip, open_davis, read_first_mask
+from segmentation.labels import DataError, Labels, object_ids, read_labels, without_void, write_mask_png
 from segmentation.masks import ImageArray
 from segmentation.video import draw_labels
 
@@ -55,14 +54,13 @@ class Davis(ModelOptions, OutputOptions):
     def run(self) -> None:
         """Check everything, propagate what is not finished, score."""
         make_room(self.json)
-        clips = open_davis(self.root, split=self.split, sequences=self.sequences, binary=self.binary)
+        clips = open_davis(self.root, split=self.split, sequences=self.sequences)
         self.check_output()
         if self.json and all(len(clip.masks) == 1 for clip in clips):
-            raise DavisError("--json holds scores, but there are no masks beyond the first; leave it out")
-        masks = {clip.name: _first_mask(clip) for clip in clips}
-        source = self._source()
-        settings = self._settings(source)
-        print(score.described("settings", settings))
+            raise DataError("--json holds scores, but there are no masks beyond the first; leave it out")
+        masks = {clip.name: _first_mask(clip, self.binary) for clip in clips}
+        source, settings = self._source()
+        print(describe("settings", settings))
         output, skipped = self.open_output(settings), SkippedInputs()
         drawn: dict[str, list[tuple[str, ImageArray]]] = {}
         writer = CocoWriter(output.path("masks.json"), output.path("masks_images.json"))
@@ -80,32 +78,34 @@ class Davis(ModelOptions, OutputOptions):
         if not drawn:
             skipped.check(len(clips), "sequences")
         writer.write()
-        evaluation = self._score([clip for clip in clips if clip.name in drawn], clips, settings)
-        drawing.save_image(output.path("overview.png"), _overview(drawn, evaluation))
+        scores = self._score([clip for clip in clips if clip.name in drawn], clips, settings)
+        drawing.save_image(output.path("overview.png"), _overview(drawn, scores))
         output.finish()
         print(f"written to {self.output}: masks, masks.json, masks_images.json, overview.png")
-        if evaluation is None:
+        if not scores:
             print("not scored: there are no masks beyond the first to compare with")
         skipped.check(len(clips), "sequences")
 
-    def _source(self) -> "AttentionPredictor | ColorPatches | None":
-        """Return the extractor of patch features; None copies the first mask."""
-        from segmentation.propagation import ColorPatches
-
-        if self.features == "model":
-            return propagation_predictor(self, self.preset)
-        return ColorPatches(size=self.size) if self.features == "color" else None
-
-    def _settings(self, source: "AttentionPredictor | ColorPatches | None") -> dict[str, Any]:
-        if source is None:
-            return {"features": "first mask copied"}
+    def _source(self) -> tuple["AttentionPredictor | ColorPatches | None", dict[str, Any]]:
+        """Return the extractor of patch features, None to copy the first mask; and the settings."""
         from segmentation.propagation import PRESETS, ColorPatches
 
+        if self.features == "copy":
+            return None, {"features": "first mask copied"}
+        source: AttentionPredictor | ColorPatches
+        if self.features == "model":
+            source = propagation_predictor(self, self.preset)
+            features = {"features": f"last block of {source.model.name}", **model_settings(source)}
+        else:
+            source, features = ColorPatches(size=self.size), {"features": "color patches, mean subtracted"}
         preset = asdict(PRESETS[self.preset])
-        how = {"preset": preset.pop("name"), **preset, "size": self.size, "patch_size": source.patch_size}
-        if isinstance(source, ColorPatches):
-            return {"features": "color patches, mean subtracted", **how}
-        return {"features": f"last block of {source.model.name}", **model_settings(source), **how}
+        protocol = {
+            "preset": preset.pop("name"),
+            **preset,
+            "size": self.size,
+            "patch_size": source.patch_size,
+        }
+        return source, features | protocol
 
     def _finish_clip(
         self,
@@ -136,31 +136,27 @@ class Davis(ModelOptions, OutputOptions):
         seconds = time.monotonic() - started
         return f"{seconds:.1f} s ({seconds / len(clip.frames):.2f} s a frame)"
 
-    def _score(self, finished: list[Clip], clips: list[Clip], settings: dict[str, Any]) -> Evaluation | None:
-        """Score the finished sequences with masks beyond the first; None if there is none."""
+    def _score(self, finished: list[Clip], clips: list[Clip], settings: dict[str, Any]) -> dict[str, Any]:
+        """Score the finished sequences with masks beyond the first; empty if there is none."""
         names = [clip.name for clip in finished if len(clip.masks) > 1]
         if not names:
-            return None
+            return {}
         truth = clips[0].masks[0].parent.parent
-        evaluation = davis_eval.score_folders(
+        scores = davis_eval.score_folders(
             truth, self.output, sequences=names, binary=self.binary, progress=score.track
         )
+        scores["protocol"] |= settings
         reason = "it has no masks beyond the first, or no prediction"
-        unknown = {clip.name: reason for clip in clips if clip.name not in names}
-        evaluation = replace(
-            evaluation,
-            protocol={**evaluation.protocol, **settings},
-            not_scored={**evaluation.not_scored, **unknown},
-        )
-        print(score.table(evaluation))
+        scores["not_scored"] |= {clip.name: reason for clip in clips if clip.name not in names}
+        print(score.table(scores))
         if self.json:
-            write_json(self.json, evaluation.as_json())
-        return evaluation
+            write_json(self.json, scores)
+        return scores
 
 
-def _first_mask(clip: Clip) -> Labels:
+def _first_mask(clip: Clip, binary: bool) -> Labels:
     frame = images.read(clip.frames[0], name=str(clip.frames[0]))
-    return read_first_mask(clip.masks[0], frame.shape, binary=clip.binary)
+    return read_first_mask(clip.masks[0], frame.shape, binary=binary)
 
 
 def _add_and_sample(
@@ -176,13 +172,10 @@ def _add_and_sample(
             yield frame.stem, draw_labels(images.read(frame), labels, ids, max_side=480)
 
 
-def _overview(
-    drawn: Mapping[str, Iterable[tuple[str, ImageArray]]], evaluation: Evaluation | None
-) -> ImageArray:
+def _overview(drawn: Mapping[str, Iterable[tuple[str, ImageArray]]], scores: Mapping[str, Any]) -> ImageArray:
     """Draw one row per sequence: some of its frames with their predicted masks, and its score."""
-    scores = {} if evaluation is None else evaluation.per_sequence
-    rows = []
+    by_name, rows = scores.get("per_sequence", {}), []
     for name, ((first, image), *others) in drawn.items():
-        score_text = f", J&F {scores[name]['J&F_mean'] * 100:.1f}" if name in scores else ""
+        score_text = f", J&F {by_name[name]['J&F_mean'] * 100:.1f}" if name in by_name else ""
         rows.append([(f"{name}{score_text}, frame {first}", image), *others])
     return drawing.contact_sheet(rows, height=200)

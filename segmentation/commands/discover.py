@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 import tyro
@@ -18,12 +18,9 @@ from segmentation.coco import CocoWriter
 from segmentation.commands import common
 from segmentation.commands.common import InputImage
 from segmentation.discovery import Method
-from segmentation.labels import read_labels, write_mask_png
+from segmentation.labels import check_size, read_labels, write_mask_png
 from segmentation.masks import ImageArray, Mask, bounding_box, components, decode, rle
 from segmentation.metrics import jaccard
-
-if TYPE_CHECKING:
-    pass
 
 Resize = Literal["pad", "native", "short-side", "squash"]
 
@@ -151,20 +148,20 @@ class Discover(ModelOptions, OutputOptions):
             raise ValueError(f"--min-confidence is {self.min_confidence}; expected -1 to 1")
         if bool(self.inputs) == bool(self.dataset):
             raise ValueError("pass images, or --dataset voc07 or voc12: one of the two")
+        annotations, suffix, inputs = self.masks, ".png", list(self.inputs)
         if self.dataset:
             folder = datasets.find_voc(self.root, 2000 + int(self.dataset[-2:]))
             names = datasets.read_names(folder / "ImageSets" / "Main" / "trainval.txt")
-            found = [common.image_file(folder / "JPEGImages" / f"{name}.jpg") for name in names]
-            samples = [replace(each, truth=folder / "Annotations" / f"{each.name}.xml") for each in found]
-        else:
-            samples = [
-                replace(each, truth=self.masks and self.masks / Path(each.file_name).with_suffix(".png"))
-                for each in common.open_inputs(self.inputs)
-            ]
-        missing = ((file, each) for each in samples for file in each.files if not file.is_file())
-        for file, each in missing:
-            raise FileNotFoundError(f"{file} is missing, though the data set lists {each.file_name}")
-        return samples
+            inputs = [folder / "JPEGImages" / f"{name}.jpg" for name in names]
+            annotations, suffix = folder / "Annotations", ".xml"
+        samples = common.list_inputs(common.open_inputs(inputs))
+        if annotations is None:
+            return samples
+        truths = [annotations / Path(each.file_name).with_suffix(suffix) for each in samples]
+        for truth, each in zip(truths, samples, strict=True):
+            if not truth.is_file():
+                raise FileNotFoundError(f"{truth} is missing, though the data set lists {each.file_name}")
+        return [replace(each, truth=truth) for each, truth in zip(samples, truths, strict=True)]
 
     def _objects(
         self, found: list[discovery.Discovery], image: ImageArray, placement: discovery.Placement
@@ -220,8 +217,7 @@ def _score(sample: InputImage, image: ImageArray, objects: Objects) -> dict[str,
         scores["localized"] = discovery.localized(box, datasets.read_voc_boxes(sample.truth))
     elif sample.truth:
         truth, union = read_labels(sample.truth) > 0, _unite(objects.masks, image)
-        if truth.shape != union.shape:
-            raise ValueError(f"{sample.truth} is {truth.shape}, its image {union.shape} (height, width)")
+        check_size(str(sample.truth), truth.shape, "its image", union.shape)
         scores["iou"] = float(jaccard(union, truth))
         scores["accuracy"] = float((union == truth).mean())
         for convention in get_args(discovery.FConvention):
@@ -232,7 +228,7 @@ def _score(sample: InputImage, image: ImageArray, objects: Objects) -> dict[str,
 def _report(
     protocol: dict[str, Any], scores: dict[Method, dict[str, float]], dataset: str | None, count: int
 ) -> str:
-    lines = ["protocol  " + ", ".join(f"{key} {value}" for key, value in protocol.items())]
+    lines = [common.describe("protocol", protocol)]
     names = list(next(iter(scores.values())))
     published = discovery.PUBLISHED_CORLOC.get(dataset or "", {})
     lines.append(f"{f'{count} images':<18}" + "".join(f"{name.replace('_', ' '):>22}" for name in names))

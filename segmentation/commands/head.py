@@ -23,11 +23,12 @@ from segmentation.coco import CocoLabels
 from segmentation.commands import common
 from segmentation.commands.common import InputImage
 from segmentation.datasets import VOC_CLASSES, read_names
-from segmentation.heads import Classifier, HeadError, Kind
+from segmentation.heads import Classifier, Kind
 from segmentation.labels import (
     VOID,
-    LabelError,
+    DataError,
     Labels,
+    check_size,
     palette,
     read_labels,
     read_palette,
@@ -62,11 +63,11 @@ class MaskOptions:
 
     def find(self, listed: Path | None) -> list[InputImage]:
         """Find the images that a list names, in its order, or all images."""
-        found = common.open_inputs([self.images])
+        found = common.list_inputs(common.open_inputs([self.images]))
         known = {name: image for image in found for name in (image.file_name, image.name)}
         names = [image.name for image in found] if listed is None else read_names(listed)
         if missing := [name for name in names if name not in known]:
-            raise HeadError(f"{missing[0]!r} of the list {listed} is no image of {self.images}")
+            raise DataError(f"{missing[0]!r} of the list {listed} is no image of {self.images}")
         return [known[name] for name in names]
 
 
@@ -80,7 +81,7 @@ class TrueMasks:
     def __init__(self, path: Path, foreground: bool) -> None:
         self.path, self.foreground = path, foreground
         if not path.exists():
-            raise LabelError(f"{path} does not exist; pass a folder of mask PNGs or a COCO .json file")
+            raise DataError(f"{path} does not exist; pass a folder of mask PNGs or a COCO .json file")
         self.coco = None if path.is_dir() else CocoLabels(path)
         self.skipped = SkippedInputs()
 
@@ -92,11 +93,7 @@ class TrueMasks:
         def read(image: InputImage) -> Sample:
             pixels = common.check_patches(image.read(), predictor)
             labels = self.coco.read(image.file_name) if self.coco else read_labels(self._file(image))
-            if labels.shape != pixels.shape[:2]:
-                raise LabelError(
-                    f"the mask of {image.file_name} is {labels.shape}, its image {pixels.shape[:2]} "
-                    "(height, width); they must be of one size"
-                )
+            check_size(f"the mask of {image.file_name}", labels.shape, "its image", pixels.shape)
             if self.foreground:
                 labels = np.where(labels == VOID, VOID, labels > 0).astype(np.uint8)
             return pixels, labels
@@ -116,7 +113,7 @@ class TrueMasks:
     def palette(self, images: Sequence[InputImage]) -> NDArray[np.uint8]:
         """Return the colors [256, 3] of the first mask that can be read; the usual ones for COCO."""
         for image in images if self.coco is None else ():
-            with suppress(LabelError):
+            with suppress(DataError):
                 return read_palette(self._file(image))
         return palette()
 
@@ -138,7 +135,7 @@ class FitOptions(MaskOptions):
     def source(self, predictor: "AttentionPredictor") -> Features:
         """Return the function from an image to its features."""
         if not 1 <= self.layers <= predictor.blocks:
-            raise HeadError(f"--layers is {self.layers}; this model has 1 to {predictor.blocks}")
+            raise DataError(f"--layers is {self.layers}; this model has 1 to {predictor.blocks}")
         return partial(heads.patch_features, predictor, layers=self.layers)
 
 
@@ -190,14 +187,14 @@ class HeadOptions(ComputeOptions):
     """Model of the head, if its file has moved since `head fit`."""
 
     def load(self) -> tuple[heads.Head, "AttentionPredictor"]:
-        """Read the head and load its model; raises HeadError if the weights differ."""
+        """Read the head and load its model; raises DataError if the weights differ."""
         head = heads.read_head(self.head)
         predictor = _predictor(self, self.model or head.model, head.size)
         if common.model_settings(predictor)["weights"] != head.weights:
-            raise HeadError(
-                f"{self.head} was fitted on {head.model!r}, and {predictor.model.name!r} has other weights; "
-                "pass that model with --model and --checkpoint-key, or fit a new head"
+            found = (
+                f"{self.head} was fitted on {head.model!r}, and {predictor.model.name!r} has other weights"
             )
+            raise DataError(f"{found}; pass that model with --model and --checkpoint-key, or fit a new head")
         return head, predictor
 
 
@@ -217,20 +214,20 @@ class Apply(HeadOptions, OutputOptions):
         self.check_output()
         videos = [path for path in self.inputs if (mimetypes.guess_type(path)[0] or "").startswith("video/")]
         sources = [path for path in self.inputs if path not in videos]
-        images = common.open_inputs(sources) if sources or not videos else []
+        images = common.list_inputs(common.open_inputs(sources)) if sources or not videos else []
         if len({path.stem for path in videos} | {image.name for image in images}) < len(videos) + len(images):
-            raise HeadError("two inputs would write the same files; rename one, or use two outputs")
+            raise DataError("two inputs would write the same files; rename one, or use two outputs")
         head, predictor = self.load()
         output, skipped = self.open_output(common.model_settings(predictor)), SkippedInputs()
 
         def read(item: InputImage) -> ImageArray:
             return common.check_patches(item.read(), predictor)
 
-        todo = [item for item in images if not output.has(item.name, [item.file, self.head])]
+        todo = [item for item in images if not output.has(item.name, [*item.files, self.head])]
         for item, image in common.read_ahead(todo, read, skipped, "segment"):
             files = output.path("masks", f"{item.name}.png"), output.path("overlays", f"{item.name}.jpg")
             drawing.save_image(files[1], _segment(head, predictor, image, files[0]))
-            output.add(item.name, inputs=[item.file, self.head], files=files)
+            output.add(item.name, inputs=[*item.files, self.head], files=files)
         for path in [path for path in videos if not output.has(path.stem, [path, self.head])]:
             try:
                 drawn = _segment_video(head, predictor, path, output)
@@ -290,7 +287,7 @@ class Curve(FitOptions, ComputeOptions):
         """Fit and score heads of every number of masks, print a table."""
         make_room(self.json)
         if not self.models or min(self.counts, default=1) < 1:
-            raise HeadError(
+            raise DataError(
                 f"--models is {self.models}, --counts {self.counts}; expected a model, counts from 1"
             )
         masks, lists = TrueMasks(self.masks, self.foreground), (self.find(self.listed), self.find(self.test))
@@ -352,7 +349,7 @@ def _class_iou(
         for count, classifier in zip(counts, classifiers, strict=True):
             count += metrics.confusion(classifier.segment(grid, labels.shape), labels)
     if not counts.any():
-        raise HeadError("no pixel of the masks is labeled; expected labels other than 255")
+        raise DataError("no pixel of the masks is labeled; expected labels other than 255")
     return [metrics.class_jaccard(count) for count in counts], number
 
 
@@ -366,7 +363,7 @@ def _print_protocol(predictor: "AttentionPredictor", kind: Kind, layers: int) ->
         "absent classes": "0 if predicted, else left out",
         **{"kind": kind, "layers": layers, "size": predictor.size, "precision": predictor.precision},
     }
-    print(", ".join(f"{key}: {value}" for key, value in protocol.items()))
+    print(common.describe("protocol", protocol))
     return protocol
 
 
@@ -393,5 +390,5 @@ def _segment_video(
         for number, frame in enumerate(progress(run_ahead(frames), path.name, frames.expected or None)):
             mask = output.path("masks", path.stem, frames.file_name(number))
             overlay = _segment(head, predictor, common.check_patches(frame, predictor), mask)
-            writer.write(overlay, frames.time(number))
+            writer.write(overlay, frames.times[number])
     return drawn

@@ -123,7 +123,5 @@ def _encode(predictor: "AttentionPredictor", image: ImageArray) -> ImageFeatures
 def _read_textured(path: Path) -> ImageArray:
     image = images.read(path, name=str(path))
     if matching.is_flat(image):
-        raise ValueError(
-            f"{path} has no texture, every pixel has the same color; pass an image with something to match"
-        )
+        raise ValueError(f"{path} has no texture: every pixel has the same color; pass another image")
     return image

@@ -1,6 +1,5 @@
 """`python -m segmentation score`: J and F of predicted masks, in place of the official DAVIS evaluator."""
 
-import textwrap
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -11,8 +10,10 @@ import tyro
 
 from dino_model.files import make_room, write_json
 from dino_model.progress import progress
-from segmentation.datasets import DavisError, read_names
-from segmentation.davis_eval import Evaluation, mean_scores, score_folders
+from segmentation.commands.common import describe
+from segmentation.datasets import read_names
+from segmentation.davis_eval import mean_scores, score_folders
+from segmentation.labels import DataError
 
 COLUMNS = ("J&F_mean", "J_mean", "J_recall", "J_decay", "F_mean", "F_recall", "F_decay")
 
@@ -44,7 +45,7 @@ class Score:
     def run(self) -> None:
         """Score, print, write."""
         make_room(self.json)
-        evaluation = score_folders(
+        scores = score_folders(
             self.ground_truth,
             self.predictions,
             sequences=() if self.listed is None else read_names(self.listed),
@@ -52,32 +53,26 @@ class Score:
             binary=self.binary,
             progress=track,
         )
-        print(table(evaluation))
+        print(table(scores))
         if self.json:
-            write_json(self.json, evaluation.as_json())
-        if missing := list(evaluation.not_scored):
-            raise DavisError(f"{len(missing)} sequences are not scored: {', '.join(missing)[:300]}")
+            write_json(self.json, scores)
+        if missing := list(scores["not_scored"]):
+            raise DataError(f"{len(missing)} sequences are not scored: {', '.join(missing)[:300]}")
 
 
-def table(evaluation: Evaluation) -> str:
-    """Format protocol and scores in percent: objects, then sequences, then the data set."""
-    objects = {one.name: mean_scores([one]) for one in evaluation.objects}
-    groups = objects, evaluation.per_sequence, {"all": evaluation.dataset}
+def table(scores: Mapping[str, Any]) -> str:
+    """Format the result of `score_folders` in percent: objects, then sequences, then the data set."""
+    objects = {name: mean_scores([each]) for name, each in scores["per_object"].items()}
+    groups = objects, scores["per_sequence"], {"all": scores["dataset"]}
     width = max(map(len, ("protocol", *objects)))
-    lines = [described("protocol", evaluation.protocol)]
+    lines = [describe("protocol", scores["protocol"])]
     lines.append(" " * width + "".join(f"{column.replace('_', ' '):>10}" for column in COLUMNS))
     for rows in groups:
         lines.append("")
         for name, row in rows.items():
             cells = (f"{row[column] * 100:>10.1f}" for column in COLUMNS)
             lines.append(f"{name:<{width}}" + "".join(cells))
-    if evaluation.not_scored:
-        lines += ["", f"not scored, and in none of the means: {len(evaluation.not_scored)}"]
-        lines += [f"  {name}: {why}" for name, why in evaluation.not_scored.items()]
+    if not_scored := scores["not_scored"]:
+        lines += ["", f"not scored, and in none of the means: {len(not_scored)}"]
+        lines += [f"  {name}: {reason}" for name, reason in not_scored.items()]
     return "\n".join(lines)
-
-
-def described(title: str, settings: Mapping[str, Any]) -> str:
-    """Format settings as lines of text."""
-    text = "; ".join(f"{key} {value}" for key, value in settings.items())
-    return textwrap.fill(text, 110, initial_indent=f"{title}: ", subsequent_indent=" " * (len(title) + 2))

@@ -16,8 +16,8 @@ from dino_model.outputs import OutputFolder, OutputOptions
 from dino_model.progress import progress
 from segmentation.coco import CocoWriter
 from segmentation.commands.common import model_settings, propagation_predictor
-from segmentation.datasets import VideoError, read_first_mask
-from segmentation.labels import Labels, object_ids, write_mask_png
+from segmentation.datasets import read_first_mask
+from segmentation.labels import DataError, Labels, object_ids, write_mask_png
 from segmentation.masks import ImageArray, check_mass
 from segmentation.video import (
     VIEWS,
@@ -62,7 +62,7 @@ class Video(ModelOptions, OutputOptions):
         """Check, read, draw and write one frame at a time."""
         check_mass(self.mass, "--mass")
         if not 0 < self.fps < 1000:
-            raise VideoError(f"--fps is {self.fps:g}; expected more than 0 and less than 1000")
+            raise DataError(f"--fps is {self.fps:g}; expected more than 0 and less than 1000")
         self.check_output()
         frames = open_frames(self.input, fps=self.fps)
         height, width = next(iter(frames)).shape[:2]
@@ -94,7 +94,7 @@ class Video(ModelOptions, OutputOptions):
                     stack.enter_context(writer)
                 for views, labels in progress(found, frames.name, frames.expected or None):
                     for writer, view in zip(writers, views, strict=True):
-                        writer.write(view, frames.time(count))
+                        writer.write(view, frames.times[count])
                     file_name = frames.file_name(count)
                     write_mask_png(output.path("masks", f"{Path(file_name).stem}.png"), labels)
                     coco.add_labels(file_name, labels)

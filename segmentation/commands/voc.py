@@ -24,6 +24,8 @@ from segmentation.voc_eval import GroundTruth, ImageScore, TargetScore, VocProto
 if TYPE_CHECKING:
     from dino_model.predictor import AttentionPredictor
 
+AVERAGE = {"masks": "enlarged by nearest", "mean": "over the regions of each image, then over images"}
+
 
 @dataclass(frozen=True)
 class Voc(VocProtocol, ModelOptions, OutputOptions):
@@ -75,7 +77,7 @@ class Voc(VocProtocol, ModelOptions, OutputOptions):
         drawing.save_image(output.path("contact_sheet.png"), _contact_sheet(output, scores[protocol]))
         _write_coco(output, finished, scores[protocol])
         output.finish()
-        print(_report(results, protocol))
+        print(_report(results))
         print(f"\nwritten to {self.output}: per_image.csv, contact_sheet.png, masks, overlays, masks.json")
         if self.json:
             write_json(self.json, results)
@@ -147,11 +149,11 @@ def _results(
     }
 
 
-def _report(results: dict[str, Any], protocol: VocProtocol) -> str:
+def _report(results: dict[str, Any]) -> str:
     plural = "s" * (results["images"] != 1)
     data = "VOC12 val" if results["voc12_val"] else f"image{plural} laid out as VOC 2012 (not VOC12 val)"
     lines = [
-        f"protocol  {protocol}; {results['precision']}",
+        common.describe("protocol", results["protocol"] | {"precision": results["precision"]} | AVERAGE),
         f"Jaccard   {results['jaccard']:.1f} %   {results['model']} on {results['images']} {data}",
     ]
     if results["lift"] is not None:
@@ -167,11 +169,7 @@ def _report(results: dict[str, Any], protocol: VocProtocol) -> str:
         lines += ["", f"{'mass':>5} {'ground truth':<12} {'void':<8} {'Jaccard':>8}"]
         for score, each in ((row["jaccard"], row["protocol"]) for row in results["grid"]):
             lines.append(f"{each['mass']:>5.0%} {each['ground_truth']:<12} {each['void']:<8} {score:>8.1f}")
-    paper = (
-        f"{model} " + ", ".join(f"{kind} {value}" for kind, value in row.items())
-        for model, row in voc_eval.PAPER.items()
-    )
-    lines += ["", "paper, VOC12 val, best head: " + "; ".join(paper)]
+    lines += ["", *(common.describe(f"paper, {model}", row) for model, row in voc_eval.PAPER.items())]
     if not results["voc12_val"]:
         lines.append("These images are not VOC12 val: the values above and the paper's cannot be compared.")
     return "\n".join(lines)

@@ -11,7 +11,7 @@ from segmentation.davis_eval import score_folders
 def test_every_object_and_the_dataset_have_the_official_scores(oracle_folder: Path):
     folder = oracle_folder / "davis_jf"
     expected = json.loads((folder / "expected.json").read_text())
-    found = score_folders(folder / "gt", folder / "pred").as_json()
+    found = score_folders(folder / "gt", folder / "pred")
     pairs = {"dataset": (found["dataset"], expected["dataset"])}
     assert found["per_object"].keys() == expected["per_object"].keys()
     pairs |= {name: (found["per_object"][name], scores) for name, scores in expected["per_object"].items()}

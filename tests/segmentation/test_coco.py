@@ -1,36 +1,10 @@
-"""Masks as files that other programs read."""
+"""COCO files that pycocotools reads."""
 
 import numpy as np
 import pytest
-from PIL import Image
 from pycocotools.coco import COCO
 
 from segmentation import coco
-from segmentation.labels import palette, write_mask_png
-
-
-def test_palette_equals_pascal_voc():
-    colors = palette()
-    known = {
-        0: (0, 0, 0),
-        1: (128, 0, 0),
-        2: (0, 128, 0),
-        8: (64, 0, 0),
-        15: (192, 128, 128),
-        255: (224, 224, 192),
-    }
-    assert {label: tuple(colors[label].tolist()) for label in known} == known
-    assert len(np.unique(colors, axis=0)) == 256
-
-
-def test_mask_png_keeps_labels_and_palette(tmp_path):
-    labels = np.arange(256, dtype=np.uint8).reshape(8, 32)
-    write_mask_png(tmp_path / "mask.png", labels)
-    with Image.open(tmp_path / "mask.png") as picture:
-        assert picture.mode == "P"
-        np.testing.assert_array_equal(np.array(picture), labels)
-        np.testing.assert_array_equal(np.array(picture.convert("RGB")), palette()[labels])
-    assert [path.name for path in tmp_path.iterdir()] == ["mask.png"]
 
 
 def test_writer_makes_files_that_coco_reads(tmp_path):

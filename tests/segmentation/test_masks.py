@@ -1,6 +1,7 @@
 """Attention to masks: the kept mass, enlarging, heads, components, run lengths."""
 
 import json
+from contextlib import suppress
 
 import numpy as np
 import pytest
@@ -20,15 +21,15 @@ boolean_masks = st_numpy.arrays(np.bool_, st_numpy.array_shapes(min_dims=2, max_
 
 
 def keep_mass_one_by_one(attention: np.ndarray, mass: float) -> np.ndarray:
-    """The plain version: take the greatest patch, the later one of equals, until the share is reached."""
+    """Take the greatest patch, the later one of equals, until the share is reached."""
     order = sorted(range(len(attention)), key=lambda patch: (attention[patch], patch), reverse=True)
     kept, held = np.zeros(len(attention), dtype=bool), 0.0
     for patch in order:
         kept[patch] = True
         held += attention[patch]
         if held >= mass * attention.sum() - 1e-9:
-            return kept
-    raise AssertionError("the whole map holds less than its own mass")
+            break
+    return kept
 
 
 @given(attention_maps, st.sampled_from([0.2, 0.5, 0.6, 0.8, 0.95, 1.0]))
@@ -42,19 +43,15 @@ def test_keep_mass_is_smallest_set_with_later_ties(attention, mass):
             assert np.abs(shares - (1 - mass)).min() < 1e-12
 
 
-@pytest.mark.parametrize(
-    ("attention", "mass", "message"),
-    [
-        ([1.0, 1.0], 0.0, "expected a share above 0 and up to 1"),
-        ([1.0, 1.0], float("nan"), "expected a share above 0 and up to 1"),
-        ([0.0, 0.0], 0.6, "sums to zero"),
-        ([1.0, -0.5], 0.6, "negative"),
-        ([1.0, float("nan")], 0.6, "non-finite"),
-    ],
-)
-def test_keep_mass_of_wrong_input_raises_value_error(attention, mass, message):
-    with pytest.raises(ValueError, match=message):
-        masks.keep_mass(torch.tensor(attention), mass)
+def test_keep_mass_of_wrong_input_raises_value_error():
+    for mass in (0.0, float("nan")):
+        with pytest.raises(ValueError, match="expected a share above 0 and up to 1"):
+            masks.keep_mass(torch.ones(2), mass)
+    for wrong in (-0.5, np.nan):
+        with pytest.raises(ValueError, match="negative or non-finite"):
+            masks.keep_mass(torch.tensor([1.0, wrong]))
+    with pytest.raises(ValueError, match="sums to zero"):
+        masks.keep_mass(torch.zeros(2))
 
 
 def test_enlarge_takes_patch_under_pixel_center():
@@ -65,8 +62,7 @@ def test_enlarge_takes_patch_under_pixel_center():
 def test_best_head_excludes_void():
     truth, void = np.zeros((2, 4, 4), dtype=bool)
     truth[:2], void[2] = True, True
-    wide = np.zeros((1, 4, 4), dtype=bool)
-    wide[0, :3] = True
+    wide = (truth | void)[None]
     assert masks.best_head(wide, truth)[1] == pytest.approx(2 / 3)
     assert masks.best_head(np.stack([~truth, truth]), truth) == (1, 1.0)
     assert masks.best_head(wide, truth, void)[1] == 1.0
@@ -80,20 +76,17 @@ def test_components_are_numbered_by_area_then_reading_order():
     assert not masks.component_at(mask, 1, 2).any()
 
 
-@pytest.mark.parametrize(("centered", "expected"), [(0, 0), (1, 1)])
-def test_central_head_has_nearest_mask(centered, expected):
-    heads = np.zeros((3, 9, 9), dtype=bool)
-    heads[1 - centered, :2, :2] = True
-    heads[centered, 3:6, 3:6] = True
-    assert masks.central_head(heads) == expected
+def test_central_head_has_nearest_mask():
+    heads = np.zeros((4, 9, 9), dtype=bool)
+    heads[0, :2, :2] = heads[1, 3:6, 3:6] = True
+    assert [masks.central_head(each) for each in (heads, heads[::-1])] == [1, 2]
 
 
 def test_bounding_box_ends_outside_mask():
-    mask = np.zeros((5, 7), dtype=bool)
-    mask[1:3, 2:6] = True
+    mask = np.pad(np.ones((2, 4), dtype=bool), ((1, 2), (2, 1)))
     assert masks.bounding_box(mask) == (2, 1, 6, 3)
     with pytest.raises(ValueError, match="empty"):
-        masks.bounding_box(np.zeros((2, 2), dtype=bool))
+        masks.bounding_box(mask[:1])
 
 
 @given(boolean_masks)
@@ -106,17 +99,8 @@ def test_run_lengths_round_trip_through_json(mask):
 @settings(deadline=None)
 @given(st.text(alphabet="".join(map(chr, range(40, 120))), max_size=30))
 def test_decode_of_any_text_raises_or_fits_size(counts):
-    try:
-        masks.decode({"size": [6, 7], "counts": counts})
-    except ValueError:
-        return
-    runs = masks.runs_of(counts)
-    assert sum(runs) == 42
-    assert min(runs) >= 0
-
-
-def test_decode_of_another_size_allocates_nothing():
-    encoded = masks.rle(np.eye(5, dtype=bool))
-    encoded["size"] = [10**6, 10**6]
+    with suppress(ValueError):
+        assert masks.decode({"size": [6, 7], "counts": counts}).shape == (6, 7)
+        assert sum(masks.runs_of(counts)) == 42
     with pytest.raises(ValueError, match="are not COCO's run lengths of 1000000 × 1000000 pixels"):
-        masks.decode(encoded)
+        masks.decode({"size": [10**6, 10**6], "counts": counts})  # allocates nothing

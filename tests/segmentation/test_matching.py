@@ -1,8 +1,15 @@
+"""Matching of two images, compared with plain versions; the command `match`."""
+
+import json
+
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from PIL import Image
 
+from dino_model import photographs
 from segmentation import matching
+from segmentation.commands.match import Match
 from segmentation.matching import ImageFeatures, Matches
 
 
@@ -15,7 +22,7 @@ def plain_cosine(u: NDArray, v: NDArray) -> float:
 
 
 def plain_nearest(a: NDArray, b: NDArray) -> list[tuple[int, float, float]]:
-    """Index, cosine and ratio of every patch of A, one patch after the other."""
+    """Compute index, cosine and ratio of every patch of A, one patch after the other."""
     found = []
     for u in a.reshape(-1, a.shape[-1]):
         cosines = np.array([[plain_cosine(u, v) for v in row] for row in b])
@@ -27,29 +34,23 @@ def plain_nearest(a: NDArray, b: NDArray) -> list[tuple[int, float, float]]:
     return found
 
 
-@pytest.mark.parametrize("chunk", [2048, 7])
-def test_nearest_equals_reference(chunk: int, monkeypatch: pytest.MonkeyPatch):
+@pytest.mark.parametrize(("ratio", "chunk"), [(0.8, 2048), (1.0, 7)])
+def test_mutual_matches_equal_reference(ratio, chunk, monkeypatch):
     monkeypatch.setattr(matching, "CHUNK", chunk)
-    a, b = features(4, 6), features(7, 5, seed=1)
-    found = matching.nearest(a, b)
-    index, cosine, ratio = map(np.array, zip(*plain_nearest(a, b), strict=True))
-    np.testing.assert_array_equal(found.patch, index)
-    np.testing.assert_allclose(found.cosine, cosine, atol=1e-6)
-    np.testing.assert_allclose(found.ratio, ratio, atol=1e-5)
-
-
-@pytest.mark.parametrize("ratio", [0.8, 1.0])
-def test_mutual_matches_equal_reference(ratio: float):
     a, b = features(6, 8), features(6, 8)[::-1] + 1.5 * features(6, 8, seed=2)
     to_b, to_a = plain_nearest(a, b), plain_nearest(b, a)
     expected = {
-        (i, j) for i, (j, _, sure) in enumerate(to_b) if to_a[j][0] == i and max(sure, to_a[j][2]) <= ratio
+        (i, j): (cosine, max(sure, to_a[j][2]))
+        for i, (j, cosine, sure) in enumerate(to_b)
+        if to_a[j][0] == i and max(sure, to_a[j][2]) <= ratio
     }
     found = matching.mutual_matches(a, b, ratio)
-    pairs = zip(found.a @ [8, 1], found.b @ [8, 1], strict=True)
-    assert {(int(i), int(j)) for i, j in pairs} == expected
+    pairs = zip((found.a @ [8, 1]).tolist(), (found.b @ [8, 1]).astype(int).tolist(), strict=True)
+    measured = dict(zip(pairs, zip(found.cosine, found.ratio, strict=True), strict=True))
+    assert measured.keys() == expected.keys() != set()
+    for pair, values in expected.items():
+        assert measured[pair] == pytest.approx(values, abs=1e-5)
     assert list(found.ratio) == sorted(found.ratio), "the surest first"
-    assert len(found) == len(expected) > 0
 
 
 def test_prepared_averages_neighbors_and_subtracts_joint_mean():
@@ -73,36 +74,27 @@ def test_best_scale_has_most_matches():
     scale, found = matching.best_scale(seen(a), others)
     assert scale == 1.0
     assert len(found) > 10
-    assert (
-        matching.best_scale(seen(a), dict.fromkeys((0.7, 1.4, 1.0), seen(a)))[0] == 1.0
-    )  # ties: nearest to 1
+    ties = dict.fromkeys((0.7, 1.4, 1.0), seen(a))
+    assert matching.best_scale(seen(a), ties)[0] == 1.0  # the nearest to 1
 
 
-def turned_grid(degrees: float, scale: float, share_wrong: float) -> tuple[Matches, NDArray, NDArray]:
-    """Matches of a turned picture, to the nearest patch, some of them wrong; the truth, and which are."""
+@pytest.mark.parametrize(("degrees", "scale"), [(30, 1), (10, 0.85)])
+def test_coherent_drops_wrong_matches_and_refines_others(degrees, scale):
     rng = np.random.default_rng(0)
     a = np.stack(np.divmod(np.arange(900), 30), axis=-1)
     angle = np.deg2rad(degrees)
     turn = scale * np.array([[np.cos(angle), -np.sin(angle)], [np.sin(angle), np.cos(angle)]])
     truth = (a - 14.5) @ turn.T + 14.5
-    b, wrong = truth.round(), rng.random(900) < share_wrong
-    b[wrong] = rng.integers(0, 30, (int(wrong.sum()), 2))
-    wrong = np.abs(b - truth).max(axis=1) > 1
+    b, changed = truth.round(), rng.random(900) < 0.4
+    b[changed] = rng.integers(0, 30, (int(changed.sum()), 2))
+    wrong, ones = np.abs(b - truth).max(axis=1) > 1, np.ones(900, np.float32)
     order = rng.permutation(900)
-    ones = np.ones(900, np.float32)
-    return Matches(a[order], b[order], ones, ones), truth[order], wrong[order]
-
-
-@pytest.mark.parametrize(("degrees", "scale"), [(30, 1), (10, 0.85)])
-def test_coherent_drops_wrong_matches_and_refines_others(degrees: float, scale: float):
-    matches, truth, wrong = turned_grid(degrees, scale, 0.4)
-    kept = matching.coherent(matches)
-    of = {tuple(cell): (place, bad) for cell, place, bad in zip(matches.a, truth, wrong, strict=True)}
-    places, bad = zip(*(of[tuple(cell)] for cell in kept.a), strict=True)
-    assert len(kept) - sum(bad) > 0.9 * (~wrong).sum()
-    assert sum(bad) < 0.02 * wrong.sum()
-    off = np.linalg.norm(kept.b - np.array(places), axis=1)
-    plain = np.linalg.norm((matches.b - truth)[~wrong], axis=1)
+    kept = matching.coherent(Matches(a[order], b[order], ones, ones))
+    chosen = kept.a @ [30, 1]
+    assert (~wrong[chosen]).sum() > 0.9 * (~wrong).sum()
+    assert wrong[chosen].sum() < 0.02 * wrong.sum()
+    off = np.linalg.norm(kept.b - truth[chosen], axis=1)
+    plain = np.linalg.norm((b - truth)[~wrong], axis=1)
     assert off.mean() < 0.8 * plain.mean() or plain.mean() == 0
 
 
@@ -111,39 +103,64 @@ def test_flat_patches_are_not_matched():
     picture[:, 30:] = np.random.default_rng(0).integers(0, 256, (40, 30, 3))
     textured = matching.textured_patches(picture, (4, 6))
     np.testing.assert_array_equal(textured, np.arange(6)[None] >= 3 + np.zeros((4, 1)))
-    wide = features(12, 20)
-    half = np.arange(20)[None] >= 10 + np.zeros((12, 1))
-    found = matching.matches_between(ImageFeatures(wide, half), seen(wide))
-    assert len(found) > 50
-    assert found.a[:, 1].min() >= 10
-    assert matching.matches_between(seen(wide), ImageFeatures(wide, half)).a[:, 1].min() >= 10
+    wide, half = features(12, 20), np.arange(20)[None] >= 10 + np.zeros((12, 1))
+    for pair in ((ImageFeatures(wide, half), seen(wide)), (seen(wide), ImageFeatures(wide, half))):
+        found = matching.matches_between(*pair)
+        assert len(found) > 50
+        assert found.a[:, 1].min() >= 10
 
 
 @pytest.mark.parametrize("sign", [1, -1])
-def test_joint_colors_of_foreground_are_black_outside(sign: int):
+def test_joint_colors_of_foreground_are_black_outside(sign):
     a, b = 0.1 * features(8, 8), 0.1 * features(8, 8, seed=1)
     a[2:5, 2:6, 0] += sign * 5
     b[3:7, 1:4, 0] += sign * 5
     same_a, same_b = matching.joint_colors(a, a[:, ::-1])  # the same features have the same colors
     np.testing.assert_allclose(same_a, same_b[:, ::-1], atol=1e-6)
     assert (same_a.min(), same_a.max()) == (0, 1)
-    in_a, in_b = matching.joint_colors(a, b, "foreground")
-    inside = np.zeros((8, 8), bool)
-    inside[2:5, 2:6] = True
-    assert (in_a[~inside] == 0).all()
-    assert (in_a[inside].sum(-1) > 0).mean() > 0.9
-    assert (in_b.sum(-1) > 0).sum() in range(10, 13)
+    in_a, in_b = (part.sum(-1) > 0 for part in matching.joint_colors(a, b, "foreground"))
+    assert in_a.sum() == in_a[2:5, 2:6].sum() >= 11
+    assert in_b.sum() == in_b[3:7, 1:4].sum() >= 10
 
 
 def test_similarities_are_cosines_with_every_patch():
-    a = features(6, 7)
-    b = a[::-1, ::-1]
-    found = matching.similarities(a, b, (1, 2))
-    assert found.argmax() == 4 * 7 + 4
-    assert found[0, 3] == pytest.approx(plain_cosine(a[1, 2], b[0, 3]), abs=1e-6)
+    a, b = features(6, 7), features(6, 7, seed=1)
+    expected = [[plain_cosine(a[1, 2], v) for v in row] for row in b]
+    np.testing.assert_allclose(matching.similarities(a, b, (1, 2)), expected, atol=1e-6)
 
 
 def test_centers_are_in_the_middle_of_patches():
-    np.testing.assert_allclose(
-        matching.centers(np.array([[0, 0], [1, 1]]), (2, 2), (16, 8)), [[3.5, 1.5], [11.5, 5.5]]
-    )
+    cells = np.array([[0, 0], [1, 1]])
+    np.testing.assert_allclose(matching.centers(cells, (2, 2), (16, 8)), [[3.5, 1.5], [11.5, 5.5]])
+
+
+def test_image_matches_its_own_crop(tmp_path, capsys):
+    picture, a, b = photographs.image("owl"), tmp_path / "a.png", tmp_path / "b.png"
+    Image.fromarray(picture).save(a)
+    Image.fromarray(picture[40:, 60:]).save(b)
+    y, x = (side // 2 for side in picture.shape[:2])
+    Match(a=a, b=b, output=tmp_path / "out", point=f"{y},{x}", size=128).run()
+    found = json.loads((tmp_path / "out" / "matches.json").read_text())
+    assert len(found["matches"]) >= 20
+    off = [np.subtract(match["a"], match["b"]) - (40, 60) for match in found["matches"]]
+    patch = 8 * min(picture.shape[:2]) / 128
+    assert np.mean(np.abs(off).max(axis=1) <= patch) > 0.9
+    assert np.abs(np.subtract(found["point"]["a"], found["point"]["b"]) - (40, 60)).max() <= 2 * patch
+    assert found["scale"] == 1.0
+    for name in ("lines", "colors", "foreground", "point"):
+        sheet = np.asarray(Image.open(tmp_path / "out" / f"{name}.png"))
+        assert sheet.shape == (picture.shape[0], 2 * picture.shape[1] - 60 + 8, 3)
+        assert sheet.std() > 10
+    assert "mutual matches, B at 1 of its size" in capsys.readouterr().out
+
+
+def test_wrong_input_is_named_and_nothing_written(tmp_path):
+    a, flat = tmp_path / "a.png", tmp_path / "flat.png"
+    Image.fromarray(photographs.image("owl")).save(a)
+    Image.new("RGB", (50, 40), "red").save(flat)
+    wrong = {"flat.png has no texture": {"b": flat}, "--ratio is 2.0": {"ratio": 2.0}}
+    wrong |= {"--point is '9'": {"point": "9"}, "--point 5000,3 is outside": {"point": "5000,3"}}
+    for message, options in wrong.items():
+        with pytest.raises(ValueError, match=message):
+            Match(**{"a": a, "b": a, "size": 64} | options, output=tmp_path / "out").run()
+    assert not (tmp_path / "out").exists()
