@@ -24,10 +24,7 @@ def photo(tmp_path) -> Path:
 
 
 def test_attention_writes_maps_of_predictor_and_masks_that_agree(photo, tmp_path):
-    options, folder = (
-        {"size": 64, "precision": "fp32", "point": "50,120", "mass": 0.7},
-        tmp_path / "out" / "cat",
-    )
+    folder, options = tmp_path / "out" / "cat", {"size": 64, "precision": "fp32", "mass": 0.7}
     Attention(inputs=(photo,), output=folder.parent, model=MODEL, point="50,120", **options).run()
     predictor = AttentionPredictor(MODEL, size=64, precision="fp32")
     predictor.set_image(data.cat()[:200, :260])

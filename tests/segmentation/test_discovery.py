@@ -17,10 +17,10 @@ from segmentation.masks import Box
 def scene(rows: int, columns: int, objects: list[tuple[slice, slice]], seed: int = 0) -> np.ndarray:
     """Features of a noisy background and of objects, each similar within itself: [rows, columns, 16]."""
     rng = np.random.default_rng(seed)
-    directions = np.linalg.qr(rng.standard_normal((16, 16)))[0]
-    features = np.tile(directions[0], (rows, columns, 1))
-    for number, place in enumerate(objects, start=1):
-        features[place] = directions[number] - 0.4 * directions[0]
+    background, *directions = np.linalg.qr(rng.standard_normal((16, 16)))[0]
+    features = np.tile(background, (rows, columns, 1))
+    for direction, place in zip(directions, objects, strict=False):
+        features[place] = direction - 0.4 * background
     return features + 0.05 * rng.standard_normal(features.shape)
 
 

@@ -28,7 +28,7 @@ def pictures(count: int, size: tuple[int, int] = (48, 64)) -> list[np.ndarray]:
 
 
 def write_folder(folder: Path, names: list[str], size: tuple[int, int] = (48, 64)) -> Path:
-    folder.mkdir(parents=True)
+    folder.mkdir()
     for name, picture in zip(names, pictures(len(names), size), strict=True):
         Image.fromarray(picture).save(folder / name)
     return folder
@@ -59,7 +59,7 @@ def test_wrong_folder_of_frames_is_named(tmp_path):
     }
     for names, message in wrong.items():
         with pytest.raises(DataError, match=message):
-            frame_files(write_folder(tmp_path / names, names.split()))
+            frame_files(write_folder(tmp_path / names.replace(".png", ""), names.split()))
     with pytest.raises(DataError, match="holds no image; it has folders: 0"):
         frame_files(tmp_path)
 
