@@ -121,10 +121,8 @@ def check_patches(image: ImageArray, predictor: "AttentionPredictor") -> ImageAr
     rows, columns = (-(-side // predictor.patch_size) for side in fed)
     if rows * columns > predictor.max_patches:
         remedy = "resize or crop the image" if predictor.resize == "native" else "pass a smaller --size"
-        patches = f"{rows} × {columns} patches, more than {predictor.max_patches:,}"
-        raise ImageError(
-            f"an image of {height} × {width} pixels gives {patches}; {remedy} or --resize squash"
-        )
+        found = f"an image of {height} × {width} pixels gives {rows} × {columns} patches"
+        raise ImageError(f"{found}, more than {predictor.max_patches:,}; {remedy} or --resize squash")
     return image
 
 

@@ -287,9 +287,7 @@ class Curve(FitOptions, ComputeOptions):
         """Fit and score heads of every number of masks, print a table."""
         make_room(self.json)
         if not self.models or min(self.counts, default=1) < 1:
-            raise DataError(
-                f"--models is {self.models}, --counts {self.counts}; expected a model, counts from 1"
-            )
+            raise DataError(f"--counts is {self.counts}, --models {self.models}; expected counts from 1")
         masks, lists = TrueMasks(self.masks, self.foreground), (self.find(self.listed), self.find(self.test))
         predictors = {name: _predictor(self, name, self.size) for name in self.models}
         predictor = predictors[self.models[0]]
