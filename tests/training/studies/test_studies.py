@@ -49,11 +49,16 @@ def test_verdict_states_effect_interval_and_cause(given: Outcome, sentence: str)
 
 def test_contrast_of_each_law_is_positive_if_the_law_holds():
     better, worse = result(60, 55, teacher_entropy=2.0), result(40, 45, teacher_entropy=0.0)
-    for law in LAWS.values():
-        if law.variants:
-            values = law.values({name: worse if name == law.contrast[1] else better for name in law.variants})
-            effect = Outcome(law, {name: [value] for name, value in values.items()}, {}, {}).effect.mean
-            assert effect == {"collapse": 1.0, "lead": 5}.get(law.name, 20), law.name
+    holds = {
+        "collapse": ({"no sharpening": better, "no centering": worse}, 1.0),
+        "teacher": ({"momentum": better, "student copy": worse}, 20),
+        "lead": ({"constant momentum": better}, 5),
+        "multicrop": ({"multi-crop": better, "two crops": worse}, 20),
+        "loss": ({"cross-entropy": better, "mean squared error": worse}, 20),
+    }
+    for name, (results, effect) in holds.items():
+        values = {point: [value] for point, value in LAWS[name].values(results).items()}
+        assert Outcome(LAWS[name], values, {}, {}).effect.mean == effect, name
 
 
 def test_check_base_refuses_run_below_untrained_or_pixels():
