@@ -37,8 +37,8 @@ async def serve(turns: FairTurns, *requests: tuple[FairTurns, str]) -> tuple[str
         ("aaaabbc", {"max_per_client": 9}, "abcabaa", ""),
         ("aaaab", {"max_per_client": 2}, "aba", "aa"),
         ("aaaabcd", {"max_waiting": 4, "max_per_client": 9}, "abcd", "aaa"),
+        ("abc", {"max_waiting": 2}, "ab", "c"),
     ],
-    ids=["first requests precede second ones", "requests of one client", "full queue drops the greediest"],
 )
 def test_order_and_bounds_of_a_queue(clients, bounds, served, refused):
     turns = FairTurns("the model", **bounds)
