@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from dino_model.device import choose_device, choose_precision
+from dino_model.device import choose_device, choose_precision, set_tensor_float32
 
 CPU = torch.device("cpu")
 
@@ -46,3 +46,14 @@ def test_choose_precision_auto_follows_the_processor(flags: str, precision: str,
 def test_choose_precision_auto_on_cuda_follows_tensor_cores(capability, precision, monkeypatch):
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: capability)
     assert choose_precision("auto", torch.device("cuda")) == precision
+
+
+def test_set_tensor_float32_follows_the_precision():
+    matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
+    before = matmul.allow_tf32, cudnn.allow_tf32
+    try:
+        for precision, allowed in (("bf16", True), ("fp32", False)):
+            set_tensor_float32(precision)
+            assert (matmul.allow_tf32, cudnn.allow_tf32) == (allowed, allowed)
+    finally:
+        matmul.allow_tf32, cudnn.allow_tf32 = before
