@@ -33,6 +33,11 @@ def test_every_lesson_has_a_question_and_values(tab):
     expect(tab.locator("#lesson-body h3")).to_have_text("Attention heads")
 
 
+def test_settings_of_the_first_lesson_wait_for_the_image(open_page):
+    page = open_page(query="?tab=learn", ready="#learn-view .lab-view[data-token]")
+    actions.wait(page, "lab('learn-view').settings.opacity === 0")
+
+
 def test_lesson_on_random_weights_changes_the_model(tab):
     _go(tab, 6)
     actions.wait(tab, "lab('learn-view').encoding.value.model === 'embedded'")

@@ -84,8 +84,9 @@ export class AttentionView extends View {
   /** Change settings. A block that is not in memory is fetched after a rest. @param {Record<string, any>} change */
   set(change) {
     const { quantity, block } = this.settings;
-    if (!this.encoding) return; // controls at their defaults must not replace the address
+    if (!this.encoding && this.props.address) return; // controls at their defaults must not replace the address
     Object.assign(this.settings, change);
+    if (!this.encoding) return;
     if (this.settings.block >= this.encoding.blocks) this.settings.block = 0;
     if (this.settings.quantity === quantity && this.settings.block === block) this.render();
     else if (this.encoding.holds(this.selectedQuantity, this.number(this.encoding))) this.look();
