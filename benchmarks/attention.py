@@ -30,10 +30,10 @@ AGREEMENT = 1e-4  # of the maps, in fp32
 class Attention(Benchmark):
     """Maps of the last block for the [CLS] query: `AttentionPredictor` against a plain ViT in fp32."""
 
-    def ours(self) -> Computation:
+    def library(self) -> Computation:
         """Compute the maps of the images in turn."""
-        ours, turns = predictor(), cycle(images())
-        return lambda: fused_maps(ours, next(turns))
+        library, turns = predictor(), cycle(images())
+        return lambda: fused_maps(library, next(turns))
 
     def reference(self) -> Computation:
         """Compute the maps of the images in turn, all attention written out."""
@@ -53,7 +53,7 @@ class Attention(Benchmark):
             fused_maps(fast, other)
         operations, rate = counter.get_total_flops(), gemm_rate(fast.precision)
         return (
-            f"ViT-S/8 at {SIZE} × {SIZE}, ours in {fast.precision}, the reference in fp32, "
+            f"ViT-S/8 at {SIZE} × {SIZE}, the library in {fast.precision}, the reference in fp32, "
             f"{torch.get_num_threads()} threads",
             f"largest difference of the maps: {difference:.1e} in fp32 (allowed {AGREEMENT:.0e}), "
             f"{loss:.1e} in {fast.precision}; their largest value is {expected.max():.2f}",
@@ -70,7 +70,7 @@ def gemm_rate(precision: ComputePrecision, side: int = 2048) -> float:
 
 
 def fused_maps(predictor: AttentionPredictor, image: np.ndarray) -> np.ndarray:
-    """Ours: fused attention everywhere, and one row of the last block."""
+    """Compute maps with fused attention everywhere, and one row of the last block."""
     predictor.set_image(image)
     return predictor.cls_attention()
 
@@ -102,7 +102,7 @@ def sharpened_model() -> LoadedModel:
 
 
 def predictor(precision: Precision = "auto") -> AttentionPredictor:
-    """Load ours."""
+    """Load the predictor of this project."""
     return AttentionPredictor(
         sharpened_model(), size=SIZE, resize="squash", precision=precision, device="cpu"
     )

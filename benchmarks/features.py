@@ -41,7 +41,7 @@ class Features(Benchmark):
         images = open_images(self.data)
         return images.subset(range(0, len(images), max(1, len(images) // self.count)))
 
-    def ours(self) -> Callable[[], Tensor]:
+    def library(self) -> Callable[[], Tensor]:
         """Extract as the commands do."""
         model, images = load_model(self.model), self.images()
         view = View(self.size, model.mean, model.std)
@@ -67,14 +67,16 @@ class Features(Benchmark):
 
     def compare(self) -> tuple[str, ...]:
         """Compare features and their k-NN accuracy; every fifth image is a query."""
-        ours, reference = self.ours()(), self.reference()()
+        library, reference = self.library()(), self.reference()()
         labels = torch.tensor(self.images().labels)
-        asked = torch.arange(len(labels)) % 5 == 4
+        is_query = torch.arange(len(labels)) % 5 == 4
         accuracies = (
-            knn_accuracy(found[~asked], labels[~asked], found[asked], labels[asked], k=20).top1
-            for found in (ours, reference)
+            knn_accuracy(
+                features[~is_query], labels[~is_query], features[is_query], labels[is_query], k=20
+            ).top1
+            for features in (library, reference)
         )
-        cosines = torch.cosine_similarity(ours, reference)
+        cosines = torch.cosine_similarity(library, reference)
         return (
             f"{len(labels):,} images, {self.model} at {self.size} pixels",
             f"cosine of features: mean {float(cosines.mean()):.5f}, least {float(cosines.min()):.5f}; k-NN "

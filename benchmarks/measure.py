@@ -21,15 +21,15 @@ Computation = Callable[[], object]
 
 @dataclass(frozen=True, kw_only=True)
 class Benchmark:
-    """Options of every benchmark. A subclass defines `ours`, `reference` and `compare`."""
+    """Options of every benchmark. A subclass defines `library`, `reference` and `compare`."""
 
     repeats: int = 3
     """Timed turns of each side, at least 1."""
     json: Path | None = None
     """Write the results to this file."""
 
-    def ours(self) -> Computation:
-        """Load what is needed and return our computation."""
+    def library(self) -> Computation:
+        """Load what is needed and return the computation of this project."""
         raise NotImplementedError
 
     def reference(self) -> Computation:
@@ -47,13 +47,14 @@ class Benchmark:
     def run(self) -> None:
         """Compare, measure seconds and memory, print the ratios and the machine's load."""
         name, remarks = Path(inspect.getfile(type(self))).stem, self.compare()
-        ours, reference = median_seconds(self.ours(), self.reference(), self.repeats)
-        results = {"name": name, "ours": ours, "reference": reference, "ratio": reference / ours}
-        print(f"{name}: ours {ours:.3f} s, reference {reference:.3f} s: {reference / ours:.2f} times faster")
+        library, reference = median_seconds(self.library(), self.reference(), self.repeats)
+        ratio = reference / library
+        results = {"name": name, "library": library, "reference": reference, "ratio": ratio}
+        print(f"{name}: library {library:.3f} s, reference {reference:.3f} s: {ratio:.2f} times faster")
         if (PROCESS / "clear_refs").exists():
-            extra, plain = extra_memory(self.ours), extra_memory(self.reference)
-            results |= {"ours_memory": extra, "reference_memory": plain}
-            print(f"  extra memory: ours {extra:,} bytes, reference {plain:,} bytes")
+            extra, plain = extra_memory(self.library), extra_memory(self.reference)
+            results |= {"library_memory": extra, "reference_memory": plain}
+            print(f"  extra memory: library {extra:,} bytes, reference {plain:,} bytes")
         print(*(f"  {remark}" for remark in remarks), sep="\n")
         if hasattr(os, "getloadavg"):  # not on Windows
             print(f"  load average: {os.getloadavg()[0]:.1f} on {os.cpu_count()} processors")
@@ -61,14 +62,14 @@ class Benchmark:
             write_json(self.json, results | {"remarks": remarks})
 
 
-def median_seconds(ours: Computation, reference: Computation, repeats: int = 3) -> tuple[float, float]:
+def median_seconds(library: Computation, reference: Computation, repeats: int = 3) -> tuple[float, float]:
     """Return the median seconds of two computations in turns, after one warm-up each.
 
-    Turns let other load slow both alike.
+    Other load slows both computations equally, because they take turns.
     """
-    ours()
+    library()
     reference()
-    turns = [(timeit(ours, number=1), timeit(reference, number=1)) for _ in range(repeats)]
+    turns = [(timeit(library, number=1), timeit(reference, number=1)) for _ in range(repeats)]
     return median(turn[0] for turn in turns), median(turn[1] for turn in turns)
 
 

@@ -92,7 +92,7 @@ class TrainStep(Benchmark):
         else:
             print("train_step: skipped, there is no CUDA device")
 
-    def ours(self) -> Computation:
+    def library(self) -> Computation:
         """The step of a training."""
         step, crops = OurStep(RECIPE, choose_precision("auto", CPU)), data.random_crops(RECIPE)
         return lambda: step(crops)
@@ -109,15 +109,15 @@ class TrainStep(Benchmark):
         expected, found, rough = ([step(crops)["loss"] for _ in range(2)][1] for step in steps)
         if abs(found - expected) > AGREEMENT * expected:
             raise SystemExit(f"the loss after one step is {found} in fp32, expected {expected}")
-        again, grouped = median_seconds(self.ours(), self.reference(grouped=True), self.repeats)
+        again, grouped = median_seconds(self.library(), self.reference(grouped=True), self.repeats)
         return (
             f"ViT-Ti/16, 2 × {config.global_size} + {config.local_crops} × {config.local_size}, "
-            f"batch {RECIPE.batch_size}; ours in {precision}, the reference in fp32, "
+            f"batch {RECIPE.batch_size}; the library in {precision}, the reference in fp32, "
             f"{torch.get_num_threads()} threads",
-            f"loss after one update: reference {expected:.5f}, ours {found:.5f} in fp32, "
+            f"loss after one update: reference {expected:.5f}, library {found:.5f} in fp32, "
             f"{rough:.5f} in {precision}",
             "against the official code's step, which passes crops of one size together: "
-            f"ours {again:.3f} s, official {grouped:.3f} s: {grouped / again:.2f} times faster",
+            f"library {again:.3f} s, official {grouped:.3f} s: {grouped / again:.2f} times faster",
         )
 
     def run_on_gpu(self) -> None:
@@ -260,12 +260,15 @@ class PlainStep:
         """Update student, teacher and center; return the loss of the batch."""
         with autocast(self.precision, self.device):
             with torch.no_grad():
-                theirs = self.logits(self.teacher, crops.views)
-            ours = self.logits(self.student, *crops)
+                teacher_logits = self.logits(self.teacher, crops.views)
+            student_logits = self.logits(self.student, *crops)
             loss = plain_loss(
-                [x.float() for x in ours], [x.float() for x in theirs], self.center, self.config
+                [x.float() for x in student_logits],
+                [x.float() for x in teacher_logits],
+                self.center,
+                self.config,
             )
-        self.center = 0.9 * self.center + 0.1 * torch.cat(theirs).float().mean(dim=0, keepdim=True)
+        self.center = 0.9 * self.center + 0.1 * torch.cat(teacher_logits).float().mean(dim=0, keepdim=True)
         self.optimizer.zero_grad()
         self.scaler.scale(loss).backward()
         self.scaler.unscale_(self.optimizer)

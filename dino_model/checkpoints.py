@@ -67,7 +67,7 @@ def read_backbone(path: Path, checkpoint_key: CheckpointKey = None) -> StoredBac
     payload = read_torch(path)
     if "method" in payload:
         if not (path.parent / "config.json").is_file():
-            raise WeightsError(f"{path} is part of a training run: put its config.json beside it")
+            raise WeightsError(f"{path} is part of a training run: put its config.json next to it")
         return _read_run(path.parent, checkpoint_key, path.name)
     tensors, network = _select_network(payload, checkpoint_key, str(path))
     return StoredBackbone(tensors, None, network=network)
@@ -106,8 +106,8 @@ def write_safetensors(
     }
     if channel_range:
         metadata["channel_range"] = json.dumps(asdict(channel_range))
-    with files.replacing(path) as beside:
-        beside.write_bytes(safetensors.torch.save(tensors, metadata))
+    with files.replacing(path) as temporary:
+        temporary.write_bytes(safetensors.torch.save(tensors, metadata))
 
 
 def load_strictly(backbone: nn.Module, tensors: Mapping[str, Tensor], where: str) -> None:

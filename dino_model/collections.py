@@ -378,8 +378,8 @@ def _cached_index(
         table, facts = _index(stores, suffixes)
         try:
             files.write_json(path.with_suffix(".json"), facts)
-            with files.replacing(path) as beside:
-                np.save(beside, table)
+            with files.replacing(path) as temporary:
+                np.save(temporary, table)
         except OSError:  # without a cache, the index is made each time
             return table, facts
     return np.load(path, mmap_mode="r"), json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))

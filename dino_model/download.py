@@ -76,16 +76,16 @@ class PublishedFile:
         if found := self.path():
             return found
         target = cache_folder() / self.name
-        beside = target
+        temporary = target
         try:
-            with files.replacing(target) as beside:
-                self._transfer(beside, callback)
-                self.accept(beside)
+            with files.replacing(target) as temporary:
+                self._transfer(temporary, callback)
+                self.accept(temporary)
         except (OSError, HTTPException, ValueError) as error:  # urllib's own errors are OSErrors
             reason = str(getattr(error, "reason", "") or error or type(error).__name__)
             raise DownloadError(
                 f"could not download {self.name} from {self.address} "
-                f"({reason.replace(str(beside), self.name)}): "
+                f"({reason.replace(str(temporary), self.name)}): "
                 f"connect and try again, or fetch it elsewhere and put it at {target}"
             ) from error
         return target

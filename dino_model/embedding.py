@@ -1,6 +1,6 @@
 """Features of a collection in one file: .npz, .parquet, .csv or .safetensors, with names and labels.
 
-Features are streamed from a cache on disk beside the file, so that memory does not grow with the collection,
+Features are streamed from a cache on disk next to the file, so that memory does not grow with the collection,
 and an interrupted computation continues.
 """
 
@@ -106,8 +106,8 @@ def write_features(path: Path, table: FeatureTable, rows: NDArray[np.intp]) -> N
     check_suffix(path)
     parts = (rows[start : start + ROWS_AT_ONCE] for start in range(0, len(rows), ROWS_AT_ONCE))
     chunks = (np.ascontiguousarray(table.features[part], dtype="<f4") for part in parts)
-    with replacing(path) as beside:
-        FORMATS[path.suffix][0](beside, table, (len(rows), *table.features.shape[1:]), chunks)
+    with replacing(path) as temporary:
+        FORMATS[path.suffix][0](temporary, table, (len(rows), *table.features.shape[1:]), chunks)
 
 
 def read_features(path: Path) -> FeatureTable:

@@ -29,12 +29,12 @@ def replacing(path: Path) -> Iterator[Path]:
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     # Unique for every writer; the suffix is the format for some libraries.
-    beside = path.with_name(f".{path.stem}.{secrets.token_hex(4)}{path.suffix}")
+    temporary = path.with_name(f".{path.stem}.{secrets.token_hex(4)}{path.suffix}")
     try:
-        yield beside
-        beside.replace(path)
+        yield temporary
+        temporary.replace(path)
     finally:
-        beside.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
 
 
 class Held(Exception):
@@ -98,8 +98,8 @@ def _is_at(file: TextIO, path: Path) -> bool:
 
 def write_text(path: Path, text: str) -> None:
     """Write a text file (UTF-8, line ends as they are in `text`) whole or not at all."""
-    with replacing(path) as beside:
-        beside.write_text(text, encoding="utf-8", newline="")
+    with replacing(path) as temporary:
+        temporary.write_text(text, encoding="utf-8", newline="")
 
 
 def write_json(path: Path, content: Any) -> None:

@@ -69,8 +69,8 @@ def write_transformers(model: LoadedModel, folder: Path) -> None:
         name=model.name, source=model.source, cls=CLASSES[kind], folder=folder, size=size,
         options=", add_pooling_layer=False" if kind == "vit" else "", mode=mode,
     )  # fmt: skip
-    with files.replacing(folder / WEIGHTS) as beside:
-        safetensors.torch.save_file(tensors, beside, {"format": "pt"})
+    with files.replacing(folder / WEIGHTS) as temporary:
+        safetensors.torch.save_file(tensors, temporary, {"format": "pt"})
     files.write_json(folder / CONFIG, _config(vit, kind, len(model.mean)))
     files.write_text(folder / IMAGE_PROCESSOR, json.dumps(processor, indent=2) + "\n")
     files.write_text(folder / "README.md", card)

@@ -344,5 +344,5 @@ def rescaled(image: ImageArray, scale: float) -> ImageArray:
 
 def save_image(path: Path, image: ImageArray) -> None:
     """Write an image [height, width, 3] as PNG or JPEG, depending on the suffix, whole or not at all."""
-    with replacing(path) as beside:
-        Image.fromarray(np.ascontiguousarray(image)).save(beside, quality=88)
+    with replacing(path) as temporary:
+        Image.fromarray(np.ascontiguousarray(image)).save(temporary, quality=88)

@@ -205,8 +205,8 @@ class Head:
 
         fields = {key: value for key, value in vars(self).items() if key != "classifier"}
         metadata = {"format": _FORMAT, "head": json.dumps(fields | {"labels": self.classifier.labels})}
-        with replacing(path) as beside:
-            beside.write_bytes(save(self.classifier.arrays, metadata))
+        with replacing(path) as temporary:
+            temporary.write_bytes(save(self.classifier.arrays, metadata))
 
 
 def read_head(path: Path) -> Head:

@@ -135,5 +135,5 @@ def write_mask_png(path: Path, labels: Labels, colors: NDArray[np.uint8] | None 
         raise ValueError(f"labels are {labels.dtype} {labels.shape}; expected uint8 [height, width]")
     image = Image.fromarray(labels, mode="P")
     image.putpalette((palette() if colors is None else colors).tobytes())
-    with replacing(path) as beside:
-        image.save(beside, format="PNG")
+    with replacing(path) as temporary:
+        image.save(temporary, format="PNG")

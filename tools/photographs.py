@@ -128,20 +128,20 @@ def _object(name: str) -> tuple[Image, Mask]:
 
 def composites(each: int, seed: int) -> Iterator[Scene]:
     """Yield every whole object on `each` other images or landscapes."""
-    grounds = {name: photographs.image(name) for name in photographs.landscapes()}
+    backgrounds = {name: photographs.image(name) for name in photographs.landscapes()}
     for name in photographs.names():
-        beside = ground_beside(*_object(name))
-        if beside is not None:
-            grounds[name] = beside
+        background = crop_background(*_object(name))
+        if background is not None:
+            backgrounds[name] = background
     for index, name in enumerate(photographs.names()):
         image, mask = _object(name)
         if not is_whole(mask):
             continue
         for turn in range(each):
             random = np.random.default_rng([seed, index, turn])
-            ground = str(random.choice([other for other in grounds if other != name]))
+            scene = str(random.choice([other for other in backgrounds if other != name]))
             share = float(np.exp(random.uniform(np.log(LEAST), np.log(MOST))))
-            yield Scene(f"{name} on {ground}", *paste(image, mask, grounds[ground], share, random))
+            yield Scene(f"{name} on {scene}", *paste(image, mask, backgrounds[scene], share, random))
 
 
 def is_whole(mask: Mask) -> bool:
@@ -150,7 +150,7 @@ def is_whole(mask: Mask) -> bool:
     return not at_edge and components(mask, 8).max() == 1
 
 
-def ground_beside(image: Image, mask: Mask) -> Image | None:
+def crop_background(image: Image, mask: Mask) -> Image | None:
     """Crop the largest strip left of, right of, above or below an object; None if it is small or narrow."""
     box = bounding_box(mask)
     strips = (image[:, : box.left], image[:, box.right :], image[: box.top], image[box.bottom :])

@@ -124,9 +124,9 @@ def write_checkpoint(run: Run, state: Mapping[str, Any], *, milestone: bool = Fa
 
 
 def _write(path: Path, state: Mapping[str, Any]) -> None:
-    with files.replacing(path) as beside:
+    with files.replacing(path) as temporary:
         try:
-            with beside.open("wb") as file:
+            with temporary.open("wb") as file:
                 torch.save(state, file)
                 os.fsync(file.fileno())
         except (OSError, RuntimeError) as error:  # torch hides the reason in a RuntimeError

@@ -1,4 +1,4 @@
-"""The tab Learn: eight lessons from patches to the teacher, each with a question, beside one shared view."""
+"""The tab Learn: eight lessons from patches to the teacher, each with a question, next to one shared view."""
 
 import json
 from functools import partial

@@ -30,8 +30,8 @@ COLORS = (
 
 def write(folder: Path, drawn: ClassMap) -> None:
     """Write a map to a folder, which is created if missing; replace a former map."""
-    with replacing(folder / FIGURE) as beside:
-        draw_figure(drawn, beside)
+    with replacing(folder / FIGURE) as temporary:
+        draw_figure(drawn, temporary)
     write_text(folder / JSON, json.dumps(as_json(drawn), ensure_ascii=False) + "\n")
 
 

@@ -41,9 +41,9 @@ def test_ground_beside_an_object_is_the_largest_wide_strip():
     image[:, 400:] = 1
     mask = np.zeros((300, 640), dtype=bool)
     mask[50:290, 100:400] = True
-    np.testing.assert_array_equal(tool.ground_beside(image, mask), np.ones((300, 240, 3)))
+    np.testing.assert_array_equal(tool.crop_background(image, mask), np.ones((300, 240, 3)))
     mask[:, 100:500] = True
-    assert tool.ground_beside(image, mask) is None
+    assert tool.crop_background(image, mask) is None
 
 
 def test_command_writes_what_it_prints(tmp_path, capsys, monkeypatch):
