@@ -1,4 +1,4 @@
-"""Example clips: objects of freely licensed photographs move over a landscape."""
+"""Example clips: objects of the package images move over a landscape."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -21,9 +21,9 @@ Pose = tuple[float, float, float, float]
 
 
 class Actor(NamedTuple):
-    """An object of a photograph that moves from one pose to another; `sway` is in degrees."""
+    """An object of an image that moves from one pose to another; `sway` is in degrees."""
 
-    photograph: str
+    image: str
     start: Pose
     end: Pose
     sway: float = 0.0
@@ -37,9 +37,9 @@ class Example(NamedTuple):
     actors: tuple[Actor, ...]
 
     @property
-    def photographs(self) -> tuple[str, ...]:
-        """Names of the photographs that the clip is made of."""
-        return (*(actor.photograph for actor in self.actors), self.landscape)
+    def images(self) -> tuple[str, ...]:
+        """Names of the images of the clip."""
+        return (*(actor.image for actor in self.actors), self.landscape)
 
 
 DUCK = Actor("duck", (0.2, 0.80, 0.34, 0), (0.84, 0.76, 0.38, 0), sway=6)
@@ -57,7 +57,7 @@ def example(name: str) -> Clip:
     """Render one of `EXAMPLES`."""
     film = EXAMPLES[name]
     landscape = photographs.image(film.landscape)
-    cutouts = [cut_out(actor.photograph) for actor in film.actors]
+    cutouts = [cut_out(actor.image) for actor in film.actors]
     frames = []
     for time in np.linspace(0, 1, FRAMES):
         frame = _background(landscape, float(time))
@@ -74,7 +74,7 @@ def first_mask(name: str) -> NDArray[np.uint8]:
     """Return labels of an example's first frame, [*SIZE]: number of the actor from 1; 0 is background."""
     labels = np.zeros(SIZE, np.uint8)
     for number, actor in enumerate(EXAMPLES[name].actors, 1):
-        _, opacity = cut_out(actor.photograph)
+        _, opacity = cut_out(actor.image)
         labels[cv2.warpAffine(opacity, _move(opacity, actor, 0), SIZE[::-1]) > 0.5] = number
     return labels
 

@@ -98,7 +98,7 @@ def random_crops(recipe: Recipe, device: str | torch.device = "cpu") -> Crops:
 
 
 def draw() -> None:
-    """Write the package's photographs as JPEGs of an ordinary size."""
+    """Write the package's images as JPEGs of a common size."""
     FOLDER.mkdir(exist_ok=True)
     for name in photographs.names()[:IMAGES]:
         Image.fromarray(photographs.image(name)).resize(SIZE).save(FOLDER / f"{name}.jpg", quality=90)

@@ -1,9 +1,9 @@
-"""Reproduce the published figures, given a network and the data sets.
+"""Reproduce the published scores, given a network and the data sets.
 
 python -m benchmarks.official [--davis DIR] [--voc DIR] [--imagenet DIR] [--output FOLDER]
 
 For each published model: download the weights, run the project's commands on the given data, and compare
-every figure with the paper's. FOLDER/official.json holds the result.
+every metric with the paper's. FOLDER/official.json holds the result.
 """
 
 import json
@@ -22,14 +22,14 @@ from dino_model.files import write_json
 from dino_model.published import OFFICIAL
 
 TOLERANCE = {"k-NN": 0.3, "linear": 0.5, "VOC12": 1.0, "DAVIS": 0.5}
-"""Points by which a figure may differ from the paper's. Not all of the masks' protocol is published."""
+"""Points by which a metric may differ from the paper's. Not all of the masks' protocol is published."""
 MODELS = tuple(name for name, weights in OFFICIAL.items() if weights.scores.linear)
-"""Models with published figures."""
+"""Models with published scores."""
 
 
 @dataclass(frozen=True)
 class Official:
-    """VOC12, DAVIS, k-NN and linear figures of the published models, next to the paper's."""
+    """VOC12, DAVIS, k-NN and linear scores of the published models, next to the paper's."""
 
     davis: Path | None = None
     """DAVIS-2017, its publisher's layout."""
@@ -43,7 +43,7 @@ class Official:
     """Folder for official.json and the output of the commands; existing results are not measured again."""
 
     def run(self) -> None:
-        """Measure, print a verdict for each figure, write the file."""
+        """Measure, print a verdict for each metric, write the file."""
         if not any((self.davis, self.voc, self.imagenet)):
             raise SystemExit("error: name at least one of --davis, --voc and --imagenet")
         if unknown := sorted({*self.models}.difference(MODELS)):
@@ -55,21 +55,23 @@ class Official:
             "cuda": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
         }
         rows: list[dict[str, Any]] = []
-        for model, figure, paper, command in (plan for name in self.models for plan in self.plans(name)):
-            file = self.output / f"{model}-{figure}.json"
-            ours = measured(figure, file, [*command, "--json", str(file)])
-            said, value = verdict(figure, ours, paper), "none" if ours is None else f"{ours:.1f}"
-            print(f"{model:14} {figure:7} ours {value:>5}, the paper {paper:.1f}: {said}", flush=True)
-            rows.append({"model": model, "figure": figure, "ours": ours, "paper": paper, "said": said})
+        for model, metric, paper, command in (plan for name in self.models for plan in self.plans(name)):
+            file = self.output / f"{model}-{metric}.json"
+            score = measured(metric, file, [*command, "--json", str(file)])
+            outcome, value = verdict(metric, score, paper), "none" if score is None else f"{score:.1f}"
+            print(f"{model:14} {metric:7} library {value:>5}, the paper {paper:.1f}: {outcome}", flush=True)
+            rows.append(
+                {"model": model, "metric": metric, "score": score, "paper": paper, "verdict": outcome}
+            )
             content = {"name": "official", "machine": machine, "verdicts": rows}
             write_json(self.output / "official.json", content)
-        right = sum(row["said"] == "reproduced" for row in rows)
-        print(f"{right} of {len(rows)} figures reproduced; to send: {self.output / 'official.json'}")
-        if failed := sum(row["ours"] is None for row in rows):
-            raise SystemExit(f"error: {failed} figures were not measured, see above: mend it and run again")
+        right = sum(row["verdict"] == "reproduced" for row in rows)
+        print(f"{right} of {len(rows)} scores reproduced; to send: {self.output / 'official.json'}")
+        if failed := sum(row["score"] is None for row in rows):
+            raise SystemExit(f"error: {failed} scores were not measured, see above: mend it and run again")
 
     def plans(self, model: str) -> Iterator[tuple[str, str, float, list[str]]]:
-        """Yield model, figure, published value and command of all that the data and the paper allow."""
+        """Yield model, metric, published value and command of all that the data and the paper allow."""
         scores, output = OFFICIAL[model].scores, self.output
         view = ["--resize-to", "256", "--size", "224", "--cache", f"{output}/features"]
         classify = ["--data", f"{self.imagenet}", *view]
@@ -82,33 +84,33 @@ class Official:
             ("VOC12", scores.voc, self.voc, voc),
             ("DAVIS", scores.davis, self.davis, davis),
         )
-        for figure, paper, folder, command in plans:
+        for metric, paper, folder, command in plans:
             if paper is not None and folder is not None:  # the paper has no VOC12 score of ViT-B
-                yield model, figure, paper, [*command, "--model", model]
+                yield model, metric, paper, [*command, "--model", model]
 
 
-def measured(figure: str, file: Path, words: Sequence[str]) -> float | None:
-    """Read a figure from its file, after running the command if the file is missing; None if that fails."""
+def measured(metric: str, file: Path, words: Sequence[str]) -> float | None:
+    """Read a metric from its file, after running the command if the file is missing; None if that fails."""
     if not file.is_file():
         print("python -m", *words, flush=True)
         if subprocess.run([sys.executable, "-m", *words]).returncode:
             return None
     content: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-    if figure == "VOC12":
+    if metric == "VOC12":
         return float(content["jaccard"])
-    if figure == "DAVIS":
+    if metric == "DAVIS":
         return 100 * float(content["dataset"]["J&F_mean"])
     return float(content["results"][0]["metrics"]["top1"])
 
 
-def verdict(figure: str, ours: float | None, paper: float) -> str:
-    """Compare a figure with the paper's."""
-    if ours is None:
+def verdict(metric: str, score: float | None, paper: float) -> str:
+    """Compare a metric with the paper's."""
+    if score is None:
         return "not measured: the command failed, see above"
-    allowed, difference = TOLERANCE[figure], abs(ours - paper)
+    allowed, difference = TOLERANCE[metric], abs(score - paper)
     if difference <= allowed + 1e-9:
         return "reproduced"
-    return f"{difference:.1f} points {'above' if ours > paper else 'below'}, allowed are {allowed:g}"
+    return f"{difference:.1f} points {'above' if score > paper else 'below'}, allowed are {allowed:g}"
 
 
 if __name__ == "__main__":

@@ -164,8 +164,8 @@ def time_step(step: Callable[[Crops], object], recipe: Recipe) -> Figures:
 def time_training(recipe: Recipe, precision: ComputePrecision, compile: bool) -> Figures:
     """Time a training from JPEGs: medians of its log; data wait is the share of a step."""
     data.draw()
-    photographs = open_images(data.FOLDER)
-    images = photographs.subset(i % len(photographs) for i in range(60 * recipe.batch_size))
+    package_images = open_images(data.FOLDER)
+    images = package_images.subset(i % len(package_images) for i in range(60 * recipe.batch_size))
     workers = default_workers(CUDA)
     session = Session(recipe, images, device=CUDA, precision=precision, workers=workers, compile=compile)
     torch.cuda.reset_peak_memory_stats()

@@ -30,8 +30,8 @@ ROOT = Path(__file__).resolve().parent.parent
 PAGE = "docs/live"
 SIZE = 224  # pixels of the short side
 QUALITY = 80  # of JPEG
-LARGEST = 1_000_000  # bytes of the queries and keys of a photograph
-PHOTOGRAPHS = ("sheep", "macaw", "shepherd")
+LARGEST = 1_000_000  # bytes of the queries and keys of an image
+IMAGES = ("sheep", "macaw", "shepherd")
 CLIP = "sheep"
 STUDY = ROOT / "docs" / "live" / "collapse.jsonl"
 VARIANTS = ("both", "no centering", "no sharpening", "neither")  # in the order of the phases of the log
@@ -43,11 +43,9 @@ Data = dict[str, Any]
 
 def makers() -> dict[str, Callable[[], Data]]:
     """Map the name of each script to a function that computes its data."""
-    found: dict[str, Callable[[], Data]] = {
-        name: partial(photograph, name, "embedded") for name in PHOTOGRAPHS
-    }
+    found: dict[str, Callable[[], Data]] = {name: partial(image_data, name, "embedded") for name in IMAGES}
     return found | {
-        "random": partial(photograph, PHOTOGRAPHS[0], "random:embedded"),
+        "random": partial(image_data, IMAGES[0], "random:embedded"),
         "classes": classes,
         "collapse": collapse,
         "video": video,
@@ -58,7 +56,7 @@ def put(static: Path) -> None:
     """Write the figures' scripts, and the page's JavaScript in one, into a folder of the site's files.
 
     Raises:
-        ValueError: A photograph takes more than it may, or esbuild is missing.
+        ValueError: An image takes more than `LARGEST`, or esbuild is missing.
     """
     static.mkdir(parents=True, exist_ok=True)
     for name, make in makers().items():
@@ -92,15 +90,15 @@ def bundle(target: Path) -> None:
 # --- data
 
 
-def photograph(name: str, model: str) -> Data:
-    """A photograph with queries and keys of a model's last block, and its keys' principal colours.
+def image_data(name: str, model: str) -> Data:
+    """Return an image with queries and keys of a model's last block, and principal colors of the keys.
 
     Raises:
         ValueError: they take more than a megabyte.
     """
-    picture = photographs.image(name)
+    image = photographs.image(name)
     predictor = AttentionPredictor(model, size=SIZE, precision="fp32")
-    value = attention_value(predictor, picture, name=name)
+    value = attention_value(predictor, image, name=name)
     block = predictor.blocks - 1
     queries, keys = predictor.queries_keys()
     if (size := queries.nbytes + keys.nbytes) > LARGEST:
@@ -111,26 +109,26 @@ def photograph(name: str, model: str) -> Data:
     return value | {
         "token": f"{name} {model}",
         "credit": photographs.credit(name),
-        "image": address(picture),
+        "image": address(image),
         "random": model.startswith("random:"),
-        "pin": [(x + 0.5) / picture.shape[1], (y + 0.5) / picture.shape[0]],
+        "pin": [(x + 0.5) / image.shape[1], (y + 0.5) / image.shape[0]],
         "arrays": value["arrays"] | {f"key-pca/{block}": base64.b64encode(colors.tobytes()).decode()},
     }
 
 
-def address(picture: NDArray[np.uint8]) -> str:
-    """A picture as an address that holds it, so that nothing is loaded."""
+def address(image: NDArray[np.uint8]) -> str:
+    """Return an image as a data address."""
     buffer = io.BytesIO()
-    Image.fromarray(picture).save(buffer, "JPEG", quality=QUALITY)
+    Image.fromarray(image).save(buffer, "JPEG", quality=QUALITY)
     return f"data:image/jpeg;base64,{base64.b64encode(buffer.getvalue()).decode()}"
 
 
 def classes() -> Data:
-    """The class map that ships, and the colours of its groups."""
+    """Return the shipped class map and the colors of its groups."""
     drawn = json.loads(CLASS_MAP.read_text(encoding="utf-8"))
-    kept = ("key", "name", "group", "num_images", "x", "y", "neighbors")
+    fields = ("key", "name", "group", "num_images", "x", "y", "neighbors")
     return {
-        "classes": [{key: one[key] for key in kept} for one in drawn["classes"]],
+        "classes": [{key: one[key] for key in fields} for one in drawn["classes"]],
         "groups": [{"name": name, "color": color} for name, color in GROUP_COLORS.items()],
     }
 

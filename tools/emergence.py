@@ -62,7 +62,7 @@ def on_patches(mask: NDArray[np.bool_]) -> NDArray[np.bool_]:
 
 
 def mean_maps(model: str) -> NDArray[np.float16]:
-    """Compute the [CLS] attention of the last block, mean over heads, sum 1: [photographs, 28, 28]."""
+    """Compute the [CLS] attention of the last block, mean over heads, sum 1: [images, 28, 28]."""
     predictor = AttentionPredictor(model, size=8 * GRID, resize="squash", precision="fp32", device="cpu")
     maps = []
     for name in photographs.names():

@@ -33,7 +33,7 @@ from segmentation.voc_eval import ImageScore, VocProtocol
 Image = NDArray[np.uint8]
 
 LEAST, MOST = 0.03, 0.12  # share of a composite that its object covers
-SHORTEST, LONGEST = 200, 2.0  # short side in pixels, and aspect ratio, of ground cut from a photograph
+SHORTEST, LONGEST = 200, 2.0  # short side in pixels, and aspect ratio, of a background cut from an image
 BOX = "centered box"
 Figures = dict[str, float | int | None]
 
@@ -47,8 +47,8 @@ class Scene(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Photographs:
-    """Best-head Jaccard and lift on the tracked photographs and on composites of them."""
+class PackageImages:
+    """Best-head Jaccard and lift on the images of the package and on composites."""
 
     models: tuple[str, ...] = ("embedded",)
     """Names of models, checkpoint files or runs."""
@@ -160,14 +160,14 @@ def crop_background(image: Image, mask: Mask) -> Image | None:
 
 
 def paste(
-    image: Image, mask: Mask, ground: Image, share: float, random: np.random.Generator
+    image: Image, mask: Mask, background: Image, share: float, random: np.random.Generator
 ) -> tuple[Image, Mask]:
     """Place the object on another image, where it covers `share` of the area or as much as fits.
 
     Returns:
         The composite, its edge blended over a pixel, and the mask of the object in it.
     """
-    box, (height, width) = bounding_box(mask), ground.shape[:2]
+    box, (height, width) = bounding_box(mask), background.shape[:2]
     cut = np.s_[box.top : box.bottom, box.left : box.right]
     sides = box.bottom - box.top, box.right - box.left
     scale = min(np.sqrt(share * height * width / mask.sum()), height / sides[0], width / sides[1])
@@ -177,12 +177,12 @@ def paste(
     thing = cv2.resize(image[cut], (columns, rows), interpolation=sampling)
     top, left = int(random.integers(0, height - rows + 1)), int(random.integers(0, width - columns + 1))
     here = np.s_[top : top + rows, left : left + columns]
-    composite, covered = ground.copy(), np.zeros((height, width), dtype=bool)
-    blended = alpha[..., None] * thing + (1 - alpha[..., None]) * ground[here]
+    composite, covered = background.copy(), np.zeros((height, width), dtype=bool)
+    blended = alpha[..., None] * thing + (1 - alpha[..., None]) * background[here]
     composite[here] = np.rint(blended).astype(np.uint8)
     covered[here] = alpha >= 0.5
     return composite, covered
 
 
 if __name__ == "__main__":
-    sys.exit(run_command(tyro.cli(Photographs, prog="python -m tools.photographs").run))
+    sys.exit(run_command(tyro.cli(PackageImages, prog="python -m tools.photographs").run))

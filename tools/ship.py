@@ -29,7 +29,10 @@ from training import figures
 
 REPOSITORY = Path(__file__).parents[1]
 CARD, LOG = EMBEDDED_FILE.parent / "card.md", EMBEDDED_FILE.parent / "log.jsonl"
-PANELS = {"knn": "k-NN top-1 on held-out training images (%)", "lift": "lift of attention on the photographs"}
+PANELS = {
+    "knn": "k-NN top-1 on held-out training images (%)",
+    "lift": "lift of attention on the package images",
+}
 Figures = dict[str, Any]
 
 
@@ -118,7 +121,7 @@ def draw_probes(path: Path) -> None:
 
 
 def draw_comparison(path: Path, name: str = "sheep") -> None:
-    """Draw attention and mask of trained and of random weights on a photograph; write as JPEG."""
+    """Draw attention and mask of trained and of random weights on an image; write as JPEG."""
     image = photographs.image(name)
     figure, axes = plt.subplots(2, 4, figsize=(10, 3.9), layout="constrained")
     models = {"shipped model": "embedded", "random weights": "random:embedded"}

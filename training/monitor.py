@@ -43,7 +43,7 @@ class Probe:
 
         Returns:
             `knn`: top-1 in percent of every fifth image by the votes of the others (k = 20, temperature
-            0.07); `rank`: RankMe; of a ViT of RGB `lift`: the lift of its attention on the photographs.
+            0.07); `rank`: RankMe; of a ViT of RGB `lift`: the lift of its attention on the package images.
         """
         recipe, step = self.recipe, max(1, math.ceil(len(self.images) / self.limit))
         statistics, channels = (recipe.mean, recipe.std), recipe.channel_range
@@ -88,7 +88,7 @@ class Monitor:
         metrics: dict[str, float] = {}
         for name, network in self.method.backbones().items():
             found = self.probe.evaluate(network)
-            lift = f", lift on the photographs {found['lift']:.2f}" if "lift" in found else ""
+            lift = f", lift on the package images {found['lift']:.2f}" if "lift" in found else ""
             top1 = f"k-NN top-1 on held-out training images {found['knn']:.1f} %"
             report(f"step {step + 1}, {name}: {top1}{lift}")
             metrics |= {f"{metric}_{name}": value for metric, value in found.items()}

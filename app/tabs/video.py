@@ -102,7 +102,7 @@ def build(shared: Shared) -> None:
 
 def _choice(shared: Shared, clip: gr.Textbox) -> None:
     with gr.Row(equal_height=True):
-        thumbnails = [thumbnail(photographs.image(one.actors[0].photograph)) for one in EXAMPLES.values()]
+        thumbnails = [thumbnail(photographs.image(one.actors[0].image)) for one in EXAMPLES.values()]
         titles = [one.title for one in EXAMPLES.values()]
         images = zip(map(image_address, thumbnails), titles, strict=True)
         choices = strip(images, elem_id="clips", scale=4)
@@ -196,6 +196,6 @@ def _file(shared: Shared, file: str, seen: Any) -> tuple[str, bytes]:
 
 
 def _credits() -> str:
-    names = dict.fromkeys(name for example in EXAMPLES.values() for name in example.photographs)
+    names = dict.fromkeys(name for example in EXAMPLES.values() for name in example.images)
     ones = (photographs.table()[name] for name in names)
     return "\n".join(f"- {one.title}, {one.author}, {one.license}, <{one.source}>" for one in ones)

@@ -40,7 +40,7 @@ class Photograph:
 
 @cache
 def table() -> dict[str, Photograph]:
-    """Read every photograph by its name, in the order of the file."""
+    """Read the table by name, in the order of the file."""
     found = {}
     with (FOLDER / "photographs.csv").open(encoding="utf-8", newline="") as file:
         for row in csv.DictReader(file):
@@ -50,17 +50,17 @@ def table() -> dict[str, Photograph]:
 
 
 def names() -> tuple[str, ...]:
-    """Return the names of the photographs with an object."""
-    return tuple(name for name, photograph in table().items() if photograph.pin)
+    """Return the names of the images with an object."""
+    return tuple(name for name, row in table().items() if row.pin)
 
 
 def landscapes() -> tuple[str, ...]:
-    """Return the names of the photographs without an object."""
-    return tuple(name for name, photograph in table().items() if not photograph.pin)
+    """Return the names of the images without an object."""
+    return tuple(name for name, row in table().items() if not row.pin)
 
 
 def image(name: str) -> NDArray[np.uint8]:
-    """Read a photograph: RGB uint8 [height, width, 3], at most 640 pixels a side.
+    """Read an image: RGB uint8 [height, width, 3], at most 640 pixels a side.
 
     Raises:
         ValueError: Unknown name, as in all functions here.
@@ -90,5 +90,5 @@ def credit(name: str) -> str:
 
 def _known(name: str) -> Photograph:
     if name not in table():
-        raise ValueError(f"no photograph {name!r}; there are {', '.join(table())}")
+        raise ValueError(f"unknown image {name!r}; available: {', '.join(table())}")
     return table()[name]

@@ -13,7 +13,7 @@ function mount(props) {
   return new AttentionView({ element, props: all, watch: () => {}, emit: () => {} });
 }
 
-/** Show another photograph, at a patch of its object. @param {AttentionView} view @param {any} value */
+/** Show another image, at a patch of its object. @param {AttentionView} view @param {any} value */
 async function show(view, value) {
   view.props.value = value;
   await view.look();
@@ -41,8 +41,8 @@ export async function heads(root, data) {
     view.set({ mass: Number(target.value) });
   };
   const mass = el("input", { type: "range", name: "mass", min: 10, max: 100, value: 60, oninput: keep });
-  const photograph = choice(({ target }) => show(view, data[target.value]), "Photograph", NAMES, "photograph");
-  const form = el("form", { class: "live-row" }, photograph, el("label", {}, "Mass kept ", mass, " ", output));
+  const image = choice(({ target }) => show(view, data[target.value]), "Image", NAMES, "image");
+  const form = el("form", { class: "live-row" }, image, el("label", {}, "Mass kept ", mass, " ", output));
   root.replaceChildren(view.element, form, el("p", {}, KEYS));
   await show(view, data[PHOTOGRAPHS[0]]);
   Object.assign(root, { view }); // for tests
@@ -60,7 +60,7 @@ export async function point(root, data) {
   const form = el(
     "form",
     { class: "live-row" },
-    choice(({ target }) => show(view, data[target.value]), "Photograph", NAMES, "photograph"),
+    choice(({ target }) => show(view, data[target.value]), "Image", NAMES, "image"),
     choice(({ target }) => view.set({ quantity: target.value }), "Show", quantities, "quantity"),
   );
   root.replaceChildren(view.element, form, el("p", {}, KEYS));

@@ -97,8 +97,8 @@ def test_official_compares_every_figure_with_the_paper(tmp_path, monkeypatch, ca
     noise(tmp_path / "imagenet" / "val", 3, 3, 30, 24)
     words = ["--imagenet", f"{tmp_path}/imagenet", "--models", "dino_vits16", "--output", f"{tmp_path}/out"]
     tyro.cli(Official, args=words).run()
-    assert "0 of 2 figures reproduced; to send:" in capsys.readouterr().out
+    assert "0 of 2 scores reproduced; to send:" in capsys.readouterr().out
     verdicts = json.loads((tmp_path / "out" / "official.json").read_text())["verdicts"]
-    assert [(row["figure"], row["ours"] is None) for row in verdicts] == [("k-NN", False), ("linear", False)]
+    assert [(row["metric"], row["score"] is None) for row in verdicts] == [("k-NN", False), ("linear", False)]
     tyro.cli(Official, args=words).run()
     assert "python -m" not in capsys.readouterr().out  # existing results are not measured again

@@ -22,7 +22,7 @@ def test_table_tells_the_truth_about_every_file():
 
 def test_unknown_name_lists_known_ones():
     assert photographs.credit("owl") == "Owl on a branch, by Lepale, CC0-1.0"
-    with pytest.raises(ValueError, match=r"no photograph 'cat'; there are kitten, "):
+    with pytest.raises(ValueError, match=r"unknown image 'cat'; available: kitten, "):
         photographs.image("cat")
     with pytest.raises(ValueError, match=r"canyon is a landscape without an object; those with one: kitten"):
         photographs.mask("canyon")

@@ -20,8 +20,8 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "docs"))
 import live_figures as live
 
 
-def test_photograph_has_queries_and_keys_of_the_last_block_in_float16():
-    data = live.photograph("sheep", "random:embedded")
+def test_image_data_has_queries_and_keys_of_the_last_block_in_float16():
+    data = live.image_data("sheep", "random:embedded")
     predictor = AttentionPredictor("random:embedded", size=live.SIZE, precision="fp32")
     predictor.set_image(photographs.image("sheep"))
     content = {key: base64.b64decode(text) for key, text in data["arrays"].items()}
@@ -35,10 +35,10 @@ def test_photograph_has_queries_and_keys_of_the_last_block_in_float16():
     assert block.nbytes <= live.LARGEST
 
 
-def test_photograph_with_too_many_bytes_is_refused(monkeypatch):
+def test_image_with_too_many_bytes_is_refused(monkeypatch):
     monkeypatch.setattr(live, "LARGEST", 1000)
     with pytest.raises(ValueError, match=r"queries and keys of sheep take .* expected at most 1,000"):
-        live.photograph("sheep", "random:embedded")
+        live.image_data("sheep", "random:embedded")
 
 
 def test_first_mask_of_a_clip_covers_its_actors():

@@ -49,7 +49,7 @@ def test_ground_beside_an_object_is_the_largest_wide_strip():
 def test_command_writes_what_it_prints(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(photographs, "names", lambda: ("kingfisher", "piglet"))
     file = tmp_path / "figures.json"
-    tool.Photographs(models=("random:vit_tiny/16",), size=64, composites=1, json=file).run()
+    tool.PackageImages(models=("random:vit_tiny/16",), size=64, composites=1, json=file).run()
     figures = json.loads(file.read_text())
     assert list(figures["models"]) == ["centered box", "random:embedded", "random:vit_tiny/16"]
     printed = capsys.readouterr().out

@@ -75,7 +75,7 @@ class RunOptions:
     checkpoints: CheckpointOptions = field(default_factory=CheckpointOptions)
     """Checkpoints of the run."""
     probe_every: int = 1000
-    """Steps between k-NN probes of every network on labelled images; 0: none."""
+    """Steps between k-NN probes of every network on labeled images; 0: none."""
     log: tuple[Literal["tensorboard", "wandb"], ...] = ()
     """Further loggers: tensorboard, wandb, or both, where they are installed."""
 

@@ -78,15 +78,15 @@ def rank_me(features: Tensor) -> float:
 def photograph_lifts(
     model: LoadedModel, *, size: int = 224, precision: Precision = "auto", device: str = "auto"
 ) -> list[float]:
-    """Compute the lift of the last block's [CLS] attention on each of the package's photographs.
+    """Compute the lift of the last block's [CLS] attention on each of the package's images.
 
     Args:
         model: ViT with [CLS]; its mode is restored afterwards.
-        size: Short side of the photographs in pixels.
+        size: Short side of the images in pixels.
         precision, device: Of the computation.
 
     Returns:
-        1 for an object that receives attention in proportion to its area. Photographs whose object covers no
+        1 for an object that receives attention in proportion to its area. Images whose object covers no
         patch center are left out.
     """
     training, lifts = model.backbone.training, []

@@ -1,6 +1,6 @@
 """The laws of the paper that short runs can show, one contrast each, and grids that need a GPU.
 
-Every contrast is fixed here, before a run: the difference of two values in each seed (or photograph). Effects
+Every contrast is fixed here, before a run: the difference of two values in each seed (or image). Effects
 of 1 to 2 points, which three seeds cannot resolve, are in `GRIDS`.
 """
 

@@ -47,7 +47,7 @@ class Outcome:
 
     @property
     def effect(self) -> Interval:
-        """The law's contrast, paired by seed or photograph."""
+        """The law's contrast, paired by seed or image."""
         better, worse = (self.values[name] for name in self.law.contrast)
         return interval([high - low for high, low in zip(better, worse, strict=True)])
 
@@ -116,7 +116,7 @@ def draw(outcome: Outcome, path: Path) -> None:
 def page(outcome: Outcome) -> str:
     """Return title, verdict, figure, table and command as Markdown."""
     law, sentence = outcome.law, verdict(outcome)
-    unit = "photograph" if law.name == "emergence" else "seed"
+    unit = "image" if law.name == "emergence" else "seed"
     parts = [
         f"# {law.title}",
         f"{sentence} The paper: {law.source}.",

@@ -141,7 +141,7 @@ def test_study_with_failing_base_run_stops(tiny, tmp_path, monkeypatch, capsys):
     assert not [*(tmp_path / "study" / "runs").glob("student-copy-*")]
 
 
-def test_study_emergence_shows_on_photographs(tmp_path):
+def test_study_emergence_shows_on_package_images(tmp_path):
     file = tmp_path / "out.json"
     assert study(tmp_path / "study", "--json", file, name="emergence") == 0
     content = read_json(file)
