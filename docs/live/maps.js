@@ -1,10 +1,10 @@
-// Photographs with attention maps: the mass that every head keeps, one point, two models side by side.
+// Images with attention maps: the mass that every head keeps, one point, two models side by side.
 
 import { AttentionView } from "../../app/static/views/attention_view.js";
 import { el } from "../../app/static/views/dom.js";
 
 const KEYS = "Move the pointer over the image, or use the arrow keys; Escape returns to the whole image.";
-const PHOTOGRAPHS = ["sheep", "macaw", "shepherd"];
+const IMAGES = ["sheep", "macaw", "shepherd"];
 
 /** The page's own view, with data in the place of a server. @param {Record<string, any>} props */
 function mount(props) {
@@ -30,7 +30,7 @@ function choice(onchange, label, options, name) {
   return el("label", {}, `${label} `, el("select", { name, onchange }, ...entries));
 }
 
-const NAMES = /** @type {[string, string][]} */ (PHOTOGRAPHS.map((name) => [name, name]));
+const NAMES = /** @type {[string, string][]} */ (IMAGES.map((name) => [name, name]));
 
 /** Every head of the last block, and the smallest set of patches that keeps the mass. @param {HTMLElement} root @param {any} data */
 export async function heads(root, data) {
@@ -44,11 +44,11 @@ export async function heads(root, data) {
   const image = choice(({ target }) => show(view, data[target.value]), "Image", NAMES, "image");
   const form = el("form", { class: "live-row" }, image, el("label", {}, "Mass kept ", mass, " ", output));
   root.replaceChildren(view.element, form, el("p", {}, KEYS));
-  await show(view, data[PHOTOGRAPHS[0]]);
+  await show(view, data[IMAGES[0]]);
   Object.assign(root, { view }); // for tests
 }
 
-/** What is like the patch under the pointer, or where it looks. @param {HTMLElement} root @param {any} data */
+/** Similarity or attention of the patch under the pointer. @param {HTMLElement} root @param {any} data */
 export async function point(root, data) {
   const view = mount({ quantity: "likeness", layer: "heat", point: true });
   const quantities = /** @type {[string, string][]} */ ([
@@ -64,7 +64,7 @@ export async function point(root, data) {
     choice(({ target }) => view.set({ quantity: target.value }), "Show", quantities, "quantity"),
   );
   root.replaceChildren(view.element, form, el("p", {}, KEYS));
-  await show(view, data[PHOTOGRAPHS[0]]);
+  await show(view, data[IMAGES[0]]);
   Object.assign(root, { view });
 }
 
