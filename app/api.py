@@ -153,8 +153,8 @@ class Endpoints:
         """
         recipe = Recipe.of({"method": method, "count": count, "refined": refined})
         encoding = await self._encoding(image, model, size, request)
-        found = await fairness.FINDING.run(client_of(request), self._records, encoding, recipe)
-        return {"objects": found}
+        records = await fairness.FINDING.run(client_of(request), self._records, encoding, recipe)
+        return {"objects": records}
 
     async def matches(
         self,

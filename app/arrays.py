@@ -121,13 +121,13 @@ def routes(lab: Lab) -> list[BaseRoute]:
             if tokens:
                 client = (request.client.host if request.client else "", tokens[0].partition(".")[0])
                 turns = fairness.READING if all(map(lab.holds, tokens)) else fairness.MODEL
-                found = await turns.run(client, read, lab, path)
+                content = await turns.run(client, read, lab, path)
             else:
-                found = await run_in_threadpool(read, lab, path)
+                content = await run_in_threadpool(read, lab, path)
         except LabError as error:
             headers = {"Cache-Control": "no-store"}
             return Response(error.sentence, error.status, media_type="text/plain", headers=headers)
-        data, media_type, cached = found
+        data, media_type, cached = content
         return Response(data, media_type=media_type, headers={"Cache-Control": cached})
 
     static = Mount(f"/lab/static/{version()}", StaticFiles(directory=STATIC))

@@ -35,14 +35,14 @@ class Maps:
     def all(self) -> dict[str, ClassMap]:
         """Return the readable maps by name."""
         files = [file for root in self._roots for file in sorted(root.glob("*/map.json"))]
-        return {file.parent.name: found for file in files if (found := self._open(file))}
+        return {file.parent.name: class_map for file in files if (class_map := self._open(file))}
 
     def get(self, name: Any) -> ClassMap:
         """Return a map; raise NotHere if there is no readable one of that name."""
-        found = self.all().get(name) if isinstance(name, str) else None
-        if not found:
+        class_map = self.all().get(name) if isinstance(name, str) else None
+        if not class_map:
             raise NotHere("Unknown class map: choose one from the list.")
-        return found
+        return class_map
 
     def choices(self) -> list[tuple[str, str]]:
         """Return (title, name) of every map."""

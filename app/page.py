@@ -109,8 +109,8 @@ def _modules(*entries: str) -> list[str]:
     for path in paths:  # grows
         text = (STATIC / path).read_text(encoding="utf-8")
         for name in re.findall(r"""^import .*?from "(.+?)";$""", text, re.MULTILINE | re.DOTALL):
-            found = str((STATIC / path).parent.joinpath(name).resolve().relative_to(STATIC))
-            paths += [found] * (found not in paths)
+            target = str((STATIC / path).parent.joinpath(name).resolve().relative_to(STATIC))
+            paths += [target] * (target not in paths)
     return paths
 
 

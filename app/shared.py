@@ -129,12 +129,12 @@ class Shared:
 
     def photos(self, album: object) -> list[str]:
         """Return the images of an album that are still in memory."""
-        found = []
+        components = []
         for line in str(album)[:MAX_ALBUM].split("\n"):
             with contextlib.suppress(LabError):
                 self.lab.images.check(split(line)[0])
-                found.append(line)
-        return found
+                components.append(line)
+        return components
 
     def question(self, events: Sequence[Any], inputs: Sequence[Component], visible: str) -> gr.Textbox:
         """Return a hidden text that changes with inputs while an element is on the screen.

@@ -38,7 +38,7 @@ class Knn(Benchmark):
 
         def classify() -> Tensor:
             search = NearestNeighbors(n_neighbors=K, algorithm="brute").fit(stored.numpy())
-            distances, indices = (torch.from_numpy(found) for found in search.kneighbors(queries.numpy()))
+            distances, indices = (torch.from_numpy(array) for array in search.kneighbors(queries.numpy()))
             return votes(1 - distances.float() ** 2 / 2, LABELS[indices], TEMPERATURE, CLASSES)
 
         return classify

@@ -209,13 +209,13 @@ class Visitor:
         for block in self.random.sample(range(last), 2):
             self.get(f"{seen['arrays']}/blocks/{block}")
         encoded = base64.b64encode(content).decode()
-        found = self.ask("objects", [encoded, MODEL, SIZE, "tokencut", 1, False])["objects"][0]
+        record = self.ask("objects", [encoded, MODEL, SIZE, "tokencut", 1, False])["objects"][0]
         shown = np.array(Image.open(io.BytesIO(self.get(seen["image"]).content)))
         if (
             (seen["photo"], seen["model"], seen["size"]) != (photo, MODEL, SIZE)
             or shown.shape != image.shape
             or np.abs(shown.astype(int) - image).mean() > SAME_IMAGE
-            or [seen["height"], seen["width"]] != found["segmentation"]["size"]
+            or [seen["height"], seen["width"]] != record["segmentation"]["size"]
         ):
             raise RuntimeError(f"visitor {self.number} received what belongs to another image")
         if self.turn == 1 + self.number % 4 or self.turn % 20 == 0:  # a sample: they stay in memory
@@ -290,8 +290,8 @@ def largest_difference(answers: list[tuple[NDArray[np.uint8], bytes]]) -> float:
     for image, content in answers[:: max(1, len(answers) // CHECKED)][:CHECKED]:
         predictor.set_image(image)
         expected = np.stack(predictor.queries_keys()).astype(np.float32)
-        found = np.frombuffer(content, "<f2").reshape(expected.shape)
-        differences.append(float(np.abs(found - expected).max() / np.abs(expected).max()))
+        values = np.frombuffer(content, "<f2").reshape(expected.shape)
+        differences.append(float(np.abs(values - expected).max() / np.abs(expected).max()))
     return max(differences)
 
 

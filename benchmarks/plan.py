@@ -89,8 +89,8 @@ class Plan:
 def peak(device_name: str, precision: ComputePrecision) -> float | None:
     """Peak of a device in operations a second, None where it is not known: other devices, or fp32."""
     words = device_name.replace("-", " ").split()
-    found = [name for name in PEAKS if all(word in words for word in name.split())]
-    return PEAKS[max(found, key=len)] if found and precision != "fp32" else None
+    matches = [name for name in PEAKS if all(word in words for word in name.split())]
+    return PEAKS[max(matches, key=len)] if matches and precision != "fp32" else None
 
 
 def image_flops(recipe: Recipe) -> float:

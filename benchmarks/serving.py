@@ -59,8 +59,8 @@ def serving(*options: str, env: Mapping[str, str] = MappingProxyType({})) -> Ite
 def _announced(process: subprocess.Popen[bytes], log: Path) -> str:
     until = time.monotonic() + STARTS_WITHIN
     while time.monotonic() < until:
-        if found := re.search(r"http://\S+", log.read_text()):
-            return found.group()
+        if match := re.search(r"http://\S+", log.read_text()):
+            return match.group()
         if process.poll() is not None:
             break
         time.sleep(0.1)

@@ -134,9 +134,9 @@ class ReadableViT:
                 "only the attention of its class token after the last block can be read"
             )
         block: Layer = call.func
-        with fused_calls(block, stop=1) as found:
+        with fused_calls(block, stop=1) as calls:
             type(block).forward(block, *call.args, **call.keywords)  # also where training compiles it
-        return found[0]
+        return calls[0]
 
     def summary_rows(self, tokens: Tensor) -> Tensor:
         """Compute the attention of the pooling query or class token after the last block.
@@ -149,12 +149,12 @@ class ReadableViT:
         Returns:
             float32 [batch, heads, patches].
         """
-        with fused_calls(self.vit) as found:
+        with fused_calls(self.vit) as calls:
             if self.summary == "pooling":
                 self.vit.pool(self.vit.norm(tokens))
             else:
                 self.vit.forward_cls(tokens)
-        query, key, _ = found[-1]
+        query, key, _ = calls[-1]
         return attention_of(query, key)[:, :, 0, self.prefix_tokens - tokens.shape[1] :]
 
 

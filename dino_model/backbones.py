@@ -110,18 +110,18 @@ def _check(config: BackboneConfig) -> None:
         raise ValueError(
             f"unknown architecture {config.architecture!r}: choose one of {', '.join(ARCHITECTURES)}"
         )
-    found = {"in_channels": config.in_channels}
+    options = {"in_channels": config.in_channels}
     if config.architecture in VIT_SHAPES:
         width, depth, heads = config.vit_shape()
-        found |= {"patch_size": config.patch_size, "width": width, "depth": depth, "heads": heads}
-    for name, value in found.items():
+        options |= {"patch_size": config.patch_size, "width": width, "depth": depth, "heads": heads}
+    for name, value in options.items():
         if value < 1:
             raise ValueError(f"{name} is {value}, expected at least 1")
     if config.architecture in VIT_SHAPES and config.image_size < config.patch_size:
         raise ValueError(
             f"image_size {config.image_size} is smaller than one patch of {config.patch_size} pixels"
         )
-    if "heads" in found and width % heads:
+    if "heads" in options and width % heads:
         raise ValueError(f"width {width} cannot be split over {heads} heads: choose a multiple of {heads}")
     if not 0 <= config.drop_path < 1:
         raise ValueError(f"drop_path is {config.drop_path}, expected at least 0 and below 1")

@@ -98,22 +98,22 @@ def read_channels(data: bytes, channels: int, name: str) -> NDArray[Any]:
     """
     try:
         if data.startswith(b"\x93NUMPY"):
-            found = _read_npy(data, MAX_PIXELS * channels)
+            array = _read_npy(data, MAX_PIXELS * channels)
         elif data.startswith(_TIFF):
-            found = _read_tiff(data, MAX_PIXELS * channels)
+            array = _read_tiff(data, MAX_PIXELS * channels)
         else:
-            found = _read_pillow(data, channels)
+            array = _read_pillow(data, channels)
     except Exception as error:  # decoders raise errors of any kind on damaged files
         raise ImageError(f"{name} is damaged, too large or of no known format: {error}") from error
-    if found.ndim == 2:
-        found = found[..., None]
-    if found.ndim == 3 and found.shape[2] != channels and found.shape[0] == channels:
-        found = np.moveaxis(found, 0, 2)
-    if found.ndim != 3 or found.shape[2] != channels or not found.size:
-        raise ImageError(f"{name} has the shape {found.shape}, expected {channels} channels")
-    if found.dtype.kind not in "buif":
-        raise ImageError(f"{name} holds values of type {found.dtype}, expected numbers")
-    return found
+    if array.ndim == 2:
+        array = array[..., None]
+    if array.ndim == 3 and array.shape[2] != channels and array.shape[0] == channels:
+        array = np.moveaxis(array, 0, 2)
+    if array.ndim != 3 or array.shape[2] != channels or not array.size:
+        raise ImageError(f"{name} has the shape {array.shape}, expected {channels} channels")
+    if array.dtype.kind not in "buif":
+        raise ImageError(f"{name} holds values of type {array.dtype}, expected numbers")
+    return array
 
 
 def display(image: NDArray[np.uint8], shown: tuple[int, int, int]) -> NDArray[np.uint8]:

@@ -259,12 +259,12 @@ def _strip(network: Any, where: str) -> dict[str, Tensor]:
     if not isinstance(network, Mapping):
         raise WeightsError(f"{where} holds no state dict: found a {type(network).__name__}")
     tensors = _below("", {str(name).removeprefix("module."): value for name, value in network.items()})
-    found = _below("backbone.", tensors) or {
+    backbone = _below("backbone.", tensors) or {
         name: value for name, value in tensors.items() if not name.startswith(("head.", "fc."))
     }
-    if not found:
+    if not backbone:
         raise WeightsError(f"{where} holds no tensors of a backbone: found {_few(network) or 'nothing'}")
-    return found
+    return backbone
 
 
 def _below(prefix: str, values: Mapping[str, Any]) -> dict[str, Tensor]:

@@ -185,8 +185,8 @@ class Images:
                 size, state = status.st_size, f"{status.st_size}\0{status.st_mtime_ns}"
             else:
                 state = f"{offset}\0{size}\0{store.stamp[1]}"
-            found = state if with_times else size
-            digest.update(f"{name}\0{found}\n".encode())
+            identity = state if with_times else size
+            digest.update(f"{name}\0{identity}\n".encode())
         return digest.hexdigest()[:32]
 
     def subset(self, indices: Iterable[int]) -> "Images":
@@ -237,8 +237,8 @@ def open_images(
     sources = [source] if isinstance(source, str | Path) else source
     suffixes = frozenset(SUFFIXES | {ARRAY_SUFFIX} if arrays else SUFFIXES)
     single = {str(each): _image_files(str(each), suffixes) for each in sources}
-    stores = [store for each, found in single.items() if not found for store in _find_stores(each)]
-    paths = [path.absolute() for found in single.values() for path in found]
+    stores = [store for each, group in single.items() if not group for store in _find_stores(each)]
+    paths = [path.absolute() for group in single.values() for path in group]
     if paths:
         root = Path(os.path.commonpath([path.parent for path in paths]))
         stores.append(Store(root, files=tuple(path.relative_to(root).as_posix() for path in paths)))
@@ -259,10 +259,10 @@ def open_images(
 
 def expand_braces(pattern: str) -> list[str]:
     """Expand ranges of numbers as a shell does: {000..127} keeps leading zeros."""
-    if not (found := re.search(r"\{(\d+)\.\.(\d+)\}", pattern)):
+    if not (match := re.search(r"\{(\d+)\.\.(\d+)\}", pattern)):
         return [pattern]
-    first, last = found.groups()
-    before, after = pattern[: found.start()], expand_braces(pattern[found.end() :])
+    first, last = match.groups()
+    before, after = pattern[: match.start()], expand_braces(pattern[match.end() :])
     numbers = range(int(first), int(last) + 1)
     return [f"{before}{number:0{len(first)}}{rest}" for number in numbers for rest in after]
 
@@ -271,12 +271,12 @@ def titles(paths: Sequence[Path | str]) -> list[str]:
     """Return a folder name for each source: its name, with folders above where names are equal."""
     texts = [str(path).partition("://")[2] or str(path) for path in paths]
     names = [PurePosixPath(text.removesuffix(".tar").removesuffix(".txt")) for text in texts]
-    found: list[str] = []
+    folders: list[str] = []
     for depth in range(1, max(len(name.parts) for name in names) + 1):
-        found = ["/".join(name.parts[-depth:]).lstrip("/") for name in names]
-        if len(set(found)) == len(set(names)):
+        folders = ["/".join(name.parts[-depth:]).lstrip("/") for name in names]
+        if len(set(folders)) == len(set(names)):
             break
-    return found
+    return folders
 
 
 def _image_files(source: str, suffixes: frozenset[str]) -> list[Path]:
@@ -394,16 +394,16 @@ def _index(stores: Sequence[Store], suffixes: frozenset[str]) -> tuple[np.ndarra
         members, contents = _members(store)
         tops = {name.partition("/")[0] for name in members} if store.stamp and len(stores) == 1 else set()
         top = f"{tops.pop()}/" if len(tops) == 1 else ""
-        found = {
+        places = {
             store.prefix + name.removeprefix(top): (name, place)
             for name, place in members.items()
             if _is_image(name, suffixes)
         }
-        extents |= {full: (number, *place) for full, (_, place) in found.items()}
+        extents |= {full: (number, *place) for full, (_, place) in places.items()}
         if contents:
-            class_files |= {full: contents.get(_stem(name), ".") for full, (name, _) in found.items()}
-        ignored += len(members) - len(found)
-        if not found and (store.stamp is None or (number == len(stores) - 1 and not extents)):
+            class_files |= {full: contents.get(_stem(name), ".") for full, (name, _) in places.items()}
+        ignored += len(members) - len(places)
+        if not places and (store.stamp is None or (number == len(stores) - 1 and not extents)):
             raise ImageError(
                 f"no images in {store.path}: found {ignored} files, none of them "
                 ".jpg, .png, .webp, .bmp, .tif, .gif or .ppm"

@@ -73,8 +73,8 @@ class PublishedFile:
         Raises:
             DownloadError: No connection, no such file, a truncated response, or one that `accept` refuses.
         """
-        if found := self.path():
-            return found
+        if existing := self.path():
+            return existing
         target = cache_folder() / self.name
         temporary = target
         try:

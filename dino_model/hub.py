@@ -94,9 +94,9 @@ def load(name: str) -> Hosted:
 
 def split_name(name: str) -> tuple[str, str, str]:
     """Split a tensor's name into number of the block, layer, and `.weight`, `.bias` or nothing."""
-    found = re.fullmatch(r"(?:(?:blocks|(?:encoder\.)?layer)\.(\d+)\.)?(.*?)(\.weight|\.bias)?", name, re.S)
-    assert found
-    return found[1] or "", found[2], found[3] or ""
+    match = re.fullmatch(r"(?:(?:blocks|(?:encoder\.)?layer)\.(\d+)\.)?(.*?)(\.weight|\.bias)?", name, re.S)
+    assert match
+    return match[1] or "", match[2], match[3] or ""
 
 
 def _official_names(tensors: Mapping[str, Tensor], where: str, kind: str) -> dict[str, Tensor]:
@@ -200,9 +200,9 @@ def _timm_file(name: str) -> PublishedFile:
 
 def _json(path: Path) -> dict[str, Any]:
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        content = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
         raise WeightsError(f"{path} is no readable JSON: {error}") from error
-    if not isinstance(found, dict):
-        raise WeightsError(f"{path} holds a {type(found).__name__}, expected names and values")
-    return found
+    if not isinstance(content, dict):
+        raise WeightsError(f"{path} holds a {type(content).__name__}, expected names and values")
+    return content

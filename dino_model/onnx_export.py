@@ -72,8 +72,8 @@ class QueriesAndKeys(nn.Module):
         """
         with fused_calls(self.vit) as calls:
             tokens = self.vit.forward_features(images)
-        found = torch.stack([torch.cat([query, key]) for query, key, _ in calls])
-        return tokens[:, 0], tokens[:, self.vit.num_prefix_tokens :], found
+        queries_keys = torch.stack([torch.cat([query, key]) for query, key, _ in calls])
+        return tokens[:, 0], tokens[:, self.vit.num_prefix_tokens :], queries_keys
 
 
 def _resample(

@@ -320,8 +320,8 @@ class AttentionPredictor:
         is_array = isinstance(image, np.ndarray)
         has_shape = is_array and image.ndim == 3 and image.shape[2] == self._channels
         if not has_shape or image.dtype != np.uint8 or image.size == 0:
-            found = f"{image.dtype} array of shape {image.shape}" if is_array else type(image).__name__
-            raise ValueError(f"expected a uint8 array [height, width, {self._channels}], found {found}")
+            description = f"{image.dtype} array of shape {image.shape}" if is_array else type(image).__name__
+            raise ValueError(f"expected a uint8 array [height, width, {self._channels}], found {description}")
 
     def _per_channel(self, name: str, values: Sequence[float]) -> Tensor:
         """[channels] on the device."""

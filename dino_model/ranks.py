@@ -76,10 +76,10 @@ def local_range(numbers: range, index: int | None = None) -> range:
 
 def gather_objects(own: Any) -> list[Any]:
     """Return the objects of all ranks, in their order."""
-    found = [own] * world()
+    objects = [own] * world()
     if world() > 1:
-        dist.all_gather_object(found, own)
-    return found
+        dist.all_gather_object(objects, own)
+    return objects
 
 
 def gather_rows(compute: Callable[[range], Tensor | None], numbers: range) -> Tensor | None:
@@ -104,14 +104,14 @@ def gather_rows(compute: Callable[[range], Tensor | None], numbers: range) -> Te
         sent = rows if rows is None else rows.detach().cpu().clone()  # a view would be sent as a whole batch
     except Exception as raised:
         sent = raised
-    found = gather_objects(sent)
-    if failed := next((one for one in found if isinstance(one, Exception)), None):
+    results = gather_objects(sent)
+    if failed := next((one for one in results if isinstance(one, Exception)), None):
         raise failed
-    if (known := next((rows for rows in found if rows is not None), None)) is None:
+    if (known := next((rows for rows in results if rows is not None), None)) is None:
         return None
     counts = (len(local_range(numbers, index)) for index in range(world()))
     missing = (torch.full((count, *known.shape[1:]), torch.nan).to(known) for count in counts)
-    return torch.cat([nan if rows is None else rows for rows, nan in zip(found, missing, strict=True)])
+    return torch.cat([nan if rows is None else rows for rows, nan in zip(results, missing, strict=True)])
 
 
 def on_first(action: Callable[[], Result]) -> Result:

@@ -69,12 +69,12 @@ def read(url: str, offset: int, size: int, version: object) -> bytes:
 
 def _remove_oldest(folder: Path, limit: int) -> None:
     """Remove the oldest files until the folder takes at most `limit` bytes."""
-    found = []
+    files = []
     for file in folder.iterdir():
         with suppress(FileNotFoundError):  # another process removes files too
-            found.append((file.stat().st_mtime_ns, file.stat().st_size, file))
-    total = sum(size for _, size, _ in found)
-    for _, size, file in sorted(found):
+            files.append((file.stat().st_mtime_ns, file.stat().st_size, file))
+    total = sum(size for _, size, _ in files)
+    for _, size, file in sorted(files):
         if total <= limit:
             break
         file.unlink(missing_ok=True)

@@ -60,12 +60,12 @@ def nearest(
 
     def search(numbers: range) -> Tensor:
         """Cosines and numbers for these queries: float64 [queries, 2, count], exact for both."""
-        found = []
+        results = []
         for chunk in queries[numbers.start : numbers.stop].split(at_once):
             products = normalize(chunk.to(features.device).float(), dim=1) @ features.T
             values, places = products.mul_(scale).topk(min(count, len(features)), dim=1)
-            found.append(torch.stack([values.cpu().double(), places.cpu().double()], dim=1))
-        return torch.cat(found)
+            results.append(torch.stack([values.cpu().double(), places.cpu().double()], dim=1))
+        return torch.cat(results)
 
     rows = ranks.gather_rows(search, range(len(queries)))
     assert rows is not None
@@ -118,18 +118,18 @@ def open_index(path: Path, *, precision: Precision = "auto", device: str = "auto
     key = table.metadata
     if (key.get("tokens"), key.get("layers")) != ("cls", "1"):
         raise ValueError(f"{path} holds other features than [CLS] of the last layer: index the images.")
-    found = open_images(key["root"])
-    known = set(found.names)
+    images = open_images(key["root"])
+    known = set(images.names)
     if missing := [name for name in table.names if name not in known]:
         raise ValueError(
-            f"{len(missing)} images of {path} are not in {found.root}, such as {missing[0]}: index it again."
+            f"{len(missing)} images of {path} are not in {images.root}, such as {missing[0]}: index it again."
         )
     model = load_model(key["model"], checkpoint_key=key["checkpoint_key"] or None)
     if model_fingerprint(model.backbone) != key["weights"]:
         raise ValueError(f"{path} was made with other weights of {key['model']}: index it again.")
     view = View(int(key["size"]), model.mean, model.std)
     extractor = FeatureExtractor(model, view, precision=precision, device=device)
-    return Index(list(table.names), torch.from_numpy(table.features), found, extractor)
+    return Index(list(table.names), torch.from_numpy(table.features), images, extractor)
 
 
 def write_contact_sheet(path: Path, rows: Sequence[Sequence[tuple[NDArray[np.uint8], str]]]) -> None:

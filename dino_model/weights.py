@@ -66,9 +66,9 @@ class LoadedModel:
         Returns:
             Names of the settings that differ, with the value of this model and the other's.
         """
-        found = traits(self.backbone) | {"mean": self.mean, "std": self.std}
+        own = traits(self.backbone) | {"mean": self.mean, "std": self.std}
         expected = traits(backbone) | {"mean": tuple(mean), "std": tuple(std)}
-        pairs = {name: (found.get(name), expected.get(name)) for name in found | expected}
+        pairs = {name: (own.get(name), expected.get(name)) for name in own | expected}
         return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
 
 

@@ -43,8 +43,8 @@ Data = dict[str, Any]
 
 def makers() -> dict[str, Callable[[], Data]]:
     """Map the name of each script to a function that computes its data."""
-    found: dict[str, Callable[[], Data]] = {name: partial(image_data, name, "embedded") for name in IMAGES}
-    return found | {
+    data: dict[str, Callable[[], Data]] = {name: partial(image_data, name, "embedded") for name in IMAGES}
+    return data | {
         "random": partial(image_data, IMAGES[0], "random:embedded"),
         "classes": classes,
         "collapse": collapse,
@@ -139,11 +139,11 @@ def collapse() -> Data:
     `python -m tools.thin_log` made it of the runs' logs, a phase of each.
     """
     lines = [json.loads(line) for line in STUDY.read_text(encoding="utf-8").splitlines()]
-    found = {}
+    runs = {}
     for phase, variant in enumerate(VARIANTS, start=1):
         own = [line for line in lines if line["phase"] == phase]
-        found[variant] = {key: [line[key] for line in own] for key in ("step", "kl", "teacher_entropy")}
-    return {"runs": found, "top": lines[0]["ln_k"]}
+        runs[variant] = {key: [line[key] for line in own] for key in ("step", "kl", "teacher_entropy")}
+    return {"runs": runs, "top": lines[0]["ln_k"]}
 
 
 def video() -> Data:

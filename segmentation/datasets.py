@@ -212,10 +212,10 @@ def read_voc_boxes(path: Path) -> list[Box]:
         ValueError: No such annotation, or a damaged one.
     """
     try:
-        found = ElementTree.parse(path).getroot().findall("object/bndbox")
+        boxes = ElementTree.parse(path).getroot().findall("object/bndbox")
         corners = [
             [round(float(box.findtext(side, ""))) for side in ("xmin", "ymin", "xmax", "ymax")]
-            for box in found
+            for box in boxes
         ]
     except (OSError, ElementTree.ParseError, ValueError) as error:
         raise ValueError(f"{path} cannot be read as a VOC annotation: {error}") from error

@@ -131,9 +131,9 @@ def mutual_matches(a: Features, b: Features, ratio: float = 1.0) -> Matches:
     cells_a, cells_b = (
         np.stack(np.divmod(patches, one.shape[1]), axis=-1) for patches, one in ((mutual, a), (partners, b))
     )
-    found = Matches(cells_a, cells_b.astype(np.float64), to_b.cosine[mutual], larger)
+    matches = Matches(cells_a, cells_b.astype(np.float64), to_b.cosine[mutual], larger)
     order = np.argsort(larger, kind="stable")
-    return found[order[larger[order] <= ratio]]
+    return matches[order[larger[order] <= ratio]]
 
 
 def coherent(matches: Matches) -> Matches:
@@ -151,10 +151,10 @@ def coherent(matches: Matches) -> Matches:
 
 def matches_between(a: ImageFeatures, b: ImageFeatures, ratio: float = 1.0) -> Matches:
     """Find coherent mutual matches of textured patches, the surest first; `ratio` as `mutual_matches`."""
-    found = mutual_matches(*prepared(a.features, b.features), ratio=ratio)
-    in_b = found.b.astype(np.int64)
-    kept = a.textured[found.a[:, 0], found.a[:, 1]] & b.textured[in_b[:, 0], in_b[:, 1]]
-    return coherent(found[kept])
+    matches = mutual_matches(*prepared(a.features, b.features), ratio=ratio)
+    in_b = matches.b.astype(np.int64)
+    kept = a.textured[matches.a[:, 0], matches.a[:, 1]] & b.textured[in_b[:, 0], in_b[:, 1]]
+    return coherent(matches[kept])
 
 
 def best_scale(
@@ -164,9 +164,9 @@ def best_scale(
 
     `scaled` has the features of B resized by each scale, at least one.
     """
-    found = {scale: matches_between(a, b, ratio) for scale, b in scaled.items()}
-    best = max(found, key=lambda scale: (len(found[scale]), -abs(math.log(scale))))
-    return best, found[best]
+    matches = {scale: matches_between(a, b, ratio) for scale, b in scaled.items()}
+    best = max(matches, key=lambda scale: (len(matches[scale]), -abs(math.log(scale))))
+    return best, matches[best]
 
 
 def joint_colors(a: Features, b: Features, part: Part = "all") -> list[NDArray[np.float32]]:

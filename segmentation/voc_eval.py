@@ -87,12 +87,12 @@ def targets(annotation: Annotation, ground_truth: GroundTruth) -> tuple[dict[int
         foreground = (classes != 0) & (classes != VOID)
         return ({1: (0, foreground)} if foreground.any() else {}), classes == VOID
     labels = classes if ground_truth == "class" else objects
-    found = {}
+    heads = {}
     for label in object_ids(labels):
         counts = np.bincount(classes[labels == label], minlength=256)
         counts[[0, VOID]] = 0
-        found[label] = int(counts.argmax()), labels == label
-    return found, labels == VOID
+        heads[label] = int(counts.argmax()), labels == label
+    return heads, labels == VOID
 
 
 def score_masks(

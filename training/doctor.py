@@ -72,30 +72,30 @@ def findings(lines: Sequence[Line], run: Facts) -> list[Finding]:
     if not lines:
         return []
     collapsed = collapse(lines, run.remedy)
-    found = {
+    problems = {
         "gradients": exploding_gradients(lines),
         "collapse": collapsed,
         "rank": None if collapsed else lost_rank(lines),  # a collapse is the reason of a low rank
     }
     waiting = late(lines[1:], "data_wait") or 0.0  # workers start in the first step
     if waiting > MAX_WAITING and len(lines) >= MIN_STEPS:
-        found["data"] = (
+        problems["data"] = (
             f"the data loader starves training: {waiting:.0%} of a step is spent waiting for images; raise "
             "--workers, pass --augment device or batch, or store the images smaller"
         )
     if run.steps_per_epoch < MIN_STEPS_PER_EPOCH:
-        found["epochs"] = (
+        problems["epochs"] = (
             f"too few steps per epoch: {run.steps_per_epoch}, as a batch is {run.batch_size} images; "
             "schedules that change once an epoch (temperature, warm-up) jump: lower --batch-size or add "
             "images"
         )
-    found["momentum"] = slow_teacher(run)
+    problems["momentum"] = slow_teacher(run)
     if run.copies_student:  # Table 7, "student copy": 0.1 % k-NN
-        found["copy"] = (
+        problems["copy"] = (
             "the teacher is a copy of the student, so the targets follow every step of the student and the "
             "features stay poor; use --teacher momentum with --teacher-momentum 0.99 or higher"
         )
-    return [Finding(cause, sentence) for cause, sentence in found.items() if sentence]
+    return [Finding(cause, sentence) for cause, sentence in problems.items() if sentence]
 
 
 def late(lines: Sequence[Line], name: str) -> float | None:

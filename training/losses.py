@@ -71,11 +71,11 @@ def multi_crop_info_nce(
 ) -> Tensor:
     """Mean over the teacher's views of `info_nce`, with all other crops as queries."""
     _, shared = count_pairs(student, teacher, shared)
-    found = []
+    losses = []
     for view, keys in enumerate(teacher):
         others = torch.cat([student[:view], student[view + 1 :]]) if view < shared else student
-        found.append(info_nce(others, keys, temperature, negatives))
-    return torch.stack(found).mean()
+        losses.append(info_nce(others, keys, temperature, negatives))
+    return torch.stack(losses).mean()
 
 
 def coding_rate(features: Tensor, error: float = 0.25) -> Tensor:

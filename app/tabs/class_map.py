@@ -34,8 +34,8 @@ def build(shared: Shared) -> None:
     facts = gr.Markdown(class_maps.facts(lab.maps.get(first)), elem_classes="facts")
 
     def open_map(chosen: str) -> tuple[Any, ...]:
-        found = gr.Dropdown(choices=_classes(shared, chosen), value=None)
-        return chosen, found, class_maps.facts(lab.maps.get(chosen))
+        dropdown = gr.Dropdown(choices=_classes(shared, chosen), value=None)
+        return chosen, dropdown, class_maps.facts(lab.maps.get(chosen))
 
     def place(photo: Any, chosen: Any) -> Any:
         return gr.HTML(placed=placed(shared, photo, chosen))

@@ -72,7 +72,7 @@ def _show(shared: Shared, index: Any, photo: Any, size: Any) -> list[Any]:
     lesson = lessons()[index]
     value, shown, blocks = gr.skip(), {}, 2
     if lesson.plot:
-        found = training_numbers(shared.lab.runs.read("embedded"))
+        values = training_numbers(shared.lab.runs.read("embedded"))
     else:
         encoding = shared.encode(photo, TRAINED, size)
         random = shared.encode(photo, RANDOM, size) if "weights" in lesson.controls else None
@@ -81,7 +81,7 @@ def _show(shared: Shared, index: Any, photo: Any, size: Any) -> list[Any]:
             settings(lesson, encoding),
             encoding.predictor.blocks,
         )
-        found = numbers(encoding, random)
+        values = numbers(encoding, random)
     return [
         value,
         json.dumps(shown | {"lesson": index}),
@@ -90,8 +90,8 @@ def _show(shared: Shared, index: Any, photo: Any, size: Any) -> list[Any]:
         gr.Slider(value=60, visible="mass" in lesson.controls),
         gr.Slider(maximum=blocks, value=blocks, visible="block" in lesson.controls),
         gr.Radio(value=TRAINED, visible="weights" in lesson.controls),
-        fill(lesson.body, found),
-        fill(lesson.answer, found),
+        fill(lesson.body, values),
+        fill(lesson.answer, values),
         lesson.paper,
         gr.Accordion(open=False),
     ]

@@ -144,9 +144,9 @@ def draw(features: Tensor, labels: Sequence[str], protocol: Protocol, origin: Or
 
 def check_classes(labels: Sequence[str]) -> None:
     """Raise ValueError for labels of fewer than three classes."""
-    if (found := len(set(labels))) < FEWEST_CLASSES:
+    if (count := len(set(labels))) < FEWEST_CLASSES:
         raise ValueError(
-            f"found {found or 'no'} classes, expected at least {FEWEST_CLASSES}: "
+            f"found {count or 'no'} classes, expected at least {FEWEST_CLASSES}: "
             "put the images of each class into a folder of its own"
         )
 

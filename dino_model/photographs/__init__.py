@@ -41,12 +41,12 @@ class Photograph:
 @cache
 def table() -> dict[str, Photograph]:
     """Read the table by name, in the order of the file."""
-    found = {}
+    rows = {}
     with (FOLDER / "photographs.csv").open(encoding="utf-8", newline="") as file:
         for row in csv.DictReader(file):
             y, x, share = row.pop("pin_y"), row.pop("pin_x"), float(row.pop("share"))
-            found[row["name"]] = Photograph(**row, share=share, pin=(int(y), int(x)) if y else None)
-    return found
+            rows[row["name"]] = Photograph(**row, share=share, pin=(int(y), int(x)) if y else None)
+    return rows
 
 
 def names() -> tuple[str, ...]:
@@ -76,16 +76,16 @@ def mask(name: str) -> NDArray[np.bool_]:
 
 def pin(name: str) -> tuple[int, int]:
     """Return row and column, in pixels, of a point on the object. Raises ValueError for a landscape."""
-    found = _known(name).pin
-    if found is None:
+    point = _known(name).pin
+    if point is None:
         raise ValueError(f"{name} is a landscape without an object; those with one: {', '.join(names())}")
-    return found
+    return point
 
 
 def credit(name: str) -> str:
     """Return title, author and license in one line."""
-    found = _known(name)
-    return f"{found.title}, by {found.author}, {found.license}"
+    row = _known(name)
+    return f"{row.title}, by {row.author}, {row.license}"
 
 
 def _known(name: str) -> Photograph:

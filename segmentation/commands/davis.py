@@ -122,15 +122,15 @@ class Davis(ModelOptions, OutputOptions):
             return "finished before"
         started, preset = time.monotonic(), propagation.PRESETS[self.preset]
         if source is None:
-            found: Iterator[Labels] = repeat(without_void(mask), len(clip.frames))
+            propagated: Iterator[Labels] = repeat(without_void(mask), len(clip.frames))
         else:
             fed = fed_size(mask.shape[0], mask.shape[1], source.size, source.resize, source.patch_size)
             if lost := propagation.vanished_objects(mask, fed, source.patch_size, preset):
                 print(f"{clip.name}: objects {lost} are smaller than a patch and cannot be followed")
             frames = (images.read(file, name=str(file)) for file in clip.frames)
-            found = propagation.propagate_frames(frames, mask, source, preset, overlap=True)
+            propagated = propagation.propagate_frames(frames, mask, source, preset, overlap=True)
         files = [output.path(clip.name, f"{frame.stem}.png") for frame in clip.frames]
-        for file, labels in zip(files, found, strict=True):
+        for file, labels in zip(files, propagated, strict=True):
             write_mask_png(file, labels)
         output.add(clip.name, inputs=inputs, files=files)
         seconds = time.monotonic() - started

@@ -99,11 +99,11 @@ class Discover(ModelOptions, OutputOptions):
             placement = set_image(predictor, image)
             features = discovery.image_features(predictor)
             attention = predictor.cls_attention()[self.head] if "attention" in self.methods else None
-            found = {}
+            objects = {}
             for method in self.methods:
                 on_grid = discovery.find(method, features, self.count, attention)
-                found[method] = self._objects(on_grid, image, placement)
-            _finish_image(output, sample, image, found)
+                objects[method] = self._objects(on_grid, image, placement)
+            _finish_image(output, sample, image, objects)
         finished = [sample for sample in samples if sample.name in output.finished]
         if not finished:
             skipped.check(len(samples))
@@ -127,8 +127,8 @@ class Discover(ModelOptions, OutputOptions):
             writer = CocoWriter(*files, {1: "object"})
             for sample in samples:
                 record = output.finished[sample.name]
-                found = zip(record["masks"][method], record["confidences"][method], strict=True)
-                masks = ((1, decode(mask), confidence) for mask, confidence in found)
+                objects = zip(record["masks"][method], record["confidences"][method], strict=True)
+                masks = ((1, decode(mask), confidence) for mask, confidence in objects)
                 writer.add(sample.file_name, record["size"], masks)
             writer.write()
         drawing.save_image(output.path("contact_sheet.png"), _contact_sheet(output, samples, self.methods))

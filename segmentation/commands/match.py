@@ -73,7 +73,7 @@ class Match(ModelOptions, OutputOptions):
             colors = zip(matching.joint_colors(a, b, part), pair, strict=True)
             drawn = drawing.side_by_side(*(_in_color(each, image.shape[:2]) for each, image in colors))
             drawing.save_image(output.path(file_name), drawn)
-        found = {
+        results = {
             "a": str(self.a),
             "b": str(self.b),
             "model": predictor.model.name,
@@ -83,10 +83,10 @@ class Match(ModelOptions, OutputOptions):
             "matches": matching.matches_as_json(matches, *sides),
         }
         if point is not None:
-            drawn, found["point"] = _find_point(pair, a, b, point, predictor.patch_at(*point))
+            drawn, results["point"] = _find_point(pair, a, b, point, predictor.patch_at(*point))
             drawing.save_image(output.path("point.png"), drawn)
         file = output.path("matches.json")
-        write_json(file, found)
+        write_json(file, results)
         output.add(name, inputs=[self.a, self.b], files=[file])
         output.finish()
         hint = "" if len(matches) or self.ratio == 1 else "; a larger --ratio keeps more"

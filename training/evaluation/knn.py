@@ -106,8 +106,8 @@ def knn_accuracies(
 def check_k(ks: Sequence[int], count: int) -> None:
     """Raise ValueError for numbers of neighbors that `count` training images do not have."""
     if not ks or not 1 <= min(ks) <= max(ks) <= count:
-        found = ", ".join(map(str, ks)) or "missing"
-        raise ValueError(f"k is {found}: choose 1 to {count}, the number of training images.")
+        listing = ", ".join(map(str, ks)) or "missing"
+        raise ValueError(f"k is {listing}: choose 1 to {count}, the number of training images.")
 
 
 def evaluate(options: Knn) -> None:
@@ -121,8 +121,8 @@ def evaluate(options: Knn) -> None:
 
     def measure(model: LoadedModel) -> Metrics:
         train, test = extract_parts(options, model, split)
-        found = train.features, train.labels, test.features, test.labels
-        results = knn_accuracies(*found, ks=options.k, temperature=temperature, device=options.device)
+        arrays = train.features, train.labels, test.features, test.labels
+        results = knn_accuracies(*arrays, ks=options.k, temperature=temperature, device=options.device)
         print(*(f"k = {k}: {result}" for k, result in results.items()), sep="\n")
         rows = [{"k": k, **asdict(result)} for k, result in results.items()]
         return {"metrics": rows[0], "each": rows, "broken": [*train.broken, *test.broken]}

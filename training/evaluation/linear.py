@@ -170,15 +170,17 @@ def parse_official_head(tensors: Mapping[str, Tensor], width: int) -> LinearHead
     Raises:
         ValueError: Other tensors, or a number of inputs that no combination of [CLS] and average has.
     """
-    found = {name.rpartition("linear.")[2]: tensor for name, tensor in tensors.items() if "linear." in name}
-    if found.keys() != {"weight", "bias"}:
+    classifier = {
+        name.rpartition("linear.")[2]: tensor for name, tensor in tensors.items() if "linear." in name
+    }
+    if classifier.keys() != {"weight", "bias"}:
         names = sorted(tensors)[:3]
         raise ValueError(f"Found no linear head: expected linear.weight and linear.bias, found {names}.")
-    values = found["weight"].shape[1]
+    values = classifier["weight"].shape[1]
     specs = {width: FeatureSpec(1), 2 * width: FeatureSpec(1, "interleaved"), 4 * width: FeatureSpec(4)}
     if values not in specs:
         raise ValueError(f"The head has {values} inputs, which a model of width {width} does not output.")
-    return LinearHead(specs[values], found["weight"].float(), found["bias"].float())
+    return LinearHead(specs[values], classifier["weight"].float(), classifier["bias"].float())
 
 
 def fetch_official_head(model: str) -> Path:

@@ -149,16 +149,16 @@ def _fit_draws(
     device = choose_device(options.device)
     for chosen in draws:
         labels = train.labels[chosen]
-        found = fit(x[chosen], labels, len(classes), l2=options.l2, device=device)
-        each.append(asdict(accuracy(found.scores(test_x), test.labels)))
+        solution = fit(x[chosen], labels, len(classes), l2=options.l2, device=device)
+        each.append(asdict(accuracy(solution.scores(test_x), test.labels)))
     return {
         "labels": wanted,
         "images": len(draws[0]),
         "draws": len(draws),
         **{name: mean(row[name] for row in each) for name in each[0]},
         "top1_deviation": stdev(row["top1"] for row in each) if len(each) > 1 else 0.0,
-        "objective": found.objective,
-        "gradient": found.gradient,
+        "objective": solution.objective,
+        "gradient": solution.gradient,
     }
 
 

@@ -83,9 +83,9 @@ def average_precision(ranks: Ranks) -> float:
     Args:
         ranks: Ranks of the relevant images, from 0, ascending, at least one.
     """
-    found = np.arange(len(ranks))
-    before = np.where(ranks == 0, 1.0, found / np.maximum(ranks, 1))
-    return float(((before + (found + 1) / (ranks + 1)) / 2).mean())
+    counts = np.arange(len(ranks))
+    before = np.where(ranks == 0, 1.0, counts / np.maximum(ranks, 1))
+    return float(((before + (counts + 1) / (ranks + 1)) / 2).mean())
 
 
 def score_rankings(

@@ -182,5 +182,5 @@ def _load(options: Evaluation, name: str, images: Images | None) -> LoadedModel:
     if name != "pixels":
         return fit_channels(load_model(name, checkpoint_key=options.checkpoint_key), raw, channels)
     zeros, ones = ((value,) * (channels or 3) for value in (0.0, 1.0))
-    found = measure_channels(raw).range if raw else None
-    return LoadedModel(name, Pixels(), zeros, ones, "16 × 16 pixels", None, found)
+    channel_range = measure_channels(raw).range if raw else None
+    return LoadedModel(name, Pixels(), zeros, ones, "16 × 16 pixels", None, channel_range)

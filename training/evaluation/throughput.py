@@ -78,12 +78,12 @@ def evaluate(options: Throughput) -> None:
     for name in options.models:
         print(name, flush=True)
         for precision in PRECISIONS:
-            found = measure(load_model(name).backbone, options, precision, device)
-            results.append({"model": name, "metrics": found})
-            tokens = f", {found['tokens']} tokens" if found["tokens"] else ""
-            memory = "" if found["memory"] is None else f", {found['memory'] / 1e6:,.0f} MB"
-            speed = f"{precision}: {found['images_per_second']:.1f} images/s"
-            cost = f"{found['parameters'] / 1e6:.1f} M parameters, {found['flops'] / 1e9:.1f} GFLOP"
+            metrics = measure(load_model(name).backbone, options, precision, device)
+            results.append({"model": name, "metrics": metrics})
+            tokens = f", {metrics['tokens']} tokens" if metrics["tokens"] else ""
+            memory = "" if metrics["memory"] is None else f", {metrics['memory'] / 1e6:,.0f} MB"
+            speed = f"{precision}: {metrics['images_per_second']:.1f} images/s"
+            cost = f"{metrics['parameters'] / 1e6:.1f} M parameters, {metrics['flops'] / 1e9:.1f} GFLOP"
             print(f"  {speed}, {cost}{tokens}{memory}", flush=True)
         for row in paper.published():
             is_speed = row["table"] == "1" and "images" in row["measure"]
