@@ -126,7 +126,7 @@ def _similarity(queries: Tensor, contexts: Tensor) -> Tensor:
     count, rows, columns, _ = contexts.shape
     similarity = queries.new_empty(len(queries), count, rows * columns)
     for number, context in enumerate(contexts):
-        # One product per frame, all of the same shape: equal frames then give equal bits, and ties stay ties.
+        # Products of all frames have one shape: equal frames then give equal bits, and ties stay ties.
         torch.mm(queries, context.flatten(0, 1).T, out=similarity[:, number])
     return similarity.unflatten(-1, (rows, columns))
 

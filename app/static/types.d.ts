@@ -11,7 +11,7 @@ type Encoding = import("./views/encoding.js").Encoding;
 /** An HTML element with the properties of those that the views use. */
 type Part = HTMLInputElement & HTMLCanvasElement & HTMLImageElement & HTMLDetailsElement & HTMLAnchorElement;
 
-/** What a view is constructed with, see app/views.py. */
+/** Arguments of the constructor of a view, see app/views.py. */
 type Mounted = {
   element: HTMLElement;
   props: Record<string, any>;

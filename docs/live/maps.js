@@ -68,7 +68,7 @@ export async function point(root, data) {
   Object.assign(root, { view });
 }
 
-/** One pointer over the trained network and over random weights. @param {HTMLElement} root @param {any} data */
+/** Trained network and random weights with one pointer. @param {HTMLElement} root @param {any} data */
 export async function compare(root, data) {
   const sides = ["Trained", "Random weights"];
   const props = { quantity: "likeness", layer: "heat", tiles: false, point: true, group: "compare" };

@@ -18,7 +18,7 @@ export class Maps {
     });
     /** Non-negative values of which masks keep a share. */
     this.weights = once((key) => (signed ? aboveLeast(this.map(key)) : this.map(key)));
-    /** One byte per patch: 1 is kept. */
+    /** Mask with a byte per patch: 1 is kept. */
     this.kept = once((key) => {
       if (key === "heads") return union(heads.map((_, head) => this.kept(String(head))));
       return keepMass(this.weights(key), mass);

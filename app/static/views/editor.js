@@ -175,7 +175,7 @@ export class Editor extends View {
     return true;
   }
 
-  /** Whether the objects cannot be changed. */
+  /** True if the objects cannot be changed. */
   get busy() {
     return false;
   }

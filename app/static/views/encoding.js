@@ -58,7 +58,7 @@ export class Encoding {
     return { x: (column + 0.5) / this.columns, y: (row + 0.5) / this.rows };
   }
 
-  /** Whether the arrays are in memory. @param {string} quantity @param {number} number */
+  /** Return true if the arrays are in memory. @param {string} quantity @param {number} number */
   holds(quantity, number) {
     return memory.get(`${this.token}/${QUANTITIES[quantity].arrays}/${number}`) !== undefined;
   }

@@ -106,7 +106,7 @@ export class FilmView extends Editor {
     this.refresh();
   }
 
-  /** What the downloads need: the frames that this page has shown. */
+  /** Request of the downloads: the frames that this page has shown. */
   get request() {
     return { id: this.run?.id ?? "", done: this.run?.done ?? 0, name: this.clip?.name ?? "clip" };
   }

@@ -1,4 +1,4 @@
-// Of several requests only the newest counts: it aborts earlier ones, and their answers are dropped.
+// Only the newest request counts: it aborts earlier requests and drops their responses.
 
 export class Newest {
   controller = null;
