@@ -14,6 +14,7 @@ class Echo(nn.Module):
     def __init__(self, row: int, weights: dict[str, Tensor] | None = None) -> None:
         super().__init__()
         self.row, self.backbone, self.head = row, nn.Identity(), nn.Identity()
+        self.head.last_layer = nn.Identity()
         for name, weight in (weights or {}).items():
             self.register_parameter(name, nn.Parameter(weight.clone()))
 

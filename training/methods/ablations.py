@@ -28,7 +28,7 @@ class Ablations(StudentTeacher):
         super().__init__(student, teacher, config, schedules)
         self.queue = Queue(config.queue, config.head.prototypes) if config.queue else None
 
-    def other_targets(self, logits: Tensor, temperature: float) -> Tensor:
+    def uncentered_targets(self, logits: Tensor, temperature: float) -> Tensor:
         """Targets without centering; each view is balanced separately."""
         config = self.config
         if config.teacher_output == "none":
@@ -36,7 +36,7 @@ class Ablations(StudentTeacher):
         iterations = config.sinkhorn_iterations if config.teacher_output == "sinkhorn-knopp" else 1
         return losses.sinkhorn_knopp(logits, config.sinkhorn_temperature, iterations)
 
-    def other_loss(
+    def mse_or_info_nce(
         self, student_logits: Tensor, teacher_logits: Tensor, num_shared: int
     ) -> tuple[Tensor, Logs]:
         """Compare l2-normalized outputs, not sharpened (appendix "Relation to MoCo-v2 and BYOL").
@@ -54,7 +54,7 @@ class Ablations(StudentTeacher):
             loss = losses.multi_crop_info_nce(*pair, temperature, negatives, num_shared)
         return loss, {"spread": losses.spread(teacher_logits)}
 
-    def add_terms(
+    def add_simdino_terms(
         self, loss: Tensor, logs: Logs, student: Tensor, teacher: Tensor, num_shared: int
     ) -> Tensor:
         """Add the terms of SimDINO (arXiv:2502.10385) on the bottlenecks; writes to `logs`."""

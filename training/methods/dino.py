@@ -10,7 +10,8 @@ An image has global crops, called views, and smaller local crops. A step on a ba
     teacher        <- l * teacher + (1 - l) * student
     center         <- m * center + (1 - m) * mean(teacher_logits)
 
-Section 3.1 calls l lambda. Methods of `Ablations` change nothing with default settings.
+Algorithm 1 writes gt, gs, C, tpt and tps for teacher, student, center, tau_t and tau_s. Section 3.1 writes
+lambda for l. With default settings, the methods of `Ablations` change nothing.
 """
 
 import math
@@ -36,7 +37,8 @@ MIN_OUTPUTS_FOR_USAGE = 16
 class DINO(Ablations):
     """The student learns to predict, from any crop, the teacher's output for another view of the image.
 
-    Shapes: views and crops per image, batch of images, bottleneck width d, K prototypes.
+    Shapes: [views or crops of an image, batch, d or K] with bottleneck width d and K prototypes, which are
+    the dimensions of a network's output.
     """
 
     config: DINOConfig
@@ -53,20 +55,20 @@ class DINO(Ablations):
         """Compute the loss of a micro-batch; the first `num_shared` views are crops of both networks."""
         teacher_views, student_views, num_shared = self.select_views(batch.crops.views)
         with torch.no_grad():
-            teacher_features = self.teacher.project(teacher_views)  # [views, batch, d]
-            teacher_logits = self.teacher.logits(teacher_features)  # [views, batch, K]
+            teacher_bottleneck = self.teacher.project(teacher_views)  # [views, batch, d]
+            teacher_logits = self.teacher.logits(teacher_bottleneck)  # [views, batch, K]
         visible = self.visible_patches(student_views, batch.randomness)
-        student_features = self.student.project(
+        student_bottleneck = self.student.project(
             student_views, batch.crops.locals, randomness=batch.randomness, visible=visible
         )  # [crops, batch, d]
         if self.config.loss == "cross-entropy":
             targets = self.targets(teacher_logits, float(self.schedules.teacher_temperature[step]))
-            loss, logs = self.cross_entropy(student_features, targets, num_shared)
+            loss, logs = self.cross_entropy(student_bottleneck, targets, num_shared)
         else:
-            student_logits = self.student.logits(student_features)
-            loss, logs = self.other_loss(student_logits, teacher_logits, num_shared)
+            student_logits = self.student.logits(student_bottleneck)
+            loss, logs = self.mse_or_info_nce(student_logits, teacher_logits, num_shared)
         logs["center_norm"] = self.center.norm()
-        loss = self.add_terms(loss, logs, student_features, teacher_features, num_shared)
+        loss = self.add_simdino_terms(loss, logs, student_bottleneck, teacher_bottleneck, num_shared)
         carry = {"teacher_mean": losses.full_precision(teacher_logits).flatten(0, -2).mean(dim=0)}
         if self.queue:
             carry["keys"] = losses.unit(teacher_logits).flatten(0, 1)
@@ -76,26 +78,27 @@ class DINO(Ablations):
         """Teacher probabilities of logits [views, batch, K]: centered and sharpened."""
         if self.config.teacher_output == "centering":
             return losses.sharpen(logits - self.center, temperature)  # softmax((logits - center) / tau_t)
-        return self.other_targets(logits, temperature)
+        return self.uncentered_targets(logits, temperature)
 
     def cross_entropy(
-        self, student_features: Tensor, targets: Tensor, num_shared: int
+        self, student_bottleneck: Tensor, targets: Tensor, num_shared: int
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """Cross-entropy of targets [views, batch, K] and the student's softmax, averaged over pairs (Eq. 3).
 
         The loss is entropy(targets) + KL(targets, student); both parts are logged (section 5.3).
         """
-        tau, last_layer = self.config.student_temperature, getattr(self.student.head, "last_layer", None)
+        tau, last_layer = self.config.student_temperature, self.student.head.last_layer
         if isinstance(last_layer, Prototypes):  # the same value, without holding all logits
-            loss = prototype_cross_entropy(student_features, last_layer, targets, tau, num_shared)
+            loss = prototype_cross_entropy(student_bottleneck, last_layer, targets, tau, num_shared)
         else:
-            loss = losses.multi_crop_cross_entropy(student_features, targets, tau, num_shared)
+            # Without a bottleneck, `project` returns the logits.
+            loss = losses.multi_crop_cross_entropy(student_bottleneck, targets, tau, num_shared)
         entropy = losses.entropy(targets)
-        uniform = torch.full((), math.log(targets.shape[-1]), device=loss.device)
-        logs = {"teacher_entropy": entropy, "kl": loss.detach() - entropy, "ln_k": uniform}
+        ln_k = torch.full((), math.log(targets.shape[-1]), device=loss.device)
+        logs = {"teacher_entropy": entropy, "kl": loss.detach() - entropy, "ln_k": ln_k}
         outputs = targets.flatten(0, -2)  # [views * batch, K]
         if len(outputs) >= MIN_OUTPUTS_FOR_USAGE:
-            logs["prototypes"] = losses.entropy(outputs.mean(dim=0)).exp()
+            logs["prototypes"] = losses.entropy(outputs.mean(dim=0)).exp()  # perplexity
         return loss, logs
 
     def frozen_parameters(self, step: int) -> Iterable[nn.Parameter]:
@@ -105,7 +108,7 @@ class DINO(Ablations):
         return self.student.head.output_layer().parameters()
 
     def after_backward(self, step: int) -> None:
-        """Drop gradients of frozen parameters; copy a `previous-iteration` student before its update."""
+        """Drop gradients of frozen parameters; update a `previous-iteration` teacher."""
         super().after_backward(step)
         if self.config.teacher == "previous-iteration":
             self.ema_update(0.0)  # the student's weights before this step
@@ -130,5 +133,5 @@ def update_center(center: Tensor, teacher_logits: Tensor, momentum: float) -> No
         momentum: m in [0, 1].
     """
     mean = losses.full_precision(teacher_logits).flatten(0, -2).mean(dim=0, keepdim=True)
-    mean = torch.where(mean.isfinite(), mean, center)  # fp16 may overflow; that step is skipped
+    mean = torch.where(mean.isfinite(), mean, center)  # an overflow in fp16 leaves the center unchanged
     center.lerp_(mean.to(center.dtype), 1 - momentum)

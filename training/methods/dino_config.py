@@ -19,21 +19,21 @@ class DINOConfig(AblationConfig):
     remedy: ClassVar[str] = "keep --teacher-output centering and --teacher momentum, or lower --lr"
 
     student_temperature: float = 0.1
-    """tau_s."""
+    """Temperature tau_s of the student's softmax."""
     teacher_temperature_start: float = 0.04
-    """tau_t at the start of its warm-up."""
+    """Temperature tau_t of the teacher's softmax at the start of its warm-up."""
     teacher_temperature: float = 0.04
-    """tau_t after its warm-up; 0: all weight on the largest. Without warm-up unstable above 0.06."""
+    """tau_t after its warm-up; 0: one-hot targets. Values above 0.06 need the warm-up."""
     teacher_temperature_warmup_epochs: int = 0
     """Epochs of linear warm-up of tau_t."""
     teacher_momentum: float = 0.996
-    """Start of the cosine of the teacher's moving average."""
+    """Momentum l of the teacher's moving average at the start of its cosine schedule."""
     teacher_momentum_end: float = 1.0
-    """End of the cosine of the teacher's moving average."""
+    """Momentum l at the end of the cosine schedule."""
     center_momentum: float = 0.9
-    """m of Eq. 4."""
+    """Momentum m of the center (Eq. 4)."""
     freeze_last_layer_epochs: int = 1
-    """Epochs in which the prototypes do not train."""
+    """Epochs at the start in which the last layer, the prototypes, does not train."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -42,7 +42,7 @@ class DINOConfig(AblationConfig):
         at_least(self, teacher_temperature=0, teacher_temperature_start=0)
 
     def schedules(self, epochs: int, steps_per_epoch: int) -> MethodSchedules:
-        """Momentum changes every step, the temperature every epoch."""
+        """Schedule the momentum, which changes every step, and the temperature, which changes every epoch."""
         no_longer_than(epochs, self, "teacher_temperature_warmup_epochs", "freeze_last_layer_epochs")
         start, end = self.teacher_temperature_start, self.teacher_temperature
         temperatures = linear_warmup(start, end, epochs, self.teacher_temperature_warmup_epochs)
