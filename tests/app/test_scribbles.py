@@ -13,6 +13,7 @@ from app.clips import runs_of
 from app.errors import LabError
 from app.photos import png
 from segmentation.commands.head import Apply
+from segmentation.heads import read_head
 
 SIZE = (60, 90)
 
@@ -52,6 +53,7 @@ def test_command_applies_the_head_file_with_the_same_masks(lab, shared, marked, 
     _, content = scribbles.head_file(lab, {"images": [marked]})
     head, image, output = tmp_path / "head.safetensors", tmp_path / "halves.png", tmp_path / "out"
     head.write_bytes(content)
+    assert read_head(head).classifier.labels == (0, 1)
     image.write_bytes(png(lab.images.read(lab.encoding(halves).key.photo)))
     Apply(inputs=(image,), head=head, output=output, device="cpu", precision="fp32").run()
     _, mask = scribbles.masks_file(shared, {"images": [marked]})
