@@ -29,7 +29,7 @@ PIN_COLORS = ("#f97316", "#38bdf8", "#facc15", "#34d399", "#f472b6", "#a3e635", 
 
 Maps = NDArray[np.float32]
 Quantity = Literal[
-    "likeness", "attention", "logits", "key-cosine", "token-cosine", "token-norm", "key-pca", "token-pca"
+    "key-similarity", "attention", "logits", "key-cosine", "token-cosine", "token-norm", "key-pca", "token-pca"
 ]
 PCA: tuple[Quantity, ...] = ("key-pca", "token-pca")
 """Quantities that are colors of all patches: they have no query, heads or masks."""
@@ -82,9 +82,9 @@ def maps_of(encoding: Encoding, view: View) -> Maps:
     match view.quantity:
         case "token-cosine":
             rows = quantities.cosines(encoding.features(block)[None], token)
-        case "likeness":
+        case "key-similarity":
             _, keys = encoding.queries_keys(block)
-            rows = quantities.likeness(keys, encoding.predictor.prefix_tokens, token)[None]
+            rows = quantities.key_similarity(keys, encoding.predictor.prefix_tokens, token)[None]
         case "key-cosine":
             rows = quantities.cosines(encoding.queries_keys(block)[1], token)
         case "logits":

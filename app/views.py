@@ -54,7 +54,7 @@ def attention_view(value: Mapping[str, Any] | None = None, **props: Any) -> gr.H
     Args:
         value: From `attention_value`, or None for an empty view.
         props: `elem_id` and other arguments of `gr.HTML`, and these settings.
-            - quantity: "attention", "likeness", "logits", "key-cosine", "token-cosine", "token-norm",
+            - quantity: "attention", "key-similarity", "logits", "key-cosine", "token-cosine", "token-norm",
               "key-pca" or "token-pca".
             - block: From 1; 0 is the last.
             - head: "mean", "max", "heads" or a number.

@@ -41,7 +41,7 @@ def cosines(vectors: Vectors, token: int) -> NDArray[np.float32]:
     return np.einsum("...td,...d->...t", units, units[..., token, :])
 
 
-def likeness(keys: Vectors, prefix: int, token: int) -> NDArray[np.float32]:
+def key_similarity(keys: Vectors, prefix: int, token: int) -> NDArray[np.float32]:
     """Compute the cosine of one token's centered key, over all heads, with every token's.
 
     Args:

@@ -9,7 +9,7 @@ from app.shared import HEAVY, LIGHT, Shared
 
 TITLE = "Compare"
 OTHER = "random:embedded"
-QUANTITIES = [("Key similarity", "likeness"), ("Attention", "attention")]
+QUANTITIES = [("Key similarity", "key-similarity"), ("Attention", "attention")]
 LAYERS = [("Light", "light"), ("Heat map", "heat"), ("Mask", "mask")]
 SIDES = ("compare-left", "compare-right")
 
@@ -23,7 +23,7 @@ def build(shared: Shared) -> None:
         )
         controls: dict[str, Any] = {
             "quantity": gr.Radio(
-                QUANTITIES, value="likeness", label="Quantity", min_width=160, elem_id="compare-quantity"
+                QUANTITIES, value="key-similarity", label="Quantity", min_width=160, elem_id="compare-quantity"
             ),
             "layer": gr.Radio(LAYERS, value="light", label="Layer", min_width=200),
             "mass": gr.Slider(10, 100, 60, step=1, label="Mass kept (%)", min_width=140),
@@ -43,6 +43,6 @@ def build(shared: Shared) -> None:
 
 def _view(shared: Shared, side: str) -> gr.HTML:
     label = f"Image with maps of the {side.partition('-')[2]} model"
-    options: dict[str, Any] = {"quantity": "likeness", "pins": False, "title": True, "group": "compare"}
+    options: dict[str, Any] = {"quantity": "key-similarity", "pins": False, "title": True, "group": "compare"}
     with gr.Column(min_width=300):
         return shared.view("attention", elem_id=side, label=label, **options)

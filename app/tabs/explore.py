@@ -16,7 +16,7 @@ TITLE = "Explore"
 
 QUANTITIES = [
     ("Attention", "attention"),
-    ("Key similarity", "likeness"),
+    ("Key similarity", "key-similarity"),
     ("q · k", "logits"),
     ("Key cosine", "key-cosine"),
     ("Token cosine", "token-cosine"),

@@ -50,9 +50,9 @@ export async function heads(root, data) {
 
 /** Similarity or attention of the patch under the pointer. @param {HTMLElement} root @param {any} data */
 export async function point(root, data) {
-  const view = mount({ quantity: "likeness", layer: "heat", point: true });
+  const view = mount({ quantity: "key-similarity", layer: "heat", point: true });
   const quantities = /** @type {[string, string][]} */ ([
-    ["likeness", "patches with similar keys"],
+    ["key-similarity", "patches with similar keys"],
     ["attention", "attention of this patch"],
     ["logits", "q · k of this patch"],
     ["key-pca", "principal components of the keys"],
@@ -71,7 +71,7 @@ export async function point(root, data) {
 /** Trained network and random weights with one pointer. @param {HTMLElement} root @param {any} data */
 export async function compare(root, data) {
   const sides = ["Trained", "Random weights"];
-  const props = { quantity: "likeness", layer: "heat", tiles: false, point: true, group: "compare" };
+  const props = { quantity: "key-similarity", layer: "heat", tiles: false, point: true, group: "compare" };
   const views = sides.map((label) => mount({ ...props, label }));
   const figures = views.map(({ element }, side) => el("figure", {}, element, el("figcaption", {}, sides[side])));
   root.replaceChildren(el("div", { class: "live-pair" }, ...figures), el("p", {}, KEYS));

@@ -15,7 +15,7 @@ from segmentation.masks import enlarge, keep_mass_of_maps
 from tests.app.conftest import MODEL
 
 SIZE = (60, 90)
-QUANTITIES = ["likeness", "attention", "logits", "key-cosine", "token-cosine", "token-norm"]
+QUANTITIES = ["key-similarity", "attention", "logits", "key-cosine", "token-cosine", "token-norm"]
 QUANTITIES += ["key-pca", "token-pca"]
 
 
@@ -45,7 +45,7 @@ def _expected(predictor, quantity: str, token: int, block: int) -> np.ndarray:
     if quantity == "key-pca":
         return quantities.principal_colors(keys[:, prefix:].transpose(1, 0, 2).reshape(*grid, -1))
     values = {
-        "likeness": lambda: quantities.likeness(keys, prefix, token)[None],
+        "key-similarity": lambda: quantities.key_similarity(keys, prefix, token)[None],
         "attention": lambda: quantities.attention(queries, keys, token),
         "logits": lambda: quantities.logits(queries, keys, token),
         "key-cosine": lambda: quantities.cosines(keys, token),

@@ -50,7 +50,7 @@ def _clicked(predictor: AttentionPredictor, row: int, column: int) -> np.ndarray
     """The mask of a click by the package: Boolean [height, width]."""
     photo = photographs.image("kitten")
     token = predictor.prefix_tokens + row * predictor.grid[1] + column
-    similar = quantities.likeness(predictor.queries_keys()[1], predictor.prefix_tokens, token)
+    similar = quantities.key_similarity(predictor.queries_keys()[1], predictor.prefix_tokens, token)
     similar = similar[predictor.prefix_tokens :].reshape(predictor.grid).clip(0)
     patches = component_at(keep_mass_of_maps(similar, 0.9), row, column)
     radius = round(max(np.divide(photo.shape[:2], patches.shape)))

@@ -29,11 +29,11 @@ def test_logits_and_cosines_equal_the_formulas():
         np.testing.assert_allclose(quantities.cosines(keys, 2)[head], expected, rtol=1e-4, atol=1e-6)
 
 
-def test_likeness_is_the_cosine_of_keys_centered_over_patches():
+def test_key_similarity_is_the_cosine_of_keys_centered_over_patches():
     keys = vectors(6, 2, 6, 4)
     joined = np.concatenate(list(keys.astype(float)), axis=1)  # of all heads: [tokens, heads * d]
     joined -= joined[1:].mean(axis=0)  # token 0 is no patch
-    found = quantities.likeness(keys, prefix=1, token=3)
+    found = quantities.key_similarity(keys, prefix=1, token=3)
     expected = joined @ joined[3] / np.linalg.norm(joined, axis=1) / np.linalg.norm(joined[3])
     np.testing.assert_allclose(found, expected, atol=1e-3)
 

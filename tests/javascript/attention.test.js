@@ -112,7 +112,7 @@ test("a range goes from the median to the 98th percentile, whatever the order of
   assert.deepEqual(displayRange(Float32Array.of(3, 3, 3)), [3, 3]);
 });
 
-test("likeness is the cosine of keys of all heads at once, without the patches' mean", () => {
+test("key similarity is the cosine of keys of all heads at once, without the patches' mean", () => {
   const made = block();
   const { tokens, heads, prefix } = SHAPE;
   const all = Array.from({ length: tokens }, (_, token) =>
@@ -122,6 +122,6 @@ test("likeness is the cosine of keys of all heads at once, without the patches' 
   const centred = all.map((one) => one.map((value, axis) => value - mean[axis]));
   for (const token of [0, 4]) {
     const cosine = (one) => dot(one, centred[token]) / Math.sqrt(dot(one, one) * dot(centred[token], centred[token]));
-    close(attention.likenessMap(made, token), centred.slice(prefix).map(cosine));
+    close(attention.keySimilarityMap(made, token), centred.slice(prefix).map(cosine));
   }
 });

@@ -122,7 +122,7 @@ export function tokenCosineMaps(block, token) {
  * subtracted first.
  * @param {Block} block @param {number} token
  */
-export function likenessMap(block, token) {
+export function keySimilarityMap(block, token) {
   const { tokens, dim, prefix, heads } = block;
   return cosines(keyVectors(block), 0, token, { tokens, dim: heads * dim, prefix });
 }

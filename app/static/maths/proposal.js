@@ -1,6 +1,6 @@
 // Connected parts of masks, and the region that belongs to a clicked patch.
 
-import { keepMass, likenessMap } from "./attention.js";
+import { keepMass, keySimilarityMap } from "./attention.js";
 
 /**
  * Select the patches that hold a share of all positive similarity to one patch and are connected with it: one byte per
@@ -9,7 +9,7 @@ import { keepMass, likenessMap } from "./attention.js";
  */
 export function proposal(block, { rows, columns }, { row, column }, reach) {
   const patch = row * columns + column;
-  const similar = likenessMap(block, block.prefix + patch).map((value) => Math.max(0, value));
+  const similar = keySimilarityMap(block, block.prefix + patch).map((value) => Math.max(0, value));
   similar[patch] = 1; // even if its key is zero
   const kept = keepMass(similar, reach);
   kept[patch] = 1;

@@ -1,6 +1,6 @@
 // Quantities that can be shown, by the names of `app.view.Quantity`.
 
-import { attentionMaps, keyCosineMaps, likenessMap, logitMaps, tokenCosineMaps } from "./attention.js";
+import { attentionMaps, keyCosineMaps, keySimilarityMap, logitMaps, tokenCosineMaps } from "./attention.js";
 
 /**
  * arrays: input of `maps`, by kind in their address. maps: maps of one token. signed: values are no shares. fixed: the map
@@ -15,7 +15,7 @@ import { attentionMaps, keyCosineMaps, likenessMap, logitMaps, tokenCosineMaps }
 
 /** @type {Record<string, Quantity>} */
 export const QUANTITIES = {
-  likeness: { arrays: "blocks", maps: (block, token) => [likenessMap(block, token)], signed: true, needsPatch: true },
+  "key-similarity": { arrays: "blocks", maps: (block, token) => [keySimilarityMap(block, token)], signed: true, needsPatch: true },
   attention: { arrays: "blocks", maps: attentionMaps, heads: true },
   logits: { arrays: "blocks", maps: logitMaps, signed: true, heads: true, colormap: "coolwarm" },
   "key-cosine": { arrays: "blocks", maps: keyCosineMaps, signed: true, heads: true },
