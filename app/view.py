@@ -29,7 +29,14 @@ PIN_COLORS = ("#f97316", "#38bdf8", "#facc15", "#34d399", "#f472b6", "#a3e635", 
 
 Maps = NDArray[np.float32]
 Quantity = Literal[
-    "key-similarity", "attention", "logits", "key-cosine", "token-cosine", "token-norm", "key-pca", "token-pca"
+    "key-similarity",
+    "attention",
+    "logits",
+    "key-cosine",
+    "token-cosine",
+    "token-norm",
+    "key-pca",
+    "token-pca",
 ]
 PCA: tuple[Quantity, ...] = ("key-pca", "token-pca")
 """Quantities that are colors of all patches: they have no query, heads or masks."""

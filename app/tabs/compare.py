@@ -23,7 +23,11 @@ def build(shared: Shared) -> None:
         )
         controls: dict[str, Any] = {
             "quantity": gr.Radio(
-                QUANTITIES, value="key-similarity", label="Quantity", min_width=160, elem_id="compare-quantity"
+                QUANTITIES,
+                value="key-similarity",
+                label="Quantity",
+                min_width=160,
+                elem_id="compare-quantity",
             ),
             "layer": gr.Radio(LAYERS, value="light", label="Layer", min_width=200),
             "mass": gr.Slider(10, 100, 60, step=1, label="Mass kept (%)", min_width=140),

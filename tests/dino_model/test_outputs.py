@@ -128,7 +128,10 @@ def test_end_of_a_command_gives_its_exit_code(capsys, end, code, printed):
 
 
 def started(work: str) -> subprocess.Popen:
-    program = f"import sys, time; from dino_model.outputs import run_command; sys.exit(run_command({work}))"
+    program = (
+        "import signal, sys, time; signal.signal(signal.SIGINT, signal.default_int_handler);"
+        f"from dino_model.outputs import run_command; sys.exit(run_command({work}))"
+    )
     return subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
 

@@ -15,7 +15,12 @@ import { attentionMaps, keyCosineMaps, keySimilarityMap, logitMaps, tokenCosineM
 
 /** @type {Record<string, Quantity>} */
 export const QUANTITIES = {
-  "key-similarity": { arrays: "blocks", maps: (block, token) => [keySimilarityMap(block, token)], signed: true, needsPatch: true },
+  "key-similarity": {
+    arrays: "blocks",
+    maps: (block, token) => [keySimilarityMap(block, token)],
+    signed: true,
+    needsPatch: true,
+  },
   attention: { arrays: "blocks", maps: attentionMaps, heads: true },
   logits: { arrays: "blocks", maps: logitMaps, signed: true, heads: true, colormap: "coolwarm" },
   "key-cosine": { arrays: "blocks", maps: keyCosineMaps, signed: true, heads: true },
