@@ -10,7 +10,7 @@ from PIL import Image
 from dino_model import search
 from dino_model.commands import main
 from dino_model.search import nearest
-from tests.training.evaluation.pictures import write_pictures
+from tests.training.runs import write_rectangles
 
 
 def test_nearest_ranks_by_cosine_in_chunks(monkeypatch):
@@ -33,7 +33,7 @@ def test_nearest_with_invalid_features_raises():
 
 
 def test_search_command_finds_image_of_indexed_folder(tmp_path: Path, capsys):
-    shapes = write_pictures(tmp_path / "shapes", {"a": 3, "b": 3})
+    shapes = write_rectangles(tmp_path / "shapes", {"a": 3, "b": 3})
     index, sheet, results = (str(tmp_path / name) for name in ("index.safetensors", "sheet.jpg", "q.json"))
     query = ["search", str(shapes / "b" / "001.png"), "--index", index, "--count", "2", "--output", sheet]
     with pytest.raises(ValueError, match=r"does not exist\. Create it with `python -m dino_model index"):

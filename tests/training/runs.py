@@ -67,6 +67,17 @@ def noise(folder: Path, many: int, classes: int, height: int, width: int) -> Pat
     return folder
 
 
+def write_rectangles(folder: Path, classes: dict[str, int], *, shade: int = 200) -> Path:
+    """The folder, with images of rectangles: each class has its own width, each image its own shade."""
+    for place, (name, many) in enumerate(classes.items()):
+        (folder / name).mkdir(parents=True)
+        for number in range(many):
+            image = np.zeros((24, 30, 3), np.uint8)
+            image[:12, : 6 * (place + 1)] = shade + number
+            Image.fromarray(image).save(folder / name / f"{number:03}.png")
+    return folder
+
+
 def pretrain(images: Path, output: Path, *more: object) -> int:
     """Exit code of a training with the options `TINY`."""
     words = ["pretrain", "--data", images, "--output", output, *TINY, *more]

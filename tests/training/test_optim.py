@@ -6,38 +6,9 @@ from torch import nn
 
 from tests.training.runs import RECIPE
 from training.methods.network import create_network
-from training.optim import (
-    clip_grad_per_tensor,
-    create_optimizer,
-    decay_groups,
-    move_average,
-    set_rates,
-)
+from training.optim import create_optimizer, decay_groups, set_rates
 
 CPU = torch.device("cpu")
-
-
-def test_clip_grad_per_tensor_uses_the_norm_of_each_tensor():
-    small, large, untouched = (nn.Parameter(torch.zeros(shape)) for shape in ((3,), (4, 4), (2,)))
-    small.grad, large.grad = torch.full((3,), 0.1), torch.full((4, 4), 5.0)
-    clip_grad_per_tensor([small, large, untouched], max_norm=2.0)
-    torch.testing.assert_close(small.grad, torch.full((3,), 0.1))
-    torch.testing.assert_close(large.grad, torch.full((4, 4), 5.0) * 2 / (20 + 1e-6))
-    assert untouched.grad is None
-
-
-def test_move_average_has_its_closed_form():
-    teacher, student = [torch.zeros(3)], [torch.ones(3)]
-    for _ in range(5):
-        move_average(teacher, student, 0.9)
-    torch.testing.assert_close(teacher[0], torch.full((3,), 1 - 0.9**5))
-
-
-def test_set_rates_decays_the_decayed_group_only():
-    optimizer = torch.optim.AdamW(decay_groups(nn.Linear(3, 2)), lr=0.0)
-    set_rates(optimizer, 0.5, 0.3)
-    rates = [(group["lr"], group["weight_decay"]) for group in optimizer.param_groups]
-    assert rates == [(0.5, 0.3), (0.5, 0.0)]
 
 
 @pytest.mark.parametrize(("bf16", "tolerance"), [(True, 0.0), (False, 0.003)])

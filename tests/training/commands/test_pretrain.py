@@ -63,12 +63,6 @@ def test_resume_inside_and_between_curriculum_stages_gives_the_same_run(images, 
     torch.testing.assert_close(weights(parts), weights(whole), rtol=0, atol=0)
 
 
-def test_pretrain_stopped_by_ctrl_c_returns_130(images, tmp_path, monkeypatch, capsys):
-    stop_after(monkeypatch, 1, signal.SIGINT)
-    assert pretrain(images, tmp_path / "run") == 130
-    assert "2 of 6 steps done, --resume continues" in capsys.readouterr().out
-
-
 def test_sigterm_before_the_first_step_returns_75(images, tmp_path, monkeypatch):
     def killed(*_, **__):
         os.kill(os.getpid(), signal.SIGTERM)
@@ -97,10 +91,13 @@ def test_pretrain_resume_starts_or_continues_after_any_kill(images, trained, tmp
         assert values(run) == values(whole)
 
 
-def test_resume_with_other_rate_and_precision_records_the_change(images, tmp_path, monkeypatch, capsys):
+def test_resume_after_ctrl_c_with_other_rate_and_precision_records_the_change(
+    images, tmp_path, monkeypatch, capsys
+):
     run = tmp_path / "run"
-    stop_after(monkeypatch, 2)
-    assert pretrain(images, run) == 75
+    stop_after(monkeypatch, 2, signal.SIGINT)
+    assert pretrain(images, run) == 130
+    assert "3 of 6 steps done, --resume continues" in capsys.readouterr().out
     monkeypatch.undo()
     assert resume(run, "--lr", "0.1", "--precision", "bf16") == 0
     printed = capsys.readouterr().out
@@ -152,8 +149,6 @@ def test_init_backbone_loads_the_backbone_of_a_run(images, trained, tmp_path, ca
         torch.testing.assert_close(start[f"{network}.{QKV}"], taken[f"teacher.{QKV}"])
         assert start[f"{network}.backbone.pos_embed"].shape == (1, 37, 24)
     assert not torch.equal(start["student.head.mlp.0.weight"], taken["student.head.mlp.0.weight"])
-    assert pretrain(tmp_path / "absent", tmp_path / "third", "--init-backbone", "embeded") == 1
-    assert "unknown model 'embeded'" in capsys.readouterr().err
 
 
 def test_init_from_takes_weights_only_and_resamples_positions(images, trained, tmp_path, capsys):
@@ -205,42 +200,31 @@ def test_init_from_official_checkpoint_takes_heads_and_center_and_trains_the_hea
     assert not torch.equal(ended["student.backbone.cls_token"], begun["student.backbone.cls_token"])
 
 
-def test_init_from_official_checkpoint_that_does_not_fit_names_what(images, official, tmp_path, capsys):
+def test_init_from_what_does_not_fit_names_option_or_tensor(images, trained, official, tmp_path, capsys):
     _, file = official
     payload = torch.load(file, weights_only=False)
     broken, no_center = tmp_path / "broken.pth", tmp_path / "no_center.pth"
     torch.save(payload | {"dino_loss": {}}, no_center)
     del payload["teacher"]["head.mlp.0.bias"]
     torch.save(payload, broken)
-    for start, more, words in (
-        (file, ("--prototypes", 32), "size mismatch for center"),
-        (file, ("--method", "moco-v2"), "--method is moco-v2"),
-        (broken, (), 'Missing key(s) in state_dict: "teacher.head.mlp.0.bias"'),
-        (no_center, (), 'Missing key(s) in state_dict: "center"'),
+    backbone = ("--init-backbone", trained)
+    for words, message in (
+        ((*WIDE, "--init-from", file, "--prototypes", 32), "size mismatch for center"),
+        ((*WIDE, "--init-from", file, "--method", "moco-v2"), "--method is moco-v2"),
+        ((*WIDE, "--init-from", broken), 'Missing key(s) in state_dict: "teacher.head.mlp.0.bias"'),
+        ((*WIDE, "--init-from", no_center), 'Missing key(s) in state_dict: "center"'),
+        (("--init-from", trained, "--heads", 2), "heads 3 instead of 2; pass --heads 3"),
+        ((*backbone, "--position-mode", "size"), "instead of size; pass --position-mode official"),
+        ((*backbone, "--std", 1, 1, 1), "instead of 1.0 1.0 1.0; pass --std 0.229 0.224 0.225"),
+        (("--init-backbone", "embeded", "--data", tmp_path / "absent"), "unknown model 'embeded'"),
     ):
         capsys.readouterr()
-        assert pretrain(images, tmp_path / "second", *WIDE, "--init-from", start, *more) == 1
-        assert words in capsys.readouterr().err
+        assert pretrain(images, tmp_path / "second", *words) == 1
+        assert message in capsys.readouterr().err
     assert not (tmp_path / "second").exists()
 
 
-@pytest.mark.parametrize(
-    ("source", "option", "words"),
-    [
-        ("--init-from", "--heads 2", "heads 3 instead of 2; pass --heads 3"),
-        ("--init-backbone", "--position-mode size", "instead of size; pass --position-mode official"),
-        ("--init-backbone", "--std 1 1 1", "instead of 1.0 1.0 1.0; pass --std 0.229 0.224 0.225"),
-    ],
-)
-def test_init_from_other_architecture_names_the_option(
-    images, trained, tmp_path, capsys, source, option, words
-):
-    assert pretrain(images, tmp_path / "second", source, trained, *option.split()) == 1
-    assert words in capsys.readouterr().err
-    assert not (tmp_path / "second").exists()
-
-
-def test_pretrain_leaves_out_excluded_and_broken_images(own_images, tmp_path, capsys):
+def test_pretrain_skips_excluded_and_broken_images_and_fails_if_all_are_broken(own_images, tmp_path, capsys):
     (own_images / "class0" / "0.png").write_bytes(b"broken")
     (own_images / "notes.txt").write_text("no image")
     excluded = tmp_path / "exclude.txt"
@@ -250,12 +234,9 @@ def test_pretrain_leaves_out_excluded_and_broken_images(own_images, tmp_path, ca
     assert "9 images" in captured.out
     assert captured.err.count("0.png") == 1
     assert "skipped 1 unreadable image" in captured.out
-
-
-def test_pretrain_on_broken_images_only_ends_with_one_error(own_images, tmp_path, capsys):
     for path in own_images.rglob("*.png"):
         path.write_bytes(b"broken")
-    assert pretrain(own_images, tmp_path / "run", "--workers", 1) == 1
+    assert pretrain(own_images, tmp_path / "none", "--workers", 1) == 1
     error = capsys.readouterr().err.strip()
     assert error.splitlines()[-1].startswith("error: 10 images in a row cannot be read")
     assert "Traceback" not in error

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.training.evaluation.pictures import write_pictures
+from tests.training.runs import write_rectangles
 from training.commands.evaluate import main
 
 Evaluate = Callable[..., dict[str, Any]]
@@ -16,7 +16,7 @@ Evaluate = Callable[..., dict[str, Any]]
 @pytest.fixture
 def shapes(tmp_path: Path) -> Path:
     """Folder of three classes, one of fewer than five images, and Caltech-101's background."""
-    return write_pictures(tmp_path / "shapes", {"BACKGROUND_Google": 6, "a": 10, "b": 4, "c": 7})
+    return write_rectangles(tmp_path / "shapes", {"BACKGROUND_Google": 6, "a": 10, "b": 4, "c": 7})
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.training.evaluation.pictures import write_pictures
+from tests.training.runs import write_rectangles
 from training.evaluation.datasets import draw_labeled, every_fifth, open_split
 
 
@@ -20,8 +20,8 @@ def test_open_split_tests_every_fifth_image_by_name(shapes):
 
 
 def test_open_split_matches_classes_by_name(tmp_path: Path):
-    train = write_pictures(tmp_path / "train", {"a": 3, "b": 3, "c": 3})
-    test = write_pictures(tmp_path / "val", {"b": 2, "c": 1}, shade=100)
+    train = write_rectangles(tmp_path / "train", {"a": 3, "b": 3, "c": 3})
+    test = write_rectangles(tmp_path / "val", {"b": 2, "c": 1}, shade=100)
     for split in (open_split(train, test=test), open_split(tmp_path)):
         assert (len(split.train), len(split.test), split.rule) == (9, 3, "those in val")
         assert split.classes == ("a", "b", "c")
@@ -43,8 +43,8 @@ def test_open_split_reads_list_of_names_with_or_without_folders(shapes, tmp_path
 
 
 def test_open_split_with_shared_image_or_link_raises(tmp_path: Path):
-    train = write_pictures(tmp_path / "one", {"a": 3, "b": 3})
-    test = write_pictures(tmp_path / "two", {"a": 2, "b": 1}, shade=100)
+    train = write_rectangles(tmp_path / "one", {"a": 3, "b": 3})
+    test = write_rectangles(tmp_path / "two", {"a": 2, "b": 1}, shade=100)
     open_split(train, test=test)
     link = test / "b" / "link.png"
     link.symlink_to(train / "b" / "002.png")
@@ -66,7 +66,7 @@ def test_open_split_with_empty_class_or_loose_image_raises(shapes, tmp_path: Pat
         open_split(shapes)
     with pytest.raises(ValueError, match="have no classes: expected two folders or more"):
         open_split(shapes / "a")
-    only = write_pictures(tmp_path / "only", {"BACKGROUND_Google": 5, "a": 10})
+    only = write_rectangles(tmp_path / "only", {"BACKGROUND_Google": 5, "a": 10})
     with pytest.raises(ValueError, match="All training images are of one class, 'a': two are needed"):
         open_split(only)
 

@@ -1,30 +1,18 @@
 """Evaluations by two processes of gloo give the results of one process."""
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import torch
 
 from dino_model.weights import load_model
-from tests.ports import free_port
+from tests.training.ranks import Group
 from tests.training.runs import noise
 from training.commands.evaluate import main
 
 pytestmark = pytest.mark.slow
 
-REPOSITORY = Path(__file__).parents[3]
-WORK = """
-import json, os, sys, torch
-from training.commands.evaluate import main
-torch.set_num_threads(1)
-for port, words in json.loads(sys.argv[1]):
-    os.environ["MASTER_PORT"] = port
-    main(words)
-"""
 COMMANDS = {
     "knn": "knn --k 1 5",
     "linear": "linear --epochs 3 --batch 8 --rates 0.1 0.5 1",
@@ -48,13 +36,8 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     single, shared = tmp_path_factory.mktemp("single"), tmp_path_factory.mktemp("shared")
     for name in COMMANDS:
         main(words_of(name, images, single))
-    jobs = json.dumps([(str(free_port()), words_of(name, images, shared)) for name in COMMANDS])
-    environment = os.environ | {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "OMP_NUM_THREADS": "1"}
-    processes = [
-        subprocess.Popen([sys.executable, "-c", WORK, jobs], cwd=REPOSITORY, env=environment | {"RANK": rank})
-        for rank in ("0", "1")
-    ]
-    assert [process.wait(timeout=300) for process in processes] == [0, 0]
+        group = Group(shared / name, *[(main, words_of(name, images, shared))] * 2)
+        assert group.codes() == [0, 0], group.printed(0)
     return single, shared
 
 

@@ -88,14 +88,8 @@ def test_retrieval_normalizes_features(oxford: Path, evaluate, monkeypatch):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (
-            ground_truth(right=90),
-            r"query_0\.jpg: the box .* is not inside the image of 60",
-        ),
-        (
-            ground_truth(junk=6),
-            "is damaged: queries or images that it refers to",
-        ),
+        (ground_truth(right=90), r"query_0\.jpg: the box .* is not inside the image of 60"),
+        (ground_truth(junk=6), "is damaged: queries or images that it refers to"),
         (ground_truth(first="absent"), r"1 of the 6 images .* such as absent\.jpg"),
         ({"imlist": []}, "is no ground truth of roxford5k: 'qimlist' is missing"),
         (Path("/"), "is refused: it would run pathlib"),

