@@ -27,6 +27,7 @@ from dino_model.collections import open_images
 from dino_model.features import FeatureExtractor
 from dino_model.views import View
 from dino_model.weights import load_model
+from tests.training.runs import write_rectangles
 
 
 def some_map(classes: int = 12) -> ClassMap:
@@ -109,15 +110,10 @@ def test_read_damaged_map_is_refused(tmp_path: Path, change):
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """Five classes of four images, but one of one; a broken image; a folder that is no class."""
-    rng = np.random.default_rng(0)
-    for name, count in {"a": 4, "b": 4, "c": 4, "d": 4, "alone": 1, "BACKGROUND_Google": 2}.items():
-        (tmp_path / "data" / name).mkdir(parents=True)
-        color = rng.integers(0, 256, 3)
-        for number in range(count):
-            noise = np.clip(color + rng.integers(-40, 40, (40, 50, 3)), 0, 255).astype(np.uint8)
-            Image.fromarray(noise).save(tmp_path / "data" / name / f"{number}.png")
-    (tmp_path / "data" / "a" / "broken.png").write_bytes(b"no image")
-    return tmp_path / "data"
+    classes = {"a": 4, "b": 4, "c": 4, "d": 4, "alone": 1, "BACKGROUND_Google": 2}
+    folder = write_rectangles(tmp_path / "data", classes)
+    (folder / "a" / "broken.png").write_bytes(b"no image")
+    return folder
 
 
 def run(data: Path, output: Path, *further: str) -> None:

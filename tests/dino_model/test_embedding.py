@@ -15,6 +15,7 @@ from dino_model.collections import open_images
 from dino_model.commands import main
 from dino_model.embedding import FeatureTable, read_features, write_features
 from dino_model.weights import load_model
+from tests.dino_model.test_features import official_view
 
 CPU = ("--device", "cpu", "--precision", "fp32", "--size", "32")
 
@@ -35,14 +36,9 @@ def folder(tmp_path: Path, data_root: Path) -> Path:
 def expected_tokens(folder: Path) -> np.ndarray:
     """All tokens of the last two layers, computed image by image: [images, layers, tokens, width]."""
     model, rows = load_model("embedded"), []
-    vit = readable(model.backbone)
+    vit, view = readable(model.backbone), official_view(32, 32, (model.mean, model.std))
     for file in sorted(folder.rglob("*.jpg")):
-        image = Image.open(file).convert("RGB")
-        width, height = (32 * side // min(image.size) for side in image.size)
-        left, top = round((width - 32) / 2), round((height - 32) / 2)
-        crop = image.resize((width, height), Image.Resampling.BICUBIC).crop((left, top, left + 32, top + 32))
-        pixels = torch.from_numpy(np.array(crop)).float() / 255
-        pixels = ((pixels - torch.tensor(model.mean)) / torch.tensor(model.std)).permute(2, 0, 1)[None]
+        pixels = view(Image.open(file).convert("RGB"))[None]
         last = vit.calls(pixels)[-1]
         rows.append(torch.cat([vit.vit.norm(tokens) for tokens in (last.args[0], last())]))
     return torch.stack(rows).numpy()

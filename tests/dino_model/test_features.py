@@ -47,7 +47,7 @@ def vit() -> nn.Module:
     return create_backbone(BackboneConfig(**shape, drop_path=0.5)).eval()
 
 
-def official_view(size: int, resize_to: int) -> v2.Transform:
+def official_view(size: int, resize_to: int, statistics: tuple = STATISTICS) -> v2.Transform:
     """Resize, crop and normalize as the official evaluation does, by torchvision on a Pillow image."""
     return v2.Compose(
         [
@@ -55,7 +55,7 @@ def official_view(size: int, resize_to: int) -> v2.Transform:
             v2.CenterCrop(size),
             v2.PILToTensor(),
             v2.ToDtype(torch.float32, scale=True),
-            v2.Normalize(*STATISTICS),
+            v2.Normalize(*statistics),
         ]
     )
 

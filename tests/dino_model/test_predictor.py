@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
@@ -170,7 +171,6 @@ def test_predictor_with_invalid_settings_raises(options: dict, message: str):
 
 
 def test_resize_davis_samples_without_antialiasing():
-    """As OpenCV: between the two source pixels around each target's center, whatever lies between."""
     image = photo(150, 300)
     davis, native, smooth = (
         AttentionPredictor("random:vit_tiny/16", size=64, resize=resize, precision="fp32")
@@ -178,18 +178,9 @@ def test_resize_davis_samples_without_antialiasing():
     )
     davis.set_image(image)
     assert davis.input_size == (64, 128)
-    native.set_image(between_two(image, (64, 128)))
+    pixels = torch.from_numpy(image).permute(2, 0, 1)[None].double()
+    between_two = F.interpolate(pixels, (64, 128), mode="bilinear")[0].permute(1, 2, 0)
+    native.set_image(between_two.round().byte().numpy())
     np.testing.assert_allclose(davis.tokens(), native.tokens(), atol=0.05)
     smooth.set_image(image)
     assert np.abs(smooth.tokens() - native.tokens()).max() > 0.5
-
-
-def between_two(image: np.ndarray, size: tuple[int, int]) -> np.ndarray:
-    """Bilinear by its definition, one axis after the other, rounded at the end: uint8 [*size, 3]."""
-    values = image.astype(np.float64)
-    for axis, length in enumerate(size):
-        centers = (np.arange(length) + 0.5) * values.shape[axis] / length - 0.5
-        low = np.floor(centers).astype(int).clip(0, values.shape[axis] - 2)
-        share = (centers - low).reshape([-1 if one == axis else 1 for one in range(3)])
-        values = values.take(low, axis) * (1 - share) + values.take(low + 1, axis) * share
-    return np.rint(values).astype(np.uint8)

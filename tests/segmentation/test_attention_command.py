@@ -1,4 +1,4 @@
-"""The command `attention`: results, and unusable images."""
+"""The list of commands, and the command `attention`: results, and unusable images."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ from pycocotools.coco import COCO
 from skimage import data
 
 from dino_model.predictor import AttentionPredictor
-from segmentation.__main__ import main
+from segmentation.__main__ import COMMANDS, command, main
 from segmentation.commands.attention import Attention
 from segmentation.masks import enlarge, keep_mass_of_maps
 
@@ -62,3 +62,11 @@ def test_unusable_images_are_named_and_others_written(photo, tmp_path, monkeypat
     assert (tmp_path / "out" / "cat" / "attention.npz").is_file()
     with pytest.raises(ValueError, match="expected two whole numbers Y,X"):
         Attention(inputs=(photo,), output=tmp_path / "other", point="1,2,3").run()
+
+
+def test_unknown_command_prints_usage_with_first_lines_of_docstrings(monkeypatch, capsys):
+    assert {name: command(name).__doc__.splitlines()[0] for name in COMMANDS} == COMMANDS
+    monkeypatch.setattr("sys.argv", ["segmentation", "attend"])
+    with pytest.raises(SystemExit, match=r"^2$"):
+        main()
+    assert "usage: python -m segmentation COMMAND" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""Targets and losses of the paper's ablations agree, and their gradients, in double precision and in fp32."""
+"""Targets and losses agree, with their gradients, entropies, divergences and centers."""
 
 import pytest
 import torch
@@ -6,6 +6,7 @@ import torch
 from tests.oracles.arrays import PRECISIONS, agree, tensors
 from training import losses
 from training.methods.dino import update_center
+from training.schedules import linear_warmup
 
 DTYPES = dict(PRECISIONS)
 BALANCED = {torch.float64: 1e-10, torch.float32: 1e-4}  # what goes through exponentials of the batch
@@ -83,3 +84,52 @@ def test_other_losses_and_their_gradients_agree(file, dtype, name):
     loss.backward()
     agree(loss, file[f"{name}/loss"], DTYPES[dtype])
     agree(ours.grad.flatten(0, 1), file[f"{name}/grad"], DTYPES[dtype])
+
+
+@pytest.mark.parametrize("setting", ["two_views", "multi_crop"])
+def test_loss_of_byol_and_its_gradient_agree(oracle, setting, dtype):
+    file, tolerance = tensors(oracle("byol")), DTYPES[dtype]
+    crops = 2 if setting == "two_views" else int(file["ncrops"])
+    predictions = file["predictions"][: crops * int(file["batch"])].to(dtype)
+    predictions = predictions.unflatten(0, (crops, -1)).requires_grad_()
+    loss = losses.multi_crop_mse(predictions, file["targets"].to(dtype).unflatten(0, (2, -1)))
+    total = loss * 2 * (crops - 1)  # over all pairs
+    total.backward()
+    kind, over_pairs = ("", "") if crops == 2 else ("_sum", "_of_sum")
+    assert total.item() == pytest.approx(file[f"{setting}/loss{kind}"].item(), rel=tolerance)
+    agree(predictions.grad.flatten(0, 1), file[f"{setting}/predictions_grad{over_pairs}"], tolerance)
+    if crops > 2:
+        assert loss.item() == pytest.approx(file["multi_crop/loss_mean"].item(), rel=tolerance)
+
+
+@pytest.mark.parametrize(("iterations", "name"), [(1, "one_iteration"), (3, "three_iterations")])
+def test_sinkhorn_knopp_agrees_with_the_listing_of_the_paper(oracle, iterations, name):
+    file = tensors(oracle("sinkhorn"))
+    found = losses.sinkhorn_knopp(file["scores"].double(), float(file["tau"]), iterations)
+    torch.testing.assert_close(found, file[name], atol=1e-9, rtol=0)
+
+
+def test_loss_gradient_and_center_of_dino_agree_epoch_after_epoch(oracle):
+    file = oracle("dino_loss")
+    crops = int(file["ncrops"])
+    temperatures = linear_warmup(
+        float(file["teacher_temperature_start"]),
+        float(file["teacher_temperature_end"]),
+        int(file["epochs"]),
+        int(file["teacher_temperature_warmup_epochs"]),
+    )
+    center = torch.from_numpy(file["center_before"]).clone()
+    epochs = sorted(int(key.split("/")[0].removeprefix("epoch")) for key in file if key.endswith("/loss"))
+    assert epochs
+    for epoch in epochs:
+        of_epoch = tensors(file, f"epoch{epoch}/")
+        assert abs(temperatures[epoch] - float(of_epoch["teacher_temperature"])) < 1e-12
+        student = of_epoch["student_output"].unflatten(0, (crops, -1)).requires_grad_()
+        teacher = of_epoch["teacher_output"].unflatten(0, (2, -1))
+        probabilities = losses.sharpen(teacher - center, float(temperatures[epoch]))
+        loss = losses.multi_crop_cross_entropy(student, probabilities, float(file["student_temperature"]))
+        loss.backward()
+        update_center(center, teacher, float(file["center_momentum"]))
+        torch.testing.assert_close(loss, of_epoch["loss"], atol=1e-5, rtol=0)
+        torch.testing.assert_close(student.grad.flatten(0, 1), of_epoch["student_grad"], atol=1e-5, rtol=0)
+        torch.testing.assert_close(center, of_epoch["center_after"], atol=1e-5, rtol=0)
