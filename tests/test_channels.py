@@ -1,8 +1,6 @@
 """Five-channel images through every command: pretrain, resume, embed, evaluate, attention, export."""
 
 import json
-import signal
-from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -16,16 +14,12 @@ from dino_model.embedding import read_features
 from dino_model.errors import SettingError
 from dino_model.weights import load_model
 from segmentation.commands.attention import Attention
+from tests.training.runs import pretrain, resume, stop_after, values, weights
 from training.__main__ import main as training
 
 pytestmark = pytest.mark.slow
 
-TINY = [
-    *("--architecture", "vit_tiny", "--width", "24", "--depth", "2", "--heads", "3", "--patch-size", "8"),
-    *("--global-size", "32", "--local-size", "16", "--local-crops", "2", "--prototypes", "64"),
-    *("--hidden", "16", "--bottleneck", "8", "--batch-size", "4", "--warmup-epochs", "1", "--workers", "0"),
-    *("--device", "cpu", "--precision", "fp32", "--save-every", "2", "--probe-every", "3"),
-]
+CHANNELS = ("--channels", "5", "--probe-every", "3")
 
 
 @pytest.fixture(scope="module")
@@ -45,18 +39,10 @@ def bands(tmp_path_factory) -> Path:
     return folder
 
 
-def pretrain(data: Path, output: Path, *more: str) -> int:
-    return training(["pretrain", "--data", str(data), "--output", str(output), *TINY, *more])
-
-
-def losses(output: Path) -> list[float]:
-    return [json.loads(line)["loss"] for line in (output / "log.jsonl").read_text().splitlines()]
-
-
 @pytest.fixture(scope="module")
 def run(bands, tmp_path_factory) -> Path:
     output = tmp_path_factory.mktemp("run") / "run"
-    assert pretrain(bands, output, "--channels", "5", "--epochs", "2") == 0
+    assert pretrain(bands, output, *CHANNELS, "--epochs", 2) == 0
     return output
 
 
@@ -73,29 +59,24 @@ def test_pretrain_stores_statistics_of_data_with_run(run):
 
 
 def test_pretrain_of_channels_resumes_bitwise(bands, run, tmp_path, monkeypatch):
-    monkeypatch.setattr("training.commands.pretrain.stop_signal", lambda: nullcontext([signal.SIGINT]))
-    assert pretrain(bands, tmp_path / "two", "--channels", "5", "--epochs", "2") != 0
+    stop_after(monkeypatch, 5)
+    parts = tmp_path / "run"
+    assert pretrain(bands, parts, *CHANNELS, "--epochs", 2) == 75
     monkeypatch.undo()
-    assert pretrain(bands, tmp_path / "two", "--resume") == 0
-    assert losses(tmp_path / "two") == losses(run)
-    states = (
-        torch.load(path / "checkpoint.pt", weights_only=True)["method"] for path in (tmp_path / "two", run)
-    )
-    for one, other in zip(*(state.values() for state in states), strict=True):
-        assert torch.equal(one, other)
+    assert resume(parts, "--probe-every", 3) == 0
+    assert values(parts) == values(run)
+    torch.testing.assert_close(weights(parts), weights(run), rtol=0, atol=0)
 
 
 @pytest.mark.parametrize("augment", ["batch", "device"])
 def test_pretrain_adapts_model_of_rgb(bands, tmp_path, augment, capfd):
-    words = ["--init-backbone", "random:vit_tiny/8", "--augment", augment, "--epochs", "1"]
-    sizes = ["--width", "192", "--depth", "12", "--heads", "3", "--image-size", "224"]
-    position = ["--position-mode", "size"]
-    assert pretrain(bands, tmp_path / "run", "--channels", "5", *words, *sizes, *position) == 0
+    words = ["--init-backbone", "random:vit_tiny/8", "--augment", augment, "--position-mode", "size"]
+    sizes = ["--width", 192, "--depth", 12, "--heads", 3, "--image-size", 224, "--drop-path", 0]
+    assert pretrain(bands, tmp_path / "run", *CHANNELS, *words, *sizes, "--epochs", 1) == 0
     weight = load_model("random:vit_tiny/8").backbone.patch_embed.proj.weight
-    start = torch.load(tmp_path / "run" / "step-00000000.pt", weights_only=True)["method"]
-    found = start["student.backbone.patch_embed.proj.weight"]
+    found = weights(tmp_path / "run", "step-00000000.pt")["student.backbone.patch_embed.proj.weight"]
     torch.testing.assert_close(found, weight[:, [0, 1, 2, 0, 1]] * 3 / 5)
-    assert all(np.isfinite(losses(tmp_path / "run")))
+    assert all(np.isfinite(line["loss"]) for line in values(tmp_path / "run"))
 
 
 def test_embed_and_evaluate_use_all_channels(bands, run, tmp_path):
@@ -109,10 +90,8 @@ def test_embed_and_evaluate_use_all_channels(bands, run, tmp_path):
     data = ["--data", str(bands), "--k", "3", "--model", "pixels", "--json", str(scores)]
     assert training(["evaluate", "knn", *words, *data]) == 0
     results = json.loads(scores.read_text())["results"]
-    assert {result["model"]: result["metrics"]["top1"] for result in results} == {
-        exported: 100,
-        "pixels": 100,
-    }
+    found = {result["model"]: result["metrics"]["top1"] for result in results}
+    assert found == {exported: 100, "pixels": 100}
 
 
 @pytest.mark.parametrize(

@@ -1,13 +1,16 @@
-"""One lab with a small untrained model for all tests of the page that need no browser."""
+"""A lab with a small untrained model, clips, runs and maps of the library for tests of the page."""
 
 import asyncio
+import json
 from collections.abc import Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from app.arrays import routes
 from app.engine import Encoding
@@ -17,10 +20,14 @@ from app.models import Models
 from app.page import build
 from app.photos import png
 from app.shared import Shared
+from dino_model import quantities
+from dino_model.backbones import BackboneConfig, create_backbone
 from dino_model.predictor import AttentionPredictor
 from dino_model.search import Index
+from segmentation.video import VideoWriter
 
 MODEL = "random:vit_tiny/16"
+BACKBONE = {"architecture": "vit_tiny", "patch_size": 16, "image_size": 64, "depth": 2}
 
 
 def small_lab(limits: Limits | None = None, index: Index | None = None, **models: Any) -> Lab:
@@ -45,6 +52,69 @@ def serving(lab: Lab) -> Iterator[str]:
         yield address.rstrip("/")
     finally:
         demo.close()
+
+
+def square_frames(count: int, size: tuple[int, int]) -> list[np.ndarray]:
+    """Return frames with a bright square that moves to the right over noise."""
+    noise = np.random.default_rng(0).integers(0, 90, (*size, 3), dtype=np.uint8)
+    found, unit = [noise.copy() for _ in range(count)], size[0] // 12
+    for number, frame in enumerate(found):
+        left = unit + number * unit // 2
+        frame[3 * unit : 7 * unit, left : left + 4 * unit] = (250, 200, 60)
+    return found
+
+
+def write_video(path: Path, count: int, fps: float = 10, size: tuple[int, int] = (48, 64)) -> Path:
+    """Write `square_frames` and return the path."""
+    with VideoWriter(path, fps) as video:
+        for frame in square_frames(count, size):
+            video.write(frame)
+    return path
+
+
+def line(step: int, **values: float) -> bytes:
+    """Return a line of a log."""
+    return json.dumps({"step": step, **values}).encode() + b"\n"
+
+
+def write_run(folder: Path, *lines: bytes, epochs: int = 3, **config: object) -> Path:
+    """Write a run of ten steps an epoch with these lines in its log; default: three lines."""
+    folder.mkdir(exist_ok=True)
+    recipe = {"epochs": epochs, "batch_size": 4, "method": {}}
+    settings = {"method": "dino", "recipe": recipe, "num_images": 42, "backbone": BACKBONE} | config
+    (folder / "config.json").write_text(json.dumps(settings))
+    (folder / "log.jsonl").write_bytes(b"".join(lines or (line(step, loss=1.0) for step in range(3))))
+    return folder
+
+
+def save_milestone(folder: Path, step: int) -> Path:
+    """Save a checkpoint whose weights follow from its step."""
+    torch.manual_seed(step)
+    backbone = create_backbone(BackboneConfig(**BACKBONE))
+    state = {f"teacher.backbone.{name}": tensor for name, tensor in backbone.state_dict().items()}
+    file = folder / f"step-{step:08d}.pt"
+    torch.save({"format": 1, "step": step, "method": state}, file)
+    return file
+
+
+def library_maps(predictor: AttentionPredictor, quantity: str, token: int, block: int) -> np.ndarray:
+    """Return the library's maps: [heads, rows, columns]; of a PCA [rows, columns, 3]."""
+    queries, keys = predictor.queries_keys(block)
+    grid, prefix = predictor.grid, predictor.prefix_tokens
+    if quantity == "token-norm":
+        return predictor.token_norms(block)[None]
+    if quantity == "token-pca":
+        return quantities.principal_colors(predictor.token_features(block))
+    if quantity == "key-pca":
+        return quantities.principal_colors(keys[:, prefix:].transpose(1, 0, 2).reshape(*grid, -1))
+    values = {
+        "key-similarity": lambda: quantities.key_similarity(keys, prefix, token)[None],
+        "attention": lambda: quantities.attention(queries, keys, token),
+        "logits": lambda: quantities.logits(queries, keys, token),
+        "key-cosine": lambda: quantities.cosines(keys, token),
+        "token-cosine": lambda: quantities.cosines(predictor.tokens(block)[None], token),
+    }[quantity]()
+    return values[:, prefix:].reshape(-1, *grid)
 
 
 @pytest.fixture(scope="session")

@@ -20,8 +20,7 @@ from app.guard import LOCAL_NAMES
 from app.limits import Limits
 from app.photos import png
 from segmentation.masks import decode, enlarge, keep_mass_of_maps, rle
-from segmentation.video import VideoWriter
-from tests.app.conftest import MODEL
+from tests.app.conftest import MODEL, write_video
 
 ROOT = Path(__file__).parents[2]
 DOCUMENT = ROOT / "docs/api.md"
@@ -105,10 +104,7 @@ def test_objects_and_matches_are_those_of_the_image(client, file):
 
 
 def test_objects_are_followed_through_a_clip(client, tmp_path):
-    with VideoWriter(tmp_path / "noise.webm", 10) as video:
-        for frame in np.random.default_rng(2).integers(0, 256, (3, 48, 64, 3), dtype=np.uint8):
-            video.write(frame)
-    clip = base64.b64encode((tmp_path / "noise.webm").read_bytes()).decode()
+    clip = base64.b64encode(write_video(tmp_path / "square.webm", 3).read_bytes()).decode()
     mask = np.zeros((48, 64), bool)
     mask[:, 32:] = True
     found = client.predict(clip, [dict(rle(mask))], MODEL, 48, api_name="/follow")

@@ -24,27 +24,11 @@ from app.tabs import video
 from dino_model.predictor import AttentionPredictor
 from segmentation.datasets import open_davis, read_labels
 from segmentation.propagation import propagate_frames
-from segmentation.video import VideoFile, VideoWriter
-from tests.app.conftest import MODEL, run
+from segmentation.video import VideoFile
+from tests.app.conftest import MODEL, run, square_frames, write_video
 
 SMALL = Limits(max_frames=6)
 SIZE = (48, 64)
-
-
-def frames(count: int, height: int = 48, width: int = 64) -> list[np.ndarray]:
-    """Return frames with a bright square that moves to the right over noise."""
-    noise = np.random.default_rng(0).integers(0, 90, (height, width, 3), dtype=np.uint8)
-    found = [noise.copy() for _ in range(count)]
-    for number, frame in enumerate(found):
-        frame[12:28, 4 + 2 * number : 20 + 2 * number] = (250, 200, 60)
-    return found
-
-
-def write_video(path: Path, count: int, fps: float = 10, size: tuple[int, int] = SIZE) -> Path:
-    with VideoWriter(path, fps) as video:
-        for frame in frames(count, *size):
-            video.write(frame)
-    return path
 
 
 def test_read_returns_the_frames_of_a_video_and_of_an_animated_gif(tmp_path):
@@ -53,7 +37,7 @@ def test_read_returns_the_frames_of_a_video_and_of_an_animated_gif(tmp_path):
     assert (len(clip.frames), clip.size, clip.fps, clip.note) == (5, SIZE, 10, "")
     for frame, decoded in zip(clip.decoded(), VideoFile(path), strict=True):
         assert np.abs(frame.astype(int) - decoded).mean() < 4  # a JPEG of the decoded frame
-    first, *others = [Image.fromarray(frame) for frame in frames(4)]
+    first, *others = [Image.fromarray(frame) for frame in square_frames(4, SIZE)]
     first.save(tmp_path / "square.gif", save_all=True, append_images=others, duration=50)
     clip = clips.read(tmp_path / "square.gif", SMALL, "square.gif")
     assert (len(clip.frames), clip.size, clip.fps) == (4, SIZE, 20)

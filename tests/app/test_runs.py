@@ -1,6 +1,5 @@
 """Logs of training runs: read while they grow, reduced to the width of a screen, with their faults."""
 
-import json
 import math
 import os
 import time
@@ -8,31 +7,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 
 from app import runs as module
 from app.errors import NotHere
 from app.runs import CHARTS, Runs, TrainingRun, chart_table, milestone_file, status_text, warnings_text
 from dino_model import photographs
-from dino_model.backbones import BackboneConfig, create_backbone
 from dino_model.predictor import AttentionPredictor
-from tests.app.conftest import small_lab
-
-BACKBONE = {"architecture": "vit_tiny", "patch_size": 16, "image_size": 64, "depth": 2}
-
-
-def line(step: int, **values: float) -> bytes:
-    return json.dumps({"step": step, **values}).encode() + b"\n"
-
-
-def write_run(folder: Path, *lines: bytes, **config: object) -> Path:
-    """A run of 30 planned steps with these lines in its log; default: three lines."""
-    folder.mkdir(exist_ok=True)
-    recipe = {"epochs": 3, "batch_size": 4, "method": {}}
-    settings = {"method": "dino", "recipe": recipe, "num_images": 42, "backbone": BACKBONE} | config
-    (folder / "config.json").write_text(json.dumps(settings))
-    (folder / "log.jsonl").write_bytes(b"".join(lines or (line(step, loss=1.0) for step in range(3))))
-    return folder
+from tests.app.conftest import line, save_milestone, small_lab, write_run
 
 
 def read(folder: Path, *lines: bytes) -> TrainingRun:
@@ -44,15 +25,6 @@ def points(run: TrainingRun) -> tuple[list[float], list[float]]:
     """Steps and values of the loss as they are plotted."""
     table = chart_table(CHARTS[0], run)
     return table["step"].tolist(), table["value"].tolist()
-
-
-def save_milestone(folder: Path, step: int, seed: int) -> Path:
-    torch.manual_seed(seed)
-    backbone = create_backbone(BackboneConfig(**BACKBONE))
-    state = {f"teacher.backbone.{name}": tensor for name, tensor in backbone.state_dict().items()}
-    file = folder / f"step-{step:08d}.pt"
-    torch.save({"format": 1, "step": step, "method": state}, file)
-    return file
 
 
 def test_long_curve_is_reduced_to_means(tmp_path):
@@ -135,8 +107,8 @@ def test_status_without_new_lines_changes_from_live_to_stopped_to_finished(tmp_p
 
 def test_checkpoints_have_their_own_weights_and_old_tokens_are_refused_when_replaced(tmp_path):
     folder = write_run(tmp_path / "run")
-    files = [save_milestone(folder, step, seed=step) for step in (0, 20)]
-    files.append(save_milestone(folder, 40, seed=40).rename(folder / "checkpoint.pt"))
+    files = [save_milestone(folder, step) for step in (0, 20)]
+    files.append(save_milestone(folder, 40).rename(folder / "checkpoint.pt"))
     lab, found = small_lab(folder=tmp_path), []
     run = lab.runs.read("run")
     version, names = run.version, [one.model for one in run.checkpoints]
@@ -148,7 +120,7 @@ def test_checkpoints_have_their_own_weights_and_old_tokens_are_refused_when_repl
         np.testing.assert_array_equal(found[-1].queries_keys(1)[0], library.queries_keys(1)[0])
     for encoding, path in zip(found, files, strict=True):
         before = encoding.queries_keys(1)[0]
-        save_milestone(folder, 60, seed=60).replace(path)
+        save_milestone(folder, 60).replace(path)
         with pytest.raises(NotHere, match="trained on meanwhile"):
             lab.encoding(encoding.key.token)
         assert (lab.encode("kitten", encoding.key.model, 64).queries_keys(1)[0] != before).any()

@@ -12,7 +12,7 @@ from app.errors import LabError
 from app.view import FILES, View, maps_of, shown_map, shown_mask
 from dino_model import quantities
 from segmentation.masks import enlarge, keep_mass_of_maps
-from tests.app.conftest import MODEL
+from tests.app.conftest import MODEL, library_maps
 
 SIZE = (60, 90)
 QUANTITIES = ["key-similarity", "attention", "logits", "key-cosine", "token-cosine", "token-norm"]
@@ -34,31 +34,11 @@ def file(encoding, pixels):
     return decoded
 
 
-def _expected(predictor, quantity: str, token: int, block: int) -> np.ndarray:
-    """The library's maps: [heads, rows, columns]; of a PCA [rows, columns, 3]."""
-    queries, keys = predictor.queries_keys(block)
-    grid, prefix = predictor.grid, predictor.prefix_tokens
-    if quantity == "token-norm":
-        return predictor.token_norms(block)[None]
-    if quantity == "token-pca":
-        return quantities.principal_colors(predictor.token_features(block))
-    if quantity == "key-pca":
-        return quantities.principal_colors(keys[:, prefix:].transpose(1, 0, 2).reshape(*grid, -1))
-    values = {
-        "key-similarity": lambda: quantities.key_similarity(keys, prefix, token)[None],
-        "attention": lambda: quantities.attention(queries, keys, token),
-        "logits": lambda: quantities.logits(queries, keys, token),
-        "key-cosine": lambda: quantities.cosines(keys, token),
-        "token-cosine": lambda: quantities.cosines(predictor.tokens(block)[None], token),
-    }[quantity]()
-    return values[:, prefix:].reshape(-1, *grid)
-
-
 @pytest.mark.parametrize("quantity", QUANTITIES)
 def test_every_quantity_is_the_librarys(encoding, predictor, quantity):
     for block, query, token in ((0, "cls", 0), (11, "cls", 0), (5, "1,2", 1 + 6 + 2)):
         found = maps_of(encoding, View(block=block, query=query, quantity=quantity))
-        expected = _expected(predictor, quantity, token, block)
+        expected = library_maps(predictor, quantity, token, block)
         assert np.ptp(expected) > 0
         if quantity.endswith("pca"):
             np.testing.assert_allclose(np.moveaxis(found, 0, -1), expected, atol=5e-3)

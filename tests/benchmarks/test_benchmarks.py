@@ -1,6 +1,7 @@
 """Plain references of the benchmarks agree with the librarys."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,13 +10,9 @@ import tyro
 
 from benchmarks import attention, data, measure, propagation, score, train_step
 from benchmarks.official import Official, verdict
-from dino_model.backbones import BackboneConfig
-from dino_model.head import HeadConfig
 from dino_model.weights import load_model
-from tests.training.runs import noise
-from training.crop_config import CropConfig
-from training.methods.dino_config import DINOConfig
-from training.recipe import OptimizerConfig, Recipe
+from tests.training.runs import RECIPE, noise
+from training.recipe import OptimizerConfig
 
 pytestmark = pytest.mark.slow
 
@@ -53,13 +50,11 @@ def test_score_reference_gives_the_values_of_the_command(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("grouped", [False, True])
 def test_plain_step_trains_as_the_loop_does(grouped):
-    head = HeadConfig(prototypes=32, hidden=16, bottleneck=8)
-    small = Recipe(
-        backbone=BackboneConfig("vit_tiny", patch_size=8, image_size=32, width=24, depth=2, heads=3),
-        crops=CropConfig(global_size=32, local_size=16, local_crops=2),
-        method=DINOConfig(head, freeze_last_layer_epochs=0, teacher_momentum=0.9),
+    small = replace(
+        RECIPE,
+        backbone=replace(RECIPE.backbone, drop_path=0),
+        method=replace(RECIPE.method, teacher_momentum=0.9),
         optimizer=OptimizerConfig(lr=0.1, clip_grad=0.02, warmup_epochs=0),
-        epochs=1,
         batch_size=3,
     )
     ours, plain = train_step.OurStep(small, "fp32"), train_step.PlainStep(small, grouped=grouped)

@@ -12,6 +12,7 @@ from benchmarks.serving import serving
 from dino_model import photographs, quantities
 from dino_model.commands import main
 from segmentation.masks import enlarge, keep_mass_of_maps
+from tests.app.conftest import library_maps
 from tests.browser import actions
 from tests.browser.conftest import OFFLINE
 from tests.ports import free_port
@@ -68,29 +69,16 @@ def test_hover_shows_the_attention_of_the_patch_without_a_request(page, predicto
 
 
 def test_every_quantity_equals_the_package(page, predictor):
-    prefix, grid = predictor.prefix_tokens, predictor.grid
     for block, (row, column) in ((11, (4, 6)), (5, (12, 0))):
-        token = prefix + row * grid[1] + column
-        queries, keys = predictor.queries_keys(block)
-        values = {
-            "logits": quantities.logits(queries, keys, token),
-            "key-cosine": quantities.cosines(keys, token),
-            "token-cosine": quantities.cosines(predictor.tokens(block)[None], token),
-        }
-        for quantity, of_tokens in values.items():
-            expected = of_tokens[:, prefix:].reshape(-1, *grid)
+        token = predictor.prefix_tokens + row * predictor.grid[1] + column
+        for quantity in ("logits", "key-cosine", "token-cosine", "key-pca", "token-pca"):
+            expected = library_maps(predictor, quantity, token, block)
             assert np.ptp(expected) > 1e-3
             actions.choose_quantity(page, quantity, block)
             _hover(page, row, column)
-            np.testing.assert_allclose(actions.maps(page), expected, atol=1e-3)
-        features = {
-            "key-pca": keys[:, prefix:].transpose(1, 0, 2).reshape(*grid, -1),
-            "token-pca": predictor.token_features(block),
-        }
-        for quantity, of_patches in features.items():
-            actions.choose_quantity(page, quantity, block)
-            colors = actions.array(page, f"{{ array: {VIEW}.arrays.colors, shape: {[*grid, 3]} }}")
-            np.testing.assert_allclose(colors, quantities.principal_colors(of_patches), atol=1e-3)
+            colors = f"{{ array: {VIEW}.arrays.colors, shape: {[*expected.shape]} }}"
+            found = actions.array(page, colors) if quantity.endswith("pca") else actions.maps(page)
+            np.testing.assert_allclose(found, expected, atol=1e-3)
 
 
 def test_token_norms_mark_outliers_and_have_no_pins(page, predictor):

@@ -6,12 +6,13 @@ import numpy as np
 import pytest
 from pycocotools import mask as coco_mask
 
-from dino_model import photographs, quantities
+from dino_model import photographs
 from dino_model.predictor import AttentionPredictor
 from segmentation import discovery
 from segmentation.heads import read_head
 from segmentation.masks import best_head, component_at, enlarge, keep_mass_of_maps
 from segmentation.metrics import jaccard
+from tests.app.conftest import library_maps
 from tests.browser import actions
 from tests.browser.actions import download, image, labels
 
@@ -50,8 +51,7 @@ def _clicked(predictor: AttentionPredictor, row: int, column: int) -> np.ndarray
     """The mask of a click by the package: Boolean [height, width]."""
     photo = photographs.image("kitten")
     token = predictor.prefix_tokens + row * predictor.grid[1] + column
-    similar = quantities.key_similarity(predictor.queries_keys()[1], predictor.prefix_tokens, token)
-    similar = similar[predictor.prefix_tokens :].reshape(predictor.grid).clip(0)
+    similar = library_maps(predictor, "key-similarity", token, 11)[0].clip(0)
     patches = component_at(keep_mass_of_maps(similar, 0.9), row, column)
     radius = round(max(np.divide(photo.shape[:2], patches.shape)))
     return discovery.refine_edges(enlarge(patches, photo.shape[:2]), photo, radius) > 0.5
@@ -98,20 +98,18 @@ def test_kept_attention_of_every_head_equals_the_package(tab, predictor):
 def test_objects_equal_the_package_and_files_decode_to_what_is_shown(tab, predictor, method):
     _, keys = predictor.queries_keys()
     features = discovery.key_features(keys, predictor.prefix_tokens, predictor.grid)
-    found = {
-        "LOST": lambda: [discovery.lost(features)],
-        "TokenCut": lambda: [discovery.tokencut(features)],
-        "MaskCut": lambda: discovery.maskcut(features, 3),
-    }[method]()
     shown = _choose(tab, ".lab-methods", method)
     expected = np.zeros(predictor.grid, np.uint8)
-    for number, instance in enumerate(found, 1):
+    for number, instance in enumerate(discovery.find(method.lower(), features), 1):
         expected[instance.mask] = number
         name, share, _ = _scores(tab)[number - 1]
         assert name == f"Object {number}"
         assert float(share.removesuffix(" %")) == pytest.approx(100 * instance.mask.mean(), abs=0.51)
     np.testing.assert_array_equal(shown, expected)
     _check_files(tab, method.lower(), shown)
+    tab.evaluate(f"{VIEW}.set({{ refined: true }})")
+    actions.wait(tab, f"{VIEW}.labels()?.rows > {VIEW}.encoding.rows")
+    _check_files(tab, method.lower(), labels(tab, f"{VIEW}.labels()"))
 
 
 def _check_files(tab, method: str, shown: np.ndarray) -> None:
@@ -124,13 +122,6 @@ def _check_files(tab, method: str, shown: np.ndarray) -> None:
     for number, record in enumerate(records, 1):
         np.testing.assert_array_equal(coco_mask.decode(record["segmentation"]), saved == number)
     assert image(download(tab, "Overlay (PNG)")[1]).shape[:2] == saved.shape
-
-
-def test_files_of_refined_objects_decode_to_what_is_shown(tab):
-    _choose(tab, ".lab-methods", "MaskCut")
-    tab.evaluate(f"{VIEW}.set({{ refined: true }})")
-    actions.wait(tab, f"{VIEW}.labels()?.rows > {VIEW}.encoding.rows")
-    _check_files(tab, "maskcut", labels(tab, f"{VIEW}.labels()"))
 
 
 def test_drawn_mask_is_scored_and_chooses_the_best_head(tab, predictor):

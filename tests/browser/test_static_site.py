@@ -22,13 +22,6 @@ VIEW = View(block=5, show="mean")
 MAX_BYTES = 20e6  # without the files for WebGPU
 
 
-class QuietHandler(http.server.SimpleHTTPRequestHandler):
-    """A file server without a log."""
-
-    def log_message(self, *_) -> None:
-        pass
-
-
 @pytest.fixture(scope="module")
 def address(tmp_path_factory):
     """Address of the written page."""
@@ -40,7 +33,7 @@ def address(tmp_path_factory):
             pytest.fail(f"DINO_REQUIRE_NODE=1, but {missing}")
         pytest.skip(str(missing))
     assert sum(file.stat().st_size for file in folder.rglob("*.*") if "jsep" not in file.name) < MAX_BYTES
-    handler = functools.partial(QuietHandler, directory=str(folder))
+    handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=str(folder))
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         yield f"http://127.0.0.1:{server.server_port}/"

@@ -1,49 +1,33 @@
 """Training in a browser: a log drawn while it grows, and the attention of a run's checkpoints."""
 
-import json
 import math
 from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
-import torch
 from playwright.sync_api import expect
 
 from app.lab import Lab
 from app.limits import Limits
 from app.models import Models
-from dino_model.backbones import BackboneConfig, create_backbone
-from tests.app.conftest import serving
+from tests.app.conftest import line, save_milestone, serving, write_run
 from tests.browser import actions
 
 SIZE = 128
-BACKBONE = {"architecture": "vit_tiny", "patch_size": 16, "image_size": 64, "depth": 2}
 
 
-def _line(step: int, **values: float) -> str:
+def _line(step: int, **values: float) -> bytes:
     usual = {"loss": 6 - step / 50, "teacher_entropy": 4.0, "kl": 1.0, "ln_k": math.log(1024)}
-    return json.dumps({"step": step} | usual | values) + "\n"
-
-
-def _checkpoint(folder: Path, step: int) -> None:
-    torch.manual_seed(step)
-    state = create_backbone(BackboneConfig(**BACKBONE)).state_dict()
-    method = {f"teacher.backbone.{name}": tensor for name, tensor in state.items()}
-    torch.save({"format": 1, "step": step, "method": method}, folder / f"step-{step:08d}.pt")
+    return line(step, **usual | values)
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a live run: 100 of 120 steps, checkpoints at 0, 50 and 100."""
-    folder = tmp_path_factory.mktemp("runs") / "first"
-    folder.mkdir()
-    recipe = {"epochs": 12, "batch_size": 4, "method": {}}
-    config = {"method": "dino", "recipe": recipe, "num_images": 41, "backbone": BACKBONE}
-    (folder / "config.json").write_text(json.dumps(config))
-    (folder / "log.jsonl").write_text("".join(_line(step) for step in range(100)))
+    folder = write_run(tmp_path_factory.mktemp("runs") / "first", *map(_line, range(100)), epochs=12)
     for step in (0, 50, 100):
-        _checkpoint(folder, step)
+        save_milestone(folder, step)
     return folder
 
 
@@ -78,16 +62,16 @@ def test_slider_shows_each_checkpoints_own_attention(tab, run: Path):
 def test_growing_log_new_checkpoint_and_resumed_run_are_shown(tab, run: Path):
     warnings = tab.page.locator("#run-warnings")
     last = _line(101)
-    with (run / "log.jsonl").open("a") as log:
+    with (run / "log.jsonl").open("ab") as log:
         log.write(_line(100, loss=math.nan) + last[:20])
         log.flush()
         expect(tab.state).to_contain_text("101 of 120 steps")
         expect(warnings).to_contain_text("Values of loss that are not finite: 1")
         log.write(last[20:])
     expect(tab.state).to_contain_text("102 of 120 steps")
-    _checkpoint(run, 110)
+    save_milestone(run, 110)
     expect(tab.page.locator("#checkpoint input[type=range]")).to_have_attribute("max", "3")
-    (run / "other").write_text("".join(_line(step, kl=0.001) for step in range(60)))
+    (run / "other").write_bytes(b"".join(_line(step, kl=0.001) for step in range(60)))
     (run / "other").replace(run / "log.jsonl")
     expect(tab.state).to_contain_text("60 of 120 steps")
     expect(warnings).to_contain_text("KL 0.0010 is near 0")

@@ -3,7 +3,6 @@
 import io
 import json
 import zipfile
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -12,28 +11,14 @@ from playwright.sync_api import expect
 from pycocotools import mask as coco_mask
 
 from app import example_clips
-from segmentation.video import VideoFile, VideoWriter
+from segmentation.video import VideoFile
+from tests.app.conftest import write_video
 from tests.browser import actions
 
 VIEW = "lab('film')"
 STAGE = "#film .lab-stage"
 UPLOAD = "[data-testid='Open a clip-upload-button']"
-
-
-@pytest.fixture
-def film(tmp_path: Path) -> Callable[..., Path]:
-    """Writes a square that moves over noise: `film("a.webm", frames)`."""
-
-    def write(name: str, count: int = 7) -> Path:
-        noise = np.random.default_rng(0).integers(0, 90, (96, 128, 3), dtype=np.uint8)
-        with VideoWriter(tmp_path / name, 12) as video:
-            for number in range(count):
-                frame = noise.copy()
-                frame[24:56, 8 + 4 * number : 40 + 4 * number] = (250, 200, 60)
-                video.write(frame)
-        return tmp_path / name
-
-    return write
+CLIP = (12, (96, 128))  # frames per second, and size
 
 
 @pytest.fixture
@@ -43,9 +28,9 @@ def page(open_page):
 
 
 @pytest.fixture
-def video(page, film: Callable[..., Path]):
+def video(page, tmp_path: Path):
     """The tab with a clip of seven frames."""
-    actions.send(page, UPLOAD, "film", film("square.webm"))
+    actions.send(page, UPLOAD, "film", write_video(tmp_path / "square.webm", 7, *CLIP))
     return page
 
 
@@ -118,8 +103,8 @@ def test_downloads_hold_the_masks_that_were_shown(video, tmp_path):
     assert len(list(VideoFile(tmp_path / "overlay.webm"))) == 7
 
 
-def test_stop_keeps_finished_frames(page, film):
-    actions.send(page, UPLOAD, "film", film("long.webm", 60))
+def test_stop_keeps_finished_frames(page, tmp_path):
+    actions.send(page, UPLOAD, "film", write_video(tmp_path / "long.webm", 60, *CLIP))
     _paint(page)
     page.locator("#track").click()
     stop = "document.querySelector('#stop-tracking').click()"  # by the page: the last frame may come earlier
