@@ -58,12 +58,6 @@ def test_batches_follow_the_curriculum_from_any_step(collection, first):
     assert [batch.randomness.step for batch in found] == list(range(first, 6))
 
 
-def test_curriculum_stage_without_a_step_is_refused(collection):
-    crops = replace(STAGES, curriculum=("16:0.05", "32:0.95"))
-    with pytest.raises(SettingError, match=r"stage 16:0\.05 of --curriculum has no step out of 6"):
-        Session(replace(SMALL, crops=crops), collection)
-
-
 def test_throughput_excludes_callbacks_and_checkpoints(collection, tmp_path, monkeypatch):
     """A batch comes in 1 s, a step takes 3 s; observing and saving take 100 s."""
     clock, seen = [0.0], []

@@ -81,6 +81,7 @@ BAD = [
     ("dino", "--batch-size 11", "--batch-size is 11, expected at most 10, the number of images"),
     ("dino", "--prototypes 1", "prototypes is 1"),
     ("dino", "--global-size 36", "--global-size is 36, no multiple of the patch size of 8: choose 32 or 40"),
+    ("dino", "--curriculum 16:0.05 32:0.95", "stage 16:0.05 of --curriculum has no step out of 6"),
     ("dino", "--exclude nowhere.txt", "nowhere.txt"),
     ("dino", "--init-from nowhere", "nowhere"),
     ("dino", "--device cuda:77", "cuda:77"),

@@ -318,7 +318,6 @@ def test_pretrain_on_a_full_disk_prints_one_sentence(images, tmp_path):
         ("evaluate --help", 0, "knn"),
         ("evaluate dance", 2, "usage"),
         ("pretrain --recipe paper --help", 0, "--epochs INT Passes over the images. (default: 300)"),
-        ("pretrain --recipe official-default --help", 0, "(default: 100)"),
         ("pretrain --dta images --output run", 2, "--dta"),
     ],
 )

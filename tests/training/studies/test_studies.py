@@ -98,10 +98,6 @@ def study(output, *more, name="collapse"):
     return command.main([*words, *map(str, more)])
 
 
-def read_json(file):
-    return json.loads(file.read_text())
-
-
 def losses(folder):
     logs = sorted(folder.glob("runs/*/log.jsonl"))
     return {log.parent.name: [json.loads(line)["loss"] for line in log.open()] for log in logs}
@@ -110,7 +106,8 @@ def losses(folder):
 def test_study_after_interruption_reports_as_an_uninterrupted_one(tiny, tmp_path, capsys, monkeypatch):
     folder, file = tmp_path / "whole", tmp_path / "out.json"
     assert study(folder, "--json", file) == 0
-    shown, page, content = capsys.readouterr().out, (folder / "collapse.md").read_text(), read_json(file)
+    shown, page = capsys.readouterr().out, (folder / "collapse.md").read_text()
+    content = json.loads(file.read_text())
     assert content["verdict"] in shown
     assert content["verdict"] in page
     assert "| no centering |" in shown
@@ -131,7 +128,7 @@ def test_study_after_interruption_reports_as_an_uninterrupted_one(tiny, tmp_path
     assert 0 < len(losses(tmp_path / "cut")) < 8
     assert study(tmp_path / "cut", "--resume", "--json", file) == 0
     assert losses(tmp_path / "cut") == losses(folder)
-    assert read_json(file)["values"] == content["values"]
+    assert json.loads(file.read_text())["values"] == content["values"]
 
 
 def test_study_with_failing_base_run_stops(tiny, tmp_path, monkeypatch, capsys):
@@ -144,7 +141,7 @@ def test_study_with_failing_base_run_stops(tiny, tmp_path, monkeypatch, capsys):
 def test_study_emergence_shows_on_package_images(tmp_path):
     file = tmp_path / "out.json"
     assert study(tmp_path / "study", "--json", file, name="emergence") == 0
-    content = read_json(file)
+    content = json.loads(file.read_text())
     assert content["is_shown"]
     assert content["effect"]["low"] > 0.5
     assert content["baselines"] == {"attention in proportion to area": 1.0}
