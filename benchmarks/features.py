@@ -71,10 +71,8 @@ class Features(Benchmark):
         labels = torch.tensor(self.images().labels)
         is_query = torch.arange(len(labels)) % 5 == 4
         accuracies = (
-            knn_accuracy(
-                features[~is_query], labels[~is_query], features[is_query], labels[is_query], k=20
-            ).top1
-            for features in (library, reference)
+            knn_accuracy(rows[~is_query], labels[~is_query], rows[is_query], labels[is_query], k=20).top1
+            for rows in (library, reference)
         )
         cosines = torch.cosine_similarity(library, reference)
         return (

@@ -60,9 +60,8 @@ class Official:
             score = measured(metric, file, [*command, "--json", str(file)])
             outcome, value = verdict(metric, score, paper), "none" if score is None else f"{score:.1f}"
             print(f"{model:14} {metric:7} library {value:>5}, the paper {paper:.1f}: {outcome}", flush=True)
-            rows.append(
-                {"model": model, "metric": metric, "score": score, "paper": paper, "verdict": outcome}
-            )
+            row = {"model": model, "metric": metric, "score": score, "paper": paper}
+            rows.append(row | {"verdict": outcome})
             content = {"name": "official", "machine": machine, "verdicts": rows}
             write_json(self.output / "official.json", content)
         right = sum(row["verdict"] == "reproduced" for row in rows)

@@ -29,10 +29,7 @@ from training import figures
 
 REPOSITORY = Path(__file__).parents[1]
 CARD, LOG = EMBEDDED_FILE.parent / "card.md", EMBEDDED_FILE.parent / "log.jsonl"
-PANELS = {
-    "knn": "k-NN top-1 on held-out training images (%)",
-    "lift": "lift of attention on the package images",
-}
+PANELS = {"knn": "k-NN top-1 on held-out training images (%)", "lift": "lift of attention on images"}
 Figures = dict[str, Any]
 
 
