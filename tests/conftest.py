@@ -38,7 +38,7 @@ def oracle(oracle_folder: Path) -> Oracle:
 
 @pytest.fixture(scope="session")
 def data_root() -> Path:
-    """Folder of the real pictures, named by DINO_DATA; without it the test is skipped."""
+    """Folder of the real images, named by DINO_DATA; without it the test is skipped."""
     named = os.environ.get("DINO_DATA")
     if not named:
         pytest.skip("DINO_DATA is not set: no real data to test on")

@@ -34,7 +34,7 @@ test("objects are counted and measured", () => {
   assert.deepEqual([...union([Uint8Array.of(1, 0, 0), Uint8Array.of(0, 0, 1)])], [1, 0, 1]);
 });
 
-test("an outline goes around what is kept, at the edge of the picture too", () => {
+test("an outline goes around what is kept, at the edge of the image too", () => {
   const lines = (kept, rows, columns) => outlinePath(labels(rows, columns, kept)).match(/M[^M]+/g) ?? [];
   assert.deepEqual(lines([1], 1, 1).sort(), ["M0 0H1", "M0 0V1", "M0 1H1", "M1 0V1"]);
   assert.deepEqual(lines([0, 0], 1, 2), []);

@@ -63,8 +63,8 @@ def batch_of(student: Tensor, teacher: Tensor) -> Batch:
 @pytest.mark.parametrize("split", range(3))
 def test_loss_gradient_and_center_agree_however_a_batch_is_split(oracle, split, dtype, tolerance):
     file = tensors(oracle("accumulation"))
-    parts, pictures = file["splits"][split].tolist()
-    assert parts * pictures == int(file["pictures"])
+    parts, images = file["splits"][split].tolist()
+    assert parts * images == int(file["pictures"])
     config = DINOConfig(
         HeadConfig(file["center_before"].shape[1], bottleneck=None),
         student_temperature=float(file["student_temperature"]),

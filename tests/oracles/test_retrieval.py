@@ -26,7 +26,7 @@ def test_map_and_precision_equal_the_official_ones(oracle):
 
 
 @torch.no_grad()
-def test_multi_scale_features_are_normalised_picture_by_picture(oracle):
+def test_multi_scale_features_are_normalized_image_by_image(oracle):
     data = oracle("retrieval_features")
     vit, images = vit_of(data, "official").double(), torch.from_numpy(data["images"]).double()
     scales = tuple(data["scales"].tolist())
@@ -78,7 +78,7 @@ def test_rankings_of_all_settings_are_the_official_ones(oracle, name):
 
 
 @pytest.mark.parametrize("name", ["released", "corrected"])
-def test_few_pictures_leave_directions_that_are_raised(oracle, name):
+def test_few_images_leave_directions_that_are_raised(oracle, name):
     data = oracle("copy_detection")
     others = torch.from_numpy(data["whitening_vectors"][: int(data["few"])]).double()
     whitening = compute_whitening(others, name)

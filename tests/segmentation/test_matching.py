@@ -99,9 +99,9 @@ def test_coherent_drops_wrong_matches_and_refines_others(degrees, scale):
 
 
 def test_flat_patches_are_not_matched():
-    picture = np.full((40, 60, 3), 200, np.uint8)
-    picture[:, 30:] = np.random.default_rng(0).integers(0, 256, (40, 30, 3))
-    textured = matching.textured_patches(picture, (4, 6))
+    pixels = np.full((40, 60, 3), 200, np.uint8)
+    pixels[:, 30:] = np.random.default_rng(0).integers(0, 256, (40, 30, 3))
+    textured = matching.textured_patches(pixels, (4, 6))
     np.testing.assert_array_equal(textured, np.arange(6)[None] >= 3 + np.zeros((4, 1)))
     wide, half = features(12, 20), np.arange(20)[None] >= 10 + np.zeros((12, 1))
     for pair in ((ImageFeatures(wide, half), seen(wide)), (seen(wide), ImageFeatures(wide, half))):
@@ -135,21 +135,21 @@ def test_centers_are_in_the_middle_of_patches():
 
 
 def test_image_matches_its_own_crop(tmp_path, capsys):
-    picture, a, b = photographs.image("owl"), tmp_path / "a.png", tmp_path / "b.png"
-    Image.fromarray(picture).save(a)
-    Image.fromarray(picture[40:, 60:]).save(b)
-    y, x = (side // 2 for side in picture.shape[:2])
+    pixels, a, b = photographs.image("owl"), tmp_path / "a.png", tmp_path / "b.png"
+    Image.fromarray(pixels).save(a)
+    Image.fromarray(pixels[40:, 60:]).save(b)
+    y, x = (side // 2 for side in pixels.shape[:2])
     Match(a=a, b=b, output=tmp_path / "out", point=f"{y},{x}", size=128).run()
     found = json.loads((tmp_path / "out" / "matches.json").read_text())
     assert len(found["matches"]) >= 20
     off = [np.subtract(match["a"], match["b"]) - (40, 60) for match in found["matches"]]
-    patch = 8 * min(picture.shape[:2]) / 128
+    patch = 8 * min(pixels.shape[:2]) / 128
     assert np.mean(np.abs(off).max(axis=1) <= patch) > 0.9
     assert np.abs(np.subtract(found["point"]["a"], found["point"]["b"]) - (40, 60)).max() <= 2 * patch
     assert found["scale"] == 1.0
     for name in ("lines", "colors", "foreground", "point"):
         sheet = np.asarray(Image.open(tmp_path / "out" / f"{name}.png"))
-        assert sheet.shape == (picture.shape[0], 2 * picture.shape[1] - 60 + 8, 3)
+        assert sheet.shape == (pixels.shape[0], 2 * pixels.shape[1] - 60 + 8, 3)
         assert sheet.std() > 10
     assert "mutual matches, B at 1 of its size" in capsys.readouterr().out
 

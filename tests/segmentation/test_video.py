@@ -20,7 +20,7 @@ from segmentation.video import FrameFolder, VideoFile, VideoWriter, frame_files,
 MODEL = "random:vit_tiny/16"
 
 
-def pictures(count: int, size: tuple[int, int] = (48, 64)) -> list[np.ndarray]:
+def draw_frames(count: int, size: tuple[int, int] = (48, 64)) -> list[np.ndarray]:
     """Make smooth images, each with its own brightness."""
     y, x = np.mgrid[: size[0], : size[1]]
     first = np.stack([x * 255 // size[1], y * 255 // size[0], (x + y) % 256], axis=-1)
@@ -29,8 +29,8 @@ def pictures(count: int, size: tuple[int, int] = (48, 64)) -> list[np.ndarray]:
 
 def write_folder(folder: Path, names: list[str], size: tuple[int, int] = (48, 64)) -> Path:
     folder.mkdir()
-    for name, picture in zip(names, pictures(len(names), size), strict=True):
-        Image.fromarray(picture).save(folder / name)
+    for name, frame in zip(names, draw_frames(len(names), size), strict=True):
+        Image.fromarray(frame).save(folder / name)
     return folder
 
 
@@ -88,7 +88,7 @@ def test_wrong_video_file_is_named(tmp_path):
 
 
 def test_written_video_is_read_again(tmp_path):
-    images = pictures(7, (51, 33))
+    images = draw_frames(7, (51, 33))
     path = write_video(tmp_path / "clip.webm", images)
     frames = open_frames(path)
     found = list(frames)
@@ -99,13 +99,13 @@ def test_written_video_is_read_again(tmp_path):
         assert np.abs(frame[:51, :33].astype(int) - image).mean() < 12  # lossy
     before = path.read_bytes()
     with pytest.raises(DataError, match="the first was"):
-        write_video(path, [*images, *pictures(1, (32, 32))])
+        write_video(path, [*images, *draw_frames(1, (32, 32))])
     assert path.read_bytes() == before  # an error leaves the earlier file alone
     assert [entry.name for entry in tmp_path.iterdir()] == [path.name]
 
 
 def test_rotated_video_is_read_upright(tmp_path):
-    content = bytearray(write_video(tmp_path / "plain.mp4", pictures(1)).read_bytes())
+    content = bytearray(write_video(tmp_path / "plain.mp4", draw_frames(1)).read_bytes())
     one, none, last = (1 << 16).to_bytes(4, "big"), bytes(4), (1 << 30).to_bytes(4, "big")
     upright = one + none * 3 + one + none * 3 + last  # of a track, as ISO 14496-12 states
     turned = none + one + none + (-(1 << 16)).to_bytes(4, "big", signed=True) + none * 4 + last
@@ -118,7 +118,7 @@ def test_rotated_video_is_read_upright(tmp_path):
 
 def test_attention_video_uses_color_range_of_first_frame():
     predictor = AttentionPredictor(MODEL, size=64, precision="fp32", device="cpu")
-    first, *others = pictures(4)
+    first, *others = draw_frames(4)
     (views, mask), (second, _), *_, (last, _) = video.attention_video([first, *others, first], predictor)
     for view, again in zip(views, last, strict=True):
         np.testing.assert_array_equal(view, again)
@@ -130,7 +130,7 @@ def test_attention_video_uses_color_range_of_first_frame():
 
 
 def test_draw_labels_has_fixed_legend():
-    frame, labels = pictures(1, (60, 200))[0], np.zeros((60, 200), np.uint8)
+    frame, labels = draw_frames(1, (60, 200))[0], np.zeros((60, 200), np.uint8)
     empty = video.draw_labels(frame, labels, (1, 3))
     labels[5:30, 5:90] = 3
     drawn = video.draw_labels(frame, labels, (1, 3))
@@ -142,7 +142,7 @@ def test_draw_labels_has_fixed_legend():
 @pytest.mark.parametrize("suffix", ["webm", "mp4"])
 def test_video_writes_attention_with_times_and_reports_missing_end(tmp_path, monkeypatch, capsys, suffix):
     times = [0.0, 0.1, 0.5, 0.6]
-    clip = VideoFile(write_video(tmp_path / "clip.webm", pictures(4, (50, 34)), *times))
+    clip = VideoFile(write_video(tmp_path / "clip.webm", draw_frames(4, (50, 34)), *times))
     clip.expected = 9
     monkeypatch.setattr("segmentation.commands.video.open_frames", lambda path, fps: clip)
     out = tmp_path / "out"

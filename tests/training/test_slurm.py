@@ -21,7 +21,7 @@ def test_slurm_job_is_queued_again_after_exit_code_75(tmp_path, code, again):
         (tmp_path / name).chmod(0o755)
     variables = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "CODE": str(code), "SLURM_JOB_ID": "20007"}
     ended = subprocess.run(
-        ["bash", str(JOB), "my pictures", "runs/a"],
+        ["bash", str(JOB), "my images", "runs/a"],
         env=os.environ | variables | {"SLURM_JOB_NODELIST": "node[1-2]"},
         capture_output=True,
         text=True,
@@ -29,5 +29,5 @@ def test_slurm_job_is_queued_again_after_exit_code_75(tmp_path, code, again):
     )
     assert ended.returncode == code
     assert "rank 3 local 1 of 16 at node1:20007: -m training pretrain" in ended.stdout
-    assert "--data my pictures --output runs/a --resume" in ended.stdout
+    assert "--data my images --output runs/a --resume" in ended.stdout
     assert ("scontrol requeue 20007" in ended.stdout) == again
