@@ -30,10 +30,10 @@ AGREEMENT = 1e-4  # of the maps, in fp32
 class Attention(Benchmark):
     """Maps of the last block for the [CLS] query: `AttentionPredictor` against a plain ViT in fp32."""
 
-    def library(self) -> Computation:
+    def package(self) -> Computation:
         """Compute the maps of the images in turn."""
-        library, turns = predictor(), cycle(images())
-        return lambda: fused_maps(library, next(turns))
+        package, turns = predictor(), cycle(images())
+        return lambda: fused_maps(package, next(turns))
 
     def reference(self) -> Computation:
         """Compute the maps of the images in turn, all attention written out."""
@@ -53,7 +53,7 @@ class Attention(Benchmark):
             fused_maps(fast, other)
         operations, rate = counter.get_total_flops(), gemm_rate(fast.precision)
         return (
-            f"ViT-S/8 at {SIZE} × {SIZE}, the library in {fast.precision}, the reference in fp32, "
+            f"ViT-S/8 at {SIZE} × {SIZE}, the package in {fast.precision}, the reference in fp32, "
             f"{torch.get_num_threads()} threads",
             f"largest difference of the maps: {difference:.1e} in fp32 (allowed {AGREEMENT:.0e}), "
             f"{loss:.1e} in {fast.precision}; their largest value is {expected.max():.2f}",

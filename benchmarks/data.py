@@ -34,7 +34,7 @@ class Data(Benchmark):
     device: str = "cpu"
     """Device of the batched stages: cpu (one thread) or cuda."""
 
-    def library(self) -> Computation:
+    def package(self) -> Computation:
         """Return the work of a worker if the device augments."""
         return worker(augment="device")
 
@@ -51,7 +51,7 @@ class Data(Benchmark):
             "worker, read the file": lambda: [images.read_bytes(index) for index in range(IMAGES)],
             "worker, decode": lambda: [decode(*file) for file in files],
             "worker, augment device, nvJPEG": worker(augment="device", decode="device"),
-            "worker, augment device": self.library(),
+            "worker, augment device": self.package(),
             "worker, augment batch": worker(augment="batch"),
             "worker, augment workers": self.reference(),
             f"{self.device}, flips and photometry": finish(self.device, augment="batch"),

@@ -41,7 +41,7 @@ class Features(Benchmark):
         images = open_images(self.data)
         return images.subset(range(0, len(images), max(1, len(images) // self.count)))
 
-    def library(self) -> Callable[[], Tensor]:
+    def package(self) -> Callable[[], Tensor]:
         """Extract as the commands do."""
         model, images = load_model(self.model), self.images()
         view = View(self.size, model.mean, model.std)
@@ -67,14 +67,14 @@ class Features(Benchmark):
 
     def compare(self) -> tuple[str, ...]:
         """Compare features and their k-NN accuracy; every fifth image is a query."""
-        library, reference = self.library()(), self.reference()()
+        package, reference = self.package()(), self.reference()()
         labels = torch.tensor(self.images().labels)
         is_query = torch.arange(len(labels)) % 5 == 4
         accuracies = (
             knn_accuracy(rows[~is_query], labels[~is_query], rows[is_query], labels[is_query], k=20).top1
-            for rows in (library, reference)
+            for rows in (package, reference)
         )
-        cosines = torch.cosine_similarity(library, reference)
+        cosines = torch.cosine_similarity(package, reference)
         return (
             f"{len(labels):,} images, {self.model} at {self.size} pixels",
             f"cosine of features: mean {float(cosines.mean()):.5f}, least {float(cosines.min()):.5f}; k-NN "

@@ -27,7 +27,7 @@ class Knn(Benchmark):
     repeats: int = 1
     """Timed turns of each side, after one to warm up."""
 
-    def library(self) -> Callable[[], Tensor]:
+    def package(self) -> Callable[[], Tensor]:
         """Vote by our nearest neighbors."""
         stored, queries = features(STORED, 0), features(self.queries, 1)
         return lambda: votes(*neighbors(stored, LABELS, queries, K), TEMPERATURE, CLASSES)
@@ -46,10 +46,10 @@ class Knn(Benchmark):
     def compare(self) -> tuple[str, ...]:
         """Compare the classes of a tenth of the queries."""
         some = replace(self, queries=max(1, self.queries // 10))
-        library, reference = (compute().argmax(1) for compute in (some.library(), some.reference()))
+        package, reference = (compute().argmax(1) for compute in (some.package(), some.reference()))
         return (
             f"{self.queries:,} × {WIDTH} against {STORED:,}, k = {K}, {torch.get_num_threads()} threads",
-            f"the same class for {(library == reference).double().mean():.2%} of {some.queries:,} queries",
+            f"the same class for {(package == reference).double().mean():.2%} of {some.queries:,} queries",
         )
 
 

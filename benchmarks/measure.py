@@ -21,14 +21,14 @@ Computation = Callable[[], object]
 
 @dataclass(frozen=True, kw_only=True)
 class Benchmark:
-    """Options of every benchmark. A subclass defines `library`, `reference` and `compare`."""
+    """Options of every benchmark. A subclass defines `package`, `reference` and `compare`."""
 
     repeats: int = 3
     """Timed turns of each side, at least 1."""
     json: Path | None = None
     """Write the results to this file."""
 
-    def library(self) -> Computation:
+    def package(self) -> Computation:
         """Load what is needed and return the computation of this project."""
         raise NotImplementedError
 
@@ -47,14 +47,14 @@ class Benchmark:
     def run(self) -> None:
         """Compare, measure seconds and memory, print the ratios and the machine's load."""
         name, remarks = Path(inspect.getfile(type(self))).stem, self.compare()
-        library, reference = median_seconds(self.library(), self.reference(), self.repeats)
-        ratio = reference / library
-        results = {"name": name, "library": library, "reference": reference, "ratio": ratio}
-        print(f"{name}: library {library:.3f} s, reference {reference:.3f} s: {ratio:.2f} times faster")
+        package, reference = median_seconds(self.package(), self.reference(), self.repeats)
+        ratio = reference / package
+        results = {"name": name, "package": package, "reference": reference, "ratio": ratio}
+        print(f"{name}: package {package:.3f} s, reference {reference:.3f} s: {ratio:.2f} times faster")
         if (PROCESS / "clear_refs").exists():
-            extra, plain = extra_memory(self.library), extra_memory(self.reference)
-            results |= {"library_memory": extra, "reference_memory": plain}
-            print(f"  extra memory: library {extra:,} bytes, reference {plain:,} bytes")
+            extra, plain = extra_memory(self.package), extra_memory(self.reference)
+            results |= {"package_memory": extra, "reference_memory": plain}
+            print(f"  extra memory: package {extra:,} bytes, reference {plain:,} bytes")
         print(*(f"  {remark}" for remark in remarks), sep="\n")
         if hasattr(os, "getloadavg"):  # not on Windows
             print(f"  load average: {os.getloadavg()[0]:.1f} on {os.cpu_count()} processors")
@@ -62,14 +62,14 @@ class Benchmark:
             write_json(self.json, results | {"remarks": remarks})
 
 
-def median_seconds(library: Computation, reference: Computation, repeats: int = 3) -> tuple[float, float]:
+def median_seconds(package: Computation, reference: Computation, repeats: int = 3) -> tuple[float, float]:
     """Return the median seconds of two computations in turns, after one warm-up each.
 
     Other load slows both computations equally, because they take turns.
     """
-    library()
+    package()
     reference()
-    turns = [(timeit(library, number=1), timeit(reference, number=1)) for _ in range(repeats)]
+    turns = [(timeit(package, number=1), timeit(reference, number=1)) for _ in range(repeats)]
     return median(turn[0] for turn in turns), median(turn[1] for turn in turns)
 
 

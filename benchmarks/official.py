@@ -59,7 +59,7 @@ class Official:
             file = self.output / f"{model}-{metric}.json"
             score = measured(metric, file, [*command, "--json", str(file)])
             outcome, value = verdict(metric, score, paper), "none" if score is None else f"{score:.1f}"
-            print(f"{model:14} {metric:7} library {value:>5}, the paper {paper:.1f}: {outcome}", flush=True)
+            print(f"{model:14} {metric:7} package {value:>5}, the paper {paper:.1f}: {outcome}", flush=True)
             row = {"model": model, "metric": metric, "score": score, "paper": paper}
             rows.append(row | {"verdict": outcome})
             content = {"name": "official", "machine": machine, "verdicts": rows}

@@ -25,7 +25,7 @@ AGREEMENT = 1e-9  # of soft labels in double precision
 class Propagation(Benchmark):
     """Soft labels of one frame from 8 context frames of 60 × 104 patches: tiled against dense."""
 
-    def library(self) -> Callable[[], Tensor]:
+    def package(self) -> Callable[[], Tensor]:
         """Propagate by tiles inside the window; context features are already normalized."""
         target, contexts, labels = frames()
         contexts = F.normalize(contexts, dim=-1)

@@ -39,7 +39,7 @@ class Score(Benchmark):
     repeats: int = 1
     """Timed turns of each side, after one to warm up."""
 
-    def library(self) -> Callable[[], Figures]:
+    def package(self) -> Callable[[], Figures]:
         """Score frame by frame, as the command does."""
 
         def score() -> Figures:
@@ -56,7 +56,7 @@ class Score(Benchmark):
         """Draw the masks and compare all scores."""
         shutil.rmtree(FOLDER, ignore_errors=True)
         draw(self.sequences, self.frames)
-        found, expected = self.library()(), plain()
+        found, expected = self.package()(), plain()
         difference = max(float(np.abs(found[name] - expected[name]).max()) for name in expected)
         if difference > AGREEMENT:
             raise SystemExit(f"scores differ by {difference:.1e}, expected at most {AGREEMENT:.0e}")

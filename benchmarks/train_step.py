@@ -92,7 +92,7 @@ class TrainStep(Benchmark):
         else:
             print("train_step: skipped, there is no CUDA device")
 
-    def library(self) -> Computation:
+    def package(self) -> Computation:
         """The step of a training."""
         step, crops = OurStep(RECIPE, choose_precision("auto", CPU)), data.random_crops(RECIPE)
         return lambda: step(crops)
@@ -109,15 +109,15 @@ class TrainStep(Benchmark):
         expected, found, rough = ([step(crops)["loss"] for _ in range(2)][1] for step in steps)
         if abs(found - expected) > AGREEMENT * expected:
             raise SystemExit(f"the loss after one step is {found} in fp32, expected {expected}")
-        again, grouped = median_seconds(self.library(), self.reference(grouped=True), self.repeats)
+        again, grouped = median_seconds(self.package(), self.reference(grouped=True), self.repeats)
         return (
             f"ViT-Ti/16, 2 × {config.global_size} + {config.local_crops} × {config.local_size}, "
-            f"batch {RECIPE.batch_size}; the library in {precision}, the reference in fp32, "
+            f"batch {RECIPE.batch_size}; the package in {precision}, the reference in fp32, "
             f"{torch.get_num_threads()} threads",
-            f"loss after one update: reference {expected:.5f}, library {found:.5f} in fp32, "
+            f"loss after one update: reference {expected:.5f}, package {found:.5f} in fp32, "
             f"{rough:.5f} in {precision}",
             "against the official code's step, which passes crops of one size together: "
-            f"library {again:.3f} s, official {grouped:.3f} s: {grouped / again:.2f} times faster",
+            f"package {again:.3f} s, official {grouped:.3f} s: {grouped / again:.2f} times faster",
         )
 
     def run_on_gpu(self) -> None:

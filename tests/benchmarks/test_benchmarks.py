@@ -29,7 +29,7 @@ def test_propagation_reference_gives_the_labels_of_the_tiles(monkeypatch):
     for name, value in {"ROWS": 15, "COLUMNS": 28, "CHANNELS": 16}.items():
         monkeypatch.setattr(propagation, name, value)
     compared = propagation.Propagation()
-    tiled, plain = compared.library()(), compared.reference()()
+    tiled, plain = compared.package()(), compared.reference()()
     torch.testing.assert_close(tiled, plain, rtol=0, atol=1e-5)
     assert plain.std() > 0.05
     assert "in fp64 differ by at most" in compared.compare()[1]
@@ -43,7 +43,7 @@ def test_score_reference_gives_the_values_of_the_command(tmp_path, monkeypatch):
     monkeypatch.setattr(measure, "extra_memory", lambda build: 1)  # another process has another folder
     score.Score(sequences=2, frames=4, json=tmp_path / "score.json").run()  # raises where values differ
     written = json.loads((tmp_path / "score.json").read_text())
-    assert written["ratio"] == pytest.approx(written["reference"] / written["library"])
+    assert written["ratio"] == pytest.approx(written["reference"] / written["package"])
     values = np.stack(list(score.plain().values()))  # [objects, J and F, frames]
     assert 0.2 < values.min() < 0.9
 
