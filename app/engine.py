@@ -109,7 +109,7 @@ def _tokens_in_16_bits(predictor: AttentionPredictor, block: int) -> NDArray[np.
     return tokens.astype(np.float16)
 
 
-def look(key: Key, predictor: AttentionPredictor, image: ImageArray, limits: Limits) -> Encoding:
+def encode(key: Key, predictor: AttentionPredictor, image: ImageArray, limits: Limits) -> Encoding:
     """Encode an image at the resolution of a key."""
     try:
         sized = predictor.at(key.size)

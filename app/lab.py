@@ -76,7 +76,7 @@ class Lab:
             with self._encoding:  # another request may have encoded the same image meanwhile
                 found = self._encodings.get(key)
                 if found is None:
-                    found = engine.look(key, predictor, self.images.read(photo), self.limits)
+                    found = engine.encode(key, predictor, self.images.read(photo), self.limits)
                     self._encodings.put(key, found, found.nbytes)
         return found
 
@@ -134,7 +134,9 @@ class Clips:
         """Return a clip by its token, or an example."""
         if self._clips.get(token) is None and token in example_clips.EXAMPLES:
             self._put(token, example_clips.example(token))
-        return _here(self._clips.get(token), "This clip is no longer in the server's memory: open it again.")
+        return _require(
+            self._clips.get(token), "This clip is no longer in the server's memory: open it again."
+        )
 
     def _put(self, token: str, clip: Clip) -> str:
         self._clips.put(token, clip, sum(map(len, clip.frames)))
@@ -154,10 +156,10 @@ class Clips:
     def following(self, name: str) -> Following:
         """Return the tracking result of that name."""
         lost = "This result is no longer in the server's memory: track the objects again."
-        return _here(self._followings.get(name), lost)
+        return _require(self._followings.get(name), lost)
 
 
-def _here(found: Value | None, lost: str) -> Value:
-    if found is None:
+def _require(value: Value | None, lost: str) -> Value:
+    if value is None:
         raise NotHere(lost)
-    return found
+    return value

@@ -24,7 +24,7 @@ Half = tuple[Encoding, ImageFeatures]
 """An image of a pair: its encoding, and the features that are compared."""
 
 
-def look(lab: Lab, token: str) -> Half:
+def load_half(lab: Lab, token: str) -> Half:
     """Return the features of an encoded image; refuse one without texture."""
     encoding = lab.encoding(token)
     image = lab.images.read(encoding.key.photo)
@@ -33,12 +33,12 @@ def look(lab: Lab, token: str) -> Half:
     return encoding, matching.image_features(encoding.predictor, image)
 
 
-def look_at_pair(lab: Lab, a: str, b: str) -> tuple[Half, Half]:
+def load_pair(lab: Lab, a: str, b: str) -> tuple[Half, Half]:
     """Return the features of two images encoded by one model."""
     first, second = Key.of(a), Key.of(b)
     if (first.model, first.version) != (second.model, second.version):
         raise LabError("The two images were encoded by different models: encode both with one model.")
-    return look(lab, a), look(lab, b)
+    return load_half(lab, a), load_half(lab, b)
 
 
 def match(lab: Lab, a: str, b: str, ratio: float) -> tuple[dict[str, Any], Encoding]:
@@ -55,7 +55,7 @@ def match(lab: Lab, a: str, b: str, ratio: float) -> tuple[dict[str, Any], Encod
     """
     if isinstance(ratio, bool) or not isinstance(ratio, int | float) or not 0.01 <= ratio <= 1:
         raise LabError("The ratio must be a number from 0.01 to 1.")
-    (first, features), second = look_at_pair(lab, a, b)
+    (first, features), second = load_pair(lab, a, b)
     encoding, key = second[0], second[0].key
     scaled = {1.0: second}
     for scale in SCALES:
@@ -63,7 +63,7 @@ def match(lab: Lab, a: str, b: str, ratio: float) -> tuple[dict[str, Any], Encod
         patches = patches_of(encoding.predictor.image_size, size, encoding.predictor.patch_size)
         possible = SIZES[0] <= size <= SIZES[1] and patches <= lab.limits.max_patches
         if scale not in scaled and possible:
-            scaled[scale] = look(lab, replace(key, size=size).token)
+            scaled[scale] = load_half(lab, replace(key, size=size).token)
     scale, found = best_scale(features, {scale: others for scale, (_, others) in scaled.items()}, ratio)
     best, _ = scaled[scale]
     one, other = first.predictor, best.predictor
@@ -84,7 +84,7 @@ def turned(lab: Lab, name: str) -> str:
 
 def direction_bytes(lab: Lab, a: str, b: str) -> bytes:
     """Return vectors whose products are cosines, little-endian float16 [patches of A and of B, D]."""
-    (_, first), (_, second) = look_at_pair(lab, a, b)
+    (_, first), (_, second) = load_pair(lab, a, b)
     compared = matching.prepared(first.features, second.features)
     units = [unit_vectors(one).reshape(-1, one.shape[-1]) for one in compared]
     return np.concatenate(units).astype("<f2").tobytes()

@@ -57,10 +57,10 @@ def find(encoding: Encoding, recipe: Recipe) -> list[Discovery]:
     return discovery.find(recipe.method, features, recipe.count)
 
 
-def labels_of(found: list[Discovery], grid: tuple[int, int]) -> Labels:
+def labels_of(objects: list[Discovery], grid: tuple[int, int]) -> Labels:
     """Return the object of each patch, [rows, columns]; where objects overlap, the later one."""
     labels = np.zeros(grid, np.uint8)
-    for number, one in enumerate(found, 1):
+    for number, one in enumerate(objects, 1):
         labels[one.mask] = number
     return labels
 

@@ -1,8 +1,8 @@
 """The page: one `gr.Blocks` with a header (images, model, resolution) and a tab for each module of
 `app.tabs`.
 
-A choice in the header changes `shared.count`, which triggers one handler, `look`, with
-`trigger_mode="always_last"`: of several quick choices, the newest is shown last. `look` returns one small
+A choice in the header changes `shared.count`, which triggers one handler, `show`, with
+`trigger_mode="always_last"`: of several quick choices, the newest is shown last. `show` returns one small
 value to all views of `shared.views`. A visible view fetches arrays and draws; the others wait until their tab
 is opened. The first value is part of the document and needs no event.
 """
@@ -70,12 +70,12 @@ def build(lab: Lab, *, routes: bool = False) -> gr.Blocks:
         for view in shared.views:
             view.value = first
 
-        def look(*inputs: Any) -> list[Any]:
-            value = shared.look(*inputs)
+        def show(*inputs: Any) -> list[Any]:
+            value = shared.encode_image(*inputs)
             return [value] * len(shared.views) + [gr.Slider(maximum=value["blocks"])]
 
         looked = shared.count.change(
-            fairness.in_turn(look, shared.ready), question, [*shared.views, shared.block], **HEAVY
+            fairness.in_turn(show, shared.ready), question, [*shared.views, shared.block], **HEAVY
         )
         looked.success(None, question, None, js=_script("note"))
         looked.failure(None, question, question, js=_script("shown"))

@@ -47,11 +47,15 @@ def build(shared: Shared) -> None:
         inputs = f"{{ token: view?.request?.token, places: {places} }}"
         script = f"() => {{ const view = lab('explore'); return [{inputs}]; }}"
         button.click(
-            fairness.in_turn(partial(found, shared.lab)), [shared.request], results, js=script, **HEAVY
+            fairness.in_turn(partial(search_images, shared.lab)),
+            [shared.request],
+            results,
+            js=script,
+            **HEAVY,
         )
 
 
-def found(lab: Lab, arguments: object) -> list[tuple[ImageArray, str]]:
+def search_images(lab: Lab, arguments: object) -> list[tuple[ImageArray, str]]:
     """Find the most similar images of the index, as thumbnails with cosine and name.
 
     Args:

@@ -107,7 +107,7 @@ class Shared:
         _, title = split(photo or encoding.key.photo)
         return encoding_value(encoding, title, self.address(encoding.key.photo))
 
-    def look(self, photo: object, model: object, size: object) -> dict[str, Any]:
+    def encode_image(self, photo: object, model: object, size: object) -> dict[str, Any]:
         """Encode an image; return the value of a view."""
         return self.value(self.encode(photo, model, size), photo)
 

@@ -71,15 +71,15 @@ class Load:
             people, (early, late) = self.visit(served)
         errors = [error for one in (alone, *people) for error in one.errors]
         waits = [seconds for one in people for seconds in one.waits]
-        kept = [answer for one in people for answer in one.kept]
-        if not (len(alone.waits) > WARM and kept):
+        responses = [answer for one in people for answer in one.responses]
+        if not (len(alone.waits) > WARM and responses):
             sys.exit(f"error: no image was answered: {errors[:1]}")
         alone_p95, p95 = (np.percentile(values, 95) for values in (alone.waits[WARM:], waits))
         refused = Counter(status for one in people for status in one.refused)
         results: dict[str, Any] = {
             "images": len(waits),
             "errors": len(errors),
-            "largest_difference": largest_difference(kept),
+            "largest_difference": largest_difference(responses),
             "alone_p95_s": alone_p95,
             "median_s": np.median(waits),
             "p95_s": p95,
@@ -124,7 +124,7 @@ class Visitor:
 
     Attributes:
         waits: Seconds from each chosen image to the first block received.
-        kept: Some images, and their queries and keys of the last block, to be recomputed.
+        responses: Some images, and their queries and keys of the last block, to be recomputed.
         errors: Messages.
         refused: Status codes of answers to a visitor who misbehaves.
     """
@@ -132,7 +132,7 @@ class Visitor:
     def __init__(self, address: str, number: int) -> None:
         self.number, self.random, self.turn = number, random.Random(number), 0
         self.waits, self.errors, self.refused = list[float](), list[str](), list[int]()
-        self.kept: list[tuple[NDArray[np.uint8], bytes]] = []
+        self.responses: list[tuple[NDArray[np.uint8], bytes]] = []
         # Certificates, which take long to load, are not needed.
         self.browser = httpx.Client(base_url=address, timeout=TIMEOUT, verify=False)
         self.session, self.events = uuid.uuid4().hex, dict[str, int]()
@@ -149,7 +149,7 @@ class Visitor:
         try:
             if not self.events:
                 self.open()
-            self.look()
+            self.visit()
         except Exception as error:
             self.errors.append(f"{type(error).__name__}: {error}"[:200])
         self.turn += 1
@@ -160,14 +160,7 @@ class Visitor:
         for path in sorted(set(re.findall(r"lab/static/[\w./-]+", document)))[:6]:
             self.get(path)
         config = self.get("config").json()
-        (counter,) = (one["id"] for one in config["components"] if one["props"].get("elem_id") == "ask")
         self.events = {one["api_name"]: one["id"] for one in config["dependencies"]}
-        # Handlers of other tabs are named `look` as well; the header's one follows the hidden counter.
-        (self.events["look"],) = (
-            one["id"]
-            for one in config["dependencies"]
-            if one["outputs"] and [counter, "change"] in one["targets"]
-        )
 
     def get(self, path: str) -> httpx.Response:
         """Fetch a file of the page."""
@@ -195,14 +188,14 @@ class Visitor:
             raise RuntimeError(output.get("error"))
         return output["data"][0]
 
-    def look(self) -> None:
+    def visit(self) -> None:
         """Upload an image, fetch its first maps and two more blocks, look for objects."""
         image, before = new_image(self.number, self.turn), time.monotonic()
         content = as_png(image)
         sent = self.browser.post(UPLOAD, files={"files": ("own.png", content, "image/png")})
         file = {"path": sent.raise_for_status().json()[0], "meta": {"_type": "gradio.FileData"}}
         photo = self.ask("keep", [[file | {"orig_name": "own.png"}], "kitten"])
-        seen = self.ask("look", [photo, MODEL, SIZE])
+        seen = self.ask("show", [photo, MODEL, SIZE])
         last = seen["blocks"] - 1
         arrays = self.get(f"{seen['arrays']}/blocks/{last}").content
         self.waits.append(time.monotonic() - before)
@@ -219,13 +212,13 @@ class Visitor:
         ):
             raise RuntimeError(f"visitor {self.number} received what belongs to another image")
         if self.turn == 1 + self.number % 4 or self.turn % 20 == 0:  # a sample: they stay in memory
-            self.kept.append((image, arrays))
+            self.responses.append((image, arrays))
 
 
 class Misbehaving(Visitor):
     """A visitor who always misbehaves in the same way, chosen by the number."""
 
-    def look(self) -> None:
+    def visit(self) -> None:
         """Misbehave, whatever the page answers."""
         kinds = (self.send_too_much, self.ask_forty_at_once, self.close_in_the_middle)
         with suppress(httpx.HTTPError, OSError):
@@ -267,7 +260,7 @@ class Misbehaving(Visitor):
         with suppress(OSError):
             self.browser.post(UPLOAD, content=broken_off(), headers={"Content-Length": "4000000"})
         size = self.random.choice((224, 336, 480))
-        with self.join("look", ["sheep", MODEL, size], uuid.uuid4().hex) as answer:
+        with self.join("show", ["sheep", MODEL, size], uuid.uuid4().hex) as answer:
             next(answer.iter_raw(), None)
 
 

@@ -57,7 +57,7 @@ class Official:
         rows: list[dict[str, Any]] = []
         for model, metric, paper, command in (plan for name in self.models for plan in self.plans(name)):
             file = self.output / f"{model}-{metric}.json"
-            score = measured(metric, file, [*command, "--json", str(file)])
+            score = measure_metric(metric, file, [*command, "--json", str(file)])
             outcome, value = verdict(metric, score, paper), "none" if score is None else f"{score:.1f}"
             print(f"{model:14} {metric:7} package {value:>5}, the paper {paper:.1f}: {outcome}", flush=True)
             row = {"model": model, "metric": metric, "score": score, "paper": paper}
@@ -88,11 +88,11 @@ class Official:
                 yield model, metric, paper, [*command, "--model", model]
 
 
-def measured(metric: str, file: Path, words: Sequence[str]) -> float | None:
+def measure_metric(metric: str, file: Path, command: Sequence[str]) -> float | None:
     """Read a metric from its file, after running the command if the file is missing; None if that fails."""
     if not file.is_file():
-        print("python -m", *words, flush=True)
-        if subprocess.run([sys.executable, "-m", *words]).returncode:
+        print("python -m", *command, flush=True)
+        if subprocess.run([sys.executable, "-m", *command]).returncode:
             return None
     content: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
     if metric == "VOC12":

@@ -3,8 +3,8 @@
 python -m benchmarks.train_step [--json FILE]
 python -m benchmarks.train_step --device cuda [--batch 256] [--compile] [--json FILE]
 
-On a CUDA device: ViT-S/16 with 2 × 224 + 10 × 96, from crops on the device and from JPEGs, compared with the
-official grouping of crops in fp16. It needs less than 8 minutes.
+A CUDA device trains ViT-S/16 with 2 × 224 + 10 × 96, from crops on the device and from JPEGs. The reference
+is the official grouping of crops in fp16. It needs less than 8 minutes.
 """
 
 import tempfile

@@ -80,21 +80,21 @@ def traits(backbone: nn.Module) -> dict[str, object]:
     }
 
 
-def features_of_patches(backbone: nn.Module, images: Tensor, kept: Tensor | None = None) -> Tensor:
+def features_of_patches(backbone: nn.Module, images: Tensor, visible: Tensor | None = None) -> Tensor:
     """Compute features [batch, width]; a ViT's from some patches only, as if the others did not exist.
 
     Args:
-        backbone: A ViT if `kept` is given.
+        backbone: A ViT if `visible` is given.
         images: [batch, channels, height, width].
-        kept: Numbers of the patches that each image keeps, row by row: [batch, kept]. None: all.
+        visible: Numbers of the patches that each image keeps, row by row: [batch, visible]. None: all.
     """
     vit: Any = backbone
-    if kept is None:
+    if visible is None:
         features: Tensor = vit(images)
         return features
     tokens = vit.norm_pre(vit._pos_embed(vit.patch_embed(images)))
     prefix, patches = tokens.tensor_split((vit.num_prefix_tokens,), dim=1)
-    tokens = torch.cat([prefix, patches.take_along_dim(kept[..., None], dim=1)], dim=1)
+    tokens = torch.cat([prefix, patches.take_along_dim(visible[..., None], dim=1)], dim=1)
     features = vit.forward_head(vit.norm(vit.blocks(tokens)))
     return features
 

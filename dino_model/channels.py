@@ -116,12 +116,12 @@ def read_channels(data: bytes, channels: int, name: str) -> NDArray[Any]:
     return array
 
 
-def display(image: NDArray[np.uint8], shown: tuple[int, int, int]) -> NDArray[np.uint8]:
+def display(image: NDArray[np.uint8], channels: tuple[int, int, int]) -> NDArray[np.uint8]:
     """Choose three channels of an image [height, width, channels] as red, green and blue."""
-    return np.ascontiguousarray(image[..., list(shown)])
+    return np.ascontiguousarray(image[..., list(channels)])
 
 
-def parse_shown(text: str | None, channels: int) -> tuple[int, int, int]:
+def parse_channels(text: str | None, channels: int) -> tuple[int, int, int]:
     """Parse `R,G,B`; by default the first three channels, or the first alone where there are fewer.
 
     Raises:

@@ -173,13 +173,13 @@ class EmbedOptions(ModelOptions):
         from dino_model.device import choose_device
         from dino_model.embedding import embed
         from dino_model.features import FeatureExtractor, FeatureType
-        from dino_model.ranks import joined
+        from dino_model.ranks import process_group
         from dino_model.views import View
         from dino_model.weights import fit_channels
 
         images = open_images(data, arrays=self.channels is not None)
         raw = images.raw_channels(self.channels or 3)
-        with joined(choose_device(self.device)) as device:
+        with process_group(choose_device(self.device)) as device:
             model = fit_channels(self.load(), raw, self.channels)
             view, kind = View(self.size, model.mean, model.std), FeatureType(layers, tokens=tokens)
             compute: Any = {"precision": self.precision, "device": str(device), "batch_size": self.batch_size}

@@ -1,7 +1,7 @@
 """Features of a collection in one file: .npz, .parquet, .csv or .safetensors, with names and labels.
 
-Features are streamed from a cache on disk next to the file, so that memory does not grow with the collection,
-and an interrupted computation continues.
+Features are streamed from a cache on disk next to the file. Memory does not grow with the collection, and an
+interrupted computation continues.
 """
 
 import csv

@@ -36,7 +36,7 @@ class CachedRows:
 
     def open(self) -> int:
         """Wait for other writers of this file, then return how many rows are on disk."""
-        self._lock.enter_context(files.held(self.path.with_suffix(".lock"), wait=True))
+        self._lock.enter_context(files.file_lock(self.path.with_suffix(".lock"), wait=True))
         self.done = self.count if self.path.is_file() else self._rows_on_disk()
         return self.done
 

@@ -37,12 +37,12 @@ def replacing(path: Path) -> Iterator[Path]:
         temporary.unlink(missing_ok=True)
 
 
-class Held(Exception):
+class FileLocked(Exception):
     """A file that another process holds. The message names the process."""
 
 
 @contextmanager
-def held(path: Path, *, wait: bool = False) -> Iterator[None]:
+def file_lock(path: Path, *, wait: bool = False) -> Iterator[None]:
     """Hold a lock file while the block runs; it is created here and removed afterwards.
 
     The system releases it when this process ends in any way. Forked processes do not hold it.
@@ -52,7 +52,7 @@ def held(path: Path, *, wait: bool = False) -> Iterator[None]:
         wait: Wait for the process that holds it, instead of raising.
 
     Raises:
-        Held: Another process holds it, and `wait` is False.
+        FileLocked: Another process holds it, and `wait` is False.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     while True:
@@ -66,7 +66,7 @@ def held(path: Path, *, wait: bool = False) -> Iterator[None]:
                     time.sleep(0.5)
                     continue
                 file.seek(0)  # not by its name: the holder may end, and take the file away, any moment
-                raise Held(file.read().strip() or "another process") from None
+                raise FileLocked(file.read().strip() or "another process") from None
             if not _is_at(file, path):  # the former holder removed it: another process may hold a new one
                 continue
             file.truncate(0)

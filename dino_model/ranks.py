@@ -19,7 +19,7 @@ class LostRank(RuntimeError):
 
 
 @contextmanager
-def joined(device: torch.device) -> Iterator[torch.device]:
+def process_group(device: torch.device) -> Iterator[torch.device]:
     """Join the process group that RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT describe, if they are set.
 
     Yields this process's device: with CUDA that of LOCAL_RANK. Only the first rank prints.

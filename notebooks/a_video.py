@@ -144,7 +144,7 @@ print("your function, trained:", score(your_masks()))
 print("first mask copied:", score([masks[0]] * FRAMES))
 last = FRAMES - 2
 drawing.images(
-    [drawing.outlined(frames[at], masks[at] > 0, followed[at] > 0) for at in (1, last // 2, last)],
+    [drawing.draw_outlines(frames[at], masks[at] > 0, followed[at] > 0) for at in (1, last // 2, last)],
     [f"frame {at}" for at in (1, last // 2, last)],
     caption="The propagated outline (dashed) follows the true outline of the cup (solid) to the last frame.",
     alt="Three frames of a cup over a canyon; the dashed predicted outline is on the solid true outline.",
@@ -210,7 +210,7 @@ for setting, values, name, finding in (
     figures = {}
     for value in values:
         result = library_masks(**{setting: value})
-        views = [drawing.outlined(frames[at], masks[at] > 0, result[at] > 0) for at in (2, 6, 10)]
+        views = [drawing.draw_outlines(frames[at], masks[at] > 0, result[at] > 0) for at in (2, 6, 10)]
         figures[f"{value}: {score(result)}"] = drawing.grid(views, ["frame 2", "frame 6", "frame 10"])
         print(f"{name} {value}: {score(result)}")
     drawing.slider(

@@ -608,4 +608,4 @@ EXERCISES: dict[str, Exercise] = {
         tolerance=0.01,
     ),
 }
-"""All exercises by number; lessons A and B have letters."""
+"""Exercises by number; lessons A and B have letters."""

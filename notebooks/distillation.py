@@ -109,7 +109,7 @@ class Variant:
 
     centering: bool = True
     sharpening: bool = True
-    """Without it the teacher has the student's temperature."""
+    """False: the teacher has the student's temperature."""
     momentum: float = 0.98
     """Momentum of the teacher; 0 makes it a copy of the student."""
 

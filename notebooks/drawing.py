@@ -120,12 +120,12 @@ def masked(image: ImageArray, mask: Mask) -> ImageArray:
     return drawing.overlay_masks(lit, mask, colors=edge, opacity=0, contour=1)
 
 
-def outlined(image: ImageArray, true: Mask, found: Mask) -> ImageArray:
+def draw_outlines(image: ImageArray, true: Mask, predicted: Mask) -> ImageArray:
     """Draw the outline of the true mask solid and of the predicted mask dashed, at twice the size."""
     drawn = image.repeat(2, axis=0).repeat(2, axis=1)
     cv2.drawContours(drawn, _outlines(true), -1, (255, 255, 255), 9)
     cv2.drawContours(drawn, _outlines(true), -1, TRUE_COLOR, 4)
-    for line in _outlines(found):
+    for line in _outlines(predicted):
         for start in range(0, len(line), 40):
             cv2.polylines(drawn, [line[start : start + 24]], False, (0, 0, 0), 9)
             cv2.polylines(drawn, [line[start : start + 24]], False, FOUND_COLOR, 5)

@@ -63,7 +63,7 @@ def score_proposals(frames: Iterable[tuple[Labels, Labels]], labels: Sequence[in
     """Compute J and F like `score_frames`, of proposals that are matched to the objects (unsupervised).
 
     Proposals are the labels of the predictions, `MAX_PROPOSALS` at most. They are matched one to one with the
-    objects so that the mean of J and F is largest; an object without a partner is compared with an empty
+    objects so that the mean of J and F is largest. An object without a partner is compared with an empty
     mask. Pixels with label 255 are excluded.
     """
     from scipy.optimize import linear_sum_assignment  # slow to import, and only needed here

@@ -78,9 +78,9 @@ def cut_confidence(features: Features, mask: Mask) -> float:
     """Rate how clearly an object is cut off from the rest of the image: 1 minus the normalized cut.
 
     The graph is TokenCut's: patches with a cosine similarity above 0.2 are connected. The value is 1 if no
-    connection leaves the object, 0 for any part of an image whose patches are all connected, and negative
-    if the object is connected with the rest more than within itself. All methods share this scale. It is 0
-    for an empty mask and for all patches. Features are [rows, columns, D], the mask [rows, columns].
+    connection leaves the object. It is negative if the object is connected with the rest more than within
+    itself. It is 0 if all patches of the image are connected, for an empty mask and for all patches. All
+    methods share this scale. Features are [rows, columns, D], the mask [rows, columns].
 
     Source: Shi and Malik 2000, "Normalized cuts and image segmentation", equation 2.
     """

@@ -137,7 +137,7 @@ def overlay_heads(
     attention: NDArray[np.floating],
     *,
     mass: float = 0.6,
-    kept: Mask | None = None,
+    patches: Mask | None = None,
     opacity: float = 0.75,
 ) -> ImageArray:
     """Draw every head in its own color over a dimmed gray image.
@@ -147,13 +147,14 @@ def overlay_heads(
 
     Args:
         attention: [heads, rows, columns].
-        mass, kept: Share of each head's attention that is colored, or Boolean patches [heads, rows, columns].
+        mass: Share of each head's attention that is colored.
+        patches: Patches that are colored instead, Boolean [heads, rows, columns].
         opacity: Opacity of the strongest patches, in [0, 1].
 
     Source: Fig. 3 of the paper, "Attention maps from multiple heads"; the colors are our own.
     """
     maps = np.asarray(attention, dtype=np.float32)
-    colored = keep_mass_of_maps(maps, mass) if kept is None else kept
+    colored = keep_mass_of_maps(maps, mass) if patches is None else patches
     # The square root brings out the middle of the range: attention falls off steeply from its peak.
     strengths = np.sqrt(np.where(colored, maps, 0) / maps.max(axis=(1, 2), keepdims=True))
     size, colors = (image.shape[0], image.shape[1]), head_colors(len(attention))

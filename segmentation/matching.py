@@ -175,8 +175,11 @@ def joint_colors(a: Features, b: Features, part: Part = "all") -> list[NDArray[n
     `foreground` divides the patches by the sign of the first component. It keeps the side with the smaller
     share of the images' edges, and computes the three components of that side; the rest is black.
 
-    Given features [rows, columns, D], D at least 3, of both images; returns float32 [rows, columns, 3] each,
-    red, green and blue from 0 to 1.
+    Args:
+        a, b: Features of both images, [rows, columns, D] with D at least 3.
+
+    Returns:
+        Red, green and blue of each image, float32 [rows, columns, 3] in [0, 1].
 
     Source: Oquab et al. 2023 ("DINOv2", figure 1); the rule for the foreground is our own.
     """

@@ -1,6 +1,5 @@
 """Region similarity J, contour accuracy F and their statistics over frames, as DAVIS defines them."""
 
-from functools import lru_cache
 from math import ceil, hypot
 from typing import NamedTuple
 
@@ -87,14 +86,10 @@ def trace(mask: Mask, radius: int) -> Contour:
     y, x = np.divmod(np.flatnonzero(edges), max(edges.shape[1], 1))  # nonzero is many times slower
     reach = edges.view(np.uint8)
     if len(y):
-        reach[:] = cv2.dilate(reach, _disk(radius), borderType=cv2.BORDER_CONSTANT)
+        from skimage.morphology import disk  # slow to import
+
+        reach[:] = cv2.dilate(reach, disk(radius), borderType=cv2.BORDER_CONSTANT)
     return Contour(y + first_row, x + first_column, first_row, first_column, reach)
-
-
-@lru_cache(maxsize=8)
-def _disk(radius: int) -> NDArray[np.uint8]:
-    y, x = np.ogrid[-radius : radius + 1, -radius : radius + 1]
-    return (x * x + y * y <= radius * radius).astype(np.uint8)
 
 
 def _share_within_reach(one: Contour, other: Contour) -> float:

@@ -206,16 +206,16 @@ def _normalize(features: Tensor) -> Tensor:
 
 
 def grid_labels(
-    mask: Labels, ids: Sequence[int], fed: tuple[int, int], patch_size: int, preset: Preset = DINO
+    mask: Labels, ids: Sequence[int], input_size: tuple[int, int], patch_size: int, preset: Preset = DINO
 ) -> Tensor:
     """Convert labels [H, W] to channels on the patch grid: float32 [1 + len(ids), rows, columns].
 
-    Channel 0 is the background, with void; the others are the objects `ids`, and may be empty. `fed` has
-    height and width in pixels of the model's input, padded at the bottom and right to whole patches.
+    Channel 0 is the background, with void; the others are the objects `ids`, and may be empty. `input_size`
+    is height and width in pixels of the model's input, padded at the bottom and right to whole patches.
     """
-    grid = ceil(fed[0] / patch_size), ceil(fed[1] / patch_size)
+    grid = ceil(input_size[0] / patch_size), ceil(input_size[1] / patch_size)
     # The grid may reach beyond the image: give the mask the same share of background there.
-    beyond = [round(m * g * patch_size / f) - m for m, g, f in zip(mask.shape, grid, fed, strict=True)]
+    beyond = [round(m * g * patch_size / f) - m for m, g, f in zip(mask.shape, grid, input_size, strict=True)]
     mask = np.pad(mask, ((0, beyond[0]), (0, beyond[1])))
     if preset.mask_resize == "nearest":
         small = resize_nearest(mask, grid)
@@ -230,11 +230,11 @@ def _bilinear(channel: Tensor, size: tuple[int, int]) -> Tensor:
 
 
 def vanished_objects(
-    mask: Labels, fed: tuple[int, int], patch_size: int, preset: Preset = DINO
+    mask: Labels, input_size: tuple[int, int], patch_size: int, preset: Preset = DINO
 ) -> tuple[int, ...]:
     """List the objects that cover no patch and cannot be followed; arguments as `grid_labels`."""
     ids = object_ids(mask)
-    channels = grid_labels(mask, ids, fed, patch_size, preset)[1:]
+    channels = grid_labels(mask, ids, input_size, patch_size, preset)[1:]
     return tuple(label for label, channel in zip(ids, channels, strict=True) if not channel.any())
 
 
@@ -304,18 +304,18 @@ def propagate_frames(
     if not ids:
         raise ValueError("the first mask marks no object: every pixel is 0 (background) or 255 (void)")
     size = (first_mask.shape[0], first_mask.shape[1])
-    fed = fed_size(size[0], size[1], source.size, source.resize, source.patch_size)
+    input_size = fed_size(size[0], size[1], source.size, source.resize, source.patch_size)
     names = np.array([0, *ids], np.uint8)
     propagator = None
     ahead = partial(run_ahead, depth=batch) if overlap else iter
     for features in ahead(_features(ahead(frames), size, source, batch)):
         if propagator is None:
-            labels = grid_labels(first_mask, ids, fed, source.patch_size, preset)
+            labels = grid_labels(first_mask, ids, input_size, source.patch_size, preset)
             propagator = Propagator(features, labels.to(features.device), preset)
             yield without_void(first_mask)
         else:
             winner = hard_labels(propagator.step(features), source.patch_size, preset)
-            yield resize_nearest(names[winner[: fed[0], : fed[1]]], size)
+            yield resize_nearest(names[winner[: input_size[0], : input_size[1]]], size)
 
 
 def _features(

@@ -205,8 +205,8 @@ def attention_video(
     The brightest color is the 99.5th percentile of the first frame, for all frames.
 
     Yields:
-        The `VIEWS` heads (every head beside the frame), mean (heat map over the frame) and mask (outline of
-        the patches that keep `mass` of the mean attention); and the mask as labels 0 and 1 [height, width].
+        The `VIEWS` heads (every head next to the frame), mean (heat map over the frame) and mask (outline of
+        the patches that keep `mass` of the mean attention). The mask also as labels 0 and 1 [height, width].
     """
     brightest: NDArray[np.floating] | None = None  # of each head, and of the mean
     for frame in frames:

@@ -13,7 +13,7 @@ from training.crop_config import CropConfig
 from training.methods.configs import BYOLConfig, MoCoConfig, SupervisedConfig, SwAVConfig
 from training.methods.dino_config import DINOConfig
 from training.recipe import METHODS, Methods, OptimizerConfig, Recipe
-from training.settings import at_least, restored
+from training.settings import at_least, restore_settings
 
 SMALL_DATA = "small-data"
 PresetName = Literal[
@@ -39,7 +39,7 @@ def read_presets() -> dict[str, dict[str, Preset]]:
     return {
         method: {
             name: Preset(
-                restored(Recipe(method=METHODS[method]()), preset.get("recipe", {})),
+                restore_settings(Recipe(method=METHODS[method]()), preset.get("recipe", {})),
                 preset["source"],
                 preset["expected"],
             )

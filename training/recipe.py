@@ -17,7 +17,7 @@ from training.methods.configs import BYOLConfig, MethodSchedules, MoCoConfig, Su
 from training.methods.dino_config import DINOConfig
 from training.run import RunError
 from training.schedules import Schedule, cosine
-from training.settings import OptimizerName, at_least, no_longer_than, restored
+from training.settings import OptimizerName, at_least, no_longer_than, restore_settings
 
 
 @dataclass(frozen=True)
@@ -137,7 +137,7 @@ def known_method(config: Mapping[str, Any]) -> MethodName:
 
 def recipe_of(config: Mapping[str, Any]) -> Recipe:
     """Recipe in a run's configuration; settings that it lacks get their defaults."""
-    return restored(Recipe(method=METHODS[known_method(config)]()), config["recipe"])
+    return restore_settings(Recipe(method=METHODS[known_method(config)]()), config["recipe"])
 
 
 @dataclass(frozen=True)

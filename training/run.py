@@ -71,13 +71,13 @@ class Run:
         return self.folder / "log.jsonl"
 
     @contextmanager
-    def held(self) -> Iterator[None]:
+    def lock(self) -> Iterator[None]:
         """Keep other processes from training this run; a folder that stays empty is removed."""
         created = not self.folder.exists()
         try:
-            with files.held(self.folder / ".lock"):
+            with files.file_lock(self.folder / ".lock"):
                 yield
-        except files.Held as holder:
+        except files.FileLocked as holder:
             raise RunError(
                 f"{self.folder} is being trained by {holder}: wait for it, end it, or pass another --output"
             ) from None
@@ -101,7 +101,7 @@ class Run:
     def check_absent(self) -> None:
         """Raise RunError if the folder holds a run."""
         if self.checkpoint.exists():
-            with self.held():
+            with self.lock():
                 pass  # if another process trains it, the error says so
             raise RunError(
                 f"{self.folder} already holds a run: --resume continues it, --overwrite replaces it, "

@@ -54,17 +54,17 @@ def multiple_of(name: str, value: int, unit: int, of: str) -> None:
         raise SettingError(f"{flag(name)} is {value}, no multiple of {of} of {unit}: choose {choices}")
 
 
-def restored(default: Settings, found: Mapping[str, Any]) -> Settings:
+def restore_settings(default: Settings, stored: Mapping[str, Any]) -> Settings:
     """Restore settings from `dataclasses.asdict` and JSON; missing values are those of `default`.
 
     Raises SettingError for a name that is no setting.
     """
     values = {}
-    for name, value in found.items():
+    for name, value in stored.items():
         if not hasattr(default, name):
             raise SettingError(f"unknown setting {name!r} of {type(default).__name__}: of another version?")
         before = getattr(default, name)
         if is_dataclass(before) and isinstance(value, Mapping):
-            value = restored(before, value)
+            value = restore_settings(before, value)
         values[name] = tuple(value) if isinstance(value, list) else value
     return replace(default, **values)  # type: ignore[type-var]

@@ -53,7 +53,7 @@ export function shown() {
     const nothing = { photo: "", model: "", size: "" };
     write(nothing); // a view that is not mounted yet reads the address
     Object.assign(lab("explore")?.words ?? {}, nothing);
-    lab("explore")?.look();
+    lab("explore")?.reload();
     return start;
   }
   const { photo, model, size } = view.encoding.value;

@@ -37,7 +37,10 @@ def build(shared: Shared) -> None:
     shared.views.append(left)
     for event in (left.shown, other.input):
         event(
-            fairness.in_turn(shared.look, shared.ready), [shared.photo, other, shared.size], right, **HEAVY
+            fairness.in_turn(shared.encode_image, shared.ready),
+            [shared.photo, other, shared.size],
+            right,
+            **HEAVY,
         ).failure(None, other, other, js="(other) => lab('compare-right').encoding?.value.model || other")
     other.focus(lambda: gr.Dropdown(choices=lab.models.choices()), None, other, **LIGHT)
     for name, control in controls.items():

@@ -62,7 +62,7 @@ def build(shared: Shared) -> None:
     mass.input(None, mass, None, js="(mass) => lab('learn-view').set({ mass })", **LIGHT)
     block.input(None, block, None, js="(block) => lab('learn-view').set({ block })", **LIGHT)
     inputs = [shared.photo, weights, shared.size]
-    weights.input(fairness.in_turn(shared.look), inputs, view, **HEAVY)
+    weights.input(fairness.in_turn(shared.encode_image), inputs, view, **HEAVY)
 
 
 def _show(shared: Shared, index: Any, photo: Any, size: Any) -> list[Any]:

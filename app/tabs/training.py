@@ -74,7 +74,7 @@ def _prepare(shared: Shared, name: Any, index: Any, photo: Any, size: Any) -> No
 
 def _see(shared: Shared, name: Any, index: Any, photo: Any, size: Any) -> tuple[Any, str]:
     checkpoint = _checkpoint(shared.lab.runs.read(name), index)
-    return shared.look(photo, checkpoint.model, size), f"Shown: {checkpoint.label}"
+    return shared.encode_image(photo, checkpoint.model, size), f"Shown: {checkpoint.label}"
 
 
 def _refresh(shared: Shared, known: Any, index: Any, name: Any) -> list[Any]:

@@ -10,6 +10,6 @@ export async function classes(root, { classes: drawn }) {
   root.replaceChildren(element, el("p", {}, help));
   const props = { map: "caltech101", data: drawn, value: {} };
   const view = new ClassMapView({ element, props, watch: () => {}, emit: () => {} });
-  await view.look();
+  await view.reload();
   Object.assign(root, { view }); // for tests
 }

@@ -16,7 +16,7 @@ function mount(props) {
 /** Show another image, at a patch of its object. @param {AttentionView} view @param {any} value */
 async function show(view, value) {
   view.props.value = value;
-  await view.look();
+  await view.reload();
   const { encoding, pins } = view;
   if (!encoding?.pinned) return;
   pins.read({ pins: "", patch: "" }, encoding);

@@ -9,7 +9,7 @@ import numpy as np
 import tyro
 from numpy.typing import NDArray
 
-from dino_model.channels import display, parse_shown
+from dino_model.channels import display, parse_channels
 from dino_model.errors import SettingError
 from dino_model.files import replacing
 from dino_model.images import read as read_image
@@ -64,7 +64,7 @@ class Attention(ModelOptions, OutputOptions):
         model = fit_channels(self.load(), images.raw_channels(self.channels or 3), self.channels)
         channel_range = model.channel_range
         inputs = common.list_inputs(replace(images, channel_range=channel_range))
-        shown = parse_shown(self.show, len(model.mean))
+        shown = parse_channels(self.show, len(model.mean))
         predictor = self.predictor(self.resize, model=model)
 
         def read(item: common.InputImage) -> ImageArray:
@@ -108,13 +108,13 @@ class Attention(ModelOptions, OutputOptions):
 
 
 def _write_heads(
-    folder: Path, file_name: str, image: ImageArray, attention: NDArray[np.float32], kept: Mask
+    folder: Path, file_name: str, image: ImageArray, attention: NDArray[np.float32], patches: Mask
 ) -> None:
     size = (image.shape[0], image.shape[1])
-    masks: Mask = enlarge(kept, size)  # [heads, height, width]
+    masks: Mask = enlarge(patches, size)  # [heads, height, width]
     colors = drawing.head_colors(len(masks))
     names = [f"head {head}" for head in range(len(masks))]
-    colored = drawing.overlay_heads(image, attention, kept=kept)
+    colored = drawing.overlay_heads(image, attention, patches=patches)
     legend = list(zip(names, colors, strict=True))
     drawing.save_image(folder / "heads.png", drawing.with_legend(colored, legend))
     for head, (values, mask) in enumerate(zip(attention, masks, strict=True)):

@@ -58,16 +58,16 @@ class MaskOptions:
     """Images: a folder, a tar or a list of paths."""
     masks: Path
     """Folder of mask PNGs named after the images (such as SegmentationClass of VOC), or a COCO .json file."""
-    listed: Annotated[Path | None, tyro.conf.arg(name="list")] = None
+    image_list: Annotated[Path | None, tyro.conf.arg(name="list")] = None
     """Text file with the names of the images to use, one per line; all by default."""
 
-    def find(self, listed: Path | None) -> list[InputImage]:
+    def find(self, image_list: Path | None) -> list[InputImage]:
         """Find the images that a list names, in its order, or all images."""
         found = common.list_inputs(common.open_inputs([self.images]))
         known = {name: image for image in found for name in (image.file_name, image.name)}
-        names = [image.name for image in found] if listed is None else read_names(listed)
+        names = [image.name for image in found] if image_list is None else read_names(image_list)
         if missing := [name for name in names if name not in known]:
-            raise DataError(f"{missing[0]!r} of the list {listed} is no image of {self.images}")
+            raise DataError(f"{missing[0]!r} of the list {image_list} is no image of {self.images}")
         return [known[name] for name in names]
 
 
@@ -153,7 +153,7 @@ class Fit(FitOptions, ModelOptions):
     def run(self) -> None:
         """Fit and write; images and masks that cannot be used are named and skipped."""
         check_output_file(self.output, overwrite=self.overwrite)
-        images, masks = self.find(self.listed), TrueMasks(self.masks, self.foreground)
+        images, masks = self.find(self.image_list), TrueMasks(self.masks, self.foreground)
         names, predictor = masks.names(self.classes)[:VOID], self.predictor()
         samples = masks.read(images, predictor, "fit")
         classifier = _fit(samples, len(images), self.source(predictor), self.kind)
@@ -251,7 +251,7 @@ class Score(MaskOptions, HeadOptions):
         """Segment, score, print."""
         make_room(self.json)
         head, predictor = self.load()
-        images, masks = self.find(self.listed), TrueMasks(self.masks, head.foreground)
+        images, masks = self.find(self.image_list), TrueMasks(self.masks, head.foreground)
         features = partial(heads.patch_features, predictor, layers=head.layers)
         (found,), number = _class_iou(masks.read(images, predictor, "score"), features, [head.classifier])
         names = dict(enumerate(head.names))
@@ -288,7 +288,8 @@ class Curve(FitOptions, ComputeOptions):
         make_room(self.json)
         if not self.models or min(self.counts, default=1) < 1:
             raise DataError(f"--counts is {self.counts}, --models {self.models}; expected counts from 1")
-        masks, lists = TrueMasks(self.masks, self.foreground), (self.find(self.listed), self.find(self.test))
+        masks = TrueMasks(self.masks, self.foreground)
+        lists = self.find(self.image_list), self.find(self.test)
         predictors = {name: _predictor(self, name, self.size) for name in self.models}
         predictor = predictors[self.models[0]]
         images, test = ([each for each, _ in masks.read(listed, predictor, "check")] for listed in lists)

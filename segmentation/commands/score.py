@@ -33,7 +33,7 @@ class Score:
     """Folder of the true masks, such as DAVIS/Annotations/480p."""
     predictions: Path
     """Folder of the predicted masks."""
-    listed: Annotated[Path | None, tyro.conf.arg(name="list")] = None
+    sequence_list: Annotated[Path | None, tyro.conf.arg(name="list")] = None
     """Text file of sequences to score, one per line, such as ImageSets/2017/val.txt; all by default."""
     protocol: Literal["semi-supervised", "unsupervised"] = "semi-supervised"
     """Objects are given by the first mask, or proposals are matched to them."""
@@ -48,7 +48,7 @@ class Score:
         scores = score_folders(
             self.ground_truth,
             self.predictions,
-            sequences=() if self.listed is None else read_names(self.listed),
+            sequences=() if self.sequence_list is None else read_names(self.sequence_list),
             task=self.protocol,
             binary=self.binary,
             progress=track,

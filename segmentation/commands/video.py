@@ -37,10 +37,10 @@ if TYPE_CHECKING:
 class Video(ModelOptions, OutputOptions):
     """Attention of a video; with --mask, the labels of its first frame propagated.
 
-    Writes the videos heads (every head next to the frame), mean (heat map of the mean of the heads) and mask
-    (outline of the kept patches). With --mask, writes the video labels instead. Also writes masks/FRAME.png
-    (palette PNGs) with masks.json and masks_images.json (COCO run lengths). After Ctrl-C the finished frames
-    are kept. --resume restarts an unfinished video, because its frames depend on each other.
+    Writes three videos. heads has every head next to the frame, mean the heat map of the mean of the heads,
+    mask the outline of the kept patches. With --mask, writes the video labels instead. Also writes
+    masks/FRAME.png (palette PNGs), masks.json and masks_images.json (COCO run lengths). After Ctrl-C the
+    finished frames are kept. --resume restarts a video, because its frames depend on each other.
     """
 
     input: tyro.conf.Positional[Path]

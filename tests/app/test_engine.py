@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import timm
 
-from app.engine import Key, look
+from app.engine import Key, encode
 from app.errors import LabError, NotHere
 from app.limits import Limits
 from app.photos import png
@@ -105,4 +105,4 @@ def test_models_whose_attention_does_not_follow_from_queries_keys_and_cls_are_re
     small = timm.create_model(architecture, depth=2, num_classes=0, **options).eval()
     model = LoadedModel(architecture, small, (0.5,) * 3, (0.5,) * 3, "random", None)
     with pytest.raises(LabError, match="needs more than queries, keys"):
-        look(Key("kitten", architecture, 64), AttentionPredictor(model), noise(0), Limits())
+        encode(Key("kitten", architecture, 64), AttentionPredictor(model), noise(0), Limits())

@@ -23,7 +23,7 @@ AUTH = ("ada", PASSWORD)
 
 @pytest.fixture(autouse=True)
 def environment() -> Iterator[None]:
-    """What `main` writes into the environment does not outlive a test."""
+    """Restore the environment, into which `main` writes."""
     with patch.dict(os.environ):
         yield
 

@@ -13,7 +13,7 @@ from pycocotools import mask as coco
 
 from app import objects
 from app.clips import from_runs
-from app.engine import Key, look
+from app.engine import Key, encode
 from app.errors import LabError
 from app.limits import Limits
 from app.objects import FILES, Recipe
@@ -43,7 +43,9 @@ def test_find_by_discovery_matches_library(encoding):
 
 
 def test_find_in_image_of_one_patch_is_refused(lab):
-    encoding = look(Key("black", MODEL, 16), lab.models.ready(MODEL), np.zeros((4, 4, 3), np.uint8), Limits())
+    encoding = encode(
+        Key("black", MODEL, 16), lab.models.ready(MODEL), np.zeros((4, 4, 3), np.uint8), Limits()
+    )
     with pytest.raises(LabError, match="single patch"):
         objects.find(encoding, Recipe(method="tokencut"))
 

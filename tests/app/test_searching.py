@@ -36,10 +36,10 @@ def token(searched) -> str:
 
 def test_part_between_pins_finds_the_image_of_its_color(searched, token):
     for places, name in (([[0.1, 0.1], [0.4, 0.9]], "red.png"), ([[0.6, 0.2], [0.9, 0.8]], "blue.png")):
-        tile, caption = searching.found(searched, {"token": token, "places": places})[0]
+        tile, caption = searching.search_images(searched, {"token": token, "places": places})[0]
         assert caption == f"1.00 · {name}"
         np.testing.assert_allclose(tile.mean(axis=(0, 1)), IMAGES[name][0, 0], atol=2)
-    results = searching.found(searched, {"token": token, "places": []})
+    results = searching.search_images(searched, {"token": token, "places": []})
     assert {caption.split(" · ")[1] for _, caption in results} == set(IMAGES)
 
 
@@ -48,6 +48,6 @@ def test_hostile_requests_and_a_lab_without_an_index_are_refused(searched, token
     hostile = [{"token": token, "places": places} for places in (None, [[0.5]], far, nan, many, "../x")]
     for request in (None, {"token": "guessed", "places": []}, {"token": 3, "places": []}, *hostile):
         with pytest.raises(LabError):
-            searching.found(searched, request)
+            searching.search_images(searched, request)
     with pytest.raises(LabError, match="--search INDEX"):
-        searching.found(lab, {"token": encoding.key.token, "places": []})
+        searching.search_images(lab, {"token": encoding.key.token, "places": []})

@@ -1,4 +1,4 @@
-"""What every test of weights needs: an empty cache, and a network that nobody may touch."""
+"""Shared by the tests of weights: an empty cache, and no network."""
 
 from pathlib import Path
 

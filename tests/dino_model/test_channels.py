@@ -12,7 +12,7 @@ import tifffile
 import torch
 from PIL import Image
 
-from dino_model.channels import ChannelRange, measure_channels, parse_shown, read_channels
+from dino_model.channels import ChannelRange, measure_channels, parse_channels, read_channels
 from dino_model.errors import SettingError
 from dino_model.images import ImageError
 from dino_model.weights import adapt_channels, load_model
@@ -101,10 +101,10 @@ def test_adapt_channels_sums_weights_for_gray():
 
 
 def test_parse_shown_refuses_missing_channel():
-    assert parse_shown("3,2,1", 4) == (3, 2, 1)
-    assert (parse_shown(None, 6), parse_shown(None, 2)) == ((0, 1, 2), (0, 0, 0))
+    assert parse_channels("3,2,1", 4) == (3, 2, 1)
+    assert (parse_channels(None, 6), parse_channels(None, 2)) == ((0, 1, 2), (0, 0, 0))
     with pytest.raises(SettingError, match="three of the channels 0 to 3"):
-        parse_shown("4,2,1", 4)
+        parse_channels("4,2,1", 4)
 
 
 def test_read_npy_in_several_threads_gives_every_array():

@@ -128,7 +128,7 @@ def test_every_step_of_swav_agrees(oracle, setting, dtype, tolerance):
 def newest_first(swav, batch):
     """The queue as the reference has it: [2, length, width], the newest batch first, zeros before any."""
     blocks = swav.queue.vectors.unflatten(0, (-1, batch)).unflatten(2, (2, -1))  # [blocks, batch, 2, width]
-    put = int(swav.queue.seen) // batch
+    put = int(swav.queue.total) // batch
     order = [place % len(blocks) for place in range(put - 1, put - 1 - len(blocks), -1)]
     known = torch.tensor([put - age > 0 for age in range(len(blocks))])
     return (blocks[order] * known[:, None, None, None]).flatten(0, 1).transpose(0, 1)
@@ -144,7 +144,7 @@ def test_every_step_of_moco_agrees(oracle, dtype, tolerance):
     student, teacher = (Echo(row, tensors(file, "key_weights_initial/")) for row in (0, 1))
     moco = MoCo(student, teacher, config, schedules).to(dtype)
     moco.queue.vectors.copy_(file["queue_initial"].T)
-    moco.queue.seen.copy_(file["queue_pointer_initial"])
+    moco.queue.total.copy_(file["queue_pointer_initial"])
 
     for step in range(steps):
         query = file[f"step{step}/q"].to(dtype).requires_grad_()
@@ -161,6 +161,6 @@ def test_every_step_of_moco_agrees(oracle, dtype, tolerance):
                 getattr(moco.student, name).copy_(value)
         moco.after_step(step, [loss.carry])
         agree(moco.queue.vectors.T, file[f"step{step}/queue_after"], tolerance)
-        assert int(moco.queue.seen) % length == int(file[f"step{step}/queue_pointer_after"])
+        assert int(moco.queue.total) % length == int(file[f"step{step}/queue_pointer_after"])
         for name, weight in tensors(file, f"step{step}/key_weights/").items():
             agree(getattr(moco.teacher, name), weight, tolerance, name)

@@ -33,7 +33,7 @@ def write(tmp_path: Path) -> Write:
 
 
 def boxes(frames: int, shift: int = 0, labels: Sequence[int] = (1, 2), size: tuple[int, int] = (40, 60)):
-    """One box per label, moving a pixel a frame; `shift` puts all of them elsewhere."""
+    """Draw a box for each label that moves a pixel a frame; `shift` moves all boxes."""
     masks = np.zeros((frames, *size), np.uint8)
     for frame, mask in enumerate(masks):
         for index, label in enumerate(labels):

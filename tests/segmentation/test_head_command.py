@@ -50,10 +50,10 @@ def fit(masks: dict, folder: Path, **options) -> heads.Head:
 def test_fit_apply_and_score_agree_on_driving_scenes(camvid, data_root, tmp_path):
     masks, train, test = camvid
     file, classes, out = tmp_path / "head.safetensors", data_root / "camvid" / "classes.txt", tmp_path / "out"
-    Fit(**masks, listed=train, classes=classes, size=224, output=file).run()
+    Fit(**masks, image_list=train, classes=classes, size=224, output=file).run()
     head, names = heads.read_head(file), test.read_text().split()
     assert head.names == classes.read_text().split()
-    Score(**masks, listed=test, head=file, json=tmp_path / "scores.json").run()
+    Score(**masks, image_list=test, head=file, json=tmp_path / "scores.json").run()
     scores = json.loads((tmp_path / "scores.json").read_text())
     Apply(inputs=tuple(masks["images"] / f"{name}.jpg" for name in names), head=file, output=out).run()
     folders = masks["masks"], out / "masks"
@@ -74,7 +74,7 @@ def test_fit_apply_and_score_agree_on_driving_scenes(camvid, data_root, tmp_path
 def test_curve_scores_models_and_baseline_by_number_of_masks(camvid, tmp_path):
     file, (masks, train, test) = tmp_path / "curve.json", camvid
     options = {"models": (MODEL,), "counts": (1,), "size": 64, "kind": "knn"}
-    Curve(**masks, listed=train, test=test, json=file, **options).run()
+    Curve(**masks, image_list=train, test=test, json=file, **options).run()
     miou = json.loads(file.read_text())["miou"]
     assert set(miou) == {MODEL, "color and position"}
     assert all(list(row) == ["1", "4"] for row in miou.values())
@@ -86,7 +86,7 @@ def test_voc_masks_become_foreground_and_keep_void(data_root, tmp_path):
     few.write_text("\n".join((voc / "ImageSets/Segmentation/val.txt").read_text().split()[:3]))
     masks = {"images": voc / "JPEGImages", "masks": voc / "SegmentationClass"}
     by_class, head = (
-        fit(masks, tmp_path, listed=few, kind="logistic", foreground=only) for only in (False, True)
+        fit(masks, tmp_path, image_list=few, kind="logistic", foreground=only) for only in (False, True)
     )
     assert by_class.names[:4] == ["background", "aeroplane", "bicycle", "bird"]
     assert (head.names, head.classifier.labels) == (["background", "foreground"], (0, 1))

@@ -15,7 +15,7 @@ FORKS.set_forkserver_preload(["training.commands.arguments", "training.commands.
 
 
 class Group:
-    """One process per job, a function and its arguments; each prints to FOLDER/RANK.txt."""
+    """Start a process for each job, a function and its arguments. Each prints to FOLDER/RANK.txt."""
 
     def __init__(self, folder: Path, *jobs: tuple) -> None:
         folder.mkdir()

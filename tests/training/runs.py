@@ -46,7 +46,7 @@ METHODS = {
     "swav": SwAVConfig(SWAV_HEAD, queue=16, queue_start_epoch=0, freeze_last_layer_epochs=0),
     "supervised": SupervisedConfig(),
 }
-"""All methods, and the options of DINO that use the whole batch."""
+"""Methods, and the options of DINO that use the whole batch."""
 NETWORK = [
     *("--architecture", "vit_tiny", "--width", "24", "--depth", "2", "--heads", "3", "--drop-path", "0.1"),
     *("--patch-size", "8", "--global-size", "32", "--local-size", "16", "--batch-size", "4", "--epochs", "3"),

@@ -1,7 +1,7 @@
 """A training step never waits for the device.
 
-Without a GPU the step runs while every read of a value is refused, and its source is searched for copies from
-or to the host. With a GPU it runs under `torch.cuda.set_sync_debug_mode("error")`.
+Without a GPU the step runs while every read of a value is refused. Its source is searched for copies from or
+to the host. With a GPU it runs under `torch.cuda.set_sync_debug_mode("error")`.
 """
 
 import inspect

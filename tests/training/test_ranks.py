@@ -38,7 +38,7 @@ CASES = METHODS | {"dino in parts": METHODS["dino"]}
 def train_all(images: Path, folder: Path) -> None:
     """Train every method; the first rank writes the runs, each rank a sum over the final weights."""
     sums = {}
-    with ranks.joined(CPU):
+    with ranks.process_group(CPU):
         for name, method in CASES.items():
             parts = 2 if name == "dino in parts" else 1
             session = Session(replace(RECIPE, method=method), open_images(images), accumulate=parts)
@@ -95,7 +95,7 @@ def gather(images: Path, file: Path) -> None:
             raise ValueError("no square of nine")
         return torch.tensor([[n * n] for n in numbers])
 
-    with ranks.joined(CPU):
+    with ranks.process_group(CPU):
         rows = [ranks.gather_rows(squares, range(5)), ranks.gather_rows(squares, range(5, 6))]
         nothing = ranks.gather_rows(lambda numbers: None, range(4))
         with pytest.raises(ValueError, match="no square of nine"):

@@ -41,13 +41,13 @@ def main(arguments: list[str]) -> int:
     words = arguments[len(name.split()) :]
     chosen = tyro.cli(kind, args=words, prog=f"python -m training evaluate {name}")
     from dino_model.device import choose_device
-    from dino_model.ranks import joined
+    from dino_model.ranks import process_group
     from dino_model.weights import check_name
 
     for model in getattr(chosen, "model", ()):
         if model != "pixels":
             check_name(model)
     module, _, function = path.partition(".")
-    with joined(choose_device(chosen.device)) as device:
+    with process_group(choose_device(chosen.device)) as device:
         getattr(import_module(f"training.evaluation.{module}"), function)(replace(chosen, device=str(device)))
     return 0

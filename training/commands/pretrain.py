@@ -15,7 +15,7 @@ from dino_model.device import choose_device, choose_precision
 from dino_model.errors import counted
 from dino_model.outputs import EXIT_INTERRUPTED, EXIT_SIGTERM, PROVENANCE, write_provenance
 from dino_model.progress import progress
-from dino_model.ranks import LostRank, joined, rank, world
+from dino_model.ranks import LostRank, process_group, rank, world
 from dino_model.remote import is_remote
 from dino_model.weights import is_path
 from training import initialize
@@ -33,7 +33,7 @@ EXIT_CODES = {signal.SIGTERM: EXIT_SIGTERM, signal.SIGINT: EXIT_INTERRUPTED}
 def run(options: Pretrain) -> int:
     """Build the session of checked options and train; return the exit code."""
     try:
-        with joined(choose_device(options.device)) as device:
+        with process_group(choose_device(options.device)) as device:
             return _run(options, options.run, device)
     except LostRank as error:
         raise LostRank(f"{error}; --resume continues {options.output} from the last checkpoint") from None
@@ -52,7 +52,7 @@ def _run(options: Pretrain, run: Run, device: torch.device) -> int:
         checkpoint_activations=options.checkpoint_activations,
         compile=options.compile,
     )
-    with run.held() if rank() == 0 else nullcontext():
+    with run.lock() if rank() == 0 else nullcontext():
         if options.overwrite and rank() == 0:
             run.remove()
         done = resume(options, session, run) if resumed else begin(options, session, run)

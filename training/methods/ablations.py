@@ -73,7 +73,7 @@ class Ablations(StudentTeacher):
         return views, views, len(views)
 
     def visible_patches(self, views: Tensor, randomness: Randomness) -> Tensor | None:
-        """Choose the patches of each global crop of the student, int64 [views, batch, kept]; None: all.
+        """Choose the patches that the student gets, int64 [views, batch, num_visible]; None: all.
 
         The choice depends on the position in the global batch. Under `masking="attention"` one more forward
         pass of the teacher ranks the patches.
@@ -82,17 +82,17 @@ class Ablations(StudentTeacher):
             return None
         rows, columns = patch_grid(self.teacher.backbone, *views.shape[-2:])
         patches = rows * columns
-        kept = max(1, round(self.config.kept_tokens * patches))
+        num_visible = max(1, round(self.config.kept_tokens * patches))
         numbers = randomness.uniform("patches", len(views), patches).transpose(1, 2)
         numbers = numbers.to(views.device, non_blocking=True)
         if self.config.masking == "random":
-            return numbers.argsort()[..., :kept]
+            return numbers.argsort()[..., :num_visible]
         attention = attention_rows(self.teacher.backbone, views.flatten(0, 1), [0])[:, :, 0, -patches:]
         mean = attention.mean(1).unflatten(0, views.shape[:2])
-        return least_attended(mean, numbers, kept, self.config.mask_hint)
+        return least_attended(mean, numbers, num_visible, self.config.mask_hint)
 
 
-def least_attended(attention: Tensor, numbers: Tensor, kept: int, hint: float) -> Tensor:
+def least_attended(attention: Tensor, numbers: Tensor, num_visible: int, hint: float) -> Tensor:
     """Hide the patches with the highest attention, but for a random hint of them (AttMask-High and -Hint).
 
     With h patches to hide, the h + s most attended are drawn from, s = `hint` * h: s of these stay visible.
@@ -100,17 +100,17 @@ def least_attended(attention: Tensor, numbers: Tensor, kept: int, hint: float) -
     Args:
         attention: of the teacher's [CLS] token, mean of the heads [..., patches].
         numbers: uniform random numbers [..., patches].
-        kept: number of patches that stay visible.
+        num_visible: number of patches that stay visible.
         hint: share of the hidden patches in [0, 1]; 0 hides exactly the most attended.
 
     Returns:
-        Indices of the visible patches, int64 [..., kept].
+        Indices of the visible patches, int64 [..., num_visible].
 
     Source: I. Kakogeorgiou et al. 2022 (arXiv:2203.12719), section 3.2.
     """
-    hidden = attention.shape[-1] - kept
-    hints = min(kept, round(hint * hidden))
+    hidden = attention.shape[-1] - num_visible
+    hints = min(num_visible, round(hint * hidden))
     ranked = attention.argsort(dim=-1)
-    visible, candidates = ranked.tensor_split((kept - hints,), dim=-1)  # candidates: hidden + hints
+    visible, candidates = ranked.tensor_split((num_visible - hints,), dim=-1)  # candidates: hidden + hints
     drawn = numbers[..., : hidden + hints].argsort()[..., :hints]
     return torch.cat([visible, candidates.take_along_dim(drawn, dim=-1)], dim=-1)

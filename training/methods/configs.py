@@ -113,7 +113,7 @@ class AblationConfig(MethodConfig):
     """Patches hidden by --kept-tokens: random ones, or those the teacher's [CLS] token attends to most
     (AttMask)."""
     mask_hint: float = 0.1
-    """With --masking attention: most attended patches that stay visible, as a share of the hidden ones."""
+    """Share of most attended patches that stay visible, relative to the hidden ones (--masking attention)."""
     spreading: float = 0.0
     """Weight of the coding rate of the student's bottleneck, which is subtracted from the loss; e.g. 0.3."""
     alignment: float = 0.0

@@ -104,21 +104,21 @@ class Queue(nn.Module):
 
     vectors: Tensor
     """[length, width]; random directions until overwritten."""
-    seen: Tensor
-    """Number of vectors put in so far; the next one goes to row `seen` modulo `length`."""
+    total: Tensor
+    """Number of vectors put in so far; the next one goes to row `total` modulo `length`."""
 
     def __init__(self, length: int, width: int) -> None:
         super().__init__()
         self.register_buffer("vectors", F.normalize(torch.randn(length, width), dim=-1))
-        self.register_buffer("seen", torch.zeros((), dtype=torch.int64))
-        self.count = 0  # `seen` on the host, which must not wait for the device
+        self.register_buffer("total", torch.zeros((), dtype=torch.int64))
+        self.count = 0  # `total` on the host, which must not wait for the device
 
     @torch.no_grad()
     def put(self, vectors: Tensor) -> None:
         """Overwrite the oldest rows with `vectors` [n, width], n at most the length."""
-        places = (self.seen + torch.arange(len(vectors), device=vectors.device)) % len(self.vectors)
+        places = (self.total + torch.arange(len(vectors), device=vectors.device)) % len(self.vectors)
         self.vectors[places] = vectors.to(self.vectors.dtype)
-        self.seen += len(vectors)
+        self.total += len(vectors)
         self.count += len(vectors)
 
     def full(self) -> bool:
@@ -127,7 +127,7 @@ class Queue(nn.Module):
 
     def _load_from_state_dict(self, *arguments: Any, **options: Any) -> None:
         super()._load_from_state_dict(*arguments, **options)
-        self.count = int(self.seen)
+        self.count = int(self.total)
 
 
 class StochasticDepth(nn.Module):

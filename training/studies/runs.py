@@ -103,7 +103,7 @@ def train_run(run: Run, recipe: Recipe, seed: int, data: StudyData, probes: int 
     lines = run.lines() if run.log.exists() else []
     if not diverged.exists() and (not lines or lines[-1]["step"] + 1 < steps):
         try:
-            with run.held():
+            with run.lock():
                 _train(run, recipe, seed, data, max(1, steps // probes))
         except Diverged as error:
             files.write_text(diverged, f"{error}\n")

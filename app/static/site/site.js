@@ -42,7 +42,7 @@ async function show(file, name) {
     shown = { file, name };
     props.value = value;
     part("block").max = value.blocks;
-    await view.look();
+    await view.reload();
     update();
     say("Point at the image to see the attention of a patch. Everything is computed on this device.");
   } catch (error) {

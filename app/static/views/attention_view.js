@@ -62,7 +62,7 @@ export class AttentionView extends View {
   remove = button("Remove", () => this.removePin());
   pinBox = el("div", { class: "lab-pins" }, this.hint, this.remove, this.pinTiles.element);
   facts = el("dl", { class: "lab-facts" });
-  seek = rested(() => this.look());
+  seek = rested(() => this.reload());
   speak = rested(() => (this.spoken.textContent = `${this.where.textContent}. ${this.what.textContent}.`), SPEAK_AFTER);
 
   constructor(mounted) {
@@ -89,7 +89,7 @@ export class AttentionView extends View {
     if (!this.encoding) return;
     if (this.settings.block >= this.encoding.blocks) this.settings.block = 0;
     if (this.settings.quantity === quantity && this.settings.block === block) this.render();
-    else if (this.encoding.holds(this.selectedQuantity, this.number(this.encoding))) this.look();
+    else if (this.encoding.holds(this.selectedQuantity, this.number(this.encoding))) this.reload();
     else this.seek();
   }
 

@@ -110,7 +110,7 @@ export class ClassMapView extends View {
 
   openMap(map) {
     this.map = map;
-    this.look();
+    this.reload();
   }
 
   open(name, { classes, groups }) {

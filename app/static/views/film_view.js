@@ -81,7 +81,7 @@ export class FilmView extends Editor {
   /** Request another encoding of the first frame, after a change of model or resolution. */
   expire() {
     this.version += 1;
-    this.look();
+    this.reload();
   }
 
   get busy() {

@@ -33,9 +33,9 @@ export class View {
   mount(props, ...children) {
     loadStyle(this.element);
     this.element.replaceChildren(this.problem, ...children.filter(Boolean), this.spoken);
-    this.watch(props, () => this.look());
-    new ResizeObserver(() => (this.waiting ? this.look() : this.resized())).observe(this.element);
-    this.look();
+    this.watch(props, () => this.reload());
+    new ResizeObserver(() => (this.waiting ? this.reload() : this.resized())).observe(this.element);
+    this.reload();
   }
 
   /** Change settings. @param {Record<string, any>} change */
@@ -45,7 +45,7 @@ export class View {
   }
 
   /** Load and show what the props name. A hidden view waits; of several requests the newest is shown. */
-  async look() {
+  async reload() {
     this.waiting = !this.element.getClientRects().length;
     if (this.waiting || !this.props.value) return;
     try {

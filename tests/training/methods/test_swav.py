@@ -27,7 +27,7 @@ def test_swav_queue_is_used_once_it_is_full():
     scores = losses.unit(torch.randn(2, 4, 16)) @ swav.prototypes.T.detach()
     alone = losses.sinkhorn_knopp(scores, 0.05, 3)
     for number, seen in enumerate((0, 0, 0, 0, 4)):
-        assert swav.queue.seen == seen
+        assert swav.queue.total == seen
         torch.testing.assert_close(swav.codes(scores), alone)
         step(swav, random_batch(step=number), number, lr=0.0)
     together = swav.codes(scores)
