@@ -19,6 +19,8 @@ from pathlib import Path
 from shutil import rmtree
 from typing import Any
 
+from tqdm import tqdm
+
 from dino_model.errors import EXPECTED, sentence
 from dino_model.files import make_room, write_json, write_text
 
@@ -222,11 +224,11 @@ class SkippedInputs:
         self._messages: list[str] = []
 
     def add(self, name: str, error: Exception) -> None:
-        """Print an input and the reason why it is skipped."""
+        """Print an input and the reason why it is skipped, above a progress bar."""
         reason = sentence(error)
         message = reason if name in reason else f"{name}: {reason}"
         self._messages.append(message)
-        print(f"skipped {message}", file=sys.stderr, flush=True)
+        tqdm.write(f"skipped {message}", file=sys.stderr)
 
     def check(self, total: int, kind: str = "images") -> None:
         """Raise ValueError with the first reasons if an input was skipped, after all others were finished."""
