@@ -119,12 +119,12 @@ class Endpoints:
         def compute() -> dict:
             chosen = recipe
             if best and truth is not None:
-                kept = keep_mass_of_maps(attention(encoding), mass)
-                number, _ = best_head(enlarge(kept, truth.shape), truth)
+                masks = keep_mass_of_maps(attention(encoding), mass)
+                number, _ = best_head(enlarge(masks, truth.shape), truth)
                 chosen = recipe.model_copy(update={"head": str(number)})
-            (found,) = self._records(encoding, chosen)
-            score = None if truth is None else float(jaccard(decode(found["segmentation"]), truth))
-            return {"head": chosen.head, "jaccard": score} | found
+            (record,) = self._records(encoding, chosen)
+            score = None if truth is None else float(jaccard(decode(record["segmentation"]), truth))
+            return {"head": chosen.head, "jaccard": score} | record
 
         return await fairness.FINDING.run(client_of(request), compute)
 
@@ -181,8 +181,8 @@ class Endpoints:
         first = await self._encoding(image, model, size, request)
         second = await self._encoding(other, model, size, request)
         tokens, client = (first.key.token, second.key.token), client_of(request)
-        found, _ = await fairness.MODEL.run(client, matching.match, self.lab, *tokens, ratio)
-        return found
+        response, _ = await fairness.MODEL.run(client, matching.match, self.lab, *tokens, ratio)
+        return response
 
     async def follow(
         self,
@@ -206,12 +206,12 @@ class Endpoints:
         """
         if not isinstance(masks, list) or not 1 <= len(masks) <= clips.MAX_OBJECTS:
             raise LabError(f"The masks must be a list of 1 to {clips.MAX_OBJECTS}.")
-        found, client = self.lab.clips.get(await in_thread(self._clip, clip)), client_of(request)
-        labels = np.zeros(found.sent_size, np.uint8)
+        loaded_clip, client = self.lab.clips.get(await in_thread(self._clip, clip)), client_of(request)
+        labels = np.zeros(loaded_clip.sent_size, np.uint8)
         for label, mask in enumerate(masks, start=1):
-            labels[mask_of(mask, found.sent_size)] = label
+            labels[mask_of(mask, loaded_clip.sent_size)] = label
         await fairness.LOADING.run(client, self.lab.models.ready, model)
-        results = self.lab.track(found, resize_nearest(labels, found.size), model, size, client)
+        results = self.lab.track(loaded_clip, resize_nearest(labels, loaded_clip.size), model, size, client)
         *_, tracked = [result async for result in results]
         return await in_thread(clips.coco, tracked)
 
@@ -249,15 +249,17 @@ class Endpoints:
 
     def _records(self, encoding: Encoding, recipe: Recipe) -> list[dict]:
         """Find objects; return run lengths, box, share of the image and seed of each."""
-        found = objects.find(encoding, recipe)
+        objects_found = objects.find(encoding, recipe)
         image = self.lab.images.read(encoding.key.photo)
-        labels = objects.in_pixels(objects.labels_of(found, encoding.predictor.grid), image, recipe.refined)
+        labels = objects.in_pixels(
+            objects.labels_of(objects_found, encoding.predictor.grid), image, recipe.refined
+        )
         records = []
-        for number, one in enumerate(found, 1):
+        for number, one in enumerate(objects_found, 1):
             mask = labels == number
             record = coco_record(1, 1, mask)
-            kept = {name: record[name] for name in ("segmentation", "bbox")}
-            records.append(kept | {"area": float(mask.mean()), "seed": list(map(int, one.seed))})
+            fields = {name: record[name] for name in ("segmentation", "bbox")}
+            records.append(fields | {"area": float(mask.mean()), "seed": list(map(int, one.seed))})
         return records
 
 

@@ -191,8 +191,8 @@ def track(
     Yields:
         The same result after every frame.
     """
-    found = Following(clip, object_ids(first_mask))
-    if not found.ids:
+    following = Following(clip, object_ids(first_mask))
+    if not following.ids:
         raise LabError("Nothing is marked yet: click an object on the first frame, or paint it.")
     check_patches(clip.size, predictor.size, predictor.patch_size, limits)
     used = fed_size(*clip.size, predictor.size, predictor.resize, predictor.patch_size)
@@ -203,8 +203,8 @@ def track(
         )
     try:
         for labels in propagate_frames(clip.decoded(), first_mask, predictor, batch=1):
-            found.masks.append(labels_png(labels))
-            yield found
+            following.masks.append(labels_png(labels))
+            yield following
     except ValueError as error:
         raise LabError(f"{model} computes no usable features of this clip: choose another model.") from error
 
@@ -220,8 +220,8 @@ def from_runs(runs: Any, size: tuple[int, int], most: int = MAX_OBJECTS) -> Labe
     Returns:
         Labels, uint8 [height, width].
     """
-    whole = isinstance(runs, Sequence) and all(type(value) is int and value >= 0 for value in runs)
-    if whole and len(runs) % 2 == 0:
+    is_valid = isinstance(runs, Sequence) and all(type(value) is int and value >= 0 for value in runs)
+    if is_valid and len(runs) % 2 == 0:
         labels, lengths = runs[::2], runs[1::2]
         if max(labels, default=0) <= most and sum(lengths) == size[0] * size[1]:
             return np.repeat(np.array(labels, np.uint8), lengths).reshape(size)
@@ -237,8 +237,8 @@ def overlay_webm(following: Following) -> bytes:
         with VideoWriter(path, following.clip.fps) as video:
             for image, labels in zip(following.clip.decoded(), following.labels(), strict=False):
                 masks = np.stack([labels == label for label in following.ids])
-                shown = drawing.overlay_masks(image, masks, colors=colors)
-                video.write(drawing.with_legend(shown, names))
+                colored = drawing.overlay_masks(image, masks, colors=colors)
+                video.write(drawing.with_legend(colored, names))
         return path.read_bytes()
 
 

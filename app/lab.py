@@ -69,16 +69,16 @@ class Lab:
         if type(size) is not int or not SIZES[0] <= size <= SIZES[1]:
             raise LabError(f"The resolution must be a whole number from {SIZES[0]} to {SIZES[1]} pixels.")
         key = Key(photo, str(model), size, self.models.source(model).version)
-        found = self._encodings.get(key)
-        if found is None:
+        encoding = self._encodings.get(key)
+        if encoding is None:
             self.images.check(photo)
             predictor = self.models.ready(model)
             with self._encoding:  # another request may have encoded the same image meanwhile
-                found = self._encodings.get(key)
-                if found is None:
-                    found = engine.encode(key, predictor, self.images.read(photo), self.limits)
-                    self._encodings.put(key, found, found.nbytes)
-        return found
+                encoding = self._encodings.get(key)
+                if encoding is None:
+                    encoding = engine.encode(key, predictor, self.images.read(photo), self.limits)
+                    self._encodings.put(key, encoding, encoding.nbytes)
+        return encoding
 
     def holds(self, token: str) -> bool:
         """Return whether the encoding of a token is in memory."""

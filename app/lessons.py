@@ -74,8 +74,12 @@ def fill(text: str, numbers: Mapping[str, str]) -> str:
 
 def settings(lesson: Lesson, encoding: Encoding) -> dict[str, Any]:
     """Return the settings of the view for a lesson."""
-    shown = {**PLAIN, **lesson.settings}
-    return shown | {"head": str(_entropies(encoding).argmin())} if lesson.narrowest else shown
+    lesson_settings = {**PLAIN, **lesson.settings}
+    return (
+        lesson_settings | {"head": str(_entropies(encoding).argmin())}
+        if lesson.narrowest
+        else lesson_settings
+    )
 
 
 def numbers(encoding: Encoding, random: Encoding | None = None) -> dict[str, str]:

@@ -64,11 +64,11 @@ def match(lab: Lab, a: str, b: str, ratio: float) -> tuple[dict[str, Any], Encod
         possible = SIZES[0] <= size <= SIZES[1] and patches <= lab.limits.max_patches
         if scale not in scaled and possible:
             scaled[scale] = load_half(lab, replace(key, size=size).token)
-    scale, found = best_scale(features, {scale: others for scale, (_, others) in scaled.items()}, ratio)
+    scale, pairs = best_scale(features, {scale: others for scale, (_, others) in scaled.items()}, ratio)
     best, _ = scaled[scale]
     one, other = first.predictor, best.predictor
     grids, sizes = (one.grid, other.grid), (one.image_size, other.image_size)
-    matches = matching.matches_as_json(found, grids, sizes)
+    matches = matching.matches_as_json(pairs, grids, sizes)
     return {"matches": matches, "scale": scale, "scales": sorted(scaled)}, best
 
 

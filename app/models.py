@@ -73,15 +73,15 @@ def catalogue(first: str = "embedded", folder: Path | None = None, *, downloads:
 def _in_folder(folder: Path) -> dict[str, Choice]:
     if not folder.is_dir():
         raise FileNotFoundError(f"--models-dir names no folder: {folder}")
-    found = {
+    choices = {
         entry.name: Choice(f"{entry.name} · from this server's folder", str(entry))
         for entry in sorted(folder.iterdir())
         if entry.suffix in CHECKPOINT_SUFFIXES or (entry / "checkpoint.pt").is_file()
     }
     for run in run_folders(folder):
         for step, file in milestones(run):
-            found[f"{run.name}@{step}"] = Choice(f"{run.name} · step {step:,}", str(file))
-    return found
+            choices[f"{run.name}@{step}"] = Choice(f"{run.name} · step {step:,}", str(file))
+    return choices
 
 
 class Source(NamedTuple):
@@ -139,26 +139,26 @@ class Models:
         if not isinstance(name, str):
             raise LabError("The model must be named by text.")
         offered = self.offered()
-        found = offered[name].source if name in offered else milestone_file(name, self.folder)
-        if not found:
+        place = offered[name].source if name in offered else milestone_file(name, self.folder)
+        if not place:
             some = ", ".join(list(offered)[:4])
             raise NotHere(f"There is no model of that name: choose one of {some} and others.")
-        return Source(str(found), _version(str(found)))
+        return Source(str(place), _version(str(place)))
 
     def ready(self, name: object) -> AttentionPredictor:
         """Return a model with its weights in memory; download and load it where needed, and show progress."""
         source = self.source(name)
-        found = self._predictors.get(source)
-        if found is None:
+        predictor = self._predictors.get(source)
+        if predictor is None:
             self._download(str(name), source.place)
             gr.Progress()(None, desc=f"Loading {name}")
             try:
                 with self._loading:  # another request may have loaded the same model meanwhile
-                    found = self._predictors.get(source) or self._load(source)
+                    predictor = self._predictors.get(source) or self._load(source)
             except Exception as error:
                 traceback.print_exc()
                 raise LabError(f"The weights of {name} cannot be loaded: choose another model.") from error
-        return found
+        return predictor
 
     def load_first(self) -> None:
         """Load the model that the page opens with; the terminal shows the progress of a download.

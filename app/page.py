@@ -157,8 +157,8 @@ def _header(lab: Lab, routes: bool) -> Shared:
 
     for event, source in ((upload.upload, upload), (camera.input, camera)):
         handler = fairness.in_turn(keep, turns=fairness.DECODING)
-        kept = event(handler, [source, album], [photo, album, images], **HEAVY)
-        kept.success(None, ask, ask, js=NEXT)
+        chosen = event(handler, [source, album], [photo, album, images], **HEAVY)
+        chosen.success(None, ask, ask, js=NEXT)
     return shared
 
 

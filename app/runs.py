@@ -94,7 +94,7 @@ def read_log(path: Path) -> Log:
     Raises:
         OSError: The file cannot be read.
     """
-    found = path.stat()
+    status = path.stat()
     lines = path.read_bytes().split(b"\n")[:-1]  # after the last newline a line is still being written
     records = [record for line in lines if (record := _record(line))]
     global_steps: list[int] = []
@@ -119,7 +119,7 @@ def read_log(path: Path) -> Log:
     numbers = {name: _number(value) for name, value in records[-1].items()} if records else {}
     return Log(
         path=path,
-        version=(found.st_mtime_ns, found.st_size),
+        version=(status.st_mtime_ns, status.st_size),
         last=global_steps[-1] if records else -1,
         newest={name: value for name, value in numbers.items() if math.isfinite(value)},
         broken=len(lines) - len(records),

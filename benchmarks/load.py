@@ -100,7 +100,7 @@ class Load:
             "no misbehavior was refused": self.misbehaving and not refused,
         }
         if any(broken.values()):
-            sys.exit("error: " + "; ".join(fault for fault, found in broken.items() if found))
+            sys.exit("error: " + "; ".join(fault for fault, is_broken in broken.items() if is_broken))
 
     def visit(self, served: Served) -> tuple[list["Visitor"], list[float]]:
         """Send all visitors; return them, and the bytes of the page at half of the time and at its end."""
@@ -195,20 +195,20 @@ class Visitor:
         sent = self.browser.post(UPLOAD, files={"files": ("own.png", content, "image/png")})
         file = {"path": sent.raise_for_status().json()[0], "meta": {"_type": "gradio.FileData"}}
         photo = self.ask("keep", [[file | {"orig_name": "own.png"}], "kitten"])
-        seen = self.ask("show", [photo, MODEL, SIZE])
-        last = seen["blocks"] - 1
-        arrays = self.get(f"{seen['arrays']}/blocks/{last}").content
+        answer = self.ask("show", [photo, MODEL, SIZE])
+        last = answer["blocks"] - 1
+        arrays = self.get(f"{answer['arrays']}/blocks/{last}").content
         self.waits.append(time.monotonic() - before)
         for block in self.random.sample(range(last), 2):
-            self.get(f"{seen['arrays']}/blocks/{block}")
+            self.get(f"{answer['arrays']}/blocks/{block}")
         encoded = base64.b64encode(content).decode()
         record = self.ask("objects", [encoded, MODEL, SIZE, "tokencut", 1, False])["objects"][0]
-        shown = np.array(Image.open(io.BytesIO(self.get(seen["image"]).content)))
+        shown = np.array(Image.open(io.BytesIO(self.get(answer["image"]).content)))
         if (
-            (seen["photo"], seen["model"], seen["size"]) != (photo, MODEL, SIZE)
+            (answer["photo"], answer["model"], answer["size"]) != (photo, MODEL, SIZE)
             or shown.shape != image.shape
             or np.abs(shown.astype(int) - image).mean() > SAME_IMAGE
-            or [seen["height"], seen["width"]] != record["segmentation"]["size"]
+            or [answer["height"], answer["width"]] != record["segmentation"]["size"]
         ):
             raise RuntimeError(f"visitor {self.number} received what belongs to another image")
         if self.turn == 1 + self.number % 4 or self.turn % 20 == 0:  # a sample: they stay in memory

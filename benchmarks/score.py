@@ -56,8 +56,8 @@ class Score(Benchmark):
         """Draw the masks and compare all scores."""
         shutil.rmtree(FOLDER, ignore_errors=True)
         draw(self.sequences, self.frames)
-        found, expected = self.package()(), plain()
-        difference = max(float(np.abs(found[name] - expected[name]).max()) for name in expected)
+        computed, expected = self.package()(), plain()
+        difference = max(float(np.abs(computed[name] - expected[name]).max()) for name in expected)
         if difference > AGREEMENT:
             raise SystemExit(f"scores differ by {difference:.1e}, expected at most {AGREEMENT:.0e}")
         return (

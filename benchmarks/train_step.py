@@ -106,15 +106,15 @@ class TrainStep(Benchmark):
         """Compare the losses after one update, and the seconds with the official grouping of crops."""
         precision, config, crops = choose_precision("auto", CPU), RECIPE.crops, data.random_crops(RECIPE)
         steps = PlainStep(RECIPE), OurStep(RECIPE, "fp32"), OurStep(RECIPE, precision)
-        expected, found, rough = ([step(crops)["loss"] for _ in range(2)][1] for step in steps)
-        if abs(found - expected) > AGREEMENT * expected:
-            raise SystemExit(f"the loss after one step is {found} in fp32, expected {expected}")
+        expected, computed, rough = ([step(crops)["loss"] for _ in range(2)][1] for step in steps)
+        if abs(computed - expected) > AGREEMENT * expected:
+            raise SystemExit(f"the loss after one step is {computed} in fp32, expected {expected}")
         again, grouped = median_seconds(self.package(), self.reference(grouped=True), self.repeats)
         return (
             f"ViT-Ti/16, 2 × {config.global_size} + {config.local_crops} × {config.local_size}, "
             f"batch {RECIPE.batch_size}; the package in {precision}, the reference in fp32, "
             f"{torch.get_num_threads()} threads",
-            f"loss after one update: reference {expected:.5f}, package {found:.5f} in fp32, "
+            f"loss after one update: reference {expected:.5f}, package {computed:.5f} in fp32, "
             f"{rough:.5f} in {precision}",
             "against the official code's step, which passes crops of one size together: "
             f"package {again:.3f} s, official {grouped:.3f} s: {grouped / again:.2f} times faster",

@@ -120,9 +120,9 @@ def load_strictly(backbone: nn.Module, tensors: Mapping[str, Tensor], where: str
     # Older files lack batch norm's counter, which nothing in evaluation reads.
     missing = [name for name in names.missing_keys if not name.endswith("num_batches_tracked")]
     faults = {"missing": missing, "not expected": names.unexpected_keys}
-    words = [f"{len(found)} {fault} ({_few(found)})" for fault, found in faults.items() if found]
-    if words:
-        raise WeightsError(f"the weights in {where} do not fit the model: tensors {', '.join(words)}")
+    reasons = [f"{len(keys)} {fault} ({_few(keys)})" for fault, keys in faults.items() if keys]
+    if reasons:
+        raise WeightsError(f"the weights in {where} do not fit the model: tensors {', '.join(reasons)}")
 
 
 def infer_config(tensors: Mapping[str, Tensor], where: str) -> BackboneConfig:

@@ -251,10 +251,10 @@ def open_images(
             f"{exclude} names {len(unknown)} images that do not exist, the first is {unknown[0]};"
             f" names look like {images.names[0]}"
         )
-    kept = [i for i, name in enumerate(images.names) if name not in unwanted]
-    if not kept:
+    numbers = [i for i, name in enumerate(images.names) if name not in unwanted]
+    if not numbers:
         raise ImageError(f"{exclude} leaves no image: it names all {len(images)}")
-    return images.subset(kept)
+    return images.subset(numbers)
 
 
 def expand_braces(pattern: str) -> list[str]:

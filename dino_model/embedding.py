@@ -75,14 +75,14 @@ def embed(
     kept, broken = find_readable(images, rows)
     if broken:
         print(f"left out ({len(broken)}): {'; '.join(broken)}")
-    found = images.subset(kept)
-    labels = None if found.labels is None else [found.classes[label] for label in found.labels]
+    subset = images.subset(kept)
+    labels = None if subset.labels is None else [subset.classes[label] for label in subset.labels]
     metadata = {"format": "features", "model": model.name, "weights": model_fingerprint(model.backbone)}
     metadata |= {"tokens": kind.tokens, "layers": str(kind.blocks), "size": str(extractor.view.size)}
-    table = FeatureTable(rows.numpy(), list(found.names), labels, metadata | dict(settings or {}))
+    table = FeatureTable(rows.numpy(), list(subset.names), labels, metadata | dict(settings or {}))
     write_features(output, table, np.array(kept))
     rmtree(cache)
-    print(f"{counted(len(found), 'image')}, {kind}: {output}")
+    print(f"{counted(len(subset), 'image')}, {kind}: {output}")
 
 
 def check_suffix(path: Path, tokens: str = "cls") -> None:

@@ -68,12 +68,12 @@ def score_proposals(frames: Iterable[tuple[Labels, Labels]], labels: Sequence[in
     """
     from scipy.optimize import linear_sum_assignment  # slow to import, and only needed here
 
-    found = [_pair_scores(prediction, truth, labels) for prediction, truth in frames]
-    proposals = sorted(set().union(*found) - {EMPTY})
+    frame_scores = [_pair_scores(prediction, truth, labels) for prediction, truth in frames]
+    proposals = sorted(set().union(*frame_scores) - {EMPTY})
     if len(proposals) > MAX_PROPOSALS:
         raise DataError(f"{len(proposals)} proposals; at most {MAX_PROPOSALS} per sequence are allowed")
     padded = [*proposals, *[EMPTY] * (len(labels) - len(proposals))]  # every object has a partner
-    scores = np.array([[one.get(label, one[EMPTY]) for label in padded] for one in found])
+    scores = np.array([[one.get(label, one[EMPTY]) for label in padded] for one in frame_scores])
     rows, columns = linear_sum_assignment(-scores.mean((0, 2)))  # of [frames, proposals, J and F, objects]
     matched = scores[:, rows[np.argsort(columns)], :, np.sort(columns)]  # [objects, frames, J and F]
     return matched[..., 0], matched[..., 1]
@@ -128,11 +128,11 @@ def score_folders(
     # Decoding and counting release the interpreter lock. Each thread holds a frame or two.
     with ThreadPoolExecutor(min(os.cpu_count() or 1, MAX_THREADS)) as threads:
         results = dict(zip(names, progress(threads.map(score, names)), strict=True))
-    not_scored = {name: str(found) for name, found in results.items() if isinstance(found, ValueError)}
-    scored = {name: found for name, found in results.items() if not isinstance(found, ValueError)}
+    not_scored = {name: str(result) for name, result in results.items() if isinstance(result, ValueError)}
+    scored = {name: result for name, result in results.items() if not isinstance(result, ValueError)}
     if not scored:
         raise DataError(next(iter(not_scored.values())))
-    objects = {name: scores for found in scored.values() for name, scores in found.items()}
+    objects = {name: scores for result in scored.values() for name, scores in result.items()}
     semi_supervised = task == "semi-supervised"
     protocol = {
         "measure": "J and F of DAVIS, means over objects",
@@ -144,7 +144,7 @@ def score_folders(
     return {
         "protocol": protocol,
         "dataset": mean_scores(objects.values()),
-        "per_sequence": {name: mean_scores(found.values()) for name, found in scored.items()},
+        "per_sequence": {name: mean_scores(result.values()) for name, result in scored.items()},
         "per_object": objects,
         "not_scored": not_scored,
     }

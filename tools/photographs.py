@@ -83,7 +83,7 @@ class PackageImages:
         for name in dict.fromkeys((BOX, "random:embedded", *self.models)):
             predictor = None if name == BOX else load(name, device="cpu")
             scores = {kind: score(scenes, predictor, protocol) for kind, scenes in sets.items()}
-            rows[name] = {kind: summary(sets[kind], found) for kind, found in scores.items()}
+            rows[name] = {kind: summary(sets[kind], values) for kind, values in scores.items()}
         table = pd.DataFrame({name: pd.DataFrame(row).unstack() for name, row in rows.items()}, dtype=float)
         print(table.T.to_string(float_format="{:.2f}".format, na_rep="–"))
         print("small: the third of the images with the smallest objects, large: that with the largest")

@@ -173,6 +173,6 @@ def read_state(path: Path) -> dict[str, Any]:
         state = read_torch(path)
     except WeightsError as error:
         raise RunError(str(error)) from None
-    if (found := state.get("format")) != FORMAT or "method" not in state:
-        raise RunError(f"{path} is no checkpoint of this program: format {found!r}, expected {FORMAT}")
+    if (version := state.get("format")) != FORMAT or "method" not in state:
+        raise RunError(f"{path} is no checkpoint of this program: format {version!r}, expected {FORMAT}")
     return state

@@ -236,10 +236,10 @@ def random_boxes(numbers: Tensor, aspect: Tensor, scale: tuple[float, float]) ->
     fits = (widths <= 1) & (heights <= 1)
     tries = torch.arange(TRIES, device=numbers.device)
     first = torch.where(fits, tries, TRIES).amin(1, keepdim=True)  # TRIES: none fits
-    found, place = first < TRIES, first.clamp(max=TRIES - 1)
-    width = torch.where(found, widths.gather(1, place), (aspect * 4 / 3).clamp(max=1))
-    height = torch.where(found, heights.gather(1, place), (4 / 3 / aspect).clamp(max=1))
-    shift = torch.where(found, numbers[:, -2:], 0.5)
+    accepted, place = first < TRIES, first.clamp(max=TRIES - 1)
+    width = torch.where(accepted, widths.gather(1, place), (aspect * 4 / 3).clamp(max=1))
+    height = torch.where(accepted, heights.gather(1, place), (4 / 3 / aspect).clamp(max=1))
+    shift = torch.where(accepted, numbers[:, -2:], 0.5)
     return torch.cat([shift[:, :1] * (1 - width), shift[:, 1:] * (1 - height), width, height], dim=1)
 
 

@@ -57,8 +57,8 @@ def from_checkpoint(method: Method, recipe: Recipe, path: Path) -> str:
             f"{trained}, or --init-backbone {path} for its backbone"
         )
     _refuse_misfits(load_model(str(path)), method, recipe)
-    kept = {key: tensor for key, tensor in method.state_dict().items() if not key.startswith(loaded)}
-    _load_resampled(method, kept | tensors, str(path))
+    initial = {key: tensor for key, tensor in method.state_dict().items() if not key.startswith(loaded)}
+    _load_resampled(method, initial | tensors, str(path))
     return words
 
 

@@ -53,8 +53,10 @@ class DrawClassMap(ModelOptions):
         from dino_model.views import View
 
         images = open_images(self.data)
-        found = images.labels or ()
-        images = images.subset(i for i in range(len(found)) if images.classes[found[i]] not in self.leave_out)
+        labels = images.labels or ()
+        images = images.subset(
+            i for i in range(len(labels)) if images.classes[labels[i]] not in self.leave_out
+        )
         layout.check_classes(_classes_of(images))
         model = self.load()
         view = View(self.size, model.mean, model.std, self.resize_to)

@@ -64,7 +64,7 @@ class Attention(ModelOptions, OutputOptions):
         model = fit_channels(self.load(), images.raw_channels(self.channels or 3), self.channels)
         channel_range = model.channel_range
         inputs = common.list_inputs(replace(images, channel_range=channel_range))
-        shown = parse_channels(self.show, len(model.mean))
+        shown_channels = parse_channels(self.show, len(model.mean))
         predictor = self.predictor(self.resize, model=model)
 
         def read(item: common.InputImage) -> ImageArray:
@@ -74,13 +74,13 @@ class Attention(ModelOptions, OutputOptions):
 
         settings: dict[str, Any] = {"mass": self.mass, "point": self.point, "block": self.block}
         if channel_range:
-            settings |= {"channels": asdict(channel_range), "shown": shown}
+            settings |= {"channels": asdict(channel_range), "shown": shown_channels}
         output = self.open_output(common.model_settings(predictor) | settings)
         skipped = SkippedInputs()
         todo = [item for item in inputs if not output.has(item.name, item.files)]
         for item, image in common.read_ahead(todo, read, skipped, "attention"):
             predictor.set_image(image)
-            image = display(image, shown)
+            image = display(image, shown_channels)
             attention = predictor.cls_attention(self.block)
             folder = output.path(item.name)
             folder.mkdir(exist_ok=True)
@@ -90,14 +90,16 @@ class Attention(ModelOptions, OutputOptions):
             if point is not None:
                 arrays["point_attention"] = predictor.point_attention(*point, self.block)
                 _write_point(folder, image, point, arrays["point_attention"], self.mass)
-            with replacing(folder / "attention.npz") as beside:
+            with replacing(folder / "attention.npz") as temporary:
                 grid, name = np.array(predictor.grid), np.array(predictor.model.name)
-                np.savez_compressed(beside, allow_pickle=False, grid=grid, model=name, **arrays)
+                np.savez_compressed(temporary, allow_pickle=False, grid=grid, model=name, **arrays)
             record = {"head": central_head(mask), "title": item.title}
             output.add(item.name, record, inputs=item.files, files=[folder / "attention.npz"])
             print(f"{folder}: {predictor.describe()}; masks keep {self.mass:.0%}", flush=True)
         cells = [
-            _cells(display(item.read(), shown), output.folder / item.name, **output.finished[item.name])
+            _cells(
+                display(item.read(), shown_channels), output.folder / item.name, **output.finished[item.name]
+            )
             for item in common.choose_evenly([item for item in inputs if item.name in output.finished])
         ]
         if cells:

@@ -71,14 +71,14 @@ def list_inputs(images: Images) -> list[InputImage]:
     # Without `..`, results named after an image stay in the output folder.
     paths = [PurePosixPath(*(part for part in name.split("/") if part != "..")) for name in images.names]
     stems = Counter(path.with_suffix("") for path in paths)
-    found = {}
+    inputs = {}
     for index, path in enumerate(paths):
         stem = path.with_suffix("")
         name = str(stem) + (f"_{path.suffix[1:]}" if stems[stem] > 1 else "")
-        if name in found:
+        if name in inputs:
             raise ImageError(f"several images would write to {name!r}; pass each once, or rename one")
-        found[name] = InputImage(images, index, str(path), name)
-    return list(found.values())
+        inputs[name] = InputImage(images, index, str(path), name)
+    return list(inputs.values())
 
 
 Item = TypeVar("Item", InputImage, VocSample)

@@ -164,19 +164,19 @@ class Discover(ModelOptions, OutputOptions):
         return [replace(each, truth=truth) for each, truth in zip(samples, truths, strict=True)]
 
     def _objects(
-        self, found: list[discovery.Discovery], image: ImageArray, placement: discovery.Placement
+        self, discoveries: list[discovery.Discovery], image: ImageArray, placement: discovery.Placement
     ) -> Objects:
         """Bring objects from the patch grid to the image, with --refine along its edges."""
-        found = [each for each in found if each.confidence >= self.min_confidence]
-        masks = [placement.mask(each.mask) for each in found]
-        confidences = [each.confidence for each in found]
+        discoveries = [each for each in discoveries if each.confidence >= self.min_confidence]
+        masks = [placement.mask(each.mask) for each in discoveries]
+        confidences = [each.confidence for each in discoveries]
         if not masks or not self.refine:
             return Objects(masks, confidences, _unite(masks, image).astype(np.float32))
-        radius = max(1, placement.covered[0] // found[0].mask.shape[0])
+        radius = max(1, placement.covered[0] // discoveries[0].mask.shape[0])
         softs = discovery.refine_edges(np.stack(masks), image, radius)
         sharp = [components(soft > 0.5) == 1 for soft in softs]  # the largest part of each
-        kept = [new if new.any() else old for new, old in zip(sharp, masks, strict=True)]
-        return Objects(kept, confidences, softs.max(axis=0))
+        refined = [new if new.any() else old for new, old in zip(sharp, masks, strict=True)]
+        return Objects(refined, confidences, softs.max(axis=0))
 
 
 def _unite(masks: list[Mask], image: ImageArray) -> Mask:
@@ -199,8 +199,8 @@ def _finish_image(
         mask_file = output.path("masks", method, f"{sample.name}.png")
         overlay = output.path("overlays", method, f"{sample.name}.jpg")
         write_mask_png(mask_file, labels)
-        shown = (f"{key} {value:.3g}" for key, value in scores.items() if isinstance(value, int | float))
-        title = f"{method}: {', '.join(shown)}"
+        values = (f"{key} {value:.3g}" for key, value in scores.items() if isinstance(value, int | float))
+        title = f"{method}: {', '.join(values)}"
         drawing.save_image(overlay, drawing.caption(_draw(image, objects.masks), title))
         files += [mask_file, overlay]
     output.add(sample.name, record, inputs=sample.files, files=files)

@@ -63,9 +63,9 @@ class MaskOptions:
 
     def find(self, image_list: Path | None) -> list[InputImage]:
         """Find the images that a list names, in its order, or all images."""
-        found = common.list_inputs(common.open_inputs([self.images]))
-        known = {name: image for image in found for name in (image.file_name, image.name)}
-        names = [image.name for image in found] if image_list is None else read_names(image_list)
+        inputs = common.list_inputs(common.open_inputs([self.images]))
+        known = {name: image for image in inputs for name in (image.file_name, image.name)}
+        names = [image.name for image in inputs] if image_list is None else read_names(image_list)
         if missing := [name for name in names if name not in known]:
             raise DataError(f"{missing[0]!r} of the list {image_list} is no image of {self.images}")
         return [known[name] for name in names]
@@ -191,10 +191,12 @@ class HeadOptions(ComputeOptions):
         head = heads.read_head(self.head)
         predictor = _predictor(self, self.model or head.model, head.size)
         if common.model_settings(predictor)["weights"] != head.weights:
-            found = (
+            message = (
                 f"{self.head} was fitted on {head.model!r}, and {predictor.model.name!r} has other weights"
             )
-            raise DataError(f"{found}; pass that model with --model and --checkpoint-key, or fit a new head")
+            raise DataError(
+                f"{message}; pass that model with --model and --checkpoint-key, or fit a new head"
+            )
         return head, predictor
 
 
@@ -253,10 +255,10 @@ class Score(MaskOptions, HeadOptions):
         head, predictor = self.load()
         images, masks = self.find(self.image_list), TrueMasks(self.masks, head.foreground)
         features = partial(heads.patch_features, predictor, layers=head.layers)
-        (found,), number = _class_iou(masks.read(images, predictor, "score"), features, [head.classifier])
+        (class_iou,), number = _class_iou(masks.read(images, predictor, "score"), features, [head.classifier])
         names = dict(enumerate(head.names))
-        iou = {names.get(label, f"class {label}"): 100 * value for label, value in found.items()}
-        scores = {"miou": _mean(found), "iou": iou, "images": number}
+        iou = {names.get(label, f"class {label}"): 100 * value for label, value in class_iou.items()}
+        scores = {"miou": _mean(class_iou), "iou": iou, "images": number}
         protocol = _print_protocol(predictor, head.kind, head.layers)
         print("\n".join(f"{name:<24}{value:>6.1f}" for name, value in iou.items()))
         print(f"{'mean IoU':<24}{scores['miou']:>6.1f}   ({number} images)")
@@ -304,8 +306,8 @@ class Curve(FitOptions, ComputeOptions):
             chosen = [[images[number * len(images) // count] for number in range(count)] for count in counts]
             reads = (masks.read(few, predictor, f"fit {name}") for few in chosen)
             fitted = [_fit(read, len(few), features, kind) for read, few in zip(reads, chosen, strict=True)]
-            found, _ = _class_iou(masks.read(test, predictor, f"score {name}"), features, fitted)
-            miou[name] = dict(zip(map(str, counts), map(_mean, found), strict=True))
+            class_iou, _ = _class_iou(masks.read(test, predictor, f"score {name}"), features, fitted)
+            miou[name] = dict(zip(map(str, counts), map(_mean, class_iou), strict=True))
         protocol = _print_protocol(predictor, self.kind, self.layers)
         print(f"{'masks':<24}" + "".join(f"{count:>8}" for count in counts))
         for name, row in miou.items():
@@ -375,9 +377,9 @@ def _segment(head: heads.Head, predictor: "AttentionPredictor", image: ImageArra
     write_mask_png(mask, labels, colors)
     small = shrunk(image)
     at_small = resize_nearest(labels, (small.shape[0], small.shape[1]))
-    shown = [label for label in head.classifier.labels if head.names[label] != "background"]
-    tinted = drawing.blend(small, colors[at_small], 0.5 * np.isin(at_small, shown))
-    return drawing.with_legend(tinted, [(head.names[label], colors[label]) for label in shown])
+    shown_labels = [label for label in head.classifier.labels if head.names[label] != "background"]
+    tinted = drawing.blend(small, colors[at_small], 0.5 * np.isin(at_small, shown_labels))
+    return drawing.with_legend(tinted, [(head.names[label], colors[label]) for label in shown_labels])
 
 
 def _segment_video(

@@ -71,13 +71,13 @@ class Video(ModelOptions, OutputOptions):
         if self.mask is None:
             inputs = [self.input]
             predictor, settings = self.predictor(), settings | {"mass": self.mass}
-            found = attention_video(run_ahead(frames), predictor, mass=self.mass)
+            frame_results = attention_video(run_ahead(frames), predictor, mass=self.mass)
         else:
             inputs, names = [self.input, self.mask], ("labels",)
             mask = read_first_mask(self.mask, (height, width), binary=self.binary)
             predictor = propagation_predictor(self, self.preset)
             settings |= {"preset": self.preset, "binary": self.binary}
-            found = self._propagated(frames, predictor, mask)
+            frame_results = self._propagated(frames, predictor, mask)
         output = self.open_output(model_settings(predictor) | settings)
         if output.has(frames.name, inputs):
             print(f"{self.output} is finished already")
@@ -87,12 +87,12 @@ class Video(ModelOptions, OutputOptions):
         results, count = output.path("masks.json"), 0
         coco = CocoWriter(results, output.path("masks_images.json"))
         try:
-            with closing(found), ExitStack() as stack:
+            with closing(frame_results), ExitStack() as stack:
                 files = [output.path(f"{name}.{self.format}") for name in names]
                 writers = [VideoWriter(file, frames.fps, keep_partial=True) for file in files]
                 for writer in writers:
                     stack.enter_context(writer)
-                for views, labels in progress(found, frames.name, frames.expected or None):
+                for views, labels in progress(frame_results, frames.name, frames.expected or None):
                     for writer, view in zip(writers, views, strict=True):
                         writer.write(view, frames.times[count])
                     file_name = frames.file_name(count)

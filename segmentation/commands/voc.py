@@ -143,8 +143,8 @@ def _results(
         "per_class": {name: {"jaccard": mean, "masks": count} for name, (mean, count) in classes.items()},
         "paper": voc_eval.PAPER,
         "grid": [
-            {"jaccard": voc_eval.mean_jaccard(found), "protocol": asdict(each)}
-            for each, found in scores.items()
+            {"jaccard": voc_eval.mean_jaccard(values), "protocol": asdict(each)}
+            for each, values in scores.items()
         ],
     }
 

@@ -50,20 +50,20 @@ class Doctor:
         if not lines:
             raise RunError(f"{run.log} has no whole line yet: try again after the first step")
         facts, done = doctor.facts(config), int(lines[-1]["step"]) + 1
-        found, is_short = doctor.findings(lines, facts), len(lines) < doctor.MIN_JUDGED_STEPS
+        findings, is_short = doctor.findings(lines, facts), len(lines) < doctor.MIN_JUDGED_STEPS
         title = f"{self.folder.name}: {method}, {done:,} of {facts.steps:,} steps"
         page = self.output or self.folder / "doctor.png"
         healthy = "no problem found"
         if is_short:
             healthy = f"too short to judge: a collapse may show only after {doctor.MIN_JUDGED_STEPS} steps"
-        text = [finding.sentence for finding in found] or [healthy]
+        text = [finding.sentence for finding in findings] or [healthy]
         draw(lines, text, title, page)
         print(title, *(f"- {sentence}" for sentence in text), page, sep="\n")
         if self.json_file:
-            problems = [finding._asdict() for finding in found]
+            problems = [finding._asdict() for finding in findings]
             content = {"steps": len(lines), "of": facts.steps, "is_too_short": is_short, "findings": problems}
             files.write_json(self.json_file, content)
-        return EXIT_PROBLEMS if found else 0
+        return EXIT_PROBLEMS if findings else 0
 
 
 def draw(lines: Sequence[Line], findings: Sequence[str], title: str, path: Path) -> None:

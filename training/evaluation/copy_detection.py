@@ -94,9 +94,9 @@ def average_precisions(
         depth: Number of ranks that count. Default: all.
     """
     scores = []
-    for found in ranks_of(similarity, positives):
-        counted = np.sort(found if depth is None else found[found < depth])
-        scores.append(average_precision(counted) * len(counted) / len(found) if len(counted) else 0.0)
+    for ranked in ranks_of(similarity, positives):
+        counted = np.sort(ranked if depth is None else ranked[ranked < depth])
+        scores.append(average_precision(counted) * len(counted) / len(ranked) if len(counted) else 0.0)
     return np.array(scores)
 
 
@@ -167,8 +167,8 @@ def evaluate(options: CopyDetection) -> None:
         database, queries = (_descriptors(options, model, part) for part in (originals, strong))
         whitening = None
         if others is not None:
-            found = _descriptors(options, model, others, can_be_incomplete=True)
-            whitening = compute_whitening(found, formula)
+            descriptors = _descriptors(options, model, others, can_be_incomplete=True)
+            whitening = compute_whitening(descriptors, formula)
         if distractors is not None:
             more = _descriptors(options, model, distractors, can_be_incomplete=True)
             database = torch.cat([database, more])
@@ -216,12 +216,12 @@ def _descriptors(
 ) -> Tensor:
     """Extract descriptors; a network without [CLS] token gives its one feature."""
     kind = FeatureType(1, "gem") if has_cls_tokens(model.backbone) else CLS
-    found = extract(options, model, view_of(options, model, framing="squash"), images, kind)
-    if found.broken and not can_be_incomplete:  # all numbers would shift
+    table = extract(options, model, view_of(options, model, framing="squash"), images, kind)
+    if table.broken and not can_be_incomplete:  # all numbers would shift
         raise ValueError(
-            f"Cannot read {counted(len(found.broken), 'image')}, listed above: replace or remove."
+            f"Cannot read {counted(len(table.broken), 'image')}, listed above: replace or remove."
         )
-    return found.features
+    return table.features
 
 
 def _originals_of(copies: Images, originals: Images) -> list[list[int]]:
@@ -229,7 +229,9 @@ def _originals_of(copies: Images, originals: Images) -> list[list[int]]:
     numbers = defaultdict(list)
     for number, name in enumerate(originals.names):
         numbers[Path(name).name[:4]].append(number)
-    found = [numbers[Path(name).name[:4]] for name in copies.names]
-    if alone := [name for name, positives in zip(copies.names, found, strict=True) if not positives]:
-        raise ValueError(f"{len(alone)} of {len(found)} strong copies, such as {alone[0]}, have no original.")
-    return found
+    positives_of = [numbers[Path(name).name[:4]] for name in copies.names]
+    if alone := [name for name, positives in zip(copies.names, positives_of, strict=True) if not positives]:
+        raise ValueError(
+            f"{len(alone)} of {len(positives_of)} strong copies, such as {alone[0]}, have no original."
+        )
+    return positives_of

@@ -102,8 +102,8 @@ def fit(
         raise ValueError("Logistic regression did not end in finite weights: raise --l2.")
     value = float(closure())
     assert both.grad is not None
-    found = both.detach().double().cpu()
-    weights, bias = found[:, :-1], found[:, -1] - found[:, -1].mean()
+    solution = both.detach().double().cpu()
+    weights, bias = solution[:, :-1], solution[:, -1] - solution[:, -1].mean()
     return LogisticClassifier(weights, bias, value, float(both.grad.abs().max()))
 
 
