@@ -249,13 +249,11 @@ class Endpoints:
 
     def _records(self, encoding: Encoding, recipe: Recipe) -> list[dict]:
         """Find objects; return run lengths, box, share of the image and seed of each."""
-        objects_found = objects.find(encoding, recipe)
+        regions = objects.find(encoding, recipe)
         image = self.lab.images.read(encoding.key.photo)
-        labels = objects.in_pixels(
-            objects.labels_of(objects_found, encoding.predictor.grid), image, recipe.refined
-        )
+        labels = objects.in_pixels(objects.labels_of(regions, encoding.predictor.grid), image, recipe.refined)
         records = []
-        for number, one in enumerate(objects_found, 1):
+        for number, one in enumerate(regions, 1):
             mask = labels == number
             record = coco_record(1, 1, mask)
             fields = {name: record[name] for name in ("segmentation", "bbox")}

@@ -74,12 +74,8 @@ def fill(text: str, numbers: Mapping[str, str]) -> str:
 
 def settings(lesson: Lesson, encoding: Encoding) -> dict[str, Any]:
     """Return the settings of the view for a lesson."""
-    lesson_settings = {**PLAIN, **lesson.settings}
-    return (
-        lesson_settings | {"head": str(_entropies(encoding).argmin())}
-        if lesson.narrowest
-        else lesson_settings
-    )
+    values = {**PLAIN, **lesson.settings}
+    return values | {"head": str(_entropies(encoding).argmin())} if lesson.narrowest else values
 
 
 def numbers(encoding: Encoding, random: Encoding | None = None) -> dict[str, str]:

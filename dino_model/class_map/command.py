@@ -53,10 +53,10 @@ class DrawClassMap(ModelOptions):
         from dino_model.views import View
 
         images = open_images(self.data)
-        labels = images.labels or ()
-        images = images.subset(
-            i for i in range(len(labels)) if images.classes[labels[i]] not in self.leave_out
-        )
+        chosen = [
+            i for i, label in enumerate(images.labels or ()) if images.classes[label] not in self.leave_out
+        ]
+        images = images.subset(chosen)
         layout.check_classes(_classes_of(images))
         model = self.load()
         view = View(self.size, model.mean, model.std, self.resize_to)

@@ -64,7 +64,7 @@ class Attention(ModelOptions, OutputOptions):
         model = fit_channels(self.load(), images.raw_channels(self.channels or 3), self.channels)
         channel_range = model.channel_range
         inputs = common.list_inputs(replace(images, channel_range=channel_range))
-        shown_channels = parse_channels(self.show, len(model.mean))
+        rgb = parse_channels(self.show, len(model.mean))
         predictor = self.predictor(self.resize, model=model)
 
         def read(item: common.InputImage) -> ImageArray:
@@ -74,13 +74,13 @@ class Attention(ModelOptions, OutputOptions):
 
         settings: dict[str, Any] = {"mass": self.mass, "point": self.point, "block": self.block}
         if channel_range:
-            settings |= {"channels": asdict(channel_range), "shown": shown_channels}
+            settings |= {"channels": asdict(channel_range), "shown": rgb}
         output = self.open_output(common.model_settings(predictor) | settings)
         skipped = SkippedInputs()
         todo = [item for item in inputs if not output.has(item.name, item.files)]
         for item, image in common.read_ahead(todo, read, skipped, "attention"):
             predictor.set_image(image)
-            image = display(image, shown_channels)
+            image = display(image, rgb)
             attention = predictor.cls_attention(self.block)
             folder = output.path(item.name)
             folder.mkdir(exist_ok=True)
@@ -97,9 +97,7 @@ class Attention(ModelOptions, OutputOptions):
             output.add(item.name, record, inputs=item.files, files=[folder / "attention.npz"])
             print(f"{folder}: {predictor.describe()}; masks keep {self.mass:.0%}", flush=True)
         cells = [
-            _cells(
-                display(item.read(), shown_channels), output.folder / item.name, **output.finished[item.name]
-            )
+            _cells(display(item.read(), rgb), output.folder / item.name, **output.finished[item.name])
             for item in common.choose_evenly([item for item in inputs if item.name in output.finished])
         ]
         if cells:

@@ -191,12 +191,10 @@ class HeadOptions(ComputeOptions):
         head = heads.read_head(self.head)
         predictor = _predictor(self, self.model or head.model, head.size)
         if common.model_settings(predictor)["weights"] != head.weights:
-            message = (
+            fault = (
                 f"{self.head} was fitted on {head.model!r}, and {predictor.model.name!r} has other weights"
             )
-            raise DataError(
-                f"{message}; pass that model with --model and --checkpoint-key, or fit a new head"
-            )
+            raise DataError(f"{fault}; pass that model with --model and --checkpoint-key, or fit a new head")
         return head, predictor
 
 

@@ -229,9 +229,9 @@ def _originals_of(copies: Images, originals: Images) -> list[list[int]]:
     numbers = defaultdict(list)
     for number, name in enumerate(originals.names):
         numbers[Path(name).name[:4]].append(number)
-    positives_of = [numbers[Path(name).name[:4]] for name in copies.names]
-    if alone := [name for name, positives in zip(copies.names, positives_of, strict=True) if not positives]:
+    groups = [numbers[Path(name).name[:4]] for name in copies.names]
+    if alone := [name for name, positives in zip(copies.names, groups, strict=True) if not positives]:
         raise ValueError(
-            f"{len(alone)} of {len(positives_of)} strong copies, such as {alone[0]}, have no original."
+            f"{len(alone)} of {len(groups)} strong copies, such as {alone[0]}, have no original."
         )
-    return positives_of
+    return groups
