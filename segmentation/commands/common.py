@@ -42,9 +42,8 @@ class InputImage:
 
     @property
     def title(self) -> str:
-        """Return the class of the image, or its name if the inputs have no classes."""
-        labels, classes = self.collection.labels, self.collection.classes
-        return Path(self.name).name if labels is None else classes[labels[self.index]]
+        """Return the name with the last folder, which is often the class, for a contact sheet."""
+        return "/".join(self.name.split("/")[-2:])
 
     def read(self) -> ImageArray:
         """Read the image; raises ImageError as `Images.read`."""

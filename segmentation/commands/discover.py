@@ -243,7 +243,7 @@ def _contact_sheet(output: OutputFolder, samples: list[InputImage], methods: Seq
     rows = []
     for image in common.choose_evenly(samples):
         files = (output.folder / "overlays" / method / f"{image.name}.jpg" for method in methods)
-        rows.append([(image.name, image.read()), *(("", images.read(file)) for file in files)])
+        rows.append([(image.title, image.read()), *(("", images.read(file)) for file in files)])
     return drawing.contact_sheet(rows, height=200)
 
 

@@ -10,6 +10,7 @@ from skimage import data
 
 from dino_model.predictor import AttentionPredictor
 from segmentation.__main__ import COMMANDS, command, main
+from segmentation.commands import common
 from segmentation.commands.attention import Attention
 from segmentation.masks import enlarge, keep_mass_of_maps
 
@@ -45,6 +46,16 @@ def test_attention_writes_maps_of_predictor_and_masks_that_agree(photo, tmp_path
             assert Image.open(folder / f"{kind}_head_{head}.png").size == (260, 200)
     assert {"heads.png", "point_heads.png"} <= {path.name for path in folder.iterdir()}
     assert np.asarray(Image.open(tmp_path / "out" / "contact_sheet.png")).std() > 10
+
+
+def test_titles_on_contact_sheet_tell_images_of_one_folder_apart(photo, tmp_path):
+    paths = [tmp_path / name for name in ("a/pets/cat.png", "a/pets/dog.png", "b/cow.png")]
+    for path in paths:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(photo.read_bytes())
+    titles = [image.title for image in common.list_inputs(common.open_inputs(paths))]
+    assert titles == ["pets/cat", "pets/dog", "b/cow"]
+    assert [image.title for image in common.list_inputs(common.open_inputs([photo]))] == ["cat"]
 
 
 def test_unusable_images_are_named_and_others_written(photo, tmp_path, monkeypatch, capsys):
