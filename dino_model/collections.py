@@ -10,6 +10,7 @@ import tarfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from operator import eq
 from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO, NamedTuple
@@ -227,12 +228,13 @@ def open_images(
         source: FOLDER, TAR, LIST, an image or a pattern of images (`*/*.jpg`), or a pattern of tars:
             `train/*.tar`, `shard-{000..127}.tar`, also of URLs (s3://…, https://…). An index of tars is
             cached. `textures:` and `textures:test` are generated, see `dino_model.textures`.
-        exclude: Text file with the names of images to leave out, one a line, as in `Images.names`.
+        exclude: Text file with the names of images to leave out, one a line, as in `Images.names`. The end of
+            a name is enough if no other name ends with it: a list made for one source serves for several.
         arrays: Count .npy files as images, too.
 
     Raises:
-        ImageError: Nothing found, no images, a compressed or damaged tar, or a listed or excluded name that
-            does not exist.
+        ImageError: Nothing found, no images, a compressed or damaged tar, a listed or excluded name that does
+            not exist, or an excluded one that several images have.
     """
     sources = [source] if isinstance(source, str | Path) else source
     suffixes = frozenset(SUFFIXES | {ARRAY_SUFFIX} if arrays else SUFFIXES)
@@ -245,16 +247,30 @@ def open_images(
     images = _open(list(dict.fromkeys(stores)), suffixes)
     if exclude is None:
         return images
-    unwanted = set(_lines(Path(exclude)))
-    if unknown := sorted(unwanted.difference(images.names)):
-        raise ImageError(
-            f"{exclude} names {len(unknown)} images that do not exist, the first is {unknown[0]};"
-            f" names look like {images.names[0]}"
-        )
+    unwanted = _complete_names(images.names, Path(exclude))
     numbers = [i for i, name in enumerate(images.names) if name not in unwanted]
     if not numbers:
         raise ImageError(f"{exclude} leaves no image: it names all {len(images)}")
     return images.subset(numbers)
+
+
+def _complete_names(names: Sequence[str], path: Path) -> set[str]:
+    """Return the names that a text file lists, completed where a line is the end of a single name."""
+    complete = set(_lines(path))
+    ends: dict[str, list[str]] = {line: [] for line in complete.difference(names)}
+    for name in names if ends else ():
+        for end in accumulate(reversed(name.split("/")[1:]), "{1}/{0}".format):
+            if end in ends:
+                ends[end].append(name)
+    if unknown := sorted(end for end, complete_names in ends.items() if not complete_names):
+        raise ImageError(
+            f"{path} names {len(unknown)} images that do not exist, the first is {unknown[0]};"
+            f" names look like {names[0]}"
+        )
+    for end, (first, *others) in ends.items():
+        if others:
+            raise ImageError(f"{path} names {end}, which can be {first} or {others[0]}: write the whole name")
+    return complete.difference(ends).union(first for first, *_ in ends.values())
 
 
 def expand_braces(pattern: str) -> list[str]:

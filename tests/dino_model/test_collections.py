@@ -133,6 +133,21 @@ def test_open_exclude_leaves_out_named_images(source: Path, tmp_path: Path):
         open_images(source, exclude=names)
 
 
+def test_open_exclude_of_one_tar_leaves_out_the_same_images_among_several(pets: Path, tmp_path: Path):
+    tarred, names = pack(pets, "pets"), tmp_path / "names.txt"
+    other = write_folder(tmp_path / "other", {"cat/d.png": 1, "dog/a.png": 2})
+    names.write_text("\n".join(sorted(PETS)[1:]))
+    assert open_images(tarred, exclude=names).names == (sorted(PETS)[0],)
+    with pytest.raises(
+        ImageError, match=r"dog/a\.png, which can be other/dog/a\.png or .*/dog/a\.png: write"
+    ):
+        open_images([tarred, other], exclude=names)
+    names.write_text(names.read_text().replace("dog/a.png", "pets/dog/a.png"))
+    left_over = open_images([tarred, other], exclude=names).names
+    expected = ["other/cat/d.png", "other/dog/a.png", sorted(PETS)[0]]
+    assert [name.rpartition("pets/")[2] for name in left_over] == expected
+
+
 def test_subset_pickled_keeps_order_labels_and_content(source: Path):
     chosen = open_images(source).subset([4, 0])
     some = pickle.loads(pickle.dumps(chosen))
