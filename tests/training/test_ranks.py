@@ -72,7 +72,8 @@ def test_training_of_several_ranks_equals_that_of_one(trained, method):
     for world in (2, 4):
         found = [line["loss"] for line in Run(trained / str(world) / method).lines()]
         sums = [json.loads(file.read_text())[method] for file in trained.glob(f"{world}/*.json")]
-        assert found == pytest.approx(alone, rel=2e-5, abs=1e-5)
+        # SwAV's third loss differs by 5e-5 between one and two threads of a single process.
+        assert found == pytest.approx(alone, rel=1e-4, abs=1e-5)
         assert sums == pytest.approx([total] * world, rel=2e-5)
 
 
