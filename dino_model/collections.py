@@ -233,8 +233,8 @@ def open_images(
         arrays: Count .npy files as images, too.
 
     Raises:
-        ImageError: Nothing found, no images, or a compressed or damaged tar. A listed or excluded name does not
-            exist, or several images have an excluded one.
+        ImageError: Nothing found, no images, or a compressed or damaged tar. A listed or excluded name does
+            not exist, or several images have an excluded one.
     """
     sources = [source] if isinstance(source, str | Path) else source
     suffixes = frozenset(SUFFIXES | {ARRAY_SUFFIX} if arrays else SUFFIXES)
