@@ -38,10 +38,12 @@ CASES = METHODS | {"dino in parts": METHODS["dino"]}
 def train_all(images: Path, folder: Path) -> None:
     """Train every method; the first rank writes the runs, each rank a sum over the final weights."""
     sums = {}
+    # At RECIPE's learning rate, SwAV's third loss differs by 5e-5 between one and two threads of one process.
+    recipe = replace(RECIPE, optimizer=replace(RECIPE.optimizer, lr=0.25))
     with ranks.process_group(CPU):
         for name, method in CASES.items():
             parts = 2 if name == "dino in parts" else 1
-            session = Session(replace(RECIPE, method=method), open_images(images), accumulate=parts)
+            session = Session(replace(recipe, method=method), open_images(images), accumulate=parts)
             session.train(Run(folder / name))
             sums[name] = sum(p.double().abs().sum().item() for p in session.method.parameters())
         (folder / f"{ranks.rank()}.json").write_text(json.dumps(sums))
@@ -72,8 +74,7 @@ def test_training_of_several_ranks_equals_that_of_one(trained, method):
     for world in (2, 4):
         found = [line["loss"] for line in Run(trained / str(world) / method).lines()]
         sums = [json.loads(file.read_text())[method] for file in trained.glob(f"{world}/*.json")]
-        # SwAV's third loss differs by 5e-5 between one and two threads of a single process.
-        assert found == pytest.approx(alone, rel=1e-4, abs=1e-5)
+        assert found == pytest.approx(alone, rel=2e-5, abs=1e-5)
         assert sums == pytest.approx([total] * world, rel=2e-5)
 
 
