@@ -30,7 +30,7 @@ class OptimizerConfig:
     """Peak learning rate for a batch of 256; it is scaled linearly with the batch."""
     min_lr: float = 1e-6
     """Learning rate that the cosine approaches."""
-    warmup_epochs: int = 10
+    warmup_epochs: float = 10
     """Epochs of linear warm-up of the learning rate."""
     weight_decay: float = 0.04
     """Weight decay at the start of its cosine."""
@@ -170,7 +170,7 @@ class Plan:
         optimizer, steps = recipe.optimizer, recipe.epochs * steps_per_epoch
         peak = optimizer.lr * recipe.batch_size / 256  # "linear scaling rule", section 3.2
         return cls(
-            lr=cosine(peak, optimizer.min_lr, steps, optimizer.warmup_epochs * steps_per_epoch),
+            lr=cosine(peak, optimizer.min_lr, steps, round(optimizer.warmup_epochs * steps_per_epoch)),
             weight_decay=cosine(optimizer.weight_decay, optimizer.weight_decay_end, steps),
             clip_grad=optimizer.clip_grad,
             method=recipe.method.schedules(recipe.epochs, steps_per_epoch),

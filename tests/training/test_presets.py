@@ -49,6 +49,13 @@ def test_presets_have_the_rates_of_the_papers(method, name):
     assert (recipe.epochs, recipe.batch_size) == (epochs, batch_size)
 
 
+def test_warmup_may_be_a_fraction_of_an_epoch():
+    official = presets.PRESETS["dino"]["official-default"].recipe
+    short = replace(official, epochs=1, optimizer=replace(official.optimizer, warmup_epochs=0.25))
+    plan = Plan.of(replace(short, batch_size=256), num_images=40 * 256)  # 40 steps
+    assert plan.lr.argmax() == 9  # the tenth step reaches the peak
+
+
 @given(
     st.integers(64, 2_000_000),
     st.integers(20, 2000),
