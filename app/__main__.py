@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import tyro
 
 from app.limits import MEGABYTE, Limits
-from dino_model.errors import EXPECTED, sentence
+from dino_model.runtime.errors import EXPECTED, sentence
 
 if TYPE_CHECKING:
     import gradio as gr
@@ -106,7 +106,7 @@ class Serve:
         from app.lab import Lab
         from app.models import Models
         from app.page import build, head, theme
-        from dino_model.search import open_index
+        from dino_model.inference.search import open_index
 
         computed: dict[str, Any] = {"precision": self.precision, "device": self.device}
         index = open_index(self.search, **computed) if self.search else None

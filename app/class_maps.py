@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from app.errors import LabError, NotHere
-from dino_model.class_map import files as class_map_files
-from dino_model.class_map.layout import ClassMap, Placement, place
-from dino_model.class_map.names import GROUPS
-from dino_model.feature_cache import weights_fingerprint
-from dino_model.features import FeatureExtractor
-from dino_model.predictor import AttentionPredictor
+from dino_model.inference.class_map import files as class_map_files
+from dino_model.inference.class_map.layout import ClassMap, Placement, place
+from dino_model.inference.class_map.names import GROUPS
+from dino_model.inference.feature_cache import weights_fingerprint
+from dino_model.inference.features import FeatureExtractor
+from dino_model.inference.predictor import AttentionPredictor
 from segmentation.masks import ImageArray
 
 SHIPPED = Path(__file__).parent / "static" / "maps"

@@ -23,9 +23,9 @@ from app.engine import check_patches
 from app.errors import LabError
 from app.limits import MEGABYTE, Limits
 from app.photos import jpeg, labels_png, stem
-from dino_model import images
-from dino_model.predictor import AttentionPredictor
-from dino_model.resize import fed_size
+from dino_model.data import images
+from dino_model.inference.predictor import AttentionPredictor
+from dino_model.inference.resize import fed_size
 from segmentation import drawing
 from segmentation.coco import coco_record
 from segmentation.labels import DataError, Labels, object_ids

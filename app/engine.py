@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from app.errors import LabError, NotHere
 from app.limits import Limits
 from app.photos import EXAMPLES
-from dino_model.predictor import AttentionPredictor
-from dino_model.resize import fed_size
+from dino_model.inference.predictor import AttentionPredictor
+from dino_model.inference.resize import fed_size
 from segmentation.masks import ImageArray
 
 Array = TypeVar("Array")

@@ -17,7 +17,7 @@ from app.limits import MEGABYTE, SIZES, Limits
 from app.models import Models
 from app.photos import ImageStore
 from app.runs import Runs
-from dino_model.search import Index
+from dino_model.inference.search import Index
 from segmentation.labels import Labels
 
 MASK_BYTES = 20_000  # assumed size of the mask of a frame: several times that of most

@@ -11,7 +11,7 @@ from app.errors import LabError
 from app.lab import Lab
 from app.limits import SIZES
 from app.photos import SCREEN_SIDE, png
-from dino_model.quantities import unit_vectors
+from dino_model.inference.quantities import unit_vectors
 from segmentation import matching
 from segmentation.matching import SCALES, ImageFeatures, best_scale
 from segmentation.video import shrunk

@@ -16,11 +16,11 @@ from app.cache import BoundedCache
 from app.errors import Busy, LabError, NotHere
 from app.limits import MEGABYTE, Limits
 from app.runs import milestone_file, milestones, run_folders
-from dino_model.device import Precision
-from dino_model.download import DownloadError
-from dino_model.predictor import AttentionPredictor
-from dino_model.published import OFFICIAL
-from dino_model.weights import is_local, is_path, load_model, missing_files
+from dino_model.inference.predictor import AttentionPredictor
+from dino_model.models.published import OFFICIAL
+from dino_model.models.weights import is_local, is_path, load_model, missing_files
+from dino_model.runtime.device import Precision
+from dino_model.runtime.download import DownloadError
 from training.run import Run
 
 SUPERVISED = {

@@ -14,7 +14,8 @@ from PIL import Image, ImageOps
 from app.cache import BoundedCache
 from app.errors import LabError, NotHere
 from app.limits import MEGABYTE, Limits
-from dino_model import images, photographs
+from dino_model import photographs
+from dino_model.data import images
 from segmentation.labels import Labels, palette
 from segmentation.masks import ImageArray
 from segmentation.video import shrunk

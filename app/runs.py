@@ -19,7 +19,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from app.errors import NotHere
-from dino_model.published import EMBEDDED_FILE
+from dino_model.models.published import EMBEDDED_FILE
 from training.doctor import Facts, diagnose, facts
 from training.run import Run, RunError
 

@@ -21,7 +21,7 @@ from app.lab import Lab
 from app.objects import COLORS, MOST_OBJECTS
 from app.photos import labels_png, stem
 from app.shared import Shared, split
-from dino_model.feature_cache import model_fingerprint
+from dino_model.inference.feature_cache import model_fingerprint
 from segmentation import heads
 from segmentation.heads import Classifier, Head
 from segmentation.labels import VOID, DataError, Labels

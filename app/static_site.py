@@ -17,8 +17,8 @@ from typing import Any, Literal
 import tyro
 
 from dino_model import photographs
-from dino_model.errors import SettingError
-from dino_model.outputs import PROVENANCE, check_output_folder, run_command, write_provenance
+from dino_model.runtime.errors import SettingError
+from dino_model.runtime.outputs import PROVENANCE, check_output_folder, run_command, write_provenance
 
 STATIC = Path(__file__).parent / "static"
 RUNTIME = Path(__file__).parents[1] / "node_modules" / "onnxruntime-web" / "dist"
@@ -83,8 +83,8 @@ class StaticSite:
         print(f"wrote {self.output}; open it with python -m http.server --directory {self.output}")
 
     def _write_model(self) -> None:
-        from dino_model.onnx_export import write_onnx
-        from dino_model.weights import load_model
+        from dino_model.models.onnx_export import write_onnx
+        from dino_model.models.weights import load_model
 
         model = load_model(self.model)
         vit: Any = model.backbone

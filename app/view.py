@@ -15,7 +15,7 @@ from pydantic import Field
 from app.engine import Encoding
 from app.errors import ClientValue, LabError
 from app.photos import png
-from dino_model import quantities
+from dino_model.inference import quantities
 from segmentation import drawing
 from segmentation.discovery import key_features
 from segmentation.masks import ImageArray, Mask, enlarge, keep_mass_of_maps, rle

@@ -32,7 +32,7 @@ import numpy as np
 from app.arrays import STATIC, version
 from app.engine import Encoding
 from app.photos import pin, screen_jpeg
-from dino_model.predictor import AttentionPredictor
+from dino_model.inference.predictor import AttentionPredictor
 
 
 def static(path: str, *, routes: bool = False) -> str:

@@ -14,10 +14,10 @@ import tyro
 from torch.utils.flop_counter import FlopCounterMode
 
 from benchmarks.measure import Benchmark, Computation
-from dino_model.attention import readable
-from dino_model.device import ComputePrecision, Precision
-from dino_model.predictor import AttentionPredictor
-from dino_model.weights import LoadedModel, load_model
+from dino_model.inference.attention import readable
+from dino_model.inference.predictor import AttentionPredictor
+from dino_model.models.weights import LoadedModel, load_model
+from dino_model.runtime.device import ComputePrecision, Precision
 
 MODEL = "random:vit_small/8"
 SIZE = 480  # 60 × 60 patches and [CLS]: 3,601 tokens

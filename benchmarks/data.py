@@ -14,7 +14,7 @@ from PIL import Image
 
 from benchmarks.measure import Benchmark, Computation, median_seconds
 from dino_model import photographs
-from dino_model.collections import open_images
+from dino_model.data.collections import open_images
 from training.crop_config import CropConfig
 from training.crops import Crops, MultiCrop
 from training.data import CropDataset, LoadedBatch, decode

@@ -14,10 +14,10 @@ from torch import Tensor
 from torchvision.transforms import v2
 
 from benchmarks.measure import Benchmark
-from dino_model.collections import Images, open_images
-from dino_model.features import FeatureExtractor
-from dino_model.views import View
-from dino_model.weights import load_model
+from dino_model.data.collections import Images, open_images
+from dino_model.data.views import View
+from dino_model.inference.features import FeatureExtractor
+from dino_model.models.weights import load_model
 from training.evaluation.knn import knn_accuracy
 
 

@@ -31,8 +31,8 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from benchmarks.serving import Served, serving
-from dino_model.files import write_json
-from dino_model.predictor import AttentionPredictor
+from dino_model.inference.predictor import AttentionPredictor
+from dino_model.runtime.files import write_json
 
 MODEL, SIZE = "embedded", 224
 OPTIONS = f"--port 0 --model {MODEL} --size {SIZE} --precision fp32 --device cpu --no-downloads"

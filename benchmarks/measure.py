@@ -11,7 +11,7 @@ from pathlib import Path
 from statistics import median
 from timeit import timeit
 
-from dino_model.files import write_json
+from dino_model.runtime.files import write_json
 
 PROCESS = Path("/proc/self")
 """Linux reports and resets the peak memory of a process here."""

@@ -18,8 +18,8 @@ from typing import Any
 import torch
 import tyro
 
-from dino_model.files import write_json
-from dino_model.published import OFFICIAL
+from dino_model.models.published import OFFICIAL
+from dino_model.runtime.files import write_json
 
 TOLERANCE = {"k-NN": 0.3, "linear": 0.5, "VOC12": 1.0, "DAVIS": 0.5}
 """Points by which a metric may differ from the paper's. Not all of the masks' protocol is published."""

@@ -13,7 +13,7 @@ import tyro
 
 from benchmarks.load import as_png, new_image
 from benchmarks.serving import browser, missing_for_browser, serving
-from dino_model.files import write_json
+from dino_model.runtime.files import write_json
 
 SHOWN_WITHIN = 180_000  # milliseconds
 SETTINGS = (("embedded", 224), ("random:vit_small/16", 480), ("random:vit_small/8", 480))

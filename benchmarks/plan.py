@@ -12,9 +12,9 @@ import tyro
 from torch.utils.flop_counter import FlopCounterMode
 
 from benchmarks.data import random_crops
-from dino_model.backbones import BackboneConfig, choose_training_attention
-from dino_model.device import ComputePrecision
-from dino_model.files import write_json
+from dino_model.models.backbones import BackboneConfig, choose_training_attention
+from dino_model.runtime.device import ComputePrecision
+from dino_model.runtime.files import write_json
 from training.crop_config import CropConfig
 from training.methods.dino_config import DINOConfig
 from training.methods.method import Batch

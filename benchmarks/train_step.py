@@ -25,11 +25,11 @@ from torch.amp import GradScaler
 from benchmarks import data
 from benchmarks.measure import Benchmark, Computation, median_seconds
 from benchmarks.plan import image_flops, peak
-from dino_model.backbones import BackboneConfig, choose_training_attention
-from dino_model.collections import open_images
-from dino_model.device import ComputePrecision, autocast, choose_precision, set_tensor_float32
-from dino_model.files import write_json
-from dino_model.head import HeadConfig, ProjectionHead, Prototypes
+from dino_model.data.collections import open_images
+from dino_model.models.backbones import BackboneConfig, choose_training_attention
+from dino_model.models.head import HeadConfig, ProjectionHead, Prototypes
+from dino_model.runtime.device import ComputePrecision, autocast, choose_precision, set_tensor_float32
+from dino_model.runtime.files import write_json
 from training.blocks import compile_blocks
 from training.commands.pretrain import default_workers
 from training.crop_config import CropConfig

@@ -3,7 +3,7 @@
 import sys
 
 from dino_model.commands import main
-from dino_model.outputs import run_command
+from dino_model.runtime.outputs import run_command
 
 if __name__ == "__main__":
     sys.exit(run_command(main))

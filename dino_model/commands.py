@@ -10,13 +10,14 @@ from typing import Any, Literal
 
 import tyro
 
-from dino_model import files
-from dino_model.class_map.command import DrawClassMap
-from dino_model.configs import CheckpointKey, Precision
-from dino_model.errors import SettingError
-from dino_model.options import ModelOptions
-from dino_model.outputs import PROVENANCE, check_output_file, check_output_folder, write_provenance
-from dino_model.published import EMBEDDED_FILE, OFFICIAL, Scores, embedded_parameters
+from dino_model.inference.class_map.command import DrawClassMap
+from dino_model.inference.options import ModelOptions
+from dino_model.models.configs import CheckpointKey
+from dino_model.models.published import EMBEDDED_FILE, OFFICIAL, Scores, embedded_parameters
+from dino_model.runtime import files
+from dino_model.runtime.errors import SettingError
+from dino_model.runtime.outputs import PROVENANCE, check_output_file, check_output_folder, write_provenance
+from dino_model.runtime.precision import Precision
 
 COLUMNS = ("name", "model", "parameters", "k-NN", "linear", "VOC12", "DAVIS", "here")
 LEGEND = """\
@@ -47,7 +48,7 @@ class List:
         lines = ("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
         print("\n".join(lines), LEGEND, sep="\n\n")
         if self.json:
-            from dino_model import catalogue
+            from dino_model.models import catalogue
 
             files.write_json(self.json, [asdict(catalogue.facts(name)) for name, *_ in rows[1:]])
 
@@ -63,7 +64,7 @@ class Show:
 
     def run(self) -> None:
         """Print the facts."""
-        from dino_model import catalogue
+        from dino_model.models import catalogue
 
         model = catalogue.facts(self.name)
         _, title, parameters, *scores, _ = _row(
@@ -127,10 +128,10 @@ class Export:
         """Write the model and return where its weights came from."""
         import torch
 
-        from dino_model.checkpoints import WeightsError, write_safetensors
-        from dino_model.onnx_export import write_onnx
-        from dino_model.transformers_export import write_transformers
-        from dino_model.weights import load_model
+        from dino_model.models.checkpoints import WeightsError, write_safetensors
+        from dino_model.models.onnx_export import write_onnx
+        from dino_model.models.transformers_export import write_transformers
+        from dino_model.models.weights import load_model
 
         model = load_model(self.name, checkpoint_key=self.checkpoint_key)
         statistics: Any = {"mean": model.mean, "std": model.std, "channel_range": model.channel_range}
@@ -169,13 +170,13 @@ class EmbedOptions(ModelOptions):
         if min(self.batch_size, self.size, layers) < 1:
             raise SettingError("--batch-size, --size and --layers must be at least 1.")
         files.make_room(output)
-        from dino_model.collections import open_images
-        from dino_model.device import choose_device
-        from dino_model.embedding import embed
-        from dino_model.features import FeatureExtractor, FeatureType
-        from dino_model.ranks import process_group
-        from dino_model.views import View
-        from dino_model.weights import fit_channels
+        from dino_model.data.collections import open_images
+        from dino_model.data.views import View
+        from dino_model.inference.embedding import embed
+        from dino_model.inference.features import FeatureExtractor, FeatureType
+        from dino_model.models.weights import fit_channels
+        from dino_model.runtime.device import choose_device
+        from dino_model.runtime.ranks import process_group
 
         images = open_images(data, arrays=self.channels is not None)
         raw = images.raw_channels(self.channels or 3)
@@ -246,8 +247,8 @@ class Search:
         if not self.images or self.count < 1:
             raise SettingError("Pass at least one query image and a --count of at least 1.")
         files.make_room(self.output, self.json)
-        from dino_model.images import read
-        from dino_model.search import open_index, write_contact_sheet
+        from dino_model.data.images import read
+        from dino_model.inference.search import open_index, write_contact_sheet
 
         index = open_index(self.index, precision=self.precision, device=self.device)
         sheet, results = [], []

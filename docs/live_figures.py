@@ -20,9 +20,10 @@ from app import example_clips
 from app.class_maps import GROUP_COLORS
 from app.clips import COLORS, runs_of
 from app.views import attention_value
-from dino_model import photographs, quantities
-from dino_model.files import write_text
-from dino_model.predictor import AttentionPredictor
+from dino_model import photographs
+from dino_model.inference import quantities
+from dino_model.inference.predictor import AttentionPredictor
+from dino_model.runtime.files import write_text
 from segmentation.discovery import key_features
 from segmentation.propagation import propagate_frames
 

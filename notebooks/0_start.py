@@ -20,8 +20,8 @@
 
 # %%
 from dino_model import photographs
-from dino_model.predictor import AttentionPredictor
-from dino_model.quantities import share_inside
+from dino_model.inference.predictor import AttentionPredictor
+from dino_model.inference.quantities import share_inside
 from notebooks import drawing
 
 # %% [markdown]

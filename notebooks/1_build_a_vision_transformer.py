@@ -28,9 +28,9 @@ from PIL import Image
 from torch.nn import functional as F
 
 from dino_model import photographs
-from dino_model.predictor import AttentionPredictor
-from dino_model.quantities import share_inside
-from dino_model.weights import load_model
+from dino_model.inference.predictor import AttentionPredictor
+from dino_model.inference.quantities import share_inside
+from dino_model.models.weights import load_model
 from notebooks import drawing
 from notebooks.checks import check
 

@@ -22,8 +22,8 @@
 import numpy as np
 
 from dino_model import photographs
-from dino_model.predictor import AttentionPredictor
-from dino_model.quantities import lift
+from dino_model.inference.predictor import AttentionPredictor
+from dino_model.inference.quantities import lift
 from notebooks import drawing
 from notebooks.checks import check
 from segmentation.masks import central_head, enlarge

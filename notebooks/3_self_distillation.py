@@ -24,7 +24,7 @@ import math
 
 import torch
 
-from dino_model.textures import CLASSES
+from dino_model.data.textures import CLASSES
 from notebooks import distillation, drawing
 from notebooks.checks import check
 from notebooks.distillation import Network, features, knn_accuracy, random_crops

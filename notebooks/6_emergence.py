@@ -22,7 +22,7 @@
 import numpy as np
 
 from dino_model import photographs
-from dino_model.textures import CLASSES
+from dino_model.data.textures import CLASSES
 from notebooks import drawing
 from notebooks.checks import check
 from notebooks.execute import LESSONS

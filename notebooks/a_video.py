@@ -27,7 +27,7 @@ import numpy as np
 import torch
 
 from dino_model import photographs
-from dino_model.predictor import AttentionPredictor
+from dino_model.inference.predictor import AttentionPredictor
 from notebooks import drawing
 from notebooks.checks import check
 from segmentation.davis_eval import score_frames

@@ -24,7 +24,7 @@ import scipy.linalg
 import scipy.stats
 
 from dino_model import photographs
-from dino_model.predictor import AttentionPredictor
+from dino_model.inference.predictor import AttentionPredictor
 from notebooks import drawing
 from notebooks.checks import check
 from segmentation.discovery import image_features, localized, lost, set_resized, tokencut

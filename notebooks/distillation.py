@@ -10,7 +10,7 @@ from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from dino_model.textures import CLASSES, texture
+from dino_model.data.textures import CLASSES, texture
 from notebooks.solutions import dino_loss, ema, entropy_and_kl, sharpen
 
 PROTOTYPES = 256

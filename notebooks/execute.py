@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
-from dino_model.outputs import run_command
+from dino_model.runtime.outputs import run_command
 
 if TYPE_CHECKING:
     from nbformat import NotebookNode

@@ -6,7 +6,7 @@ from typing import Any
 
 import tyro
 
-from dino_model.outputs import run_command
+from dino_model.runtime.outputs import run_command
 
 COMMANDS = {
     "attention": "Attention maps and masks of every head, and the attention of a point.",

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from dino_model.files import write_text
+from dino_model.runtime.files import write_text
 from segmentation.labels import VOID, DataError, Labels, object_ids
 from segmentation.masks import Mask, bounding_box, decode, rle
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 from xml.etree import ElementTree
 
-from dino_model import images
+from dino_model.data import images
 from segmentation.labels import VOID, DataError, Labels, check_size, object_ids, read_labels
 from segmentation.masks import Box
 

@@ -7,12 +7,12 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from dino_model.quantities import unit_vectors
+from dino_model.inference.quantities import unit_vectors
 from segmentation.masks import Box, Mask, bounding_box, component_at, components, enlarge, keep_mass_of_maps
 from segmentation.metrics import jaccard
 
 if TYPE_CHECKING:  # commands import this module before they need PyTorch
-    from dino_model.predictor import AttentionPredictor
+    from dino_model.inference.predictor import AttentionPredictor
 
 Features = NDArray[np.floating]
 TAU, MASKCUT_TAU = 0.2, 0.15  # cosine similarity above which two patches are connected

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 
-from dino_model.files import replacing
+from dino_model.runtime.files import replacing
 from segmentation.masks import Box, ImageArray, Interpolation, Mask, enlarge, keep_mass_of_maps
 
 Color = Sequence[int] | NDArray[np.uint8]

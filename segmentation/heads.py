@@ -14,14 +14,14 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from dino_model.files import replacing
-from dino_model.quantities import unit_vectors
-from dino_model.resize import fed_size
+from dino_model.inference.quantities import unit_vectors
+from dino_model.inference.resize import fed_size
+from dino_model.runtime.files import replacing
 from segmentation.labels import VOID, DataError, Labels
 from segmentation.masks import ImageArray, enlarge
 
 if TYPE_CHECKING:  # commands import this module before they need PyTorch
-    from dino_model.predictor import AttentionPredictor
+    from dino_model.inference.predictor import AttentionPredictor
 
 Kind = Literal["linear", "logistic", "knn"]
 Array = NDArray[np.float32]

@@ -9,7 +9,7 @@ from isal import isal_zlib
 from numpy.typing import NDArray
 from PIL import Image, UnidentifiedImageError
 
-from dino_model.files import replacing
+from dino_model.runtime.files import replacing
 
 Labels = NDArray[np.uint8]
 """Labels of pixels: [height, width]."""

@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 from scipy.ndimage import uniform_filter
 from scipy.spatial import cKDTree
 
-from dino_model.quantities import principal_colors, unit_vectors
+from dino_model.inference.quantities import principal_colors, unit_vectors
 
 if TYPE_CHECKING:  # commands import this module before they need PyTorch
-    from dino_model.predictor import AttentionPredictor
+    from dino_model.inference.predictor import AttentionPredictor
 
 Features = NDArray[np.floating]
 Cells = NDArray[np.int64]

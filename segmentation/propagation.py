@@ -20,11 +20,11 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-from dino_model.ahead import run_ahead
-from dino_model.images import IMAGENET_STD
-from dino_model.predictor import AttentionPredictor
-from dino_model.resize import Resize, fed_size
-from dino_model.weights import LoadedModel
+from dino_model.data.images import IMAGENET_STD
+from dino_model.inference.predictor import AttentionPredictor
+from dino_model.inference.resize import Resize, fed_size
+from dino_model.models.weights import LoadedModel
+from dino_model.runtime.ahead import run_ahead
 from segmentation.labels import Labels, check_size, object_ids, resize_nearest, without_void
 from segmentation.masks import ImageArray
 

@@ -15,15 +15,15 @@ import av
 import numpy as np
 from numpy.typing import NDArray
 
-from dino_model import images
-from dino_model.files import replacing
+from dino_model.data import images
+from dino_model.runtime.files import replacing
 from segmentation import drawing
 from segmentation.datasets import frame_files
 from segmentation.labels import DataError, Labels, check_size
 from segmentation.masks import ImageArray, enlarge, keep_mass_of_maps
 
 if TYPE_CHECKING:  # commands import this module before they need PyTorch
-    from dino_model.predictor import AttentionPredictor
+    from dino_model.inference.predictor import AttentionPredictor
 
 DEFAULT_FPS = 24.0  # frames per second of a folder of frames
 MAX_SIDE = 1280  # of drawn videos, in pixels

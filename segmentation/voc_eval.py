@@ -7,7 +7,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dino_model.quantities import lift
+from dino_model.inference.quantities import lift
 from segmentation.datasets import Annotation, voc_class_name
 from segmentation.labels import VOID, object_ids
 from segmentation.masks import Mask, RunLengths, best_head, enlarge, keep_mass_of_maps, rle

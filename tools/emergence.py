@@ -18,11 +18,12 @@ import torch
 import tyro
 from numpy.typing import NDArray
 
-from dino_model import files, photographs
-from dino_model.outputs import run_command
-from dino_model.predictor import AttentionPredictor
-from dino_model.textures import CLASSES, texture
-from dino_model.weights import load_model
+from dino_model import photographs
+from dino_model.data.textures import CLASSES, texture
+from dino_model.inference.predictor import AttentionPredictor
+from dino_model.models.weights import load_model
+from dino_model.runtime import files
+from dino_model.runtime.outputs import run_command
 
 GRID = 28
 """Rows and columns of patches at the default size of 224 pixels."""

@@ -21,10 +21,10 @@ import tyro
 from numpy.typing import NDArray
 
 from dino_model import photographs
-from dino_model.device import Precision
-from dino_model.files import make_room, write_json
-from dino_model.outputs import run_command
-from dino_model.predictor import AttentionPredictor
+from dino_model.inference.predictor import AttentionPredictor
+from dino_model.runtime.device import Precision
+from dino_model.runtime.files import make_room, write_json
+from dino_model.runtime.outputs import run_command
 from segmentation import voc_eval
 from segmentation.datasets import Annotation
 from segmentation.masks import Mask, bounding_box, components

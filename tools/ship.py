@@ -20,9 +20,11 @@ import matplotlib.pyplot as plt
 import numpy as np
 import tyro
 
-from dino_model import files, images, photographs
-from dino_model.predictor import AttentionPredictor
-from dino_model.published import EMBEDDED_FILE
+from dino_model import photographs
+from dino_model.data import images
+from dino_model.inference.predictor import AttentionPredictor
+from dino_model.models.published import EMBEDDED_FILE
+from dino_model.runtime import files
 from segmentation.drawing import save_image
 from segmentation.masks import keep_mass_of_maps
 from training import figures

@@ -9,7 +9,7 @@ import pandas as pd
 import tyro
 from tyro.conf import Positional
 
-from dino_model.files import write_text
+from dino_model.runtime.files import write_text
 from training.run import Run
 
 

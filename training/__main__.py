@@ -8,8 +8,8 @@ import sys
 
 import tyro
 
-from dino_model.errors import EXPECTED, SettingError, sentence
-from dino_model.outputs import EXIT_ERROR, run_command
+from dino_model.runtime.errors import EXPECTED, SettingError, sentence
+from dino_model.runtime.outputs import EXIT_ERROR, run_command
 
 USAGE = """usage: python -m training COMMAND [options]
 
@@ -35,7 +35,7 @@ def _run_on_rank(arguments: list[str]) -> int:
         rank = int(os.environ.get("RANK", "0"))
         if not rank or isinstance(error, BrokenPipeError):
             raise
-        from dino_model.ranks import LostRank
+        from dino_model.runtime.ranks import LostRank
         from training.run import RunError
 
         if not isinstance(error, SettingError | RunError | LostRank):

@@ -9,7 +9,7 @@ from timm.models.resnet import ResNet
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-from dino_model.errors import SettingError
+from dino_model.runtime.errors import SettingError
 from training.methods.network import StochasticDepth
 
 

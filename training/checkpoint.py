@@ -13,8 +13,8 @@ from torch.amp import GradScaler
 from torch.optim import Optimizer
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
-from dino_model import files
-from dino_model.checkpoints import WeightsError, read_torch
+from dino_model.models.checkpoints import WeightsError, read_torch
+from dino_model.runtime import files
 from training.logging import Diverged, copy_to_host
 from training.run import Run, RunError
 

@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from dino_model.errors import SettingError
+from dino_model.runtime.errors import SettingError
 from training.settings import at_least, multiple_of, shares
 
 

@@ -11,9 +11,9 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 from torchvision.io import ImageReadMode, decode_jpeg
 
-from dino_model import images as image_files
-from dino_model.collections import Images, ShardError
-from dino_model.images import ImageError
+from dino_model.data import images as image_files
+from dino_model.data.collections import Images, ShardError
+from dino_model.data.images import ImageError
 from training.crop_config import CropConfig
 from training.crops import Crops, MultiCrop
 from training.distributed import rank, world
@@ -39,7 +39,7 @@ def decode(data: bytes, name: str) -> Tensor:
     """Decode an image file: uint8 [3, height, width].
 
     Raises:
-        ImageError: As `dino_model.images.read`.
+        ImageError: As `dino_model.data.images.read`.
     """
     if file := read_jpeg(data):
         try:

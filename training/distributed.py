@@ -13,7 +13,7 @@ from torch.distributed.nn.functional import all_reduce
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.parallel import DistributedDataParallel
 
-from dino_model.ranks import rank, world
+from dino_model.runtime.ranks import rank, world
 
 
 def all_mean(tensor: Tensor) -> Tensor:

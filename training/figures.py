@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.rcsetup import cycler
 
-from dino_model import files
+from dino_model.runtime import files
 
 COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7")
 """Colors of Okabe and Ito's palette, which color-blind readers can distinguish."""

@@ -6,10 +6,10 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from dino_model import position
-from dino_model.channels import ChannelStatistics
-from dino_model.checkpoints import read_torch
-from dino_model.weights import LoadedModel, adapt_channels, load_model
+from dino_model.data.channels import ChannelStatistics
+from dino_model.models import position
+from dino_model.models.checkpoints import read_torch
+from dino_model.models.weights import LoadedModel, adapt_channels, load_model
 from training.checkpoint import first_misfit, read_state
 from training.methods.method import Method
 from training.recipe import Recipe, known_method
@@ -67,7 +67,7 @@ def from_backbone(method: Method, recipe: Recipe, name: str) -> None:
 
     Raises:
         RunError: A model of another architecture.
-        WeightsError, DownloadError: As `dino_model.weights.load_model`.
+        WeightsError, DownloadError: As `dino_model.models.weights.load_model`.
     """
     model = load_model(name)
     if recipe.channel_range and not model.channel_range:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from dino_model.errors import SettingError
+from dino_model.runtime.errors import SettingError
 from training.run import Run
 
 Scalar = Tensor | float

@@ -12,11 +12,11 @@ import torch
 from torch import nn
 from tqdm import tqdm
 
-from dino_model.collections import Images
-from dino_model.device import ComputePrecision
-from dino_model.features import FeatureExtractor
-from dino_model.views import View
-from dino_model.weights import LoadedModel
+from dino_model.data.collections import Images
+from dino_model.data.views import View
+from dino_model.inference.features import FeatureExtractor
+from dino_model.models.weights import LoadedModel
+from dino_model.runtime.device import ComputePrecision
 from training.doctor import Facts, findings
 from training.evaluation.knn import knn_accuracy
 from training.evaluation.metrics import photograph_lifts, rank_me

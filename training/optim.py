@@ -7,8 +7,8 @@ import torch
 from timm.optim.muon import zeropower_via_newtonschulz
 from torch import Tensor, nn
 
-from dino_model.device import has_bf16
-from dino_model.errors import SettingError
+from dino_model.runtime.device import has_bf16
+from dino_model.runtime.errors import SettingError
 from training.settings import OptimizerName
 
 ParameterGroup = dict[str, Any]

@@ -7,8 +7,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Literal
 
-from dino_model.configs import BackboneConfig, HeadConfig
-from dino_model.errors import SettingError, counted
+from dino_model.models.configs import BackboneConfig, HeadConfig
+from dino_model.runtime.errors import SettingError, counted
 from training.crop_config import CropConfig
 from training.methods.configs import BYOLConfig, MoCoConfig, SupervisedConfig, SwAVConfig
 from training.methods.dino_config import DINOConfig

@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dino_model.head import Prototypes
+from dino_model.models.head import Prototypes
 from training.losses import count_pairs, full_precision
 
 CHUNK = 2**21

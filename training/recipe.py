@@ -8,10 +8,10 @@ from typing import Annotated, Any, Literal, get_args
 import numpy as np
 import tyro
 
-from dino_model.channels import ChannelRange
-from dino_model.configs import BackboneConfig
-from dino_model.errors import SettingError
-from dino_model.images import IMAGENET_MEAN, IMAGENET_STD
+from dino_model.data.channels import ChannelRange
+from dino_model.data.images import IMAGENET_MEAN, IMAGENET_STD
+from dino_model.models.configs import BackboneConfig
+from dino_model.runtime.errors import SettingError
 from training.crop_config import CropConfig
 from training.methods.configs import BYOLConfig, MethodSchedules, MoCoConfig, SupervisedConfig, SwAVConfig
 from training.methods.dino_config import DINOConfig

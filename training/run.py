@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dino_model import files
+from dino_model.runtime import files
 from training.settings import at_least
 
 CONFIG_FORMAT = 2

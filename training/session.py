@@ -15,11 +15,11 @@ import torch
 from torch import nn
 from torch.amp import GradScaler
 
-from dino_model.backbones import choose_training_attention
-from dino_model.collections import Images
-from dino_model.device import ComputePrecision, autocast, set_tensor_float32
-from dino_model.errors import SettingError
-from dino_model.ranks import gather_objects
+from dino_model.data.collections import Images
+from dino_model.models.backbones import choose_training_attention
+from dino_model.runtime.device import ComputePrecision, autocast, set_tensor_float32
+from dino_model.runtime.errors import SettingError
+from dino_model.runtime.ranks import gather_objects
 from training.blocks import compile_blocks, recompute_blocks
 from training.checkpoint import CheckpointWriter, load_checkpoint
 from training.crops import normalize

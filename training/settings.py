@@ -5,7 +5,7 @@ from dataclasses import is_dataclass, replace
 from math import inf
 from typing import Any, Literal, TypeVar
 
-from dino_model.errors import SettingError
+from dino_model.runtime.errors import SettingError
 
 Settings = TypeVar("Settings")
 OptimizerName = Literal["adamw", "muon", "sgd", "lars"]

@@ -8,7 +8,7 @@ import gradio as gr
 from app import class_maps, fairness
 from app.errors import LabError, NotHere
 from app.shared import HEAVY, LIGHT, Shared, split
-from dino_model.predictor import AttentionPredictor
+from dino_model.inference.predictor import AttentionPredictor
 
 TITLE = "Class map"
 NOTE = (

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from dino_model import images
+from dino_model.data import images
 
 FOLDER = Path(__file__).parent
 LICENSES = ("CC0-1.0", "public domain")

@@ -9,12 +9,12 @@ import numpy as np
 import tyro
 from numpy.typing import NDArray
 
-from dino_model.channels import display, parse_channels
-from dino_model.errors import SettingError
-from dino_model.files import replacing
-from dino_model.images import read as read_image
-from dino_model.options import ModelOptions
-from dino_model.outputs import OutputOptions, SkippedInputs
+from dino_model.data.channels import display, parse_channels
+from dino_model.data.images import read as read_image
+from dino_model.inference.options import ModelOptions
+from dino_model.runtime.errors import SettingError
+from dino_model.runtime.files import replacing
+from dino_model.runtime.outputs import OutputOptions, SkippedInputs
 from segmentation import drawing
 from segmentation.coco import CocoWriter
 from segmentation.commands import common
@@ -59,7 +59,7 @@ class Attention(ModelOptions, OutputOptions):
         if self.show and not self.channels:
             raise SettingError("--show chooses among channels: pass --channels, too")
         images = common.open_inputs(self.inputs, arrays=self.channels is not None)
-        from dino_model.weights import fit_channels  # imports torch
+        from dino_model.models.weights import fit_channels  # imports torch
 
         model = fit_channels(self.load(), images.raw_channels(self.channels or 3), self.channels)
         channel_range = model.channel_range

@@ -9,19 +9,19 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from dino_model.ahead import load_ahead
-from dino_model.collections import Images, open_images
-from dino_model.files import write_text
-from dino_model.images import ImageError
-from dino_model.options import ModelOptions
-from dino_model.outputs import SkippedInputs
-from dino_model.progress import progress
-from dino_model.resize import fed_size
+from dino_model.data.collections import Images, open_images
+from dino_model.data.images import ImageError
+from dino_model.inference.options import ModelOptions
+from dino_model.inference.resize import fed_size
+from dino_model.runtime.ahead import load_ahead
+from dino_model.runtime.files import write_text
+from dino_model.runtime.outputs import SkippedInputs
+from dino_model.runtime.progress import progress
 from segmentation.datasets import VocSample
 from segmentation.masks import ImageArray
 
 if TYPE_CHECKING:  # commands import this module before they need PyTorch
-    from dino_model.predictor import AttentionPredictor
+    from dino_model.inference.predictor import AttentionPredictor
 
 
 @dataclass(frozen=True)
@@ -152,7 +152,7 @@ def check_point(point: tuple[int, int] | None, image: ImageArray) -> None:
 
 def propagation_predictor(options: ModelOptions, preset: str) -> "AttentionPredictor":
     """Create the predictor that computes features for label propagation by the named preset."""
-    from dino_model.predictor import AttentionPredictor
+    from dino_model.inference.predictor import AttentionPredictor
     from segmentation.propagation import PRESETS, official_std
 
     model, size, device = options.load(), options.size, options.device
@@ -163,7 +163,7 @@ def propagation_predictor(options: ModelOptions, preset: str) -> "AttentionPredi
 
 def model_settings(predictor: "AttentionPredictor") -> dict[str, Any]:
     """Describe the model and its input for the provenance."""
-    from dino_model.feature_cache import model_fingerprint
+    from dino_model.inference.feature_cache import model_fingerprint
 
     return {
         "model": predictor.model.name,

@@ -7,12 +7,12 @@ from itertools import repeat
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from dino_model import images
-from dino_model.errors import counted
-from dino_model.files import make_room, write_json
-from dino_model.options import ModelOptions
-from dino_model.outputs import OutputFolder, OutputOptions, SkippedInputs
-from dino_model.resize import fed_size
+from dino_model.data import images
+from dino_model.inference.options import ModelOptions
+from dino_model.inference.resize import fed_size
+from dino_model.runtime.errors import counted
+from dino_model.runtime.files import make_room, write_json
+from dino_model.runtime.outputs import OutputFolder, OutputOptions, SkippedInputs
 from segmentation import davis_eval, drawing
 from segmentation.coco import CocoWriter
 from segmentation.commands import score
@@ -23,7 +23,7 @@ from segmentation.masks import ImageArray
 from segmentation.video import draw_labels
 
 if TYPE_CHECKING:
-    from dino_model.predictor import AttentionPredictor
+    from dino_model.inference.predictor import AttentionPredictor
     from segmentation.propagation import ColorPatches
 
 

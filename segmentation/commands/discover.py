@@ -9,10 +9,10 @@ import numpy as np
 import tyro
 from numpy.typing import NDArray
 
-from dino_model import images
-from dino_model.files import make_room, write_json
-from dino_model.options import ModelOptions
-from dino_model.outputs import OutputFolder, OutputOptions, SkippedInputs
+from dino_model.data import images
+from dino_model.inference.options import ModelOptions
+from dino_model.runtime.files import make_room, write_json
+from dino_model.runtime.outputs import OutputFolder, OutputOptions, SkippedInputs
 from segmentation import datasets, discovery, drawing
 from segmentation.coco import CocoWriter
 from segmentation.commands import common

@@ -12,12 +12,18 @@ import numpy as np
 import tyro
 from numpy.typing import NDArray
 
-from dino_model.ahead import run_ahead
-from dino_model.errors import counted
-from dino_model.files import make_room, write_json
-from dino_model.options import ComputeOptions, ModelOptions
-from dino_model.outputs import OutputFolder, OutputOptions, SkippedInputs, check_output_file, write_provenance
-from dino_model.progress import progress
+from dino_model.inference.options import ComputeOptions, ModelOptions
+from dino_model.runtime.ahead import run_ahead
+from dino_model.runtime.errors import counted
+from dino_model.runtime.files import make_room, write_json
+from dino_model.runtime.outputs import (
+    OutputFolder,
+    OutputOptions,
+    SkippedInputs,
+    check_output_file,
+    write_provenance,
+)
+from dino_model.runtime.progress import progress
 from segmentation import drawing, heads, metrics
 from segmentation.coco import CocoLabels
 from segmentation.commands import common
@@ -39,7 +45,7 @@ from segmentation.masks import ImageArray
 from segmentation.video import VideoWriter, open_frames, shrunk
 
 if TYPE_CHECKING:
-    from dino_model.predictor import AttentionPredictor
+    from dino_model.inference.predictor import AttentionPredictor
 
 Features = Callable[[ImageArray], heads.Array]
 Sample = tuple[ImageArray, Labels]

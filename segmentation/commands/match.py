@@ -8,17 +8,17 @@ import numpy as np
 import tyro
 from numpy.typing import NDArray
 
-from dino_model import images
-from dino_model.files import write_json
-from dino_model.options import ModelOptions
-from dino_model.outputs import OutputOptions
+from dino_model.data import images
+from dino_model.inference.options import ModelOptions
+from dino_model.runtime.files import write_json
+from dino_model.runtime.outputs import OutputOptions
 from segmentation import drawing, matching
 from segmentation.commands import common
 from segmentation.masks import ImageArray, enlarge
 from segmentation.matching import Features, ImageFeatures
 
 if TYPE_CHECKING:
-    from dino_model.predictor import AttentionPredictor
+    from dino_model.inference.predictor import AttentionPredictor
 
 Pair = tuple[ImageArray, ImageArray]
 

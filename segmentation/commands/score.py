@@ -8,8 +8,8 @@ from typing import Annotated, Any, Literal
 
 import tyro
 
-from dino_model.files import make_room, write_json
-from dino_model.progress import progress
+from dino_model.runtime.files import make_room, write_json
+from dino_model.runtime.progress import progress
 from segmentation.commands.common import describe
 from segmentation.datasets import read_names
 from segmentation.davis_eval import mean_scores, score_folders

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import tyro
 
-from dino_model.ahead import run_ahead
-from dino_model.errors import counted
-from dino_model.options import ModelOptions
-from dino_model.outputs import OutputFolder, OutputOptions
-from dino_model.progress import progress
+from dino_model.inference.options import ModelOptions
+from dino_model.runtime.ahead import run_ahead
+from dino_model.runtime.errors import counted
+from dino_model.runtime.outputs import OutputFolder, OutputOptions
+from dino_model.runtime.progress import progress
 from segmentation.coco import CocoWriter
 from segmentation.commands.common import model_settings, propagation_predictor
 from segmentation.datasets import read_first_mask
@@ -30,7 +30,7 @@ from segmentation.video import (
 )
 
 if TYPE_CHECKING:
-    from dino_model.predictor import AttentionPredictor
+    from dino_model.inference.predictor import AttentionPredictor
 
 
 @dataclass(frozen=True)

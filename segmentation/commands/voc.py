@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 
-from dino_model import images
-from dino_model.files import make_room, write_json
-from dino_model.options import ModelOptions
-from dino_model.outputs import OutputFolder, OutputOptions, SkippedInputs
+from dino_model.data import images
+from dino_model.inference.options import ModelOptions
+from dino_model.runtime.files import make_room, write_json
+from dino_model.runtime.outputs import OutputFolder, OutputOptions, SkippedInputs
 from segmentation import datasets, drawing, voc_eval
 from segmentation.coco import CocoWriter
 from segmentation.commands import common
@@ -22,7 +22,7 @@ from segmentation.masks import ImageArray, check_mass, decode
 from segmentation.voc_eval import GroundTruth, ImageScore, TargetScore, VocProtocol, Void
 
 if TYPE_CHECKING:
-    from dino_model.predictor import AttentionPredictor
+    from dino_model.inference.predictor import AttentionPredictor
 
 AVERAGE = {"masks": "enlarged by nearest", "mean": "over the regions of each image, then over images"}
 

@@ -20,10 +20,10 @@ from app.models import Models
 from app.page import build
 from app.photos import png
 from app.shared import Shared
-from dino_model import quantities
-from dino_model.backbones import BackboneConfig, create_backbone
-from dino_model.predictor import AttentionPredictor
-from dino_model.search import Index
+from dino_model.inference import quantities
+from dino_model.inference.predictor import AttentionPredictor
+from dino_model.inference.search import Index
+from dino_model.models.backbones import BackboneConfig, create_backbone
 from segmentation.video import VideoWriter
 
 MODEL = "random:vit_tiny/16"

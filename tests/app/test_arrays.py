@@ -12,7 +12,7 @@ from app import fairness, page
 from app.arrays import fetch, routes, version
 from app.errors import NotHere
 from app.view import norms_and_outliers, principal_colors
-from dino_model.class_map.names import GROUPS
+from dino_model.inference.class_map.names import GROUPS
 
 
 @pytest.fixture

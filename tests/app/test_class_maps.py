@@ -9,12 +9,12 @@ import pytest
 from app.class_maps import SHIPPED, Maps, place_image
 from app.errors import LabError, NotHere
 from dino_model import photographs
-from dino_model.class_map import files as class_map_files
-from dino_model.class_map.layout import place
-from dino_model.feature_cache import weights_fingerprint
-from dino_model.features import FeatureExtractor
-from dino_model.predictor import AttentionPredictor
-from dino_model.weights import load_model
+from dino_model.inference.class_map import files as class_map_files
+from dino_model.inference.class_map.layout import place
+from dino_model.inference.feature_cache import weights_fingerprint
+from dino_model.inference.features import FeatureExtractor
+from dino_model.inference.predictor import AttentionPredictor
+from dino_model.models.weights import load_model
 
 NAME = "caltech101"
 

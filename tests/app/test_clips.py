@@ -21,7 +21,7 @@ from app.lab import Clips, Lab
 from app.limits import Limits
 from app.photos import ImageStore
 from app.tabs import video
-from dino_model.predictor import AttentionPredictor
+from dino_model.inference.predictor import AttentionPredictor
 from segmentation.datasets import open_davis, read_labels
 from segmentation.propagation import propagate_frames
 from segmentation.video import VideoFile

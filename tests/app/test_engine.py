@@ -10,8 +10,8 @@ from app.engine import Key, encode
 from app.errors import LabError, NotHere
 from app.limits import Limits
 from app.photos import png
-from dino_model.predictor import AttentionPredictor
-from dino_model.weights import LoadedModel
+from dino_model.inference.predictor import AttentionPredictor
+from dino_model.models.weights import LoadedModel
 from tests.app.conftest import MODEL, small_lab
 
 

@@ -14,7 +14,7 @@ from app.matching import match as match_pair
 from app.photos import png
 from app.tabs import match
 from dino_model import photographs
-from dino_model.predictor import AttentionPredictor
+from dino_model.inference.predictor import AttentionPredictor
 from segmentation import matching
 
 MODEL, SIZE = "embedded", 64

@@ -14,7 +14,7 @@ from app import models as models_module
 from app.errors import Busy, LabError, NotHere
 from app.limits import Limits
 from app.models import Models, catalogue
-from dino_model.download import DownloadError
+from dino_model.runtime.download import DownloadError
 from tests.app.conftest import MODEL, small_lab
 
 SIZE = 4_000_000  # bytes of the file that is served
@@ -39,7 +39,9 @@ def far(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SimpleNames
         thread = threading.Thread(target=http.serve_forever)
         thread.start()
         monkeypatch.setenv("DINO_CACHE", str(tmp_path / "cache"))
-        monkeypatch.setattr("dino_model.published.OFFICIAL_ADDRESS", f"http://127.0.0.1:{http.server_port}")
+        monkeypatch.setattr(
+            "dino_model.models.published.OFFICIAL_ADDRESS", f"http://127.0.0.1:{http.server_port}"
+        )
         yield SimpleNamespace(go=go, requests=requests, cache=tmp_path / "cache")
         go.set()
         http.shutdown()
@@ -72,7 +74,10 @@ def test_hanging_download_blocks_no_other_model_and_reports_its_share(far, monke
 
 
 def test_two_requests_for_one_model_share_its_download(far, monkeypatch):
-    for module in ("published._read_backbone", "weights.read_backbone"):  # accept the zeros that come
+    for module in (
+        "models.published._read_backbone",
+        "models.weights.read_backbone",
+    ):  # accept the zeros that come
         monkeypatch.setattr(f"dino_model.{module}", lambda path: None)
     models = Models(MODEL)
     with ThreadPoolExecutor(2) as pool:
@@ -85,7 +90,7 @@ def test_two_requests_for_one_model_share_its_download(far, monkeypatch):
 
 def test_failed_download_is_reported_without_an_address(monkeypatch, tmp_path, capsys):
     monkeypatch.setenv("DINO_CACHE", str(tmp_path))
-    monkeypatch.setattr("dino_model.published.OFFICIAL_ADDRESS", "http://127.0.0.1:9")
+    monkeypatch.setattr("dino_model.models.published.OFFICIAL_ADDRESS", "http://127.0.0.1:9")
     with pytest.raises(Busy, match=r"^dino_vits8 is not on this machine and could not be [^/]*$"):
         Models(MODEL).ready("dino_vits8")
     assert str(tmp_path) in capsys.readouterr().err  # the terminal shows where to put the file

@@ -12,7 +12,7 @@ from app import runs as module
 from app.errors import NotHere
 from app.runs import CHARTS, Runs, TrainingRun, chart_table, milestone_file, status_text, warnings_text
 from dino_model import photographs
-from dino_model.predictor import AttentionPredictor
+from dino_model.inference.predictor import AttentionPredictor
 from tests.app.conftest import line, save_milestone, small_lab, write_run
 
 

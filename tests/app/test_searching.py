@@ -8,7 +8,7 @@ from app.errors import LabError
 from app.lab import Lab
 from app.photos import png
 from dino_model.commands import main
-from dino_model.search import open_index
+from dino_model.inference.search import open_index
 from tests.app.conftest import MODEL, small_lab
 
 COLORS = {"red": (200, 30, 30), "green": (30, 200, 30), "blue": (30, 30, 200)}

@@ -10,7 +10,7 @@ from pycocotools import mask as coco_mask
 
 from app.errors import LabError
 from app.view import FILES, View, maps_of, shown_map, shown_mask
-from dino_model import quantities
+from dino_model.inference import quantities
 from segmentation.masks import enlarge, keep_mass_of_maps
 from tests.app.conftest import MODEL, library_maps
 

@@ -10,7 +10,7 @@ import tyro
 
 from benchmarks import attention, data, measure, propagation, score, train_step
 from benchmarks.official import Official, verdict
-from dino_model.weights import load_model
+from dino_model.models.weights import load_model
 from tests.training.runs import RECIPE, noise
 from training.recipe import OptimizerConfig
 

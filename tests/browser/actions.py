@@ -9,7 +9,7 @@ import numpy as np
 from PIL import Image
 
 from dino_model import photographs
-from dino_model.predictor import AttentionPredictor
+from dino_model.inference.predictor import AttentionPredictor
 
 MODEL, SIZE = "random:vit_tiny/16", 224
 OUTPUT = Path(__file__).parent / "output"  # screenshots, for people

@@ -12,7 +12,7 @@ import pytest
 from PIL import Image
 
 from benchmarks import serving
-from dino_model.predictor import AttentionPredictor
+from dino_model.inference.predictor import AttentionPredictor
 from tests.browser import actions
 from tests.ports import free_port
 

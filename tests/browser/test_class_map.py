@@ -5,7 +5,7 @@ import pytest
 from playwright.sync_api import expect
 
 from app.class_maps import SHIPPED
-from dino_model.class_map import files
+from dino_model.inference.class_map import files
 from tests.browser import actions
 
 VIEW = "lab('class-map')"

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from dino_model.predictor import AttentionPredictor
+from dino_model.inference.predictor import AttentionPredictor
 from tests.browser import actions
 
 LEFT, RIGHT = "lab('compare-left')", "lab('compare-right')"

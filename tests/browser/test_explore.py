@@ -9,8 +9,9 @@ from playwright.sync_api import expect
 from pycocotools import mask as coco_mask
 
 from benchmarks.serving import serving
-from dino_model import photographs, quantities
+from dino_model import photographs
 from dino_model.commands import main
+from dino_model.inference import quantities
 from segmentation.masks import enlarge, keep_mass_of_maps
 from tests.app.conftest import library_maps
 from tests.browser import actions

@@ -7,7 +7,7 @@ import pytest
 from pycocotools import mask as coco_mask
 
 from dino_model import photographs
-from dino_model.predictor import AttentionPredictor
+from dino_model.inference.predictor import AttentionPredictor
 from segmentation import discovery
 from segmentation.heads import read_head
 from segmentation.masks import best_head, component_at, enlarge, keep_mass_of_maps

@@ -14,7 +14,7 @@ from PIL import Image
 from app.static_site import StaticSite
 from app.view import View, overlay, shown_mask
 from dino_model import photographs
-from dino_model.errors import SettingError
+from dino_model.runtime.errors import SettingError
 from segmentation.masks import enlarge, rle
 from tests.browser import actions
 

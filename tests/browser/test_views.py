@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 from dino_model import photographs
-from dino_model.predictor import AttentionPredictor
+from dino_model.inference.predictor import AttentionPredictor
 from tests.browser import actions
 
 README = Path(__file__).parents[2] / "README.md"

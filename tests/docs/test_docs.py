@@ -10,7 +10,7 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 
-from dino_model.errors import EXPECTED
+from dino_model.runtime.errors import EXPECTED
 from training.commands.arguments import parse
 
 ROOT = Path(__file__).resolve().parents[2]

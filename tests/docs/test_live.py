@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 
 from app import example_clips
-from dino_model import photographs, quantities
-from dino_model.predictor import AttentionPredictor
+from dino_model import photographs
+from dino_model.inference import quantities
+from dino_model.inference.predictor import AttentionPredictor
 from segmentation.discovery import key_features
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "docs"))

@@ -17,7 +17,7 @@ pytest.importorskip("IPython")
 import jupytext
 import nbformat
 
-from dino_model import quantities
+from dino_model.inference import quantities
 from notebooks import checks, execute, solutions
 from segmentation.masks import keep_mass_of_maps
 from segmentation.metrics import jaccard

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from dino_model.features import FeatureType
+from dino_model.inference.features import FeatureType
 from tests.oracles.arrays import vit_of
 from training.evaluation.knn import knn_accuracies, knn_accuracy, neighbors, votes
 from training.evaluation.linear import FeatureSpec, parse_official_head

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from dino_model.head import HeadConfig, ProjectionHead
+from dino_model.models.head import HeadConfig, ProjectionHead
 from tests.oracles.arrays import tensors
 
 

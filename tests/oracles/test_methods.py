@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from dino_model.head import HeadConfig
+from dino_model.models.head import HeadConfig
 from tests.oracles.arrays import PRECISIONS, agree, tensors
 from training.crops import Crops
 from training.losses import unit

@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch import nn
 
-from dino_model.backbones import BackboneConfig, create_backbone
-from dino_model.head import HeadConfig, ProjectionHead
+from dino_model.models.backbones import BackboneConfig, create_backbone
+from dino_model.models.head import HeadConfig, ProjectionHead
 from tests.oracles.arrays import agree, tensors
 from training.methods.dino_config import DINOConfig
 from training.methods.network import Network

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from dino_model.backbones import BackboneConfig, create_backbone
-from dino_model.head import HeadConfig, ProjectionHead
+from dino_model.models.backbones import BackboneConfig, create_backbone
+from dino_model.models.head import HeadConfig, ProjectionHead
 from tests.oracles.arrays import tensors
 from training.crops import Crops
 from training.methods.configs import MethodSchedules

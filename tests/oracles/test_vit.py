@@ -3,9 +3,9 @@
 import numpy as np
 import torch
 
-from dino_model.attention import attention_rows, readable
-from dino_model.backbones import patch_grid
-from dino_model.position import resample
+from dino_model.inference.attention import attention_rows, readable
+from dino_model.models.backbones import patch_grid
+from dino_model.models.position import resample
 from tests.oracles.arrays import vit_of
 
 

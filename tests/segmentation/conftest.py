@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 from skimage import data
 
-from dino_model.predictor import AttentionPredictor
+from dino_model.inference.predictor import AttentionPredictor
 from segmentation.labels import write_mask_png
 
 BOX = """<annotation><object><name>cat</name><difficult>1</difficult><bndbox>

@@ -8,7 +8,7 @@ from PIL import Image
 from pycocotools.coco import COCO
 from skimage import data
 
-from dino_model.predictor import AttentionPredictor
+from dino_model.inference.predictor import AttentionPredictor
 from segmentation.__main__ import COMMANDS, command, main
 from segmentation.commands import common
 from segmentation.commands.attention import Attention

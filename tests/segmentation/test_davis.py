@@ -8,9 +8,9 @@ import pytest
 from PIL import Image
 from pycocotools.coco import COCO
 
-from dino_model import images
-from dino_model.predictor import AttentionPredictor
-from dino_model.weights import load_model
+from dino_model.data import images
+from dino_model.inference.predictor import AttentionPredictor
+from dino_model.models.weights import load_model
 from segmentation.commands.davis import Davis
 from segmentation.commands.video import Video
 from segmentation.datasets import open_davis, read_first_mask
@@ -150,7 +150,7 @@ def test_binary_masks_and_sequences_without_truth_are_handled(davis, tmp_path):
 
 @pytest.mark.parametrize(("precision", "expected"), [("auto", "fp32"), ("bf16", "bf16")])
 def test_propagation_runs_in_fp32_by_default(davis, tmp_path, monkeypatch, precision, expected):
-    monkeypatch.setattr("dino_model.device.has_bf16", lambda device: True)
+    monkeypatch.setattr("dino_model.runtime.device.has_bf16", lambda device: True)
     frames, mask = davis / "JPEGImages/480p/bear", davis / "Annotations/480p/bear/00000.png"
     options = {"precision": precision, "model": "random:vit_tiny/16", "size": 64}
     command(davis, tmp_path / "davis", features="model", sequences=("bear",), **options).run()

@@ -8,7 +8,7 @@ from scipy.linalg import eigh
 from scipy.ndimage import label
 from skimage import data
 
-from dino_model.predictor import AttentionPredictor
+from dino_model.inference.predictor import AttentionPredictor
 from segmentation import discovery
 from segmentation.discovery import Placement
 from segmentation.masks import Box

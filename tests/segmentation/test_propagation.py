@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from dino_model.resize import fed_size
+from dino_model.inference.resize import fed_size
 from segmentation import propagation
 from segmentation.labels import resize_nearest
 from segmentation.propagation import CRW, DINO, ColorPatches, Preset, propagate_frames, propagate_step

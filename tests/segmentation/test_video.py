@@ -10,8 +10,8 @@ import pytest
 from PIL import Image
 from pycocotools.coco import COCO
 
-from dino_model.images import ImageError
-from dino_model.predictor import AttentionPredictor
+from dino_model.data.images import ImageError
+from dino_model.inference.predictor import AttentionPredictor
 from segmentation import video
 from segmentation.commands.video import Video
 from segmentation.labels import DataError, read_labels, write_mask_png

@@ -12,8 +12,8 @@ import pytest
 import torch
 from PIL import Image
 
-from dino_model.backbones import BackboneConfig
-from dino_model.head import HeadConfig
+from dino_model.models.backbones import BackboneConfig
+from dino_model.models.head import HeadConfig
 from training import __main__ as command
 from training.crop_config import CropConfig
 from training.methods.configs import BYOLConfig, MoCoConfig, SupervisedConfig, SwAVConfig

@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from dino_model.device import autocast
-from dino_model.head import HeadConfig
+from dino_model.models.head import HeadConfig
+from dino_model.runtime.device import autocast
 from tests.training.methods.tiny import build, random_batch
 from training.blocks import compile_blocks, recompute_blocks
 from training.methods.dino_config import DINOConfig

@@ -9,7 +9,7 @@ from PIL import Image
 from torchvision.transforms import InterpolationMode
 from torchvision.transforms.v2 import RandomResizedCrop, functional
 
-from dino_model.errors import SettingError
+from dino_model.runtime.errors import SettingError
 from training.crop_config import CropConfig, ViewSpec
 from training.crops import (
     BOX_NUMBERS,

@@ -7,9 +7,9 @@ import pytest
 import torch
 from PIL import Image
 
-from dino_model import images as image_files
-from dino_model.collections import open_images
-from dino_model.images import ImageError
+from dino_model.data import images as image_files
+from dino_model.data.collections import open_images
+from dino_model.data.images import ImageError
 from training import data
 from training.crop_config import CropConfig
 from training.data import MAX_READY_BYTES, batch_order, batches, batches_ahead, decode, read_jpeg

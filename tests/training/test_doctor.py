@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from dino_model.backbones import BackboneConfig
-from dino_model.collections import open_images
-from dino_model.head import HeadConfig
+from dino_model.data.collections import open_images
+from dino_model.models.backbones import BackboneConfig
+from dino_model.models.head import HeadConfig
 from training import __main__ as command
 from training import doctor as module
 from training.crop_config import CropConfig

@@ -7,9 +7,9 @@ import pytest
 import torch
 from torch.amp import GradScaler
 
-from dino_model.collections import open_images
-from dino_model.device import autocast
-from dino_model.head import HeadConfig
+from dino_model.data.collections import open_images
+from dino_model.models.head import HeadConfig
+from dino_model.runtime.device import autocast
 from tests.training.methods.tiny import build, random_batch
 from tests.training.runs import RECIPE
 from training.methods.dino_config import DINOConfig

@@ -2,8 +2,8 @@ from pathlib import Path
 
 import torch
 
-from dino_model.collections import open_images
-from dino_model.progress import progress
+from dino_model.data.collections import open_images
+from dino_model.runtime.progress import progress
 from tests.training.runs import noise
 from training.doctor import Facts
 from training.evaluation.run import Pixels

@@ -12,9 +12,9 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from dino_model import head
-from dino_model.backbones import choose_training_attention
-from dino_model.device import autocast
+from dino_model.models import head
+from dino_model.models.backbones import choose_training_attention
+from dino_model.runtime.device import autocast
 from tests.training.methods.tiny import BACKBONE, random_batch
 from tests.training.runs import METHODS, RECIPE
 from training import losses, optim, prototype_loss, train

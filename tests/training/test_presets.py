@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dino_model.backbones import BackboneConfig
-from dino_model.errors import SettingError
+from dino_model.models.backbones import BackboneConfig
+from dino_model.runtime.errors import SettingError
 from training import presets
 from training.recipe import Plan
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from dino_model.head import Prototypes
+from dino_model.models.head import Prototypes
 from training import losses, prototype_loss
 from training.prototype_loss import prototype_cross_entropy
 

@@ -14,13 +14,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from dino_model import ranks
-from dino_model.backbones import create_backbone
-from dino_model.collections import open_images
-from dino_model.features import FeatureExtractor
-from dino_model.images import IMAGENET_MEAN, IMAGENET_STD
-from dino_model.views import View
-from dino_model.weights import LoadedModel
+from dino_model.data.collections import open_images
+from dino_model.data.images import IMAGENET_MEAN, IMAGENET_STD
+from dino_model.data.views import View
+from dino_model.inference.features import FeatureExtractor
+from dino_model.models.backbones import create_backbone
+from dino_model.models.weights import LoadedModel
+from dino_model.runtime import ranks
 from tests.training.ranks import Group
 from tests.training.runs import METHODS, RECIPE, TINY, noise, out_of_memory_at, resume, values
 from training import __main__ as command

@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from dino_model.collections import open_images
-from dino_model.errors import SettingError
+from dino_model.data.collections import open_images
+from dino_model.runtime.errors import SettingError
 from tests.training.runs import RECIPE
 from training.crop_config import CropConfig
 from training.run import Run

@@ -11,9 +11,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from dino_model.backbones import BackboneConfig
-from dino_model.collections import open_images
-from dino_model.head import HeadConfig
+from dino_model.data.collections import open_images
+from dino_model.models.backbones import BackboneConfig
+from dino_model.models.head import HeadConfig
 from tests.training.runs import noise
 from training.crop_config import CropConfig
 from training.methods.dino_config import DINOConfig

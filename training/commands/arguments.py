@@ -15,11 +15,11 @@ from typing import Literal
 
 import tyro
 
-from dino_model.channels import ChannelStatistics, measure_channels
-from dino_model.collections import Images, open_images
-from dino_model.configs import Precision
-from dino_model.errors import SettingError
-from dino_model.images import ImageError
+from dino_model.data.channels import ChannelStatistics, measure_channels
+from dino_model.data.collections import Images, open_images
+from dino_model.data.images import ImageError
+from dino_model.runtime.errors import SettingError
+from dino_model.runtime.precision import Precision
 from training import presets
 from training.presets import PresetName
 from training.recipe import MethodName, Recipe, known_method, recipe_of
@@ -147,7 +147,7 @@ def parse(arguments: Sequence[str]) -> Pretrain:
             _parse_all(arguments, of_recipe(choice, name, images, None)[0])  # a misspelled option comes first
             raise
         if choice.init_backbone:
-            from dino_model.weights import check_name  # imports torch
+            from dino_model.models.weights import check_name  # imports torch
 
             check_name(choice.init_backbone)
     if not help_ and (choice.channels is not None or name == presets.SMALL_DATA):

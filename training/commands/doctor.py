@@ -9,7 +9,7 @@ from typing import Annotated
 import tyro
 from tyro.conf import Positional
 
-from dino_model import files
+from dino_model.runtime import files
 from training import doctor
 from training.doctor import Line
 from training.recipe import known_method

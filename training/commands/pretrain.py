@@ -9,15 +9,15 @@ from typing import Any
 
 import torch
 
-from dino_model import outputs
-from dino_model.collections import open_images
-from dino_model.device import choose_device, choose_precision
-from dino_model.errors import counted
-from dino_model.outputs import EXIT_INTERRUPTED, EXIT_SIGTERM, PROVENANCE, write_provenance
-from dino_model.progress import progress
-from dino_model.ranks import LostRank, process_group, rank, world
-from dino_model.remote import is_remote
-from dino_model.weights import is_path
+from dino_model.data.collections import open_images
+from dino_model.data.remote import is_remote
+from dino_model.models.weights import is_path
+from dino_model.runtime import outputs
+from dino_model.runtime.device import choose_device, choose_precision
+from dino_model.runtime.errors import counted
+from dino_model.runtime.outputs import EXIT_INTERRUPTED, EXIT_SIGTERM, PROVENANCE, write_provenance
+from dino_model.runtime.progress import progress
+from dino_model.runtime.ranks import LostRank, process_group, rank, world
 from training import initialize
 from training.commands.arguments import Pretrain
 from training.doctor import facts

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Annotated
 import tyro
 from tyro.conf import Positional
 
-from dino_model import files
-from dino_model.configs import Precision
-from dino_model.errors import SettingError
-from dino_model.outputs import OutputOptions
+from dino_model.runtime import files
+from dino_model.runtime.errors import SettingError
+from dino_model.runtime.outputs import OutputOptions
+from dino_model.runtime.precision import Precision
 from training.run import Run
 from training.settings import at_least
 from training.studies.laws import GRIDS, LAWS, Law
@@ -50,8 +50,8 @@ class StudyCommand(OutputOptions):
         if self.name not in LAWS:
             raise SettingError(f"Unknown study {self.name!r}. Available: {', '.join(LAWS)}, grids.")
         at_least(self, seeds=1)
-        from dino_model.collections import open_images
-        from dino_model.device import choose_device, choose_precision
+        from dino_model.data.collections import open_images
+        from dino_model.runtime.device import choose_device, choose_precision
         from training.studies import report
         from training.studies.runs import StudyData
 
@@ -108,7 +108,7 @@ def train_study(law: Law, data: StudyData, folder: Path, seeds: int, epochs: int
 
 def emergence(device: str, precision: Precision) -> Outcome:
     """Compare the attention of the embedded model with that of random weights on the same images."""
-    from dino_model.weights import load_model
+    from dino_model.models.weights import load_model
     from training.evaluation.metrics import photograph_lifts
     from training.studies.report import Outcome
 

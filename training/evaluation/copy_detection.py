@@ -15,10 +15,10 @@ from PIL import Image, ImageFilter, ImageOps
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from dino_model.collections import Images, open_images
-from dino_model.errors import counted
-from dino_model.features import CLS, FeatureType, has_cls_tokens
-from dino_model.weights import LoadedModel
+from dino_model.data.collections import Images, open_images
+from dino_model.inference.features import CLS, FeatureType, has_cls_tokens
+from dino_model.models.weights import LoadedModel
+from dino_model.runtime.errors import counted
 from training.evaluation.datasets import every_fifth, open_labeled
 from training.evaluation.options import CopyDetection, CopyDetectionSynthetic, Evaluation
 from training.evaluation.retrieval import average_precision, ranks_of

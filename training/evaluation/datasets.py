@@ -10,8 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dino_model.collections import Images, open_images
-from dino_model.errors import counted
+from dino_model.data.collections import Images, open_images
+from dino_model.runtime.errors import counted
 
 BACKGROUND = "BACKGROUND_Google"
 """Caltech-101's folder of images that belong to no class. It is left out."""

@@ -22,15 +22,16 @@ from timm.optim import param_groups_weight_decay
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from dino_model import checkpoints, files, ranks
-from dino_model.checkpoints import WeightsError, read_torch, write_safetensors
-from dino_model.collections import Images
-from dino_model.device import ComputePrecision, autocast, choose_device
-from dino_model.errors import SettingError, counted
-from dino_model.feature_cache import model_fingerprint
-from dino_model.progress import progress
-from dino_model.views import View
-from dino_model.weights import LoadedModel
+from dino_model.data.collections import Images
+from dino_model.data.views import View
+from dino_model.inference.feature_cache import model_fingerprint
+from dino_model.models import checkpoints
+from dino_model.models.checkpoints import WeightsError, read_torch, write_safetensors
+from dino_model.models.weights import LoadedModel
+from dino_model.runtime import files, ranks
+from dino_model.runtime.device import ComputePrecision, autocast, choose_device
+from dino_model.runtime.errors import SettingError, counted
+from dino_model.runtime.progress import progress
 from training.distributed import barrier, synchronise_batch_norm
 from training.evaluation.datasets import Split
 from training.evaluation.metrics import accuracy

@@ -6,10 +6,10 @@ from dataclasses import asdict
 import torch
 from torch import Tensor
 
-from dino_model import files
-from dino_model.features import CLS
-from dino_model.search import nearest
-from dino_model.weights import LoadedModel
+from dino_model.inference.features import CLS
+from dino_model.inference.search import nearest
+from dino_model.models.weights import LoadedModel
+from dino_model.runtime import files
 from training.evaluation.metrics import Accuracy, accuracy
 from training.evaluation.options import MIN_TEMPERATURE, Knn
 from training.evaluation.run import Metrics, evaluate_models, extract_parts, open_options, view_of

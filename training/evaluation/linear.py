@@ -15,15 +15,15 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from dino_model import ranks
-from dino_model.checkpoints import read_torch
-from dino_model.device import DTYPES, autocast, choose_device
-from dino_model.download import PublishedFile
-from dino_model.errors import counted
-from dino_model.features import CLS, FeatureType, has_cls_tokens
-from dino_model.progress import progress
-from dino_model.published import OFFICIAL, OFFICIAL_ADDRESS
-from dino_model.weights import LoadedModel
+from dino_model.inference.features import CLS, FeatureType, has_cls_tokens
+from dino_model.models.checkpoints import read_torch
+from dino_model.models.published import OFFICIAL, OFFICIAL_ADDRESS
+from dino_model.models.weights import LoadedModel
+from dino_model.runtime import ranks
+from dino_model.runtime.device import DTYPES, autocast, choose_device
+from dino_model.runtime.download import PublishedFile
+from dino_model.runtime.errors import counted
+from dino_model.runtime.progress import progress
 from training.evaluation.datasets import Split, every_fifth
 from training.evaluation.metrics import accuracy
 from training.evaluation.options import Linear

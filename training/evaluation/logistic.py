@@ -13,11 +13,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from dino_model import ranks
-from dino_model.collections import Images
-from dino_model.device import choose_device
-from dino_model.features import CLS
-from dino_model.weights import LoadedModel
+from dino_model.data.collections import Images
+from dino_model.inference.features import CLS
+from dino_model.models.weights import LoadedModel
+from dino_model.runtime import ranks
+from dino_model.runtime.device import choose_device
 from training.evaluation.datasets import draw_labeled, find_listed
 from training.evaluation.metrics import accuracy
 from training.evaluation.options import Logistic

@@ -6,10 +6,10 @@ import torch
 from torch import Tensor
 
 from dino_model import photographs
-from dino_model.device import Precision
-from dino_model.predictor import AttentionPredictor
-from dino_model.quantities import lift
-from dino_model.weights import LoadedModel
+from dino_model.inference.predictor import AttentionPredictor
+from dino_model.inference.quantities import lift
+from dino_model.models.weights import LoadedModel
+from dino_model.runtime.device import Precision
 
 _NOT_RANKED = 2**31 - 1
 

@@ -16,9 +16,9 @@ from scipy.stats import rankdata
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from dino_model.collections import Images
-from dino_model.views import Box
-from dino_model.weights import LoadedModel
+from dino_model.data.collections import Images
+from dino_model.data.views import Box
+from dino_model.models.weights import LoadedModel
 from training.evaluation.options import LandmarkName, Retrieval
 from training.evaluation.run import Metrics, evaluate_models, extract, view_of
 

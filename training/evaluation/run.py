@@ -11,15 +11,15 @@ import torch.nn.functional as F
 from PIL import Image
 from torch import Tensor, nn
 
-from dino_model import files, ranks
-from dino_model.ahead import load_ahead
-from dino_model.channels import measure_channels
-from dino_model.collections import Images
-from dino_model.device import choose_device
-from dino_model.errors import counted
-from dino_model.features import CLS, FeatureExtractor, FeatureType, ImageFeatures
-from dino_model.views import Box, View, by_channel
-from dino_model.weights import LoadedModel, fit_channels, load_model
+from dino_model.data.channels import measure_channels
+from dino_model.data.collections import Images
+from dino_model.data.views import Box, View, by_channel
+from dino_model.inference.features import CLS, FeatureExtractor, FeatureType, ImageFeatures
+from dino_model.models.weights import LoadedModel, fit_channels, load_model
+from dino_model.runtime import files, ranks
+from dino_model.runtime.ahead import load_ahead
+from dino_model.runtime.device import choose_device
+from dino_model.runtime.errors import counted
 from training.crops import BOX_NUMBERS, random_box
 from training.evaluation import paper
 from training.evaluation.datasets import Split, open_split

@@ -8,10 +8,10 @@ import torch
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from dino_model import files
-from dino_model.device import ComputePrecision, autocast, choose_device
-from dino_model.errors import counted
-from dino_model.weights import load_model
+from dino_model.models.weights import load_model
+from dino_model.runtime import files
+from dino_model.runtime.device import ComputePrecision, autocast, choose_device
+from dino_model.runtime.errors import counted
 from training.evaluation import paper
 from training.evaluation.options import TABLE_1_NETWORKS, Throughput
 from training.evaluation.run import Metrics

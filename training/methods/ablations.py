@@ -3,8 +3,8 @@
 import torch
 from torch import Tensor
 
-from dino_model.attention import attention_rows
-from dino_model.backbones import patch_grid
+from dino_model.inference.attention import attention_rows
+from dino_model.models.backbones import patch_grid
 from training import losses
 from training.methods.configs import AblationConfig, MethodSchedules
 from training.methods.network import Network, Queue, StudentTeacher

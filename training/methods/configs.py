@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
 
-from dino_model.configs import BackboneConfig, HeadConfig
-from dino_model.errors import SettingError
+from dino_model.models.configs import BackboneConfig, HeadConfig
+from dino_model.runtime.errors import SettingError
 from training.crop_config import CropConfig
 from training.schedules import Schedule, cosine
 from training.settings import at_least, flag, multiple_of, no_longer_than, positive, shares
@@ -280,7 +280,7 @@ class SupervisedConfig(MethodConfig):
         if classes < 2:
             found = "they are all of one" if classes else "these have none"
             raise SettingError(f"supervised needs images of several classes, a folder for each: {found}")
-        from dino_model.ranks import world  # imports torch
+        from dino_model.runtime.ranks import world  # imports torch
 
         part = batch_size // (accumulate * world())
         if part % 2 and part < batch_size and (self.mixup or self.cutmix):

@@ -20,7 +20,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import torch
 from torch import Tensor, nn
 
-from dino_model.head import Prototypes
+from dino_model.models.head import Prototypes
 from training import losses
 from training.distributed import all_mean, gather
 from training.methods.ablations import Ablations

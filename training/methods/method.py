@@ -14,7 +14,7 @@ from typing import Any, ClassVar, NamedTuple
 
 from torch import Tensor, nn
 
-from dino_model.backbones import BackboneConfig
+from dino_model.models.backbones import BackboneConfig
 from training.crops import Crops
 from training.randomness import Randomness
 

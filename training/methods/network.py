@@ -9,8 +9,8 @@ import torch.nn.functional as F
 from timm.layers import DropPath
 from torch import Tensor, nn
 
-from dino_model.backbones import BackboneConfig, create_backbone, features_of_patches
-from dino_model.head import HeadConfig, ProjectionHead
+from dino_model.models.backbones import BackboneConfig, create_backbone, features_of_patches
+from dino_model.models.head import HeadConfig, ProjectionHead
 from training.methods.configs import MethodConfig, MethodSchedules
 from training.methods.method import Method
 from training.optim import move_average

@@ -10,8 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dino_model.backbones import BackboneConfig
-from dino_model.head import HeadConfig
+from dino_model.models.backbones import BackboneConfig
+from dino_model.models.head import HeadConfig
 from training.crops import Crops
 from training.methods.configs import SupervisedConfig
 from training.methods.method import Batch, Loss, Method

@@ -11,7 +11,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 
-from dino_model.backbones import BackboneConfig
+from dino_model.models.backbones import BackboneConfig
 from training import losses
 from training.distributed import gather, rank, world
 from training.methods.configs import MethodSchedules, SwAVConfig

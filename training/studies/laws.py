@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from dino_model.configs import BackboneConfig, HeadConfig
+from dino_model.models.configs import BackboneConfig, HeadConfig
 from training.crop_config import CropConfig
 from training.methods.dino_config import DINOConfig
 from training.recipe import OptimizerConfig, Recipe

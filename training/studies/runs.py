@@ -9,11 +9,11 @@ import torch
 from torch import Tensor, nn
 from tqdm import tqdm
 
-from dino_model import files
-from dino_model.collections import Images
-from dino_model.device import ComputePrecision
-from dino_model.images import IMAGENET_MEAN, IMAGENET_STD
-from dino_model.views import View
+from dino_model.data.collections import Images
+from dino_model.data.images import IMAGENET_MEAN, IMAGENET_STD
+from dino_model.data.views import View
+from dino_model.runtime import files
+from dino_model.runtime.device import ComputePrecision
 from training.evaluation.knn import knn_accuracy
 from training.logging import Diverged
 from training.recipe import Plan, Recipe

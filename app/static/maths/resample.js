@@ -1,4 +1,4 @@
-// An image resized to the input of a model, as `dino_model.resize` does it.
+// An image resized to the input of a model, as `dino_model.inference.resize` does it.
 
 /** Return the size that an image is resized to: whole patches, the short side near `size`. @param {Size} image */
 export function fedSize({ width, height }, size, patch) {

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from dino_model.weights import load_model
+from dino_model.models.weights import load_model
 from tests.training.runs import NETWORK, resume, stop_after, values, weights
 from training import __main__ as command
 from training.commands.arguments import parse

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from dino_model.weights import load_model
+from dino_model.models.weights import load_model
 from tests.training.runs import TINY, out_of_memory_at, pretrain, resume, stop_after, values, weights
 from training import __main__ as command
 from training.methods import dino as dino_module

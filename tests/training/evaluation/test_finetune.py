@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from dino_model.weights import load_model
+from dino_model.models.weights import load_model
 from training.evaluation import finetune as protocol
 from training.evaluation.finetune import RECIPES, FinetuneRecipe, learning_rate, output_file
 from training.evaluation.options import Finetune

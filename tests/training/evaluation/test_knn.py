@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from dino_model import ranks
-from dino_model.collections import open_images
+from dino_model.data.collections import open_images
+from dino_model.runtime import ranks
 from training.evaluation.knn import knn_accuracy, votes
 
 

@@ -9,10 +9,10 @@ import timm
 import torch
 from torch import nn
 
-from dino_model.collections import open_images
-from dino_model.features import FeatureExtractor, FeatureType
-from dino_model.views import View
-from dino_model.weights import LoadedModel, load_model
+from dino_model.data.collections import open_images
+from dino_model.data.views import View
+from dino_model.inference.features import FeatureExtractor, FeatureType
+from dino_model.models.weights import LoadedModel, load_model
 from training.evaluation import linear
 from training.evaluation import run as evaluation
 from training.evaluation.linear import FeatureSpec, LinearProbeGrid, batches

@@ -2,9 +2,9 @@ import numpy as np
 import pytest
 
 from dino_model import photographs
-from dino_model.backbones import BackboneConfig, create_backbone
-from dino_model.predictor import AttentionPredictor
-from dino_model.weights import LoadedModel, load_model
+from dino_model.inference.predictor import AttentionPredictor
+from dino_model.models.backbones import BackboneConfig, create_backbone
+from dino_model.models.weights import LoadedModel, load_model
 from training.evaluation.metrics import photograph_lifts
 
 

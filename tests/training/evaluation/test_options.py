@@ -2,8 +2,8 @@
 
 import pytest
 
-from dino_model.checkpoints import WeightsError
-from dino_model.errors import SettingError
+from dino_model.models.checkpoints import WeightsError
+from dino_model.runtime.errors import SettingError
 
 
 @pytest.mark.parametrize(

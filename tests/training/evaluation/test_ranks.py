@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from dino_model.weights import load_model
+from dino_model.models.weights import load_model
 from tests.training.ranks import Group
 from tests.training.runs import noise
 from training.commands.evaluate import main

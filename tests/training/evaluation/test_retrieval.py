@@ -9,7 +9,7 @@ import pytest
 import torch
 from PIL import Image
 
-from dino_model.features import FeatureExtractor, ImageFeatures
+from dino_model.inference.features import FeatureExtractor, ImageFeatures
 from training.evaluation.retrieval import score_rankings
 
 

@@ -2,7 +2,7 @@
 
 import torch
 
-from dino_model.backbones import BackboneConfig, create_backbone
+from dino_model.models.backbones import BackboneConfig, create_backbone
 from training.evaluation.options import Throughput
 from training.evaluation.throughput import measure
 

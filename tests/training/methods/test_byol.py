@@ -1,7 +1,7 @@
 import torch
 import torch.nn.functional as F
 
-from dino_model.head import HeadConfig
+from dino_model.models.head import HeadConfig
 from tests.training.methods.tiny import build, random_batch, state
 from training import losses
 from training.methods.configs import BYOLConfig

@@ -4,8 +4,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from dino_model.attention import attention_rows
-from dino_model.head import HeadConfig
+from dino_model.inference.attention import attention_rows
+from dino_model.models.head import HeadConfig
 from tests.training.methods.tiny import build, random_batch
 from training import losses
 from training.crops import Crops

@@ -4,8 +4,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from dino_model.errors import SettingError
-from dino_model.head import HeadConfig
+from dino_model.models.head import HeadConfig
+from dino_model.runtime.errors import SettingError
 from tests.training.methods.tiny import build, random_batch, step
 from training import losses
 from training.crop_config import CropConfig

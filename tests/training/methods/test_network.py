@@ -1,8 +1,8 @@
 import pytest
 import torch
 
-from dino_model.backbones import BackboneConfig
-from dino_model.head import HeadConfig
+from dino_model.models.backbones import BackboneConfig
+from dino_model.models.head import HeadConfig
 from training.methods.network import StochasticDepth, create_network
 from training.randomness import Randomness
 

@@ -5,7 +5,7 @@ from contextlib import nullcontext
 import pytest
 import torch
 
-from dino_model.backbones import BackboneConfig
+from dino_model.models.backbones import BackboneConfig
 from tests.training.methods.tiny import build, random_batch
 from tests.training.runs import METHODS
 from training.optim import create_optimizer, decay_groups

@@ -2,7 +2,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from dino_model.errors import SettingError
+from dino_model.runtime.errors import SettingError
 from tests.training.methods.tiny import build, random_batch
 from training.crop_config import CropConfig
 from training.crops import Crops

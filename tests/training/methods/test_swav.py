@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import torch
 
-from dino_model.head import HeadConfig
+from dino_model.models.head import HeadConfig
 from tests.training.methods.tiny import build, random_batch, step
 from training import losses
 from training.methods.configs import SwAVConfig

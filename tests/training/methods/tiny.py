@@ -2,7 +2,7 @@
 
 import torch
 
-from dino_model.backbones import BackboneConfig
+from dino_model.models.backbones import BackboneConfig
 from training.crops import Crops
 from training.methods.configs import MethodConfig
 from training.methods.method import Batch, Method

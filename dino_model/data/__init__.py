@@ -1,0 +1,1 @@
+"""Images, collections and labels: files, folders, tars and lists as one indexed sequence."""

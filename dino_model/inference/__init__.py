@@ -1,0 +1,1 @@
+"""Attention, features and search: from a model and images to maps and vectors."""

@@ -1,0 +1,320 @@
+"""Attention of chosen queries, for every family of ViTs in timm.
+
+torch's fused attention never forms the matrix softmax(q · k / sqrt(d) + bias). Its call is intercepted
+instead: it receives queries, keys and bias as the family computes them, with norms, rotation by position and
+bias by relative position. The wanted rows follow from these.
+"""
+
+import copy
+import math
+import threading
+import warnings
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext, suppress
+from functools import partial
+from types import MethodType
+from typing import Any, Literal
+
+import torch
+import torch.nn.functional as F
+from timm.layers import AttentionPoolLatent, AttentionRope, PatchEmbed, resample_abs_pos_embed, to_2tuple
+from timm.models import beit, cait, eva, vision_transformer, xcit
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+
+from dino_model.models.backbones import patch_grid
+
+Layer = Any  # a layer of timm's: mypy does not know its attributes
+Queries = Sequence[int] | None
+Summary = Literal["cls", "pooling", "class-attention"]
+"""Query that represents the whole image: a [CLS] token in every block, or a query after the last block."""
+MAPS: dict[Summary | None, str] = {
+    "cls": "maps of [CLS] and of points",
+    "pooling": "maps of a pooling query after the last block, and of points",
+    "class-attention": "maps of a class token after the last block",
+    None: "maps of points; no [CLS]",
+}
+"""Attention maps that can be read, in words."""
+BlockCall = partial[Tensor]
+"""A block with its arguments for some images, of which the first are the tokens [batch, tokens, width]."""
+FusedCall = tuple[Tensor, Tensor, Tensor | None]
+"""Queries and keys [batch, heads, tokens, d], normalized and rotated, and the bias added to their scores."""
+
+_FUSED_FLAGS = threading.RLock()
+_FAMILIES = (vision_transformer.VisionTransformer, eva.Eva, beit.Beit, cait.Cait, xcit.Xcit)
+_READABLE = {
+    vision_transformer.Block, vision_transformer.ResPostBlock, vision_transformer.Attention,
+    eva.EvaBlock, eva.EvaBlockPostNorm, eva.EvaAttention, AttentionRope,
+    beit.Block, beit.Attention, cait.LayerScaleBlock, cait.TalkingHeadAttn, xcit.XCABlock, xcit.XCA,
+}  # fmt: skip
+
+
+class ReadableViT:
+    """Access to the attention of a ViT; see `readable`.
+
+    Attributes:
+        vit: The model.
+        heads, depth: attention heads of a block, and blocks.
+        patch_size: height and width of a patch in pixels.
+        channels: Channels of its images.
+        prefix_tokens: tokens before the patches in every block: [CLS], registers.
+        summary: see `Summary`; None for a model that averages its patches.
+    """
+
+    def __init__(self, vit: Layer) -> None:
+        self.vit = vit
+        self.heads: int = vit.blocks[0].attn.num_heads
+        self.depth = len(vit.blocks)
+        self.patch_size: tuple[int, int] = to_2tuple(vit.patch_embed.patch_size)
+        self._first = next(layer for layer in vit.patch_embed.modules() if isinstance(layer, nn.Conv2d))
+        self.channels: int = self._first.in_channels
+        self.prefix_tokens: int = vit.num_prefix_tokens
+        self.summary: Summary | None = None
+        if isinstance(vit, cait.Cait | xcit.Xcit):
+            self.prefix_tokens, self.summary = 0, "class-attention"
+        elif getattr(vit, "cls_token", None) is not None:
+            self.summary = "cls"
+        elif isinstance(getattr(vit, "attn_pool", None), AttentionPoolLatent):
+            self.summary = "pooling"
+
+    def block_index(self, block: int) -> int:
+        """Return the index of a block from the front; negative numbers count from the back.
+
+        Raises:
+            ValueError: no such block.
+        """
+        if not -self.depth <= block < self.depth:
+            raise ValueError(
+                f"no block {block}: the model has {self.depth}, so choose {-self.depth} to {self.depth - 1}"
+            )
+        return block % self.depth
+
+    def calls(self, images: Tensor, stop: int = -1, *, keep: int | None = None) -> list[BlockCall]:
+        """Run the blocks before block `stop` on images [batch, channels, height, width].
+
+        Args:
+            images: Normalized images of any size.
+            stop: Number of the block; later blocks do not run either.
+            keep: Number of calls to return, the last ones. Default: all.
+
+        Returns:
+            Calls of the first block to block `stop`; the last one was not executed.
+
+        Raises:
+            ValueError: Images of another shape or number of channels, or no such block.
+        """
+        if images.ndim != 4 or images.shape[1] != self.channels or 0 in images.shape:
+            raise ValueError(
+                f"images have shape {list(images.shape)}, expected [batch, {self.channels}, height, width]"
+            )
+        vit, images = _fitted(self.vit, images.to(self._first.weight.dtype))
+        last, calls = self.block_index(stop), deque[BlockCall](maxlen=keep)
+        recording = copy.copy(vit)  # other threads may use the model itself
+        recording._modules = dict(vit._modules)
+        recording.blocks = nn.Sequential(
+            *(_RecordedBlock(block, calls, index == last) for index, block in enumerate(vit.blocks))
+        )
+        plain = vit.training or images.device.type != "cpu"  # blocks in training may be compiled
+        with nullcontext() if plain else _FusedAttention(_contiguous), suppress(_Stop):
+            type(vit).forward_features(recording, images)
+        return list(calls)
+
+    def queries_and_keys(self, call: BlockCall) -> FusedCall:
+        """Compute queries, keys and bias of a block, in the precision of the computation.
+
+        Attention is softmax(q · k / sqrt(d) + bias).
+
+        Raises:
+            ValueError: A model whose patches do not attend by queries and keys.
+        """
+        if self.summary == "class-attention":  # CaiT mixes heads after the softmax, in XCiT channels attend
+            raise ValueError(
+                f"the patches of a {type(self.vit).__name__} do not attend by a softmax of queries and keys: "
+                "only the attention of its class token after the last block can be read"
+            )
+        block: Layer = call.func
+        with fused_calls(block, stop=1) as calls:
+            type(block).forward(block, *call.args, **call.keywords)  # also where training compiles it
+        return calls[0]
+
+    def summary_rows(self, tokens: Tensor) -> Tensor:
+        """Compute the attention of the pooling query or class token after the last block.
+
+        The softmax is over all tokens of that attention; entries of registers and a class token are left out.
+
+        Args:
+            tokens: Output of the last block [batch, tokens, width].
+
+        Returns:
+            float32 [batch, heads, patches].
+        """
+        with fused_calls(self.vit) as calls:
+            if self.summary == "pooling":
+                self.vit.pool(self.vit.norm(tokens))
+            else:
+                self.vit.forward_cls(tokens)
+        query, key, _ = calls[-1]
+        return attention_of(query, key)[:, :, 0, self.prefix_tokens - tokens.shape[1] :]
+
+
+def readable(model: Layer) -> ReadableViT:
+    """Return access to the attention of a model.
+
+    Raises:
+        ValueError: naming the model or layer, and why its attention cannot be read.
+    """
+    kind = type(model).__name__
+    if not isinstance(model, _FAMILIES):
+        families = ", ".join(family.__name__ for family in _FAMILIES)
+        raise ValueError(
+            f"the attention of a {kind} cannot be read: expected one of timm's {families}. "
+            "Choose a ViT, such as 'dino_vits16'; `python -m dino_model show NAME` names a model's maps"
+        )
+    embedding: Layer = model.patch_embed
+    if not isinstance(embedding, PatchEmbed | xcit.ConvPatchEmbed):
+        raise ValueError(
+            f"the attention of this {kind} cannot be read: its patches are not cut from the image but from "
+            f"the output of {type(embedding).__name__}. Choose a ViT without such a stem"
+        )
+    for number, block in enumerate(model.blocks):
+        for layer in (block, getattr(block, "attn", None)):
+            if type(layer) not in _READABLE:
+                raise ValueError(
+                    f"block {number} has a {type(layer).__name__}, whose attention cannot be read"
+                )
+    return ReadableViT(model)
+
+
+@torch.no_grad()
+def attention_rows(model: nn.Module, images: Tensor, queries: Queries, block: int = -1) -> Tensor:
+    """Compute softmax attention of chosen query tokens over all tokens, for every head of one block.
+
+    Later blocks do not run. The precision is that of the weights or of a surrounding `torch.autocast`; the
+    softmax is always fp32. Call `.eval()` on the model first.
+
+    Args:
+        model: A ViT of timm, of any family that `readable` supports.
+        images: Normalized images [batch, channels, height, width].
+        queries: Indices of the query tokens. Prefix tokens come first ([CLS], then registers); the patch in
+            row r and column c is `prefix tokens + r * columns + c`. None is all: N x N values per head.
+        block: Number of the block; negative numbers count from the last.
+
+    Returns:
+        float32 [batch, heads, queries, tokens]; every row sums to 1 over all tokens, prefix tokens included.
+
+    Raises:
+        ValueError: Unsupported model, images of the wrong shape, or no such block or query.
+    """
+    vit = readable(model)
+    query, key, bias = vit.queries_and_keys(vit.calls(images, block, keep=1)[0])
+    count = key.shape[2]
+    wrong = [number for number in queries or () if not 0 <= number < count]
+    if wrong:
+        raise ValueError(f"no query token {wrong[0]}: the image has {count} tokens, 0 to {count - 1}")
+    return attention_of(query, key, bias, queries)
+
+
+def attention_of(query: Tensor, key: Tensor, bias: Tensor | None = None, queries: Queries = None) -> Tensor:
+    """Compute softmax(q · k / sqrt(d) + bias) in fp32, whatever a surrounding autocast says."""
+    selected = slice(None) if queries is None else list(queries)
+    with torch.autocast(key.device.type, enabled=False):
+        query = query[..., selected, :].float() / math.sqrt(query.shape[-1])
+        scores = query @ key.float().transpose(-2, -1)
+        return (scores if bias is None else scores + bias[..., selected, :].float()).softmax(dim=-1)
+
+
+@contextmanager
+def fused_calls(module: nn.Module, stop: int | None = None) -> Iterator[list[FusedCall]]:
+    """Collect the calls of torch's fused attention while a module of timm computes; `stop` calls end it."""
+    calls: list[FusedCall] = []
+
+    def receive(query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None) -> tuple[Tensor, ...]:
+        calls.append((query, key, bias))
+        if len(calls) == stop:
+            raise _Stop
+        return query, key, value
+
+    with _FUSED_FLAGS:  # another thread would reset the flags while this one computes
+        unfused = [layer for layer in module.modules() if getattr(layer, "fused_attn", None) is False]
+        for layer in unfused:
+            layer.fused_attn = True  # type: ignore[assignment]
+        try:
+            with _FusedAttention(receive), suppress(_Stop):
+                yield calls
+        finally:
+            for layer in unfused:
+                layer.fused_attn = False  # type: ignore[assignment]
+
+
+def accept_any_size(model: beit.Beit | cait.Cait | xcit.Xcit) -> None:
+    """Let a model compute features of images of any size, padded with zeros to whole patches."""
+    model.forward_features = MethodType(_forward_features, model)
+
+
+def _forward_features(model: Layer, images: Tensor) -> Tensor:
+    model, images = _fitted(model, images)
+    tokens: Tensor = type(model).forward_features(model, images)
+    return tokens
+
+
+def _fitted(vit: Layer, images: Tensor) -> tuple[Layer, Tensor]:
+    """Return images of whole patches, and the model or a copy for their size that shares its other weights.
+
+    timm builds a Beit or Cait for one image size; its other families resample positions themselves.
+    """
+    patch = to_2tuple(vit.patch_embed.patch_size)
+    grid = patch_grid(vit, *images.shape[2:])
+    size = grid[0] * patch[0], grid[1] * patch[1]
+    images = F.pad(images, (0, size[1] - images.shape[3], 0, size[0] - images.shape[2]))
+    if not isinstance(vit, beit.Beit | cait.Cait) or grid == vit.patch_embed.grid_size:
+        return vit, images
+    shared = {id(tensor): tensor for tensor in (*vit.parameters(), *vit.buffers())}
+    sized = copy.deepcopy(vit, shared)
+    if isinstance(sized, beit.Beit):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of timm, on its own indexing
+            sized.set_input_size(size)
+    else:
+        positions = resample_abs_pos_embed(
+            vit.pos_embed, grid, vit.patch_embed.grid_size, num_prefix_tokens=0
+        )
+        sized.pos_embed = nn.Parameter(positions, requires_grad=False)
+        sized.patch_embed.set_input_size(size)
+    return sized, images
+
+
+class _Stop(Exception):
+    """Signal that all requested blocks are computed."""
+
+
+class _RecordedBlock(nn.Module):
+    def __init__(self, block: nn.Module, calls: deque[BlockCall], stops: bool) -> None:
+        super().__init__()
+        self.block, self.calls, self.stops = block, calls, stops
+
+    def forward(self, *arguments: Any, **options: Any) -> Tensor:
+        call = partial(self.block, *arguments, **options)
+        self.calls.append(call)
+        if self.stops:
+            raise _Stop
+        return call()
+
+
+class _FusedAttention(TorchFunctionMode):
+    """Pass queries, keys, values and bias of torch's fused attention through a function."""
+
+    def __init__(self, receive: Callable[..., tuple[Tensor, ...]]) -> None:
+        super().__init__()
+        self.receive = receive
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if function is F.scaled_dot_product_attention:
+            args = self.receive(*args, kwargs.get("attn_mask"))
+        return function(*args, **kwargs)
+
+
+def _contiguous(query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None) -> tuple[Tensor, ...]:
+    """Store each head in one piece: without AMX, torch's kernel for CPUs is then 1.2 times faster."""
+    return query.contiguous(), key.contiguous(), value.contiguous()

@@ -1,0 +1,79 @@
+"""The command `python -m dino_model class-map`. It imports torch when it runs, not for `--help`."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dino_model.inference.options import ModelOptions
+from dino_model.runtime.outputs import PROVENANCE, check_output_folder, write_provenance
+
+if TYPE_CHECKING:
+    from dino_model.data.collections import Images
+
+
+@dataclass(frozen=True)
+class DrawClassMap(ModelOptions):
+    """Draw every class as a point near classes with similar features: mean features, PCA, t-SNE.
+
+    Writes a folder with map.json and the figure map.png. The app shows it if it is in its --models-dir.
+    """
+
+    data: Path
+    """Images in a folder for each class: FOLDER, uncompressed TAR or LIST."""
+    output: Path
+    """Folder to write the map to."""
+    overwrite: bool = False
+    """Replace an earlier map in that folder."""
+    size: int = field(default=224, kw_only=True)
+    """Side of the center crop in pixels."""
+    resize_to: int | None = None
+    """Short side before the crop. Default: --size. ImageNet's protocol is --resize-to 256 --size 224."""
+    iterations: int = 5000
+    """Iterations of t-SNE, at least 250."""
+    seed: int = 0
+    """Seed of t-SNE."""
+    leave_out: tuple[str, ...] = ("BACKGROUND_Google",)
+    """Folders that are no class. Default: Caltech-101's."""
+    batch_size: int = 64
+    """Images per forward pass."""
+
+    def run(self) -> None:
+        """Compute features, draw the map, write it, print its quality.
+
+        Raises:
+            ValueError: Fewer than three classes, or a model or images that cannot be used.
+        """
+        check_output_folder(self.output, overwrite=self.overwrite)
+        from dino_model.data.collections import open_images
+        from dino_model.data.views import View
+        from dino_model.inference.class_map import files, layout
+        from dino_model.inference.feature_cache import weights_fingerprint
+        from dino_model.inference.features import FeatureExtractor
+
+        images = open_images(self.data)
+        chosen = [
+            i for i, label in enumerate(images.labels or ()) if images.classes[label] not in self.leave_out
+        ]
+        images = images.subset(chosen)
+        layout.check_classes(_classes_of(images))
+        model = self.load()
+        view = View(self.size, model.mean, model.std, self.resize_to)
+        print(f"{model.name}: {model.source}; {images}", flush=True)
+        compute: Any = {"precision": self.precision, "device": self.device, "batch_size": self.batch_size}
+        extracted = FeatureExtractor(model, view, **compute).extract(images, title="features")
+        protocol = layout.Protocol(iterations=self.iterations, seed=self.seed)
+        origin = layout.Origin(model.name, weights_fingerprint(model.backbone), self.data.stem, view)
+        drawn = layout.draw(extracted.features, _classes_of(extracted.images), protocol, origin)
+        files.write(self.output, drawn)
+        print(f"{len(drawn.classes):,} classes, {len(extracted.images):,} images: {self.output}")
+        print(drawn.protocol, drawn.overlap, sep="\n")
+        settings = {"model": model.name, "precision": self.chosen_precision(), "view": asdict(view)}
+        settings |= asdict(protocol) | {"data": str(self.data), "leave_out": self.leave_out}
+        write_provenance(self.output / PROVENANCE, settings, contents=[files.JSON, files.FIGURE])
+
+
+def _classes_of(images: Images) -> list[str]:
+    """The folder of every image."""
+    return [images.classes[label] for label in images.labels or ()]

@@ -1,0 +1,96 @@
+"""Read and write a class map: a folder with `map.json`, and the figure `map.png`.
+
+`map.json` is written last: a folder that has it is complete.
+"""
+
+import base64
+import json
+import math
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+
+from dino_model.data.views import View
+from dino_model.inference.class_map.layout import ClassMap, MappedClass, Origin, Overlap, Protocol
+from dino_model.inference.class_map.names import GROUPS
+from dino_model.runtime.files import replacing, write_text
+
+FORMAT = "DINO class map 1"
+JSON, FIGURE = "map.json", "map.png"
+COLORS = (
+    *("#c2410c", "#b08300", "#0284c7", "#0f8f80", "#b832c6", "#3f8f29"),
+    *("#dc2668", "#6366f1", "#9a4ff0", "#8a6d4f", "#5f7d95", "#71802a", "#7b7b86"),
+)
+"""Color of each of `GROUPS`, with a contrast of at least 3 : 1 on white and on dark."""
+
+
+def write(folder: Path, drawn: ClassMap) -> None:
+    """Write a map to a folder, which is created if missing; replace a former map."""
+    with replacing(folder / FIGURE) as temporary:
+        draw_figure(drawn, temporary)
+    write_text(folder / JSON, json.dumps(as_json(drawn), ensure_ascii=False) + "\n")
+
+
+def read(folder: Path) -> ClassMap:
+    """Read a map from a folder.
+
+    Raises:
+        ValueError: No map of this format.
+        OSError: It cannot be read.
+    """
+    try:
+        content = json.loads((folder / JSON).read_text(encoding="utf-8"))
+        if content["format"] != FORMAT:
+            raise ValueError(f"found format {content['format']!r}, expected {FORMAT!r}")
+        view = {name: _tuple(value) for name, value in content["origin"]["view"].items()}
+        classes = tuple(
+            MappedClass(**{**each, "neighbors": _tuple(each["neighbors"])}) for each in content["classes"]
+        )
+        for each in classes:
+            if not math.isfinite(each.x + each.y) or any(
+                not 0 <= i < len(classes) for i, _ in each.neighbors
+            ):
+                raise ValueError(f"class {each.key!r} has no position, or neighbors that do not exist")
+        features = np.frombuffer(base64.b64decode(content["features"], validate=True), "<f2")
+        return ClassMap(
+            origin=Origin(**{**content["origin"], "view": View(**view)}),
+            protocol=Protocol(**content["protocol"]),
+            overlap=Overlap(**content["overlap"]),
+            classes=classes,
+            features=features.reshape(len(classes), -1).astype(np.float16),
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        reason = f"no {error}" if isinstance(error, KeyError) else error
+        raise ValueError(f"{folder / JSON} is no class map of this program: {reason}") from error
+
+
+def _tuple(value: Any) -> Any:
+    return tuple(map(_tuple, value)) if isinstance(value, list) else value
+
+
+def as_json(drawn: ClassMap) -> dict[str, Any]:
+    """Return a map as JSON types; features are base64 of little-endian float16, row after row."""
+    features = base64.b64encode(drawn.features.astype("<f2").tobytes()).decode()
+    return {"format": FORMAT, **asdict(drawn), "features": features}
+
+
+def draw_figure(drawn: ClassMap, path: Path) -> None:
+    """Draw every class with its name, in the color of its group, as a PNG."""
+    many = len(drawn.classes) > 300
+    figure = Figure(figsize=(24, 22) if many else (13, 12), dpi=100, layout="constrained")
+    axes = figure.add_subplot()
+    for group, color in zip(GROUPS, COLORS, strict=True):
+        points = [point for point in drawn.classes if point.group == group]
+        if points:
+            axes.scatter([p.x for p in points], [p.y for p in points], s=30, c=color, label=group)
+        for point in points:
+            style: Any = {"textcoords": "offset points", "fontsize": 6 if many else 8, "color": color}
+            axes.annotate(point.name, (point.x, point.y), (4, 3), **style)
+    axes.set(xticks=[], yticks=[], aspect="equal", xlabel=str(drawn.protocol), frame_on=False)
+    axes.set_title(f"{drawn.origin.data}, {drawn.origin.model}: {drawn.overlap}", fontsize=11)
+    axes.legend(loc="upper left", bbox_to_anchor=(1, 1), frameon=False)
+    FigureCanvasAgg(figure).print_png(str(path))

@@ -1,0 +1,220 @@
+"""Features of a collection in one file: .npz, .parquet, .csv or .safetensors, with names and labels.
+
+Features are streamed from a cache on disk next to the file. Memory does not grow with the collection, and an
+interrupted computation continues.
+"""
+
+import csv
+import importlib.util
+import json
+import math
+import zipfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from shutil import rmtree
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas
+import safetensors
+from numpy.typing import NDArray
+
+from dino_model.data.collections import Images
+from dino_model.inference.feature_cache import model_fingerprint
+from dino_model.inference.features import FeatureExtractor, find_readable
+from dino_model.runtime import ranks
+from dino_model.runtime.errors import counted
+from dino_model.runtime.files import replacing
+
+ROWS_AT_ONCE = 1024
+Shape = tuple[int, ...]
+Chunks = Iterator[NDArray[np.float32]]
+
+
+class FeatureTable(NamedTuple):
+    """Content of a feature file.
+
+    Attributes:
+        features: float32 [images, width], or [images, tokens, width].
+        names: Paths of the images in their collection.
+        labels: Class of each image; None without classes.
+        metadata: Settings of the features; empty in a .csv file.
+    """
+
+    features: NDArray[np.float32]
+    names: list[str]
+    labels: list[str] | None
+    metadata: dict[str, str]
+
+
+def embed(
+    images: Images, extractor: FeatureExtractor, output: Path, settings: Mapping[str, str] | None = None
+) -> None:
+    """Write the features of images to a file; images that cannot be read are named and left out.
+
+    The ranks of a process group share the work. Finished rows of an interrupted call are used again.
+
+    Args:
+        images: The collection.
+        extractor: Model, view and tokens.
+        output: File, whose suffix is the format.
+        settings: Further entries of the metadata.
+
+    Raises:
+        ValueError: An unknown suffix, a model without such tokens, or no readable image.
+    """
+    model, kind = extractor.model, extractor.kind
+    check_suffix(output, kind.tokens)
+    images = replace(images, channel_range=model.channel_range)
+    print(f"{model.name}: {model.source}; {images}", flush=True)
+    cache = output.with_name(f".{output.name}.parts")
+    rows = replace(extractor, cache=cache).rows(images, title=counted(len(images), "image"))
+    if ranks.rank() > 0:
+        return
+    kept, broken = find_readable(images, rows)
+    if broken:
+        print(f"left out ({len(broken)}): {'; '.join(broken)}")
+    subset = images.subset(kept)
+    labels = None if subset.labels is None else [subset.classes[label] for label in subset.labels]
+    metadata = {"format": "features", "model": model.name, "weights": model_fingerprint(model.backbone)}
+    metadata |= {"tokens": kind.tokens, "layers": str(kind.blocks), "size": str(extractor.view.size)}
+    table = FeatureTable(rows.numpy(), list(subset.names), labels, metadata | dict(settings or {}))
+    write_features(output, table, np.array(kept))
+    rmtree(cache)
+    print(f"{counted(len(subset), 'image')}, {kind}: {output}")
+
+
+def check_suffix(path: Path, tokens: str = "cls") -> None:
+    """Raise ValueError for a file that features cannot be written to or read from."""
+    if path.suffix not in FORMATS:
+        raise ValueError(f"{path} has the suffix {path.suffix!r}, expected one of {', '.join(FORMATS)}")
+    if path.suffix == ".csv" and tokens in ("patches", "all"):
+        raise ValueError(f"a .csv file holds one vector per image, no {tokens}: choose .npz or .safetensors")
+    if path.suffix == ".parquet" and importlib.util.find_spec("pyarrow") is None:
+        raise ValueError("Parquet needs pyarrow: run `pip install pyarrow`, or choose .npz")
+
+
+def write_features(path: Path, table: FeatureTable, rows: NDArray[np.intp]) -> None:
+    """Write a table in the format of the suffix, whole or not at all; see `read_features`.
+
+    Args:
+        path: .npz, .parquet (needs pyarrow), .csv or .safetensors.
+        table: Its features may be mapped from a file.
+        rows: Numbers of the features to write, one for each name.
+    """
+    check_suffix(path)
+    parts = (rows[start : start + ROWS_AT_ONCE] for start in range(0, len(rows), ROWS_AT_ONCE))
+    chunks = (np.ascontiguousarray(table.features[part], dtype="<f4") for part in parts)
+    with replacing(path) as temporary:
+        FORMATS[path.suffix][0](temporary, table, (len(rows), *table.features.shape[1:]), chunks)
+
+
+def read_features(path: Path) -> FeatureTable:
+    """Read what `write_features` wrote.
+
+    Raises:
+        ValueError: No such file, or one of another kind.
+    """
+    check_suffix(path)
+    try:
+        return FORMATS[path.suffix][1](path)
+    except (KeyError, ValueError, OSError, zipfile.BadZipFile, safetensors.SafetensorError) as error:
+        raise ValueError(f"{path} is no feature file of this program: {error!r}") from error
+
+
+def _description(table: FeatureTable) -> bytes:
+    return json.dumps([table.names, table.labels, table.metadata]).encode()
+
+
+def _write_npz(path: Path, table: FeatureTable, shape: Shape, chunks: Chunks) -> None:
+    columns: dict[str, Any] = {
+        "description": np.frombuffer(_description(table), np.uint8),
+        "names": np.array(table.names),
+    }
+    columns |= {} if table.labels is None else {"labels": np.array(table.labels)}
+    np.savez(path, **columns)
+    with zipfile.ZipFile(path, "a") as archive, archive.open("features.npy", "w", force_zip64=True) as file:
+        header = {"descr": "<f4", "fortran_order": False, "shape": shape}
+        np.lib.format.write_array_header_1_0(file, header)
+        for chunk in chunks:
+            file.write(chunk.data)
+
+
+def _read_npz(path: Path) -> FeatureTable:
+    with np.load(path) as file:
+        return FeatureTable(file["features"], *json.loads(file["description"].tobytes()))
+
+
+def _write_safetensors(path: Path, table: FeatureTable, shape: Shape, chunks: Chunks) -> None:
+    text, size = _description(table), 4 * math.prod(shape)
+    header = {
+        "features": {"dtype": "F32", "shape": shape, "data_offsets": [0, size]},
+        "description": {"dtype": "U8", "shape": [len(text)], "data_offsets": [size, size + len(text)]},
+    }
+    head = json.dumps(header).encode()
+    head += b" " * (-len(head) % 8)
+    with path.open("wb") as file:
+        file.write(len(head).to_bytes(8, "little") + head)
+        for chunk in chunks:
+            file.write(chunk.data)
+        file.write(text)
+
+
+def _read_safetensors(path: Path) -> FeatureTable:
+    with safetensors.safe_open(path, "np") as file:
+        described = json.loads(file.get_tensor("description").tobytes())
+        return FeatureTable(file.get_tensor("features"), *described)
+
+
+def _write_csv(path: Path, table: FeatureTable, shape: Shape, chunks: Chunks) -> None:
+    rows = (row.tolist() for chunk in chunks for row in chunk)
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(["name", "label", *range(shape[1])])
+        for name, label, row in zip(table.names, table.labels or [""] * shape[0], rows, strict=True):
+            writer.writerow([name, label, *row])
+
+
+def _read_csv(path: Path) -> FeatureTable:
+    table = pandas.read_csv(path, dtype={"name": str, "label": str}, keep_default_na=False)
+    names, labels = (table.pop(column).tolist() for column in ("name", "label"))
+    return FeatureTable(table.to_numpy(np.float32), names, labels if any(labels) else None, {})
+
+
+def _write_parquet(path: Path, table: FeatureTable, shape: Shape, chunks: Chunks) -> None:
+    import pyarrow
+    from pyarrow import parquet
+
+    text, vector = pyarrow.string(), pyarrow.list_(pyarrow.float32(), math.prod(shape[1:]))
+    metadata = {**table.metadata, "shape": json.dumps(shape[1:])}
+    schema, done = pyarrow.schema([("name", text), ("label", text), ("features", vector)], metadata), 0
+    labels: Sequence[str | None] = table.labels or [None] * shape[0]
+    with parquet.ParquetWriter(path, schema) as writer:
+        for chunk in chunks:
+            part = slice(done, done := done + len(chunk))
+            columns = [table.names[part], labels[part], list(chunk.reshape(len(chunk), -1))]
+            writer.write_table(
+                pyarrow.Table.from_pydict(dict(zip(schema.names, columns, strict=True)), schema)
+            )
+
+
+def _read_parquet(path: Path) -> FeatureTable:
+    from pyarrow import parquet
+
+    table = parquet.read_table(path)
+    metadata = {name.decode(): value.decode() for name, value in table.schema.metadata.items()}
+    vectors = table["features"].combine_chunks().flatten().to_numpy()
+    features = vectors.reshape(len(table), *json.loads(metadata.pop("shape")))
+    labels = table["label"].to_pylist()
+    return FeatureTable(features, table["name"].to_pylist(), None if None in labels else labels, metadata)
+
+
+Writer = Callable[[Path, FeatureTable, Shape, Chunks], None]
+FORMATS: dict[str, tuple[Writer, Callable[[Path], FeatureTable]]] = {
+    ".npz": (_write_npz, _read_npz),
+    ".parquet": (_write_parquet, _read_parquet),
+    ".csv": (_write_csv, _read_csv),
+    ".safetensors": (_write_safetensors, _read_safetensors),
+}
+"""Suffix -> functions that write and read."""

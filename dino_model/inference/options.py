@@ -1,0 +1,59 @@
+"""Options of every command with a model. Torch is imported only when a model is loaded."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from dino_model.models.configs import CheckpointKey, Resize
+from dino_model.runtime.precision import ComputePrecision, Precision
+
+if TYPE_CHECKING:
+    from dino_model.inference.predictor import AttentionPredictor
+    from dino_model.models.weights import LoadedModel
+
+
+@dataclass(frozen=True, kw_only=True)
+class ComputeOptions:
+    """Network, precision and device; `ModelOptions` adds the model."""
+
+    checkpoint_key: CheckpointKey = None
+    """Network of a checkpoint or run that holds several: teacher, student, … Default: the usual one."""
+    precision: Precision = "auto"
+    """Arithmetic of the model. auto is bf16 where the hardware has it, but fp32 where labels are carried from
+    frame to frame."""
+    device: str = "auto"
+    """auto, cpu, cuda or mps."""
+
+    def chosen_precision(self) -> ComputePrecision:
+        """Return the precision to compute in on the device; errors as `choose_precision`."""
+        from dino_model.runtime.device import choose_device, choose_precision
+
+        return choose_precision(self.precision, choose_device(self.device))
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelOptions(ComputeOptions):
+    """Model and image size."""
+
+    model: str = "embedded"
+    """Name of a model, checkpoint file or run; `python -m dino_model list` lists names."""
+    size: int = 480
+    """Pixels of the input's short side (of both sides with --resize squash)."""
+
+    def load(self) -> LoadedModel:
+        """Load the model; errors as `load_model`."""
+        from dino_model.models.weights import load_model
+
+        return load_model(self.model, checkpoint_key=self.checkpoint_key)
+
+    def predictor(
+        self, resize: Resize = "short-side", *, model: LoadedModel | None = None
+    ) -> AttentionPredictor:
+        """Create a predictor with these options, of `model` if it is loaded already."""
+        from dino_model.inference.predictor import AttentionPredictor
+
+        model = model or self.load()
+        return AttentionPredictor(
+            model, size=self.size, resize=resize, precision=self.precision, device=self.device
+        )

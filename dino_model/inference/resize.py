@@ -1,0 +1,46 @@
+"""Resize an image to the input of a model."""
+
+import cv2
+import numpy as np
+from PIL import Image
+
+from dino_model.models.configs import Resize
+
+
+def fed_size(height: int, width: int, size: int, resize: Resize, patch_size: int) -> tuple[int, int]:
+    """Return the height and width that an image is resized to; see `AttentionPredictor` for `resize`.
+
+    Raises:
+        ValueError: `davis` with a size below 64.
+    """
+    short, long = sorted((height, width))
+    if resize == "davis":
+        if size < 64:
+            raise ValueError(
+                f"size is {size}, but resize='davis' needs at least 64: the long side is a multiple of 64"
+            )
+        cut = size * long // short // 64 * 64
+        return (cut, size) if height > width else (size, cut)
+    if resize == "squash":
+        return _whole_patches(size, patch_size), _whole_patches(size, patch_size)
+    scale = size / short if resize == "short-side" else 1.0
+    return _whole_patches(height * scale, patch_size), _whole_patches(width * scale, patch_size)
+
+
+def sample(image: np.ndarray, height: int, width: int, resize: Resize) -> np.ndarray:
+    """Resample an image: uint8 [any height, any width, channels] -> uint8 [height, width, channels].
+
+    Bilinear. `davis` samples without antialiasing, as the official video segmentation; the others with it,
+    as the official visualization.
+    """
+    if resize == "davis":
+        resized = cv2.resize(image, (width, height), interpolation=cv2.INTER_LINEAR)
+        return resized.reshape(height, width, image.shape[2])  # OpenCV drops a single channel's axis
+    channels = (Image.fromarray(np.ascontiguousarray(image[..., index])) for index in range(image.shape[2]))
+    planes = [np.asarray(channel.resize((width, height), Image.Resampling.BILINEAR)) for channel in channels]
+    return np.stack(planes, axis=-1)
+
+
+def _whole_patches(pixels: float, patch_size: int) -> int:
+    """The nearest multiple of the patch size, at least one patch; halves go up."""
+    return max(1, int(pixels / patch_size + 0.5)) * patch_size

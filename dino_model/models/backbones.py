@@ -1,0 +1,128 @@
+"""Build backbones with timm: ViTs of any patch and image size, and ResNet-50.
+
+Every backbone maps images [batch, channels, height, width] to one feature per image [batch, width]: the [CLS]
+token after the final norm for a ViT (section 3.2 of the paper), the pooled feature map for a ResNet.
+"""
+
+from typing import Any
+
+import timm
+import torch
+from timm.layers import SwiGLUPacked, to_2tuple
+from timm.models.vision_transformer import Attention, VisionTransformer
+from torch import Tensor, nn
+
+from dino_model.models import position
+from dino_model.models.configs import ARCHITECTURES, VIT_SHAPES, BackboneConfig
+from dino_model.runtime.precision import ComputePrecision
+
+
+def create_backbone(config: BackboneConfig) -> nn.Module:
+    """Create a backbone with random weights.
+
+    A ViT takes images of any size: they are padded with zeros at the bottom and the right to whole patches.
+    Parameter names equal those of the official DINO checkpoints.
+
+    Raises:
+        ValueError: Unknown architecture, or impossible sizes.
+    """
+    _check(config)
+    if config.architecture == "resnet50":
+        # torchvision's start, as in the official code: no branch begins at zero.
+        return timm.create_model("resnet50", num_classes=0, in_chans=config.in_channels, zero_init_last=False)
+    width, depth, heads = config.vit_shape()
+    swiglu: Any = {}
+    if config.swiglu:  # as timm builds DINOv2's ViT-g, `vit_giant_patch14_dinov2`
+        swiglu = {"mlp_layer": SwiGLUPacked, "act_layer": nn.SiLU, "mlp_ratio": 2.66667 * 2}
+    vit = VisionTransformer(
+        img_size=config.image_size,
+        patch_size=config.patch_size,
+        in_chans=config.in_channels,
+        num_classes=0,
+        embed_dim=width,
+        depth=depth,
+        num_heads=heads,
+        init_values=config.initial_layer_scale,
+        drop_path_rate=config.drop_path,
+        dynamic_img_size=True,
+        dynamic_img_pad=True,
+        **swiglu,
+    )
+    # timm starts [CLS] at 1e-6; DINO draws it like every other weight.
+    nn.init.trunc_normal_(vit.cls_token, std=0.02)
+    if config.position_start == "sincos":
+        rows, columns = vit.patch_embed.grid_size
+        embedding = position.sincos_embedding(rows, columns, width)
+        vit.pos_embed.data[0, 1:] = 0.7 * embedding  # 0.7: the scale of patch tokens
+    position.install(vit, config.position_mode)
+    return vit
+
+
+def choose_training_attention(model: nn.Module, device: torch.device, precision: ComputePrecision) -> None:
+    """Choose the faster attention for training: explicit in bf16 on a CPU, fused elsewhere.
+
+    At the few hundred tokens of a crop, torch's fused bf16 kernel for CPUs takes three times as long.
+    """
+    for module in model.modules():
+        if isinstance(module, Attention):
+            module.fused_attn = not (device.type == "cpu" and precision == "bf16")
+
+
+def traits(backbone: nn.Module) -> dict[str, object]:
+    """Return the settings that weights depend on, except the learned grid, by names of `BackboneConfig`."""
+    if not isinstance(backbone, VisionTransformer):
+        return {"architecture": type(backbone).__name__}
+    return {
+        "patch_size": backbone.patch_embed.patch_size[0],
+        "width": backbone.embed_dim,
+        "depth": len(backbone.blocks),
+        "heads": backbone.blocks[0].attn.num_heads,
+        "position_mode": getattr(backbone, "position_mode", None),
+    }
+
+
+def features_of_patches(backbone: nn.Module, images: Tensor, visible: Tensor | None = None) -> Tensor:
+    """Compute features [batch, width]; a ViT's from some patches only, as if the others did not exist.
+
+    Args:
+        backbone: A ViT if `visible` is given.
+        images: [batch, channels, height, width].
+        visible: Numbers of the patches that each image keeps, row by row: [batch, visible]. None: all.
+    """
+    vit: Any = backbone
+    if visible is None:
+        features: Tensor = vit(images)
+        return features
+    tokens = vit.norm_pre(vit._pos_embed(vit.patch_embed(images)))
+    prefix, patches = tokens.tensor_split((vit.num_prefix_tokens,), dim=1)
+    tokens = torch.cat([prefix, patches.take_along_dim(visible[..., None], dim=1)], dim=1)
+    features = vit.forward_head(vit.norm(vit.blocks(tokens)))
+    return features
+
+
+def patch_grid(vit: Any, height: int, width: int) -> tuple[int, int]:
+    """Return the rows and columns of patches of an image of this size, padding included."""
+    patch_height, patch_width = to_2tuple(vit.patch_embed.patch_size)
+    return -(-height // patch_height), -(-width // patch_width)
+
+
+def _check(config: BackboneConfig) -> None:
+    if config.architecture not in ARCHITECTURES:
+        raise ValueError(
+            f"unknown architecture {config.architecture!r}: choose one of {', '.join(ARCHITECTURES)}"
+        )
+    options = {"in_channels": config.in_channels}
+    if config.architecture in VIT_SHAPES:
+        width, depth, heads = config.vit_shape()
+        options |= {"patch_size": config.patch_size, "width": width, "depth": depth, "heads": heads}
+    for name, value in options.items():
+        if value < 1:
+            raise ValueError(f"{name} is {value}, expected at least 1")
+    if config.architecture in VIT_SHAPES and config.image_size < config.patch_size:
+        raise ValueError(
+            f"image_size {config.image_size} is smaller than one patch of {config.patch_size} pixels"
+        )
+    if "heads" in options and width % heads:
+        raise ValueError(f"width {width} cannot be split over {heads} heads: choose a multiple of {heads}")
+    if not 0 <= config.drop_path < 1:
+        raise ValueError(f"drop_path is {config.drop_path}, expected at least 0 and below 1")

@@ -1,0 +1,90 @@
+"""Describe models without downloading their weights."""
+
+from dataclasses import dataclass, field
+
+import timm
+import torch
+from torch import nn
+
+from dino_model.inference.attention import MAPS, readable
+from dino_model.models.backbones import create_backbone
+from dino_model.models.checkpoints import WeightsError
+from dino_model.models.hub import PREFIX
+from dino_model.models.published import EMBEDDED_FILE, OFFICIAL, Scores
+from dino_model.models.weights import is_local, is_path, load_model
+
+FAMILIES = {"VisionTransformer": "ViT", "Beit": "BEiT", "Eva": "ViT (Eva)", "Cait": "CaiT", "Xcit": "XCiT"}
+
+
+@dataclass(frozen=True)
+class Facts:
+    """Description of a model.
+
+    Attributes:
+        architecture: In words: blocks, width, heads, patches.
+        maps: Attention maps that can be read, or why there are none.
+        local: Loads without a network.
+    """
+
+    name: str
+    title: str
+    architecture: str
+    parameters: int
+    maps: str
+    source: str
+    license: str
+    local: bool
+    scores: Scores = field(default_factory=Scores)
+    note: str = ""
+
+
+def facts(name: str) -> Facts:
+    """Describe any model that `load_model` takes; only files, runs and the embedded model are read.
+
+    Raises:
+        WeightsError: Unknown name, or a file that does not load.
+    """
+    local = is_local(name)  # refuses a tag that timm does not have
+    if name in OFFICIAL:
+        entry = OFFICIAL[name]
+        with torch.device("meta"):
+            structure = _structure(create_backbone(entry.config))
+        source, license = entry.file.address, "Apache-2.0"
+        return Facts(name, entry.title, *structure, source, license, local, entry.scores, entry.note)
+    if timm.is_model(name) and not is_path(name):
+        settings = timm.get_pretrained_cfg(name)
+        source = f"timm, https://huggingface.co/{settings.hf_hub_id}"
+        try:
+            with torch.device("meta"):
+                model = timm.create_model(name.partition(".")[0], pretrained=False, num_classes=0)
+        except Exception as error:  # timm's constructors raise many kinds
+            raise WeightsError(f"timm cannot build {name} without weights ({error!r})") from error
+        structure = _structure(model)
+        return Facts(name, name, *structure, source, settings.license or "unknown", local)
+    if name.startswith(PREFIX) and not local:
+        raise WeightsError(
+            f"{name} is not on this machine, and `show` downloads nothing: run a command with --model first"
+        )
+    model = load_model(name)
+    license, note = "none needed" if name.startswith("random:") else "its maker's", ""
+    if name == "embedded":
+        card = EMBEDDED_FILE.with_name("card.md")
+        license, note = "Apache-2.0", card.read_text(encoding="utf-8") if card.is_file() else ""
+    return Facts(name, name, *_structure(model.backbone), model.source, license, local, note=note)
+
+
+def _structure(backbone: nn.Module) -> tuple[str, int, str]:
+    """Architecture in words, number of parameters, and maps that can be read."""
+    kind, parameters = type(backbone).__name__, sum(tensor.numel() for tensor in backbone.parameters())
+    try:
+        vit = readable(backbone)
+    except ValueError as error:
+        return f"{kind}, features of {backbone.num_features}", parameters, f"none: {error}"
+    height, width = vit.patch_size
+    patch = f"{height}" if height == width else f"{height} × {width}"
+    registers = getattr(backbone, "reg_token", None)
+    words = (
+        f"{FAMILIES.get(kind, kind)}, patches of {patch}, {vit.depth} blocks × {backbone.num_features}, "
+        f"{vit.heads} heads" + ("" if registers is None else f", {registers.shape[1]} registers")
+    )
+    return words, parameters, MAPS[vit.summary]

@@ -1,0 +1,273 @@
+"""Load models by name: the embedded one, the paper's, timm's, files, runs, random weights."""
+
+import copy
+import difflib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, cast
+
+import timm
+import torch
+from numpy.typing import NDArray
+from timm.models import adapt_input_conv
+from timm.models.beit import Beit
+from timm.models.cait import Cait
+from timm.models.vision_transformer import VisionTransformer
+from timm.models.xcit import Xcit
+from torch import nn
+
+from dino_model.data.channels import ChannelRange, ChannelStatistics, measure_channels
+from dino_model.data.images import IMAGENET_MEAN, IMAGENET_STD
+from dino_model.inference import attention
+from dino_model.models import hub, position
+from dino_model.models.backbones import create_backbone, traits
+from dino_model.models.checkpoints import (
+    SUFFIXES,
+    StoredBackbone,
+    WeightsError,
+    infer_config,
+    load_strictly,
+    read_backbone,
+    refuse_network,
+)
+from dino_model.models.configs import VIT_SHAPES, BackboneConfig, CheckpointKey, PositionMode
+from dino_model.models.official import family, load_official
+from dino_model.models.published import EMBEDDED_FILE, OFFICIAL
+from dino_model.runtime.download import PublishedFile
+from dino_model.runtime.errors import SettingError
+
+
+@dataclass(frozen=True)
+class LoadedModel:
+    """A backbone with weights.
+
+    Attributes:
+        name: Argument of `load_model`.
+        backbone: In evaluation mode, without gradients.
+        mean, std: Per channel, for normalizing inputs on a scale of 0 to 1.
+        source: Origin of the weights, in words.
+        config: None for a timm model that is no backbone of this package.
+        channel_range: Of a model for images of other channels than RGB.
+    """
+
+    name: str
+    backbone: nn.Module
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    source: str
+    config: BackboneConfig | None
+    channel_range: ChannelRange | None = None
+
+    def misfits(
+        self, backbone: nn.Module, mean: Sequence[float], std: Sequence[float]
+    ) -> dict[str, tuple[Any, Any]]:
+        """Compare settings that tensor shapes do not show, such as heads, with those of another backbone.
+
+        Returns:
+            Names of the settings that differ, with the value of this model and the other's.
+        """
+        own = traits(self.backbone) | {"mean": self.mean, "std": self.std}
+        expected = traits(backbone) | {"mean": tuple(mean), "std": tuple(std)}
+        pairs = {name: (own.get(name), expected.get(name)) for name in own | expected}
+        return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
+
+
+def load_model(name: str = "embedded", *, checkpoint_key: CheckpointKey = None) -> LoadedModel:
+    """Load a model in evaluation mode.
+
+    Position embeddings are resampled in the mode that the file names. Otherwise the mode is that of the
+    model's family (`position.FAMILIES`), or `official` for .pth and .pt files.
+
+    Args:
+        name: A name of one of these kinds.
+            - `embedded`: the model that is part of this package.
+            - A key of `OFFICIAL`, such as `dino_vits16`: downloaded once into the cache.
+            - `random:vit_small/16`, `random:resnet50`, `random:embedded`: random weights from seed 0.
+            - A .pth, .pt or .safetensors file (DINO, DINOv2, DINOv3), or the folder of a training run.
+            - A name of timm with weights, such as `vit_small_patch14_reg4_dinov2.lvd142m`.
+            - `hf:OWNER/NAME`: a Hugging Face repository of timm's or of transformers' ViT or DINOv2 weights.
+        checkpoint_key: Network of a checkpoint that holds several. Default: the teacher, or the network that
+            the run's method evaluates.
+
+    Raises:
+        WeightsError: Unknown name, or weights that are broken, refused, incomplete, or do not fit.
+        DownloadError: Weights that are not on this machine and cannot be downloaded.
+    """
+    if not is_path(name):
+        refuse_network(checkpoint_key, name)
+    model = _load_file(name, Path(name), checkpoint_key) if is_path(name) else _load_single(name)
+    model.backbone.eval().requires_grad_(False)
+    return model
+
+
+def fit_channels(
+    model: LoadedModel, images: Iterable[NDArray[Any]] | None, channels: int | None
+) -> LoadedModel:
+    """Return the model for images of a number of channels, None for RGB.
+
+    A model that was trained on this number of channels is returned unchanged. Otherwise the weights of red,
+    green and blue are adapted as in timm, and the range and statistics of the images are computed.
+
+    Args:
+        model: Any model.
+        images: As stored, [height, width, channels]; read only if the model is adapted.
+        channels: Number of channels of the images; None for RGB.
+
+    Raises:
+        SettingError: A model of other channels than the images.
+    """
+    trained = len(model.channel_range) if model.channel_range else None
+    if channels is None and trained:
+        raise SettingError(f"{model.name} takes images of {trained} channels: pass --channels {trained}")
+    if channels is None or trained == channels:
+        return model
+    if channels < 1 or trained:
+        expected = f"{trained}, as it was trained" if trained else "at least 1"
+        raise SettingError(f"--channels is {channels}, but {model.name} takes {expected}")
+    return adapt_channels(model, measure_channels(images or ()))
+
+
+def adapt_channels(model: LoadedModel, statistics: ChannelStatistics) -> LoadedModel:
+    """Return a copy of a model of RGB for other channels; its first convolution is adapted as timm does.
+
+    Raises:
+        WeightsError: A model whose first convolution does not take RGB.
+    """
+    channels, backbone = len(statistics.range), copy.deepcopy(model.backbone)
+    convolutions = (pair for pair in backbone.named_modules() if isinstance(pair[1], nn.Conv2d))
+    name, first = next(convolutions, ("", None))
+    if not isinstance(first, nn.Conv2d) or first.in_channels != 3 or first.groups != 1:
+        raise WeightsError(f"{model.name} has no first convolution of red, green and blue to adapt")
+    first.weight = nn.Parameter(adapt_input_conv(channels, first.weight), requires_grad=False)
+    first.in_channels = channels
+    return replace(
+        model,
+        backbone=backbone,
+        mean=statistics.mean,
+        std=statistics.std,
+        source=f"{model.source}, {name} adapted to {channels} channels",
+        config=model.config and replace(model.config, in_channels=channels),
+        channel_range=statistics.range,
+    )
+
+
+def is_local(name: str) -> bool:
+    """Return whether `load_model(name)` needs no network; errors as `missing_files`."""
+    return not missing_files(name)
+
+
+def missing_files(name: str) -> list[PublishedFile]:
+    """Return the files that `load_model(name)` would download.
+
+    Raises:
+        WeightsError: A timm name without weights that can be read.
+    """
+    if is_path(name):
+        return []
+    files = [OFFICIAL[name].file] if name in OFFICIAL else hub.files(name)
+    return [file for file in files if file.path() is None]
+
+
+def check_name(name: str) -> None:
+    """Raise WeightsError if `name` is no model or no file; weights are neither read nor downloaded."""
+    if is_path(name):
+        if not Path(name).exists():
+            raise WeightsError(f"no file or folder {name!r}")
+    elif name.startswith("random:"):
+        _random_backbone(name)
+    elif name != "embedded" and name not in OFFICIAL and not hub.files(name):
+        names = {known: known for known in ("embedded", *OFFICIAL, *timm.list_models(pretrained=True))}
+        names |= {architecture: f"random:{architecture}/16" for architecture in VIT_SHAPES}
+        close = [names[match] for match in difflib.get_close_matches(name, names)]
+        hint = f" (did you mean {' or '.join(close)}?)" if close else ""
+        raise WeightsError(
+            f"unknown model {name!r}{hint}: give 'embedded', one of {', '.join(OFFICIAL)}, "
+            "random:ARCHITECTURE/PATCH, a timm name, hf:OWNER/NAME, or an existing file or training run"
+        )
+
+
+def is_path(name: str) -> bool:
+    """Return whether a name means a file or folder, existing or not."""
+    known = name in OFFICIAL or name == "embedded" or name.startswith(("random:", hub.PREFIX))
+    return not known and bool(name) and (Path(name).exists() or Path(name).suffix in SUFFIXES)
+
+
+def _load_single(name: str) -> LoadedModel:
+    """Load a model that its name alone describes."""
+    if name == "embedded":
+        return _load_file(name, EMBEDDED_FILE, None)
+    if name.startswith("random:"):
+        return _load_random(name)
+    if name in OFFICIAL:
+        entry, path = OFFICIAL[name], OFFICIAL[name].file.fetch()
+        stored = replace(read_backbone(path), config=entry.config)
+        return _build(name, stored, str(path), f"{entry.title} published with the paper, {path.name}")
+    check_name(name)
+    backbone, mean, std, source = hub.load(name)
+    _accept_any_size(backbone, f"{name} {source}")
+    return LoadedModel(name, backbone, mean, std, source, None)
+
+
+def _random_backbone(name: str) -> StoredBackbone:
+    """Describe the backbone of a name such as `random:vit_small/16`."""
+    architecture, _, patch = name.removeprefix("random:").partition("/")
+    if architecture == "embedded" and not patch:
+        return read_backbone(EMBEDDED_FILE)
+    if architecture == "resnet50" and not patch:
+        return StoredBackbone({}, BackboneConfig("resnet50"))
+    if architecture in VIT_SHAPES and patch.isdecimal():
+        return StoredBackbone({}, BackboneConfig(architecture, int(patch)))
+    raise WeightsError(
+        f"{name!r} names no architecture: write random:embedded, random:resnet50, or random:vit_small/16 with"
+        f" one of {', '.join(VIT_SHAPES)} and a patch size"
+    )
+
+
+def _load_random(name: str) -> LoadedModel:
+    stored = _random_backbone(name)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        return _build(name, stored, name, "random weights, seed 0", load=False)
+
+
+def _load_file(name: str, path: Path, checkpoint_key: CheckpointKey) -> LoadedModel:
+    stored = read_backbone(path, checkpoint_key)
+    if stored.config is None and (kind := family(stored.tensors)):
+        backbone = load_official(stored.tensors, str(path))
+        _accept_any_size(backbone, kind)
+        mean, std = IMAGENET_MEAN, IMAGENET_STD
+        if "sat493m" in path.name:  # models of satellite images have their own statistics
+            satellite = timm.get_pretrained_cfg("vit_large_patch16_dinov3.sat493m")
+            mean, std = satellite.mean, satellite.std
+        return LoadedModel(name, backbone, mean, std, f"{path.name} ({kind})", None)
+    if stored.config is None:
+        # A bare .pth file is resampled as the official code does; .safetensors is the form that others use.
+        mode: PositionMode = "size" if path.suffix == ".safetensors" else "official"
+        stored = replace(stored, config=replace(infer_config(stored.tensors, str(path)), position_mode=mode))
+    source = f"{stored.network} of {path.name}" if stored.network else path.name
+    return _build(name, stored, str(path), source)
+
+
+def _build(name: str, stored: StoredBackbone, where: str, source: str, *, load: bool = True) -> LoadedModel:
+    """Create what is described; without statistics, ImageNet's normalize three channels, none others."""
+    config = cast(BackboneConfig, stored.config)
+    try:
+        backbone = create_backbone(config)
+    except (ValueError, TypeError) as error:  # a type only where a description was tampered with
+        raise WeightsError(f"the backbone described by {where} cannot be created: {error}") from error
+    if load:
+        load_strictly(backbone, stored.tensors, where)
+    channels = config.in_channels
+    mean, std = (IMAGENET_MEAN, IMAGENET_STD) if channels == 3 else ((0.0,) * channels, (1.0,) * channels)
+    statistics = stored.mean or mean, stored.std or std
+    return LoadedModel(name, backbone, *statistics, source, config, stored.channel_range)
+
+
+def _accept_any_size(backbone: nn.Module, family: str) -> None:
+    """Resample the positions of a model to each image, a ViT's in the way of its family."""
+    if isinstance(backbone, Beit | Cait | Xcit):
+        attention.accept_any_size(backbone)
+    is_vit = isinstance(backbone, VisionTransformer) and backbone.pos_embed is not None
+    if is_vit and not hasattr(backbone, "dist_token"):
+        position.install(backbone, position.official_mode(family))

@@ -1,0 +1,1 @@
+"""Devices, processes, files, outputs and messages: independent of models and data."""

@@ -1,0 +1,124 @@
+"""Images of N channels: how files are read, which range they have, how a model of RGB is adapted."""
+
+import gc
+import io
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import cv2
+import numpy as np
+import pytest
+import tifffile
+import torch
+from PIL import Image
+
+from dino_model.data.channels import ChannelRange, measure_channels, parse_channels, read_channels
+from dino_model.data.images import ImageError
+from dino_model.models.weights import adapt_channels, load_model
+from dino_model.runtime.errors import SettingError
+
+BANDS = np.random.default_rng(0).integers(0, 10_000, (7, 9, 5)).astype(np.uint16)
+PAGES = np.moveaxis(BANDS, 2, 0)
+
+
+def saved(write, array, **options) -> bytes:
+    stream = io.BytesIO()
+    write(stream, array, **options)
+    return stream.getvalue()
+
+
+def header(descr: str, *shape: int) -> bytes:
+    """The beginning of a .npy file without values."""
+    stream = io.BytesIO()
+    facts = {"descr": descr, "fortran_order": False, "shape": shape}
+    np.lib.format.write_array_header_1_0(stream, facts)
+    return stream.getvalue()
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        saved(np.save, BANDS),
+        saved(np.save, PAGES),
+        saved(tifffile.imwrite, BANDS, photometric="minisblack", planarconfig="contig"),
+        saved(tifffile.imwrite, PAGES, photometric="minisblack", compression="zlib"),
+    ],
+    ids=["npy", "npy, channels first", "tiff", "tiff of pages"],
+)
+def test_read_channels_returns_stored_values(data):
+    np.testing.assert_array_equal(read_channels(data, 5, "bands"), BANDS)
+
+
+def test_read_channels_of_png_keeps_16_bits_and_makes_color_gray_for_one_channel():
+    stored = BANDS[..., :3]
+    data = cv2.imencode(".png", stored[..., ::-1])[1].tobytes()
+    np.testing.assert_array_equal(read_channels(data, 3, "png"), stored)
+    gray = cv2.imencode(".png", stored[..., 0])[1].tobytes()
+    np.testing.assert_array_equal(read_channels(gray, 1, "png")[..., 0], stored[..., 0])
+    color = Image.fromarray(stored.astype(np.uint8))
+    data = saved(lambda stream, image: image.save(stream, "png"), color)
+    np.testing.assert_array_equal(read_channels(data, 1, "png")[..., 0], np.asarray(color.convert("L")))
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (saved(np.save, BANDS), r"bands has the shape \(7, 9, 5\), expected 4 channels"),
+        (saved(np.save, BANDS)[:300], "bands is damaged"),
+        (saved(np.save, np.array([{"a": 1}], object), allow_pickle=True), "bands is damaged"),
+        (saved(np.save, BANDS[..., :4].astype(complex)), "bands holds values of type complex"),
+        (saved(tifffile.imwrite, BANDS)[:200], "bands is damaged"),
+        (b"no image at all", "bands is damaged, too large or of no known format"),
+        (header("<f8", -1, 4) + bytes(64), "found -4 values"),
+        (header("<f8", 10**6, 10**6, 4), "found 4,000,000,000,000 values, at most 400,000,000 are read"),
+    ],
+)
+def test_read_channels_of_unusable_file_names_it(data, message):
+    with pytest.raises(ImageError, match=message):
+        read_channels(data, 4, "bands")
+
+
+def test_measure_channels_spans_the_values_and_leaves_8_bits_as_they_are():
+    statistics = measure_channels([BANDS])
+    shares = statistics.range.to_uint8(BANDS) / 255
+    assert (shares.min(), shares.max()) == (0, 1)
+    np.testing.assert_allclose(shares.mean((0, 1)), statistics.mean, atol=1e-6)
+    np.testing.assert_allclose(shares.std((0, 1)), statistics.std, atol=1e-6)
+    images = np.random.default_rng(2).integers(10, 99, (2, 6, 6, 1)).astype(np.uint8)
+    assert measure_channels(images).range == ChannelRange((0.0,), (255.0,))
+    missing = np.array([[[np.nan], [np.inf], [2.0]]])
+    np.testing.assert_array_equal(ChannelRange((0.0,), (4.0,)).to_uint8(missing).ravel(), [0, 255, 128])
+    with pytest.raises(SettingError, match="channel 3 has the value 7 everywhere"):
+        measure_channels([np.where(np.arange(5) == 3, 7, BANDS)])
+
+
+def test_adapt_channels_sums_weights_for_gray():
+    model = load_model("random:vit_tiny/16")
+    gray = adapt_channels(model, measure_channels([BANDS[..., :1]])).backbone
+    image = torch.randn(1, 1, 32, 32)
+    with torch.no_grad():
+        expected = model.backbone(image.expand(-1, 3, -1, -1))
+        torch.testing.assert_close(gray(image), expected, atol=1e-4, rtol=0)
+
+
+def test_parse_shown_refuses_missing_channel():
+    assert parse_channels("3,2,1", 4) == (3, 2, 1)
+    assert (parse_channels(None, 6), parse_channels(None, 2)) == ((0, 1, 2), (0, 0, 0))
+    with pytest.raises(SettingError, match="three of the channels 0 to 3"):
+        parse_channels("4,2,1", 4)
+
+
+def test_read_npy_in_several_threads_gives_every_array():
+    def let_other_threads_run(*_: object) -> None:
+        time.sleep(1e-5)
+
+    data, thresholds = saved(np.save, BANDS), gc.get_threshold()
+    gc.callbacks.append(let_other_threads_run)
+    gc.set_threshold(11)
+    try:
+        with ThreadPoolExecutor(8) as pool:
+            arrays = list(pool.map(lambda _: read_channels(data, 5, "bands.npy"), range(1500)))
+    finally:
+        gc.set_threshold(*thresholds)
+        gc.callbacks.remove(let_other_threads_run)
+    assert all(np.array_equal(array, BANDS) for array in arrays)

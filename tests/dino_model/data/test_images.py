@@ -1,0 +1,195 @@
+"""Every kind of image file becomes the right pixels or one sentence."""
+
+import io
+import struct
+import zlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image
+
+from dino_model.data import images
+from dino_model.data.images import ImageError
+
+RED, GREEN, BLUE, WHITE = (255, 0, 0), (0, 255, 0), (0, 0, 255), (255, 255, 255)
+
+
+def encode(image: Image.Image | np.ndarray, kind: str, **options: object) -> bytes:
+    stream = io.BytesIO()
+    image = image if isinstance(image, Image.Image) else Image.fromarray(np.ascontiguousarray(image))
+    image.save(stream, kind, **options)
+    return stream.getvalue()
+
+
+def gradient(height: int = 8, width: int = 12) -> np.ndarray:
+    """An image in which no two pixels are equal."""
+    row, column = np.mgrid[:height, :width].astype(np.uint8)
+    return np.stack([20 * row, 20 * column, 255 - 9 * (row + column)], axis=-1)
+
+
+def assert_image(image: np.ndarray, height: int, width: int) -> None:
+    assert (image.dtype, image.shape) == (np.uint8, (height, width, 3))
+    assert image.flags.writeable, "torch.from_numpy needs writable arrays"
+
+
+@pytest.mark.parametrize("kind", ["PNG", "BMP", "TIFF", "PPM", "JPEG", "WEBP", "AVIF", "HEIF"])
+def test_read_format_keeps_the_pixels(kind: str, tmp_path: Path):
+    if kind not in images.FORMATS:
+        pytest.skip(f"no decoder of {kind} is installed")
+    smooth = np.asarray(Image.fromarray(gradient()).resize((96, 64), Image.Resampling.BILINEAR))
+    data = encode(smooth, kind, quality=95)
+    image = images.read(data)
+    assert_image(image, 64, 96)
+    lossless = kind in ("PNG", "BMP", "TIFF", "PPM")
+    assert np.abs(image.astype(int) - smooth).mean() <= (0 if lossless else 4)
+    (tmp_path / "a").write_bytes(data)
+    assert np.array_equal(images.read(tmp_path / "a"), image)
+
+
+def test_read_gray_bilevel_and_palette_gives_rgb():
+    drawn = Image.new("RGB", (4, 2), "white")
+    drawn.paste("black", (0, 0, 2, 2))
+    for mode in ("1", "L", "P"):
+        image = images.read(encode(drawn.convert(mode), "PNG"))
+        assert_image(image, 2, 4)
+        assert (image[:, :2].max(), image[:, 2:].min()) == (0, 255)
+
+
+BIG_ENDIAN = b"P5 2 2 65535\n" + np.array([[0, 256], [512, 1024]], dtype=">u2").tobytes()
+FLOATS = np.array([[-1.0, 0.0, 1.0], [np.nan, np.inf, -np.inf]], dtype=np.float32)
+RAMP = np.linspace(0, 4095, 16).round().astype(np.uint16).reshape(2, 8)
+
+
+@pytest.mark.parametrize(
+    ("file", "gray"),
+    [
+        (BIG_ENDIAN, [[0, 64], [128, 255]]),
+        (encode(FLOATS, "TIFF"), [[0, 128, 255], [0, 255, 0]]),
+        (encode(RAMP, "PNG"), (RAMP / 4095 * 255).round().tolist()),
+        (encode(RAMP, "TIFF"), (RAMP / 4095 * 255).round().tolist()),
+        *((encode(np.full((1, 1), n, np.uint16), "PNG"), [[n // 257]]) for n in (0, 128 * 257, 65535)),
+    ],
+)
+def test_read_many_bits_stretches_finite_values_and_keeps_constants(file: bytes, gray: list):
+    image = images.read(file)
+    assert image[..., 0].tolist() == gray
+    assert (image == image[..., :1]).all()
+
+
+def test_read_cmyk_jpeg_gives_colors_with_and_without_adobe_marker():
+    red = encode(Image.new("CMYK", (16, 16), (0, 255, 255, 0)), "JPEG", quality=95)
+    assert images.read(red)[8, 8].tolist() == pytest.approx(RED, abs=4)
+    data = encode(Image.new("CMYK", (16, 16), (0, 255, 255, 255)), "JPEG", quality=95)  # stored: 255, 0, 0, 0
+    marker = data.index(b"\xff\xee")
+    length = int.from_bytes(data[marker + 2 : marker + 4], "big")
+    cyan = data[:marker] + data[marker + 2 + length :]
+    assert images.read(cyan)[8, 8].tolist() == pytest.approx((0, 255, 255), abs=4)
+
+
+def test_read_transparency_becomes_white():
+    drawn = Image.new("RGBA", (3, 1))
+    drawn.putdata([(*RED, 255), (*RED, 0), (0, 0, 0, 51)])
+    assert images.read(encode(drawn, "PNG")).tolist() == [[[*RED], [*WHITE], [204, 204, 204]]]
+    palette = Image.new("P", (2, 1))
+    palette.putpalette([*RED, *GREEN])
+    palette.putdata([0, 1])
+    for kind in ("PNG", "GIF"):
+        assert images.read(encode(palette, kind, transparency=1)).tolist() == [[[*RED], [*WHITE]]]
+    both = np.array([[RED, BLUE]], np.uint8)
+    assert images.read(encode(both, "PNG", transparency=RED)).tolist() == [[[*WHITE], [*BLUE]]]
+
+
+TURNS = {
+    1: lambda image: image,
+    2: lambda image: image[:, ::-1],
+    3: lambda image: image[::-1, ::-1],
+    4: lambda image: image[::-1],
+    5: lambda image: image.transpose(1, 0, 2),
+    6: lambda image: np.rot90(image, 1),
+    7: lambda image: image.transpose(1, 0, 2)[::-1, ::-1],
+    8: lambda image: np.rot90(image, -1),
+}
+
+
+@pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP", "TIFF"])
+@pytest.mark.parametrize("orientation", TURNS)
+def test_read_applies_exif_orientation_once(kind: str, orientation: int):
+    upright = np.zeros((16, 32, 3), np.uint8)
+    upright[:, :16] = RED
+    upright[:8, :16] = WHITE  # white above red on the left: no symmetry
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    image = images.read(encode(TURNS[orientation](upright), kind, exif=exif, quality=95, lossless=True))
+    assert_image(image, 16, 32)
+    assert np.abs(image[2:-2, 2:-2].astype(int) - upright[2:-2, 2:-2]).mean() < 6
+
+
+def test_read_damaged_exif_keeps_the_image():
+    data = encode(Image.new("RGB", (8, 4), RED), "JPEG", exif=b"Exif\x00\x00II*\x00\xff\xff\xff\xff garbage")
+    assert_image(images.read(data), 4, 8)
+
+
+@pytest.mark.parametrize("kind", ["GIF", "WEBP", "PNG", "TIFF"])
+def test_read_animation_gives_first_frame(kind: str):
+    first, *rest = (Image.new("RGB", (8, 8), color) for color in (RED, GREEN, BLUE))
+    assert (images.read(encode(first, kind, save_all=True, append_images=rest, lossless=True)) == RED).all()
+
+
+def png_header(width: int, height: int) -> bytes:
+    """A PNG whose header gives a size, without content."""
+    body = b"\x89PNG\r\n\x1a\n"
+    for chunk in (b"IHDR" + struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0), b"IDAT", b"IEND"):
+        body += struct.pack(">I", len(chunk) - 4) + chunk + struct.pack(">I", zlib.crc32(chunk))
+    return body
+
+
+def test_read_max_pixels_is_the_largest_number_decoded():
+    data = encode(Image.new("RGB", (20, 10)), "PNG")
+    assert_image(images.read(data, max_pixels=200), 10, 20)
+    with pytest.raises(ImageError, match="at most 199 pixels"):
+        images.read(data, max_pixels=199)
+    for side in (12_000, 2_000_000):
+        with pytest.raises(ImageError, match=r"^bomb\.png is too large: at most 100,000,000 pixels"):
+            images.read(png_header(side, side), name="bomb.png")
+
+
+@pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP", "TIFF", "BMP", "GIF", "PPM"])
+def test_read_cut_file_is_refused_and_named(kind: str):
+    data = encode(np.random.default_rng(0).integers(0, 256, (64, 64, 3), np.uint8), kind)
+    for share in (0.05, 0.5, 0.9):
+        with pytest.raises(ImageError, match=r"^a is (damaged or cut short|not an image)") as raised:
+            images.read(data[: int(share * len(data))], name="a")
+        assert "\n" not in str(raised.value)
+
+
+@settings(deadline=None)
+@given(st.data())
+def test_read_damaged_bytes_give_an_image_or_one_sentence(data: st.DataObject):
+    file = bytearray(encode(gradient(), data.draw(st.sampled_from(["JPEG", "PNG", "GIF", "TIFF", "WEBP"]))))
+    for place in data.draw(st.lists(st.integers(0, len(file) - 1), min_size=1, max_size=8)):
+        file[place] = data.draw(st.integers(0, 255))
+    try:
+        image = images.read(bytes(file), max_pixels=1_000_000)
+    except ImageError as error:
+        assert str(error).startswith("the image is ")  # noqa: PT017 (either way is right)
+    else:
+        assert_image(image, *image.shape[:2])
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        (b"", r"^note\.jpg is empty \(0 bytes\)$"),
+        (b"this is a letter\n", r"^note\.jpg is not an image of a known format \(JPEG, PNG"),
+        (b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n", r"^note\.jpg is not an image"),
+        (None, r"^note\.jpg cannot be opened: No such file"),
+    ],
+)
+def test_read_no_image_names_the_reason(content: bytes | None, sentence: str, tmp_path: Path):
+    if content is not None:
+        (tmp_path / "note.jpg").write_bytes(content)
+    with pytest.raises(ImageError, match=sentence):
+        images.read(tmp_path / "note.jpg")

@@ -1,0 +1,28 @@
+import numpy as np
+import pytest
+
+from dino_model.data import textures
+from dino_model.data.collections import open_images
+from dino_model.data.textures import CLASSES, texture
+
+
+def test_open_images_generates_labeled_textures(monkeypatch, tmp_path):
+    monkeypatch.setenv("DINO_CACHE", str(tmp_path))
+    monkeypatch.setattr(textures, "SETS", {"textures:": (0, 3), "textures:test": (1, 2)})
+    train, test = open_images("textures:"), open_images("textures:test")
+    assert train.classes == test.classes == tuple(sorted(CLASSES))
+    assert (len(train), len(test)) == (48, 32)
+    image = train.read(0)
+    assert image.shape == (48, 48, 3)
+    assert (image == image[..., :1]).all()
+    assert (image != test.read(0)).any()
+    with pytest.raises(ValueError, match=r"Unknown data set 'textures:tset'\. Available: textures:, "):
+        open_images("textures:tset")
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_texture_follows_seed(name: str):
+    first, again, other = (texture(name, np.random.default_rng(seed)) for seed in (0, 0, 1))
+    assert (first == again).all()
+    assert (first != other).mean() > 0.5
+    assert first.std() > 15

@@ -1,0 +1,181 @@
+"""Class maps: layout, files and command."""
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from PIL import Image
+
+from dino_model import commands
+from dino_model.data.collections import open_images
+from dino_model.data.views import View
+from dino_model.inference.class_map import files
+from dino_model.inference.class_map.layout import (
+    ClassMap,
+    Origin,
+    Protocol,
+    draw,
+    nearest_classes,
+    neighbor_overlap,
+    place,
+    plane,
+)
+from dino_model.inference.features import FeatureExtractor
+from dino_model.models.weights import load_model
+from tests.training.runs import write_rectangles
+
+
+def some_map(classes: int = 12) -> ClassMap:
+    """Three images of each class, drawn at random around its own point."""
+    rng = np.random.default_rng(0)
+    labels = np.repeat(np.arange(classes), 3)
+    features = 5 * rng.normal(size=(classes, 6))[labels] + rng.normal(size=(3 * classes, 6))
+    origin = Origin("a model", "its weights", "images", View(32, (0.5,) * 3, (0.2,) * 3))
+    return draw(torch.tensor(features), [f"class {i:02}" for i in labels], Protocol(iterations=250), origin)
+
+
+@given(seed=st.integers(0, 1000), count=st.integers(1, 12))
+def test_nearest_classes_equal_the_formula_with_ties(seed: int, count: int):
+    vectors = np.random.default_rng(seed).integers(-1, 2, (8, 2)).astype(np.float32)  # many ties
+
+    def distance(one: int, other: int) -> float:
+        lengths = np.linalg.norm(vectors[one]) * np.linalg.norm(vectors[other])
+        return 1.0 if lengths == 0 else round(1 - float(vectors[one] @ vectors[other]) / float(lengths), 9)
+
+    for row, found in enumerate(nearest_classes(torch.from_numpy(vectors), count)):
+        others = sorted((distance(row, i), i) for i in range(8) if i != row)[:count]
+        np.testing.assert_allclose([far for _, far in found], [far for far, _ in others], atol=1e-5)
+        assert [index for index, _ in found] == [index for _, index in others]
+
+
+def test_overlap_of_map_equal_to_features_is_one():
+    angles = torch.from_numpy(np.random.default_rng(0).uniform(0, 2 * np.pi, 60))
+    circle = torch.stack([angles.cos(), angles.sin()], dim=1)
+    assert neighbor_overlap(circle, 3 * circle).share == 1  # on a circle, chords grow with angles
+
+
+def test_plane_with_equal_seed_is_equal_and_keeps_clusters():
+    rng = np.random.default_rng(0)
+    cluster = np.repeat(np.arange(3), 10)
+    vectors = torch.from_numpy(20 * rng.normal(size=(3, 40))[cluster] + rng.normal(size=(30, 40))).float()
+    protocol = Protocol(iterations=500).fitted(*vectors.shape)
+    points = plane(vectors, protocol)
+    gaps = torch.cdist(points, points).fill_diagonal_(torch.inf)
+    assert (cluster[gaps.argmin(dim=1)] == cluster).all()
+    assert torch.equal(points, plane(vectors, protocol))
+
+
+def test_place_gives_mean_of_nearest_classes():
+    drawn = some_map()
+    found = place(torch.from_numpy(drawn.features[4]), drawn)
+    assert found.neighbors[0] == (4, pytest.approx(0, abs=1e-6))
+    near = [drawn.classes[index] for index, _ in found.neighbors]
+    assert len({point.key for point in near}) == 10
+    expected = np.mean([(point.x, point.y) for point in near], axis=0)
+    assert (found.x, found.y) == pytest.approx(tuple(expected))
+
+
+def test_map_written_reads_back_equal(tmp_path: Path):
+    written = some_map()
+    files.write(tmp_path, written)
+    read = files.read(tmp_path)
+    np.testing.assert_array_equal(read.features, written.features)
+    assert {**vars(read), "features": None} == {**vars(written), "features": None}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda content: "{",
+        lambda content: json.dumps(content | {"format": "another"}),
+        lambda content: json.dumps(content | {"classes": content["classes"][1:]}),
+        lambda content: json.dumps(content | {"features": "not base64 !"}),
+        lambda content: json.dumps({key: value for key, value in content.items() if key != "origin"}),
+        lambda content: json.dumps(content).replace('"neighbors": [[', '"neighbors": [[99, 0], ['),
+    ],
+)
+def test_read_damaged_map_is_refused(tmp_path: Path, change):
+    files.write(tmp_path, some_map(4))
+    file = tmp_path / "map.json"
+    file.write_text(change(json.loads(file.read_text())))
+    with pytest.raises(ValueError, match=r"map\.json is no class map of this program"):
+        files.read(tmp_path)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Five classes of four images, but one of one; a broken image; a folder that is no class."""
+    classes = {"a": 4, "b": 4, "c": 4, "d": 4, "alone": 1, "BACKGROUND_Google": 2}
+    folder = write_rectangles(tmp_path / "data", classes)
+    (folder / "a" / "broken.png").write_bytes(b"no image")
+    return folder
+
+
+def run(data: Path, output: Path, *further: str) -> None:
+    model = ["--model", "random:vit_tiny/16", "--precision", "fp32", "--device", "cpu"]
+    places = ["--data", str(data), "--output", str(output)]
+    commands.main(["class-map", *places, *model, "--size", "32", "--iterations", "250", *further])
+
+
+def test_class_map_command_draws_a_folder(folder: Path, tmp_path: Path, capsys):
+    run(folder, tmp_path / "map")
+    printed = capsys.readouterr()
+    assert "5 classes, 17 images" in printed.out
+    assert "perplexity 1.33333" in printed.out
+    assert "(chance 50.0 %)" in printed.out
+    assert "left out (1): a/broken.png is not an image" in printed.err
+    drawn = files.read(tmp_path / "map")
+    found = {point.key: point.num_images for point in drawn.classes}
+    assert found == {"a": 4, "alone": 1, "b": 4, "c": 4, "d": 4}
+    assert all(len(point.neighbors) == 4 for point in drawn.classes)
+    model = load_model("random:vit_tiny/16")
+    extractor = FeatureExtractor(model, View(32, model.mean, model.std), precision="fp32", device="cpu")
+    mean = extractor.extract(open_images(folder / "a")).features.mean(dim=0)
+    np.testing.assert_allclose(drawn.features[0], mean, atol=2e-3)
+    assert Image.open(tmp_path / "map" / "map.png").width > 1000
+
+
+def test_class_map_of_two_classes_is_refused(folder: Path, tmp_path: Path):
+    for name in ("c", "d", "alone"):
+        shutil.rmtree(folder / name)
+    with pytest.raises(ValueError, match=r"expected at least 3: put the images of each class"):
+        run(folder, tmp_path / "map")
+    assert not (tmp_path / "map" / "map.json").exists()
+
+
+def test_write_interrupted_keeps_the_former_map(folder: Path, tmp_path: Path, monkeypatch):
+    run(folder, tmp_path / "map")
+    before = (tmp_path / "map" / "map.json").read_bytes()
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(files, "draw_figure", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        run(folder, tmp_path / "map", "--seed", "1", "--overwrite")
+    assert (tmp_path / "map" / "map.json").read_bytes() == before
+    found = sorted(file.name for file in (tmp_path / "map").iterdir())
+    assert found == ["map.json", "map.png", "provenance.json"]
+
+
+def test_class_map_of_real_images_has_names_and_groups(data_root: Path, tmp_path: Path):
+    images = open_images(data_root / "imagenet1k_sample_224px.tar")
+    expected = {
+        "n01440764": ("tench", "fish, reptile, amphibian"),
+        "n02099601": ("golden retriever", "dog"),
+        "n02701002": ("ambulance", "vehicle"),
+        "n07753592": ("banana", "food"),
+    }
+    for name in expected:
+        index = next(i for i, image in enumerate(images.names) if image.startswith(name))
+        file = tmp_path / "data" / images.names[index]
+        file.parent.mkdir(parents=True)
+        file.write_bytes(images.read_bytes(index))
+    run(tmp_path / "data", tmp_path / "map")
+    drawn = files.read(tmp_path / "map")
+    assert {point.key: (point.name, point.group) for point in drawn.classes} == expected

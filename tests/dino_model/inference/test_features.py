@@ -1,0 +1,193 @@
+"""Features come in the order of the images, from the view of the official evaluation, and once."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image
+from torch import Tensor, nn
+from torchvision.transforms import v2
+
+from dino_model.data.collections import Images, open_images
+from dino_model.data.images import IMAGENET_MEAN, IMAGENET_STD, ImageError
+from dino_model.data.views import View
+from dino_model.inference import features as features_module
+from dino_model.inference.features import CLS, FeatureExtractor, FeatureType, gem
+from dino_model.models.backbones import BackboneConfig, create_backbone
+from dino_model.models.weights import LoadedModel
+
+STATISTICS = (IMAGENET_MEAN, IMAGENET_STD)
+VIEW = View(32, *STATISTICS)
+
+
+def extractor(vit: nn.Module, kind: FeatureType = CLS, view: View = VIEW, **how: Any) -> FeatureExtractor:
+    model = LoadedModel("test", vit, *STATISTICS, "test", None)
+    return FeatureExtractor(model, view, kind, **{"device": "cpu", "precision": "fp32"} | how)
+
+
+@pytest.fixture
+def images(tmp_path: Path) -> Images:
+    """Eleven images of different sizes and colors."""
+    random = np.random.default_rng(0)
+    for number in range(11):
+        noise = random.integers(0, 256, (20 + 5 * number, 70 - 4 * number, 3), np.uint8)
+        Image.fromarray(noise).save(tmp_path / f"{number:02}.png")
+    return open_images(tmp_path)
+
+
+@pytest.fixture
+def vit() -> nn.Module:
+    torch.manual_seed(0)
+    shape = {"patch_size": 8, "image_size": 32, "width": 24, "depth": 3, "heads": 3}
+    return create_backbone(BackboneConfig(**shape, drop_path=0.5)).eval()
+
+
+def official_view(size: int, resize_to: int, statistics: tuple = STATISTICS) -> v2.Transform:
+    """Resize, crop and normalize as the official evaluation does, by torchvision on a Pillow image."""
+    return v2.Compose(
+        [
+            v2.Resize(resize_to, interpolation=v2.InterpolationMode.BICUBIC),
+            v2.CenterCrop(size),
+            v2.PILToTensor(),
+            v2.ToDtype(torch.float32, scale=True),
+            v2.Normalize(*statistics),
+        ]
+    )
+
+
+@settings(deadline=None)
+@given(st.integers(1, 90), st.integers(1, 90), st.integers(8, 48), st.integers(0, 7), st.integers(0, 99))
+def test_view_equals_official_transform(height: int, width: int, resize_to: int, cut: int, seed: int):
+    image = np.random.default_rng(seed).integers(0, 256, (height, width, 3), np.uint8)
+    view = View(resize_to - cut, *STATISTICS, resize_to)
+    expected = official_view(resize_to - cut, resize_to)(Image.fromarray(image))
+    torch.testing.assert_close(view.normalize(view.crop(image)[None])[0], expected, rtol=0, atol=1e-6)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("batch_size", [1, 3, 64])
+def test_extract_equals_single_images_in_order(images: Images, vit: nn.Module, batch_size: int):
+    view = official_view(32, 32)
+    batch = torch.stack([view(Image.fromarray(images.read(i))) for i in range(len(images))])
+    tokens = vit.forward_features(batch)
+    expected = torch.cat([vit(batch), gem(tokens[:, 1:])], dim=1)
+    found = extractor(vit, FeatureType(1, "gem"), batch_size=batch_size).extract(images).features
+    assert (found.shape, found.dtype) == ((11, 48), torch.float32)
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-5)
+
+
+def test_extract_with_box_uses_that_part(images: Images, vit: nn.Module):
+    image = images.read(5)
+    assert torch.equal(VIEW.crop(image, (3, 4, 23, 24)), VIEW.crop(image[4:24, 3:23]))
+    boxes = [None] * 10 + [(0, 0, 999, 9)]
+    with pytest.raises(ValueError, match=r"10\.png: the box \(0, 0, 999, 9\) is not inside the image"):
+        extractor(vit).extract(images, boxes=boxes)
+
+
+@torch.no_grad()
+def test_extract_with_scales_averages_them(images: Images, vit: nn.Module):
+    view = View(35, *STATISTICS, scales=(1.0, 0.5), cut=8)
+    image = view.normalize(view.crop(images.read(0))[None])
+    half = nn.functional.interpolate(image, scale_factor=0.5, mode="bilinear")
+    expected = (vit(image[..., :32, :32]) + vit(half[..., :16, :16])) / 2
+    found = extractor(vit, CLS, view).extract(images.subset([0])).features
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-5)
+
+
+def test_extract_leaves_out_broken_image(images: Images, vit: nn.Module, tmp_path: Path, capsys):
+    sound = extractor(vit).extract(images).features
+    (images.root / "07.png").write_bytes(b"no more")
+    keeping = extractor(vit, batch_size=2, cache=tmp_path / "cache")
+    rest = [i for i in range(11) if i != 7]
+    for _ in ("computed", "cached"):
+        found = keeping.extract(images, title="work")
+        torch.testing.assert_close(found.features, sound[rest], rtol=0, atol=1e-5)
+        assert found.images.names == images.subset(rest).names
+        assert "left out (1): 07.png is not an image" in capsys.readouterr().err
+    with pytest.raises(ImageError, match=r"1 images in a row cannot be read, such as 07\.png"):
+        keeping.extract(images.subset([7]))
+
+
+def test_extract_of_nan_features_raises(images: Images, tmp_path: Path):
+    class Broken(nn.Module):
+        def forward(self, batch: Tensor) -> Tensor:
+            return torch.full((len(batch), 3), torch.nan)
+
+    with pytest.raises(ValueError, match=r"test outputs NaN or infinity .* needs --precision fp32"):
+        extractor(Broken(), cache=tmp_path / "cache").extract(images)
+    assert list((tmp_path / "cache").iterdir()) == []
+
+
+def test_extract_with_cache_computes_once_until_a_change(images: Images, vit: nn.Module, tmp_path: Path):
+    calls: list[int] = []
+    vit.register_forward_hook(lambda *_: calls.append(1))
+
+    def extract(**how: object) -> Tensor:
+        return extractor(vit, cache=tmp_path / "cache", **how).extract(images).features
+
+    first = extract()
+    torch.testing.assert_close(extract(), first, rtol=0, atol=0)
+    assert len(calls) == 1
+    extract(precision="bf16")
+    assert len(calls) == 2
+    with torch.no_grad():
+        vit.norm.bias += 1
+    torch.testing.assert_close(extract(), first + 1, rtol=0, atol=1e-5)
+    assert len(calls) == 3
+
+
+def test_key_changes_with_every_setting(images: Images, vit: nn.Module):
+    kinds = ((1,), (2,), (1, "average"), (1, "gem"), (0, "gem"), (1, "none", "mean"))
+    views = (
+        *(View(32, *STATISTICS, framing=framing) for framing in ("long-side", "squash")),
+        *(View(32, *STATISTICS, **how) for how in ({"resize_to": 40}, {"scales": (1.0, 0.5)}, {"cut": 8})),
+        *(View(32, *pair) for pair in ((IMAGENET_STD, IMAGENET_STD), (IMAGENET_MEAN, IMAGENET_MEAN))),
+    )
+    plain = extractor(vit)
+    keys = [
+        *(extractor(vit, FeatureType(*kind)).key(images) for kind in kinds),
+        *(extractor(vit, CLS, view).key(images) for view in views),
+        *(plain.key(images, [box] * len(images)) for box in (None, (0.0, 0.0, 9.0, 9.0))),
+        plain.key(images.subset(range(5))),
+    ]
+    vit.norm.eps *= 2
+    keys.append(plain.key(images))
+    assert len({json.dumps(key) for key in keys}) == len(keys)
+
+
+def test_extract_interrupted_continues_after_finished_parts(
+    images: Images, vit: nn.Module, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys
+):
+    monkeypatch.setattr(features_module, "IMAGES_AT_ONCE", 4)
+    sound = extractor(vit).extract(images).features
+    keeping, computed = extractor(vit, cache=tmp_path / "cache"), []
+
+    def interrupt(_: nn.Module, batch: tuple[Tensor]) -> None:
+        computed.append(len(batch[0]))
+        if len(computed) == 3:
+            with next((tmp_path / "cache").glob("*.partial")).open("ab") as file:
+                file.write(b"half a row")
+            raise KeyboardInterrupt
+
+    with vit.register_forward_pre_hook(interrupt):
+        with pytest.raises(KeyboardInterrupt):
+            keeping.extract(images)
+        assert torch.equal(keeping.extract(images, title="work").features, sound)
+    assert computed == [4, 4, 3, 3]
+    assert sorted(path.suffix for path in (tmp_path / "cache").iterdir()) == [".json", ".npy"]
+    printed = capsys.readouterr().err
+    assert printed.count("11/11") == printed.count("\n") == 1
+
+
+def test_cache_file_damaged_is_named(images: Images, vit: nn.Module, tmp_path: Path):
+    keeping = extractor(vit, cache=tmp_path / "cache")
+    keeping.extract(images)
+    (file,) = (tmp_path / "cache").glob("*.npy")
+    file.write_bytes(b"half")
+    with pytest.raises(ValueError, match=rf"{file.name} is no feature file of this program: delete it"):
+        keeping.extract(images)

@@ -1,0 +1,82 @@
+"""ONNX files compared with the model that they were written from."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from timm.models.vision_transformer import VisionTransformer
+
+from dino_model import commands
+from dino_model.inference.attention import attention_rows, readable
+from dino_model.models.configs import PositionMode
+from dino_model.models.onnx_export import write_onnx
+from dino_model.models.position import install
+from dino_model.models.weights import load_model
+
+pytestmark = pytest.mark.slow
+
+runtime = pytest.importorskip(
+    "onnxruntime", reason="ONNX is optional: pip install onnx onnxscript onnxruntime"
+)
+pytest.importorskip("onnxscript", reason="ONNX is optional: pip install onnx onnxscript onnxruntime")
+
+
+def plain_outputs(vit: VisionTransformer, images: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Final tokens [tokens, width], and queries and keys [blocks, 2, heads, tokens, d]."""
+    encoder = readable(vit)
+    found = [torch.cat(encoder.queries_and_keys(call)[:2]) for call in encoder.calls(images)]
+    return vit.forward_features(images)[0], torch.stack(found)
+
+
+def cls_attention(queries_keys: torch.Tensor) -> torch.Tensor:
+    query, key = queries_keys[:, 0, :, :1], queries_keys[:, 1]
+    return (query @ key.transpose(-2, -1) * query.shape[-1] ** -0.5).softmax(-1)
+
+
+@pytest.mark.parametrize(("mode", "registers"), [("official", 0), ("size", 0), ("antialias", 2)])
+def test_qkv_of_any_size_equals_the_model(tmp_path: Path, mode: PositionMode, registers: int):
+    torch.manual_seed(0)
+    shape = {"embed_dim": 24, "depth": 2, "num_heads": 2, "num_classes": 0}
+    vit = VisionTransformer(32, 8, reg_tokens=registers, no_embed_class=registers > 0, **shape).eval()
+    torch.nn.init.normal_(vit.pos_embed)
+    install(vit, mode)
+    write_onnx(vit, tmp_path / "vit.onnx", size=32, outputs="qkv")
+    session = runtime.InferenceSession(tmp_path / "vit.onnx")
+    for size in ((32, 32), (16, 48), (64, 40), (32, 24)):
+        images = torch.randn(1, 3, *size)
+        with torch.no_grad():
+            tokens, expected = plain_outputs(vit, images)
+        cls, patches, found = session.run(None, {"images": images.numpy()})
+        np.testing.assert_allclose(cls, tokens[:1], atol=1e-4)
+        np.testing.assert_allclose(patches[0], tokens[1 + registers :], atol=1e-4)
+        np.testing.assert_allclose(found, expected, atol=1e-4)
+
+
+@pytest.mark.parametrize(("dtype", "megabytes", "error"), [("fp16", 6.2, 1e-3), ("int8", 3.5, 1e-2)])
+def test_compressed_qkv_of_the_embedded_model_keeps_its_attention(tmp_path, dtype, megabytes, error):
+    path = tmp_path / "model.onnx"
+    options = ["--format", "onnx", "--outputs", "qkv", "--dtype", dtype, "--output", str(path)]
+    commands.main(["export", "embedded", *options])
+    assert path.stat().st_size < megabytes * 1e6
+    images = torch.randn(1, 3, 96, 136)
+    with torch.no_grad():
+        _, expected = plain_outputs(load_model("embedded").backbone, images)
+    found = runtime.InferenceSession(path).run(["queries_keys"], {"images": images.numpy()})[0]
+    difference = cls_attention(torch.from_numpy(found)) - cls_attention(expected)
+    assert difference.abs().max() < error
+
+
+def test_cls_outputs_equal_the_model(tmp_path: Path):
+    vit, path = load_model("random:vit_tiny/16").backbone, tmp_path / "model.onnx"
+    write_onnx(vit, path, size=48)
+    images = torch.randn(3, 3, 48, 48)
+    feature, attention = runtime.InferenceSession(path).run(None, {"images": images.numpy()})
+    np.testing.assert_allclose(feature, vit(images).detach(), atol=1e-4)
+    rows = attention_rows(vit, images, [0])[:, :, 0, 1:].unflatten(-1, (3, 3))
+    np.testing.assert_allclose(attention, rows, atol=1e-5)
+
+
+def test_qkv_of_a_model_without_cls_is_refused(tmp_path: Path):
+    with pytest.raises(ValueError, match="has no \\[CLS\\] token with learned positions"):
+        write_onnx(load_model("random:resnet50").backbone, tmp_path / "model.onnx", size=32, outputs="qkv")

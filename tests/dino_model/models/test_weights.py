@@ -1,0 +1,314 @@
+import argparse
+import json
+import os
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import safetensors.torch
+import timm
+import torch
+from torch import Tensor
+
+from dino_model.data.images import IMAGENET_MEAN, IMAGENET_STD
+from dino_model.inference.attention import attention_rows
+from dino_model.models import weights
+from dino_model.models.backbones import BackboneConfig, create_backbone
+from dino_model.models.checkpoints import FORMAT, WeightsError, infer_config, write_safetensors
+from dino_model.models.published import OFFICIAL
+from dino_model.models.weights import LoadedModel, is_local, load_model
+
+pytestmark = pytest.mark.usefixtures("cache")
+
+# Heads of 64, as bare files must have: everything else as small as can be.
+SMALL = BackboneConfig("vit_small", patch_size=8, image_size=32, width=128, depth=2, heads=2)
+HEAD = {"head.mlp.0.weight": torch.zeros(4, 128), "head.last_layer.weight_v": torch.zeros(8, 4)}
+
+
+def network(seed: int, config: BackboneConfig = SMALL) -> dict[str, Tensor]:
+    torch.manual_seed(seed)
+    return create_backbone(config).state_dict()
+
+
+def prefixed(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    return {f"{prefix}{name}": tensor for name, tensor in tensors.items()}
+
+
+def run_folder(folder: Path, config: BackboneConfig = SMALL, **settings: object) -> Path:
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps({"backbone": asdict(config), **settings}))
+    student, teacher = (
+        prefixed(network(seed, config), f"{name}.backbone.")
+        for seed, name in enumerate(("student", "teacher"), start=1)
+    )
+    method = student | teacher | prefixed(HEAD, "student.") | {"center": torch.zeros(8)}
+    torch.save({"format": 1, "step": 5, "method": method}, folder / "checkpoint.pt")
+    return folder
+
+
+def assert_holds(model: LoadedModel, expected: dict[str, Tensor]) -> None:
+    found = model.backbone.state_dict()
+    assert found.keys() == expected.keys()
+    assert all(torch.equal(found[name], tensor) for name, tensor in expected.items())
+
+
+def test_load_random_is_equal_each_time_and_keeps_the_seed():
+    torch.manual_seed(5)
+    expected = torch.rand(3)
+    torch.manual_seed(5)
+    first = load_model("random:vit_small/5")
+    assert torch.equal(torch.rand(3), expected)
+    assert_holds(load_model("random:vit_small/5"), first.backbone.state_dict())
+    assert first.config == BackboneConfig("vit_small", 5)
+    assert not first.backbone.training
+    assert not any(tensor.requires_grad for tensor in first.backbone.parameters())
+    assert (first.mean, first.std) == (IMAGENET_MEAN, IMAGENET_STD)
+    assert is_local("random:vit_small/5")
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("random:vit_tiny", "names no architecture: write random:embedded"),
+        ("random:vit_huge/16", "names no architecture: .* with one of vit_tiny, vit_small"),
+        ("random:vit_tiny/0", "patch_size is 0|smaller"),
+        ("no such model", "unknown model 'no such model': give 'embedded', one of dino_vits16"),
+        ("dino_vits61", "did you mean dino_vits16"),
+        ("vit_smal", r"did you mean random:vit_small/16 or \S+\.in1k"),
+        ("", "unknown model ''"),
+        ("missing.pth", "no file or folder 'missing.pth'"),
+        ("vit_small_patch16_224.nonsense", "timm has no such weights: Invalid pretrained tag"),
+        ("vit_huge_patch14_gap_224.in1k_ijepa", "publishes no .safetensors weights"),
+    ],
+)
+def test_load_unknown_name_lists_known_names(name: str, message: str):
+    with pytest.raises(WeightsError, match=message):
+        load_model(name)
+
+
+@pytest.mark.parametrize("name", OFFICIAL)
+def test_load_official_weights_from_cache(name: str, cache: Path, monkeypatch: pytest.MonkeyPatch):
+    published = OFFICIAL[name]
+    with torch.device("meta"):
+        parameters = create_backbone(published.config).parameters()
+    assert published.parameters == sum(tensor.numel() for tensor in parameters)
+    assert not is_local(name)
+    mode = published.config.position_mode
+    small = replace(SMALL if "vit" in name else BackboneConfig("resnet50"), position_mode=mode)
+    monkeypatch.setitem(OFFICIAL, name, replace(published, config=small))
+    cache.mkdir()
+    torch.save(network(3, small), cache / published.file.name)
+    model = load_model(name)
+    assert_holds(model, network(3, small))
+    assert is_local(name)
+    assert getattr(model.backbone, "position_mode", "official") == "official"
+
+
+def test_load_embedded_and_its_random_architecture(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    monkeypatch.setattr(weights, "EMBEDDED_FILE", tmp_path / "model.safetensors")
+    backbone = create_backbone(SMALL)
+    write_safetensors(backbone, weights.EMBEDDED_FILE, config=SMALL, mean=(0.1,) * 3, std=(0.2,) * 3)
+    model = load_model()
+    assert_holds(model, backbone.state_dict())
+    assert (model.name, model.config, model.mean, model.std) == ("embedded", SMALL, (0.1,) * 3, (0.2,) * 3)
+    random = load_model("random:embedded")
+    assert (random.config, random.mean) == (SMALL, (0.1,) * 3)
+    assert not torch.equal(random.backbone.blocks[0].attn.qkv.weight, backbone.blocks[0].attn.qkv.weight)
+
+
+@pytest.mark.parametrize(
+    ("name", "prefix", "mode"),
+    [
+        ("vit_small_patch14_reg4_dinov2.lvd142m", 5, "antialias"),
+        ("vit_small_patch16_224.dino", 1, "official"),
+        ("deit_small_patch16_224.fb_in1k", 1, "size"),
+    ],
+)
+def test_load_timm_vit_has_prefix_tokens_and_family_mode(
+    name: str, prefix: int, mode: str, cache: Path, monkeypatch: pytest.MonkeyPatch
+):
+    create, small = timm.create_model, {"depth": 2, "embed_dim": 24, "num_heads": 3, "img_size": 56}
+    monkeypatch.setattr(timm, "create_model", lambda model, **options: create(model, **small, **options))
+    source = timm.create_model(name, pretrained=False)
+    cache.mkdir()
+    safetensors.torch.save_file(source.state_dict(), cache / f"{name}.safetensors")
+    assert is_local(name)
+    vit = load_model(name).backbone
+    patch = vit.patch_embed.patch_size[0]
+    assert (vit.num_prefix_tokens, vit.position_mode) == (prefix, mode)
+    assert torch.equal(vit.blocks[1].mlp.fc2.weight, source.blocks[1].mlp.fc2.weight)
+    image = torch.zeros(1, 3, 5 * patch - 3, 3 * patch)  # padded, not square
+    assert vit(image).shape == (1, 24), "the classifier is off"
+    assert attention_rows(vit, image, [0]).shape == (1, 3, 1, prefix + 15)
+
+
+@pytest.mark.parametrize("teacher_prefix", ["", "module."])
+def test_load_official_checkpoint_gives_teacher_or_student(tmp_path: Path, teacher_prefix: str):
+    """A checkpoint as the official training code writes it: DDP student, pickled Namespace, optimizer."""
+    payload = {
+        "student": prefixed(prefixed(network(1), "backbone.") | HEAD, "module."),
+        "teacher": prefixed(prefixed(network(2), "backbone.") | HEAD, teacher_prefix),
+        "optimizer": {"state": {0: {"step": torch.tensor(3.0)}}, "param_groups": [{"lr": 0.1}]},
+        "args": argparse.Namespace(arch="vit_small", use_fp16=True, local_crops_scale=(0.05, 0.4)),
+        "dino_loss": {"center": torch.zeros(1, 8)},
+    }
+    path = str(tmp_path / "checkpoint.pth")
+    torch.save(payload, path)
+    teacher = load_model(path)
+    assert_holds(teacher, network(2))
+    assert_holds(load_model(path, checkpoint_key="student"), network(1))
+    assert (teacher.config, teacher.source) == (
+        replace(SMALL, position_mode="official"),
+        "teacher of checkpoint.pth",
+    )
+
+
+@pytest.mark.parametrize(
+    ("suffix", "wrap"),
+    [
+        (".pth", lambda tensors: {"state_dict": prefixed(tensors, "module.")}),
+        (".pt", lambda tensors: {"model": tensors}),
+        (".pt", lambda tensors: tensors),
+        (".safetensors", None),
+    ],
+)
+def test_load_bare_backbone_infers_config(tmp_path: Path, wrap: Any, suffix: str):
+    path = tmp_path / f"bare{suffix}"
+    if wrap is None:
+        safetensors.torch.save_file(network(4), path)
+    else:
+        torch.save(wrap(network(4)), path)
+    model = load_model(str(path))
+    assert_holds(model, network(4))
+    assert model.config == replace(SMALL, position_mode="size" if wrap is None else "official")
+    with pytest.raises(WeightsError, match="has no student: it holds a single network"):
+        load_model(str(path), checkpoint_key="student")
+
+
+def test_infer_config_of_tensors_equals_config():
+    for config in (
+        BackboneConfig("vit_tiny", 16),
+        BackboneConfig("vit_base", 8, 96),
+        BackboneConfig("vit_small", 8, in_channels=1),
+        BackboneConfig("vit_small", 16, 32, width=256, depth=3, heads=4),
+        BackboneConfig("resnet50"),
+    ):
+        with torch.device("meta"):
+            assert infer_config(create_backbone(config).state_dict(), "here") == config
+
+
+def test_load_run_gives_teacher_or_student(tmp_path: Path):
+    odd = replace(SMALL, image_size=24, width=24, heads=6, in_channels=2, position_mode="official")
+    folder = run_folder(tmp_path / "run", odd)
+    for name in (folder, folder / "checkpoint.pt"):
+        teacher = load_model(str(name))
+        assert_holds(teacher, network(2, odd))
+        assert (teacher.config, teacher.mean, teacher.std) == (odd, (0.0, 0.0), (1.0, 1.0))
+    assert_holds(load_model(str(folder), checkpoint_key="student"), network(1, odd))
+    with pytest.raises(WeightsError, match="has no ema: found teacher, student"):
+        load_model(str(folder), checkpoint_key="ema")
+
+
+def test_load_run_with_named_networks_takes_the_first(tmp_path: Path):
+    networks = {"online": "student.backbone", "target": "teacher.backbone"}
+    run = str(run_folder(tmp_path / "run", networks=networks, mean=[1, 2, 3], std=[4, 5, 6]))
+    first = load_model(run)
+    assert_holds(first, network(1))
+    assert_holds(load_model(run, checkpoint_key="target"), network(2))
+    assert (first.source, first.mean, first.std) == ("online of run", (1, 2, 3), (4, 5, 6))
+    with pytest.raises(WeightsError, match="has no teacher: found online, target"):
+        load_model(run, checkpoint_key="teacher")
+
+
+class Malicious:
+    def __reduce__(self) -> tuple:
+        return os.system, ("touch pwned",)
+
+
+def test_load_pickle_with_code_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    torch.save({"teacher": network(2), "args": Malicious()}, "evil.pth")
+    with pytest.raises(WeightsError, match=r"evil\.pth is refused: it holds \w+\.system, .*run code"):
+        load_model("evil.pth")
+    assert not Path("pwned").exists()
+
+
+@pytest.mark.parametrize("suffix", [".pth", ".safetensors"])
+@pytest.mark.parametrize("content", [b"", b"no checkpoint at all", None])
+def test_load_broken_file_is_named(tmp_path: Path, suffix: str, content: bytes | None):
+    path = tmp_path / f"broken{suffix}"
+    if content is None:  # cut in the middle
+        torch.save(network(1), path) if suffix == ".pth" else safetensors.torch.save_file(network(1), path)
+        content = path.read_bytes()[:5000]
+    path.write_bytes(content)
+    with pytest.raises(WeightsError, match=rf"broken\{suffix} is (refused|no readable)") as failure:
+        load_model(str(path))
+    assert "\n" not in str(failure.value)
+
+
+def changed(**tensors: Tensor | None) -> dict[str, Tensor]:
+    """Return a network with other tensors, None: without them; __ is a dot."""
+    found = network(1) | {name.replace("__", "."): tensor for name, tensor in tensors.items()}
+    return {name: tensor for name, tensor in found.items() if tensor is not None}
+
+
+@pytest.mark.parametrize(
+    ("payload", "message"),
+    [
+        (changed(blocks__1__norm1__bias=None, norm__bias=None), "2 missing .blocks.1.norm1.bias, norm.bias"),
+        (changed(blocks__1__attn__gate=torch.zeros(2)), "1 not expected .blocks.1.attn.gate"),
+        (changed(norm__bias=torch.zeros(7)), r"size mismatch for norm.bias: .*\[7\].*\[128\]"),
+        (changed(reg_token=torch.zeros(1, 4, 128)), "1 not expected .reg_token"),
+        (changed(pos_embed=torch.zeros(1, 16, 128)), "expected a square grid and heads of"),
+        (changed(pos_embed=torch.zeros(3)), "holds no DINO backbone"),
+        (changed(pos_embed=torch.zeros(1, 0, 64)), "found 0 positions of width"),
+        (HEAD, "holds no tensors of a backbone: found head.mlp.0.weight"),
+        ({}, "holds no tensors of a backbone: found nothing"),
+        ({"encoder.weight": torch.zeros(3)}, "holds no DINO backbone: found 1 tensors .encoder.we"),
+        ({"student": network(1)}, "has no teacher: found student"),
+        ({"teacher": torch.zeros(3)}, "holds no state dict: found a Tensor"),
+        ({"state_dict": torch.zeros(3)}, "holds no state dict: found a Tensor"),
+    ],
+)
+def test_load_weights_that_do_not_fit_names_tensors(tmp_path: Path, payload: dict, message: str):
+    torch.save(payload, tmp_path / "weights.pth")
+    with pytest.raises(WeightsError, match=message):
+        load_model(str(tmp_path / "weights.pth"))
+
+
+@pytest.mark.parametrize(
+    ("mean", "std", "message"),
+    [
+        (None, "[1, 1, 1]", r"KeyError\('mean'\)"),
+        ("{}", "[1, 1, 1]", r"mean \(\)"),
+        ("[0.5, 0.5, NaN]", "[1, 1, 1]", "nan"),
+        ("[0.5, 0.5, 0.5]", "[1, 1, 0.0]", r"0\.0\) for 3 channels"),
+    ],
+)
+def test_load_described_file_with_wrong_mean_or_std_names_them(tmp_path: Path, mean, std, message):
+    metadata = {"format": FORMAT, "backbone": json.dumps(asdict(SMALL)), "std": std}
+    metadata |= {} if mean is None else {"mean": mean}
+    safetensors.torch.save_file(network(0), tmp_path / "model.safetensors", metadata)
+    with pytest.raises(WeightsError, match=f"does not describe a backbone: .*{message}"):
+        load_model(str(tmp_path / "model.safetensors"))
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "message"),
+    [
+        ("config.json", None, "is no training run: it has no config.json"),
+        ("checkpoint.pt", None, "is no training run: it has no checkpoint.pt"),
+        ("config.json", "{", "config.json does not describe a backbone"),
+        ("config.json", "[]", "config.json does not describe a backbone"),
+        ("config.json", '{"backbone": {"size": 3}}', "does not describe a backbone: .*size"),
+        ("config.json", '{"backbone": {"width": "wide"}}', "cannot be created: "),
+    ],
+)
+def test_load_folder_without_run_names_the_reason(tmp_path: Path, file: str, content: str | None, message):
+    folder = run_folder(tmp_path / "run")
+    (folder / file).unlink()
+    if content is not None:
+        (folder / file).write_text(content)
+    with pytest.raises(WeightsError, match=message):
+        load_model(str(folder))

@@ -1,0 +1,152 @@
+"""Output folders of commands: refused, replaced, resumed, and described by their provenance."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from dino_model.runtime.errors import SettingError
+from dino_model.runtime.outputs import OutputError, OutputFolder, OutputOptions, SkippedInputs, run_command
+
+SETTINGS = {"model": "embedded", "precision": "fp32", "mass": 0.6}
+
+
+@pytest.fixture
+def out(tmp_path: Path) -> Path:
+    """A folder with the finished item a, which was made from a.jpg."""
+    (tmp_path / "a.jpg").write_text("pixels")
+    write(OutputFolder(tmp_path / "out", SETTINGS), "a", tmp_path / "a.jpg")
+    return tmp_path / "out"
+
+
+def write(folder: OutputFolder, name: str, *inputs: Path) -> None:
+    file = folder.path("masks", f"{name}.txt")
+    file.write_text(name)
+    folder.add(name, {"letters": len(name)}, inputs=inputs, files=[file])
+
+
+def test_provenance_records_command_versions_model_and_settings(out: Path):
+    assert json.loads((out / "provenance.json").read_text())["finished"] is None
+    OutputFolder(out, SETTINGS, resume=True).finish()
+    content = json.loads((out / "provenance.json").read_text())
+    assert content["settings"] == SETTINGS
+    assert (content["model"], content["precision"]) == ("embedded", "fp32")
+    assert {"python", "torch", "timm"} <= set(content["versions"])
+    assert content["command"]
+    assert content["contents"] == ["masks"]
+    assert content["finished"] >= content["started"]
+
+
+def change_contents(out: Path) -> None:
+    file = out / "provenance.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"contents": ["../a.jpg"]}))
+
+
+@pytest.mark.parametrize(
+    ("change", "options", "message"),
+    [
+        (None, {}, "--resume to continue them, --overwrite to replace them"),
+        (None, {"overwrite": True, "resume": True}, "choose one of the two"),
+        (None, {"resume": True, "mass": 0.8}, "was made with other settings .mass was 0.6, now 0.8"),
+        (lambda out: (out / "provenance.json").unlink(), {}, r"holds files of other origin \(masks, "),
+        (lambda out: (out / "provenance.json").unlink(), {"overwrite": True}, "holds files of other origin"),
+        (change_contents, {"overwrite": True}, "which is no entry"),
+        (lambda out: (out / "provenance.json").write_text("{"), {"resume": True}, "json is damaged"),
+        (lambda out: (out / "progress.jsonl").write_text("[]\n"), {"resume": True}, "jsonl is damaged"),
+    ],
+)
+def test_folder_that_must_not_be_written_to_stays(out: Path, change: Callable | None, options, message):
+    if change:
+        change(out)
+    mass = options.get("mass", 0.6)
+    policy = {name: value for name, value in options.items() if name != "mass"}
+    with pytest.raises(OutputError, match=message):
+        OutputOptions(output=out, **policy).open_output(SETTINGS | {"mass": mass})
+    assert (out.parent / "a.jpg").exists()
+    assert (out / "masks" / "a.txt").exists()
+
+
+def test_overwrite_removes_earlier_results_and_nothing_else(out: Path):
+    (out / "notes.txt").write_text("of the user")
+    assert OutputFolder(out, SETTINGS | {"mass": 0.8}, overwrite=True).finished == {}
+    assert sorted(file.name for file in out.iterdir()) == ["notes.txt", "progress.jsonl", "provenance.json"]
+
+
+@pytest.mark.parametrize("changed", ["nothing", "input", "result", "removed result"])
+def test_resumed_item_is_finished_unless_its_files_changed(out: Path, changed: str):
+    image, result = out.parent / "a.jpg", out / "masks" / "a.txt"
+    if changed == "removed result":
+        result.unlink()
+    elif changed != "nothing":
+        (image if changed == "input" else result).write_text("other pixels")
+    folder = OutputFolder(out, SETTINGS, resume=True)
+    assert folder.finished == {"a": {"letters": 1}}
+    assert folder.has("a", [image]) == (changed == "nothing")
+    assert not folder.has("b")
+
+
+def test_log_cut_off_within_a_line_loses_that_item_only(out: Path):
+    write(OutputFolder(out, SETTINGS, resume=True), "b")
+    log = out / "progress.jsonl"
+    log.write_text(log.read_text()[:-5])
+    assert list(OutputFolder(out, SETTINGS, resume=True).finished) == ["a"]
+
+
+def test_skipped_inputs_are_named_and_counted(capsys):
+    skipped = SkippedInputs()
+    skipped.check(3)
+    skipped.add("a.jpg", ValueError("a.jpg is damaged"))
+    skipped.add("b.jpg", ValueError("too many patches"))
+    assert "skipped b.jpg: too many patches" in capsys.readouterr().err
+    with pytest.raises(ValueError, match=r"skipped 2 of 3 images: a\.jpg is damaged; b\.jpg: too many"):
+        skipped.check(3)
+
+
+@pytest.mark.parametrize(
+    ("end", "code", "printed"),
+    [
+        (None, 0, ""),
+        (3, 3, ""),
+        (SettingError("--mass is 2"), 1, "error: --mass is 2\n"),
+        (FileNotFoundError(2, "No such file", "a.jpg"), 1, "error: cannot use 'a.jpg'"),
+        (KeyboardInterrupt(), 130, "Finished results are kept"),
+    ],
+)
+def test_end_of_a_command_gives_its_exit_code(capsys, end, code, printed):
+    def run() -> int | None:
+        if isinstance(end, BaseException):
+            raise end
+        return end
+
+    assert run_command(run) == code
+    assert printed in capsys.readouterr().err
+
+
+def started(work: str) -> subprocess.Popen:
+    program = (
+        "import signal, sys, time; signal.signal(signal.SIGINT, signal.default_int_handler);"
+        f"from dino_model.runtime.outputs import run_command; sys.exit(run_command({work}))"
+    )
+    return subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 75)])
+def test_signal_gives_its_exit_code(number, code):
+    with started("lambda: (print('ready', flush=True), time.sleep(60))") as process:
+        process.stdout.readline()
+        os.kill(process.pid, number)
+        assert b"Finished results are kept" in process.communicate()[1]
+    assert process.returncode == code
+
+
+def test_closed_pipe_prints_no_traceback():
+    with started("lambda: print('x' * 10_000_000)") as process:
+        process.stdout.read(1)
+        process.stdout.close()
+        assert process.stderr.read() == b""
+    assert process.returncode == 141
