@@ -84,17 +84,17 @@ def place_image(drawn: ClassMap, predictor: AttentionPredictor, image: ImageArra
             "compute it again with python -m dino_model class-map."
         )
     device = str(predictor.device)
-    extractor = FeatureExtractor(model, origin.view, precision=predictor.precision, device=device)
+    extractor = FeatureExtractor(model, origin.framing, precision=predictor.precision, device=device)
     return place(extractor.feature(image), drawn)
 
 
 def facts(drawn: ClassMap) -> str:
     """Return data, model, protocol and quality of a map as a Markdown list."""
-    view, classes = drawn.origin.view, drawn.classes
+    framing, classes = drawn.origin.framing, drawn.classes
     images = sum(point.num_images for point in classes)
     return (
         f"- **Data**: {drawn.origin.data}, {len(classes):,} classes, {images:,} images\n"
-        f"- **Model**: {drawn.origin.model}, short side {view.short_side}, center crop {view.size}\n"
+        f"- **Model**: {drawn.origin.model}, short side {framing.short_side}, center crop {framing.size}\n"
         f"- **Layout**: {drawn.protocol}\n"
         f"- **Quality**: {drawn.overlap}"
     )

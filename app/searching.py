@@ -12,7 +12,7 @@ from app.engine import Encoding
 from app.errors import ClientValue, LabError
 from app.lab import Lab
 from app.shared import HEAVY, Shared
-from dino_model.data.views import Box
+from dino_model.data.framing import Box
 from segmentation.masks import ImageArray
 from segmentation.video import shrunk
 

@@ -14,8 +14,8 @@ import tyro
 from torch.utils.flop_counter import FlopCounterMode
 
 from benchmarks.measure import Benchmark, Computation
-from dino_model.inference.attention import readable
 from dino_model.inference.predictor import AttentionPredictor
+from dino_model.models.attention import readable
 from dino_model.models.weights import LoadedModel, load_model
 from dino_model.runtime.device import ComputePrecision, Precision
 

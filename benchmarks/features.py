@@ -15,7 +15,7 @@ from torchvision.transforms import v2
 
 from benchmarks.measure import Benchmark
 from dino_model.data.collections import Images, open_images
-from dino_model.data.views import View
+from dino_model.data.framing import Framing
 from dino_model.inference.features import FeatureExtractor
 from dino_model.models.weights import load_model
 from training.evaluation.knn import knn_accuracy
@@ -44,8 +44,8 @@ class Features(Benchmark):
     def package(self) -> Callable[[], Tensor]:
         """Extract as the commands do."""
         model, images = load_model(self.model), self.images()
-        view = View(self.size, model.mean, model.std)
-        extractor = FeatureExtractor(model, view, precision="auto", device="cpu")
+        framing = Framing(self.size, model.mean, model.std)
+        extractor = FeatureExtractor(model, framing, precision="auto", device="cpu")
         return lambda: extractor.extract(images).features
 
     def reference(self) -> Callable[[], Tensor]:
@@ -53,10 +53,14 @@ class Features(Benchmark):
         model, images = load_model(self.model), self.images()
         resize = v2.Resize(self.size, interpolation=v2.InterpolationMode.BICUBIC)
         pixels = [v2.PILToTensor(), v2.ToDtype(torch.float32, scale=True)]
-        view = v2.Compose([resize, v2.CenterCrop(self.size), *pixels, v2.Normalize(model.mean, model.std)])
+        preprocess = v2.Compose(
+            [resize, v2.CenterCrop(self.size), *pixels, v2.Normalize(model.mean, model.std)]
+        )
 
         def crops(indices: Tensor) -> Tensor:
-            return torch.stack([view(Image.fromarray(images.read(index))) for index in indices.tolist()])
+            return torch.stack(
+                [preprocess(Image.fromarray(images.read(index))) for index in indices.tolist()]
+            )
 
         @torch.no_grad()
         def extract() -> Tensor:

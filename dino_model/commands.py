@@ -48,9 +48,9 @@ class List:
         lines = ("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
         print("\n".join(lines), LEGEND, sep="\n\n")
         if self.json:
-            from dino_model.models import catalogue
+            from dino_model.models.description import describe_model
 
-            files.write_json(self.json, [asdict(catalogue.facts(name)) for name, *_ in rows[1:]])
+            files.write_json(self.json, [asdict(describe_model(name)) for name, *_ in rows[1:]])
 
 
 @dataclass(frozen=True)
@@ -64,9 +64,9 @@ class Show:
 
     def run(self) -> None:
         """Print the facts."""
-        from dino_model.models import catalogue
+        from dino_model.models.description import describe_model
 
-        model = catalogue.facts(self.name)
+        model = describe_model(self.name)
         _, title, parameters, *scores, _ = _row(
             model.name, model.title, model.parameters, model.scores, model.local
         )
@@ -171,7 +171,7 @@ class EmbedOptions(ModelOptions):
             raise SettingError("--batch-size, --size and --layers must be at least 1.")
         files.make_room(output)
         from dino_model.data.collections import open_images
-        from dino_model.data.views import View
+        from dino_model.data.framing import Framing
         from dino_model.inference.embedding import embed
         from dino_model.inference.features import FeatureExtractor, FeatureType
         from dino_model.models.weights import fit_channels
@@ -182,10 +182,10 @@ class EmbedOptions(ModelOptions):
         raw = images.raw_channels(self.channels or 3)
         with process_group(choose_device(self.device)) as device:
             model = fit_channels(self.load(), raw, self.channels)
-            view, kind = View(self.size, model.mean, model.std), FeatureType(layers, tokens=tokens)
+            framing, kind = Framing(self.size, model.mean, model.std), FeatureType(layers, tokens=tokens)
             compute: Any = {"precision": self.precision, "device": str(device), "batch_size": self.batch_size}
             settings = {"root": str(data.resolve()), "checkpoint_key": self.checkpoint_key or ""}
-            embed(images, FeatureExtractor(model, view, kind, **compute), output, settings)
+            embed(images, FeatureExtractor(model, framing, kind, **compute), output, settings)
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,7 @@ MAY_IMPORT = {
     "notebooks": {"segmentation", "training", "dino_model"},
     "docs": {"notebooks", "app", "segmentation", "training", "dino_model"},
 }
+ROOMS = ("runtime", "data", "models", "inference")  # of dino_model, the lowest first
 MAX_FUNCTION_LINES = 80
 OPTIONAL = {"onnx", "pyarrow"}  # an error names it if it is missing
 # Letters in brackets, so that this file does not match.
@@ -64,6 +65,13 @@ def _tracked_files() -> list[str]:
 @pytest.mark.parametrize("package", MAY_IMPORT)
 def test_packages_import_from_lower_layers_only(package):
     assert (_imported_packages(package) & MAY_IMPORT.keys()) - {package} <= MAY_IMPORT[package]
+
+
+@pytest.mark.parametrize(("level", "room"), [*enumerate(ROOMS)])
+def test_rooms_of_dino_model_import_from_lower_rooms_only(level, room):
+    trees = _trees(f"dino_model/{room}").values()
+    names = {name for tree in trees for name in _imports(ast.walk(tree)) if name.startswith("dino_model.")}
+    assert {name.split(".")[1] for name in names} <= set(ROOMS[: level + 1])
 
 
 @pytest.mark.parametrize("package", ["dino_model", "segmentation", "training", "app"])

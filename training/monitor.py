@@ -13,7 +13,7 @@ from torch import nn
 from tqdm import tqdm
 
 from dino_model.data.collections import Images
-from dino_model.data.views import View
+from dino_model.data.framing import Framing
 from dino_model.inference.features import FeatureExtractor
 from dino_model.models.weights import LoadedModel
 from dino_model.runtime.device import ComputePrecision
@@ -48,8 +48,8 @@ class Probe:
         recipe, step = self.recipe, max(1, math.ceil(len(self.images) / self.limit))
         statistics, channels = (recipe.mean, recipe.std), recipe.channel_range
         model = LoadedModel("the run", backbone, *statistics, "a training", None, channels)
-        view, device = View(recipe.crops.global_size, *statistics), str(self.device)
-        extractor = FeatureExtractor(model, view, precision=self.precision, device=device)
+        framing, device = Framing(recipe.crops.global_size, *statistics), str(self.device)
+        extractor = FeatureExtractor(model, framing, precision=self.precision, device=device)
         extracted = extractor.extract(self.images.subset(range(0, len(self.images), step)))
         features, labels = extracted.features, torch.tensor(extracted.images.labels)
         test = torch.arange(len(labels)) % 5 == 4

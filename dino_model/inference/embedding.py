@@ -57,7 +57,7 @@ def embed(
 
     Args:
         images: The collection.
-        extractor: Model, view and tokens.
+        extractor: Model, framing and tokens.
         output: File, whose suffix is the format.
         settings: Further entries of the metadata.
 
@@ -78,7 +78,7 @@ def embed(
     subset = images.subset(kept)
     labels = None if subset.labels is None else [subset.classes[label] for label in subset.labels]
     metadata = {"format": "features", "model": model.name, "weights": model_fingerprint(model.backbone)}
-    metadata |= {"tokens": kind.tokens, "layers": str(kind.blocks), "size": str(extractor.view.size)}
+    metadata |= {"tokens": kind.tokens, "layers": str(kind.blocks), "size": str(extractor.framing.size)}
     table = FeatureTable(rows.numpy(), list(subset.names), labels, metadata | dict(settings or {}))
     write_features(output, table, np.array(kept))
     rmtree(cache)

@@ -22,8 +22,8 @@ from torch import Tensor, nn
 from tqdm import tqdm
 
 from dino_model.data.collections import Images
+from dino_model.data.framing import Box, Framing
 from dino_model.data.images import ImageError
-from dino_model.data.views import Box, View
 from dino_model.inference.feature_cache import CachedRows, model_fingerprint
 from dino_model.models.weights import LoadedModel
 from dino_model.runtime import ranks
@@ -142,10 +142,10 @@ class ImageFeatures:
 
 @dataclass(frozen=True)
 class FeatureExtractor:
-    """Model, view and kind of features, with their precision and cache."""
+    """Model, framing and kind of features, with their precision and cache."""
 
     model: LoadedModel
-    view: View
+    framing: Framing
     kind: FeatureType = CLS
     precision: Precision = "auto"
     device: str = "auto"
@@ -193,7 +193,7 @@ class FeatureExtractor:
         device, backbone = choose_device(self.device), self.model.backbone
         backbone.to(device).eval()
         with torch.no_grad(), autocast(choose_precision(self.precision, device), device):
-            return self._forward(self.view.crop(image, box)[None], device)[0].cpu()
+            return self._forward(self.framing.crop(image, box)[None], device)[0].cpu()
 
     def rows(self, images: Images, boxes: Sequence[Box | None] | None = None, title: str = "") -> Tensor:
         """Extract like `extract`, from images with the model's channels; an unreadable image gives NaN."""
@@ -223,7 +223,7 @@ class FeatureExtractor:
             "feature": json.dumps(asdict(self.kind)),
             "model": model_fingerprint(self.model.backbone),
             "images": images.fingerprint(),
-            "view": json.dumps(asdict(self.view)),
+            "framing": json.dumps(asdict(self.framing)),
             "computed": f"{choose_precision(self.precision, device)} on {device.type}",
         }
         return key if boxes is None else key | {"boxes": json.dumps(list(boxes))}
@@ -253,7 +253,7 @@ class FeatureExtractor:
 
         def load(index: int) -> Tensor | None:
             try:
-                return self.view.crop(images.read(index), None if boxes is None else boxes[index])
+                return self.framing.crop(images.read(index), None if boxes is None else boxes[index])
             except ImageError:
                 return None
             except ValueError as error:
@@ -287,9 +287,9 @@ class FeatureExtractor:
     def _forward(self, crops: Tensor, device: torch.device) -> Tensor:
         """Features of crops, uint8 [batch, channels, rows, columns], on the device; mean of the scales."""
         crops = crops.pin_memory() if device.type == "cuda" else crops
-        images = self.view.normalize(crops.to(device, non_blocking=True))
+        images = self.framing.normalize(crops.to(device, non_blocking=True))
         backbone = self.model.backbone
-        scales = [self.kind.compute(backbone, scaled).float() for scaled in self.view.rescale(images)]
+        scales = [self.kind.compute(backbone, scaled).float() for scaled in self.framing.rescale(images)]
         return torch.stack(scales).mean(dim=0) if len(scales) > 1 else scales[0]
 
 

@@ -10,8 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dino_model.inference.attention import MAPS, BlockCall, FusedCall, attention_of, readable
 from dino_model.inference.resize import fed_size, sample
+from dino_model.models.attention import MAPS, BlockCall, FusedCall, attention_of, readable
 from dino_model.models.backbones import patch_grid
 from dino_model.models.configs import Resize
 from dino_model.models.weights import LoadedModel, load_model
@@ -20,7 +20,7 @@ from dino_model.runtime.precision import ComputePrecision, Precision
 
 
 @dataclass(frozen=True)
-class _Encoding:
+class _EncodedImage:
     """Result of one pass of an image through the model, from which every map follows.
 
     `tokens` enter each block, [1, tokens, width]; those that leave the last block are appended when needed.
@@ -93,7 +93,7 @@ class AttentionPredictor:
         self._mean = self._per_channel("mean", self.model.mean)
         self._std = self._per_channel("std", self.model.std if std is None else std)
         self._key = b""
-        self._encoded: _Encoding | None = None
+        self._encoded: _EncodedImage | None = None
 
     @property
     def image_size(self) -> tuple[int, int]:
@@ -259,7 +259,7 @@ class AttentionPredictor:
         )
 
     @property
-    def _encoding(self) -> _Encoding:
+    def _encoding(self) -> _EncodedImage:
         if self._encoded is None:
             raise ValueError("no image is set: call set_image first")
         return self._encoded
@@ -274,14 +274,14 @@ class AttentionPredictor:
         return encoding.tokens[index + 1]
 
     @torch.no_grad()
-    def _encode(self, image: np.ndarray) -> _Encoding:
+    def _encode(self, image: np.ndarray) -> _EncodedImage:
         pixels = self._prepare(image)
         with autocast(self.precision, self.device):
             calls = self._vit.calls(pixels)
         tokens = [call.args[0] for call in calls]
         self._finite(tokens[-1])
         sizes = (image.shape[0], image.shape[1]), (pixels.shape[2], pixels.shape[3])
-        return _Encoding(*sizes, patch_grid(self._vit.vit, *sizes[1]), calls, tokens)
+        return _EncodedImage(*sizes, patch_grid(self._vit.vit, *sizes[1]), calls, tokens)
 
     @torch.no_grad()
     def _queries_keys(self, block: int) -> FusedCall:

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from dino_model.data.collections import Images, open_images
-from dino_model.data.views import Box, View
+from dino_model.data.framing import Box, Framing
 from dino_model.inference.embedding import read_features
 from dino_model.inference.feature_cache import model_fingerprint
 from dino_model.inference.features import FeatureExtractor
@@ -127,8 +127,8 @@ def open_index(path: Path, *, precision: Precision = "auto", device: str = "auto
     model = load_model(key["model"], checkpoint_key=key["checkpoint_key"] or None)
     if model_fingerprint(model.backbone) != key["weights"]:
         raise ValueError(f"{path} was made with other weights of {key['model']}: index it again.")
-    view = View(int(key["size"]), model.mean, model.std)
-    extractor = FeatureExtractor(model, view, precision=precision, device=device)
+    framing = Framing(int(key["size"]), model.mean, model.std)
+    extractor = FeatureExtractor(model, framing, precision=precision, device=device)
     return Index(list(table.names), torch.from_numpy(table.features), images, extractor)
 
 

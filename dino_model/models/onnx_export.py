@@ -11,8 +11,8 @@ import torch
 from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor, nn
 
-from dino_model.inference.attention import attention_of, fused_calls, readable
 from dino_model.models import position
+from dino_model.models.attention import attention_of, fused_calls, readable
 from dino_model.models.backbones import patch_grid
 from dino_model.models.checkpoints import WeightsError
 from dino_model.models.configs import PositionMode

@@ -19,8 +19,7 @@ from torch import nn
 
 from dino_model.data.channels import ChannelRange, ChannelStatistics, measure_channels
 from dino_model.data.images import IMAGENET_MEAN, IMAGENET_STD
-from dino_model.inference import attention
-from dino_model.models import hub, position
+from dino_model.models import attention, hub, position
 from dino_model.models.backbones import create_backbone, traits
 from dino_model.models.checkpoints import (
     SUFFIXES,

@@ -37,7 +37,7 @@ def test_shipped_map_has_weights_of_embedded_model():
 
 def test_place_image_matches_library_and_refuses_a_map_of_other_weights(write_map, tmp_path):
     drawn, image = Maps(None).get(NAME), photographs.image("komodo")
-    extractor = FeatureExtractor(load_model("embedded"), drawn.origin.view, precision="fp32", device="cpu")
+    extractor = FeatureExtractor(load_model("embedded"), drawn.origin.framing, precision="fp32", device="cpu")
     expected = place(extractor.feature(image), drawn)
     predictor = AttentionPredictor(precision="fp32", device="cpu")
     found = place_image(drawn, predictor, image)

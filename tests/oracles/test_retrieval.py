@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch.nn.functional import normalize
 
-from dino_model.data.views import View
+from dino_model.data.framing import View
 from dino_model.inference.features import CLS, gem
 from tests.oracles.arrays import vit_of
 from training.evaluation.copy_detection import average_precisions, compute_whitening, similarity

@@ -3,7 +3,7 @@
 import numpy as np
 import torch
 
-from dino_model.inference.attention import attention_rows, readable
+from dino_model.models.attention import attention_rows, readable
 from dino_model.models.backbones import patch_grid
 from dino_model.models.position import resample
 from tests.oracles.arrays import vit_of

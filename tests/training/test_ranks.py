@@ -15,8 +15,8 @@ import pytest
 import torch
 
 from dino_model.data.collections import open_images
+from dino_model.data.framing import Framing
 from dino_model.data.images import IMAGENET_MEAN, IMAGENET_STD
-from dino_model.data.views import View
 from dino_model.inference.features import FeatureExtractor
 from dino_model.models.backbones import create_backbone
 from dino_model.models.weights import LoadedModel
@@ -83,8 +83,8 @@ def extract(images: Path) -> tuple:
     model = LoadedModel(
         "small", create_backbone(RECIPE.backbone), IMAGENET_MEAN, IMAGENET_STD, "a test", None
     )
-    view = View(16, IMAGENET_MEAN, IMAGENET_STD)
-    extracted = FeatureExtractor(model, view, precision="fp32", device="cpu").extract(open_images(images))
+    framing = Framing(16, IMAGENET_MEAN, IMAGENET_STD)
+    extracted = FeatureExtractor(model, framing, precision="fp32", device="cpu").extract(open_images(images))
     return list(extracted.images.names), extracted.broken, extracted.features
 
 

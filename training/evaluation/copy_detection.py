@@ -22,7 +22,7 @@ from dino_model.runtime.errors import counted
 from training.evaluation.datasets import every_fifth, open_labeled
 from training.evaluation.options import CopyDetection, CopyDetectionSynthetic, Evaluation
 from training.evaluation.retrieval import average_precision, ranks_of
-from training.evaluation.run import Metrics, evaluate_models, extract, view_of
+from training.evaluation.run import Metrics, evaluate_models, extract, framing_of
 from training.randomness import mix
 
 Formula = Literal["corrected", "released"]
@@ -208,7 +208,7 @@ def evaluate_synthetic(options: CopyDetectionSynthetic) -> None:
 
 
 def _describe(options: Evaluation) -> str:
-    return f"{view_of(options, framing='squash')}; [CLS] and GeM (power 4) of the patches, L2"
+    return f"{framing_of(options, mode='squash')}; [CLS] and GeM (power 4) of the patches, L2"
 
 
 def _descriptors(
@@ -216,7 +216,7 @@ def _descriptors(
 ) -> Tensor:
     """Extract descriptors; a network without [CLS] token gives its one feature."""
     kind = FeatureType(1, "gem") if has_cls_tokens(model.backbone) else CLS
-    table = extract(options, model, view_of(options, model, framing="squash"), images, kind)
+    table = extract(options, model, framing_of(options, model, mode="squash"), images, kind)
     if table.broken and not can_be_incomplete:  # all numbers would shift
         raise ValueError(
             f"Cannot read {counted(len(table.broken), 'image')}, listed above: replace or remove."

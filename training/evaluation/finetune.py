@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from dino_model.data.collections import Images
-from dino_model.data.views import View
+from dino_model.data.framing import Framing
 from dino_model.inference.feature_cache import model_fingerprint
 from dino_model.models import checkpoints
 from dino_model.models.checkpoints import WeightsError, read_torch, write_safetensors
@@ -40,9 +40,9 @@ from training.evaluation.run import (
     Metrics,
     evaluate_models,
     extract,
+    framing_of,
     open_options,
     random_batches,
-    view_of,
 )
 from training.randomness import mix
 from training.settings import at_least, positive
@@ -137,8 +137,9 @@ def evaluate(options: Finetune) -> None:
     given: Metrics = {name: value for name, value in changes.items() if value is not None}
     recipe, split = replace(RECIPES[options.recipe], **given), open_options(options)
     description = (
-        f"{view_of(options)}; random crops, flips; {counted(recipe.epochs, 'epoch')}, batch {recipe.batch},"
-        f" AdamW, rate {recipe.rate:g} (warm-up {WARMUP_EPOCHS}, cosine), weight decay {WEIGHT_DECAY:g},"
+        f"{framing_of(options)}; random crops, flips; {counted(recipe.epochs, 'epoch')},"
+        f" batch {recipe.batch}, AdamW,"
+        f" rate {recipe.rate:g} (warm-up {WARMUP_EPOCHS}, cosine), weight decay {WEIGHT_DECAY:g},"
         f" mixup {MIXUP:g}, cutmix {CUTMIX:g}, label smoothing {SMOOTHING:g}"
     )
     published = ("6", recipe.measure) if recipe.measure else ()
@@ -179,11 +180,11 @@ def _finetune(options: Finetune, recipe: FinetuneRecipe, split: Split, model: Lo
     optimizer = torch.optim.AdamW(param_groups_weight_decay(network, WEIGHT_DECAY), lr=recipe.rate)
     first = _restore(network, optimizer, unfinished)
     barrier()  # all have read the file before it is replaced
-    view, steps = view_of(options, model), math.ceil(len(images) / recipe.batch)
+    framing, steps = framing_of(options, model), math.ceil(len(images) / recipe.batch)
     for epoch in progress(range(first, recipe.epochs), model.name, recipe.epochs, done=first):
         seed = mix(options.seed, epoch)
         np.random.seed(seed % 2**32)  # noqa: NPY002 (timm's mixup draws from it)
-        batches = _batches(images, split.labels(images), recipe.batch, view, device, seed)
+        batches = _batches(images, split.labels(images), recipe.batch, framing, device, seed)
         rates = [learning_rate(recipe, epoch + (step + 1) / steps) for step in range(steps)]
         _train_epoch(trained, optimizer, batches, rates, classes, options.chosen_precision())
         if ranks.rank() == 0:
@@ -191,7 +192,7 @@ def _finetune(options: Finetune, recipe: FinetuneRecipe, split: Split, model: Lo
             with files.replacing(unfinished) as temporary:
                 torch.save({"epoch": epoch + 1, **state}, temporary)
     classifier = replace(model, backbone=network)
-    scores = extract(replace(options, cache=None), classifier, view, split.test)
+    scores = extract(replace(options, cache=None), classifier, framing, split.test)
     result, file = accuracy(scores.features, split.labels(scores.images)), output_file(options, model.name)
     if ranks.rank() == 0:
         statistics: Metrics = {"mean": model.mean, "std": model.std, "channel_range": model.channel_range}
@@ -203,14 +204,14 @@ def _finetune(options: Finetune, recipe: FinetuneRecipe, split: Split, model: Lo
 
 
 def _batches(
-    images: Images, labels: Tensor, batch_size: int, view: View, device: torch.device, seed: int
+    images: Images, labels: Tensor, batch_size: int, framing: Framing, device: torch.device, seed: int
 ) -> Iterator[tuple[Tensor, Tensor, float]]:
     """Yield normalized random crops, labels and loss weight of this process's share of every batch."""
     order = torch.randperm(len(images), generator=torch.Generator().manual_seed(seed))
     shares = [_local_share(chunk.tolist()) for chunk in order.split(batch_size) if len(chunk) > 1]
-    crops = random_batches(images, [chosen for chosen, _ in shares], view.size, seed)
+    crops = random_batches(images, [chosen for chosen, _ in shares], framing.size, seed)
     for crop, (chosen, weight) in zip(crops, shares, strict=True):
-        yield view.normalize(crop.to(device)), labels[chosen].to(device), weight
+        yield framing.normalize(crop.to(device)), labels[chosen].to(device), weight
 
 
 def _restore(network: nn.Module, optimizer: torch.optim.Optimizer, file: Path) -> int:

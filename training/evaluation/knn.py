@@ -12,7 +12,7 @@ from dino_model.models.weights import LoadedModel
 from dino_model.runtime import files
 from training.evaluation.metrics import Accuracy, accuracy
 from training.evaluation.options import MIN_TEMPERATURE, Knn
-from training.evaluation.run import Metrics, evaluate_models, extract_parts, open_options, view_of
+from training.evaluation.run import Metrics, evaluate_models, extract_parts, framing_of, open_options
 
 
 def neighbors(
@@ -115,7 +115,7 @@ def evaluate(options: Knn) -> None:
     split, temperature = open_options(options), options.temperature
     check_k(options.k, len(split.train))
     ks = ", ".join(map(str, options.k))
-    description = f"{view_of(options)}; {CLS}, L2; k = {ks}, temperature {temperature:g}"
+    description = f"{framing_of(options)}; {CLS}, L2; k = {ks}, temperature {temperature:g}"
     if options.test_list:
         files.write_text(options.test_list, "".join(f"{name}\n" for name in split.test.names))
 

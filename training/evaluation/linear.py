@@ -33,9 +33,9 @@ from training.evaluation.run import (
     evaluate_models,
     extract,
     extract_parts,
+    framing_of,
     open_options,
     random_batches,
-    view_of,
 )
 from training.randomness import mix
 
@@ -201,14 +201,14 @@ def evaluate(options: Linear) -> None:
     specs = "; ".join(str(FeatureSpec.parse(text)) for text in options.features)
     measure = partial(_train_and_test, options, split)
     description = (
-        f"{view_of(options)}; {how}; {len(rates)} learning rates from {min(rates):g} to {max(rates):g} ×"
+        f"{framing_of(options)}; {how}; {len(rates)} learning rates from {min(rates):g} to {max(rates):g} ×"
         f" {len(options.features)} inputs ({specs}); SGD, momentum {MOMENTUM:g}, no weight decay, cosine to 0"
         f" by epochs, {counted(options.epochs, 'epoch')}, batch {options.batch}; selected on every fifth"
         " training image"
     )
     if head_file is not None:
         measure = partial(_measure_head, options, split, head_file)
-        description = f"published head, {view_of(options)}"
+        description = f"published head, {framing_of(options)}"
     evaluate_models(options, "linear", description, measure, "2", "linear top-1", split=split)
 
 
@@ -220,7 +220,7 @@ def _measure_head(options: Linear, split: Split, file: Path, model: LoadedModel)
     if len(head.weights) != len(split.classes):
         raise ValueError(f"{file} has {len(head.weights)} classes, {options.data} has {len(split.classes)}.")
     blocks = head.spec.blocks
-    test = extract(options, model, view_of(options, model), split.test, _feature_type(model, blocks))
+    test = extract(options, model, framing_of(options, model), split.test, _feature_type(model, blocks))
     result = accuracy(head.scores(_in_blocks(model, test.features, blocks)), split.labels(test.images))
     print(f"{file.name}: input {head.spec}", result, sep="\n")
     return {"metrics": asdict(result), "head": file.name, "broken": [*test.broken]}
@@ -270,7 +270,7 @@ def _fit(options: Linear, model: LoadedModel, train: Labeled, classes: int) -> L
     Each process forwards its share of a batch; all have the features of the whole batch.
     """
     blocks, images = train.features.shape[1] - 1, train.images
-    grid, view = LinearProbeGrid(options, train.features.shape[2], classes), view_of(options, model)
+    grid, framing = LinearProbeGrid(options, train.features.shape[2], classes), framing_of(options, model)
     if not options.augment:
         grid.train(train.features, train.labels)
         return grid
@@ -282,7 +282,7 @@ def _fit(options: Linear, model: LoadedModel, train: Labeled, classes: int) -> L
         views = random_batches(images, [s for s in shares if s], options.size, mix(options.seed, epoch))
 
         def forward(_: range, views: Iterator[Tensor] = views) -> Tensor:
-            batch = view.normalize(next(views).to(grid.device))
+            batch = framing.normalize(next(views).to(grid.device))
             with torch.no_grad(), autocast(precision, grid.device):
                 return kind.compute(backbone, batch).float()
 

@@ -21,7 +21,7 @@ from dino_model.runtime.device import choose_device
 from training.evaluation.datasets import draw_labeled, find_listed
 from training.evaluation.metrics import accuracy
 from training.evaluation.options import Logistic
-from training.evaluation.run import Labeled, Metrics, evaluate_models, extract_parts, open_options, view_of
+from training.evaluation.run import Labeled, Metrics, evaluate_models, extract_parts, framing_of, open_options
 
 TOLERANCE = 1e-6
 """Largest entry of the gradient of F at which a fit ends."""
@@ -127,7 +127,7 @@ def evaluate(options: Logistic) -> None:
     for wanted in options.labels:  # refused before a model is loaded
         _draw(options, wanted, split.train, labels, classes)
     description = (
-        f"{view_of(options)}; {CLS}; F(W) = 1/n Σ −log softmax(W x)[y] + λ/2 ‖W‖², λ = {options.l2:g}/n,"
+        f"{framing_of(options)}; {CLS}; F(W) = 1/n Σ −log softmax(W x)[y] + λ/2 ‖W‖², λ = {options.l2:g}/n,"
         f" without bias; L2-normalized features; gradient at most {TOLERANCE:g}"
     )
 

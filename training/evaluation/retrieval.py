@@ -17,10 +17,10 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from dino_model.data.collections import Images
-from dino_model.data.views import Box
+from dino_model.data.framing import Box
 from dino_model.models.weights import LoadedModel
 from training.evaluation.options import LandmarkName, Retrieval
-from training.evaluation.run import Metrics, evaluate_models, extract, view_of
+from training.evaluation.run import Metrics, evaluate_models, extract, framing_of
 
 PRECISION_RANKS = (1, 5, 10)
 SCALES = (1.0, 2**-0.5, 0.5)
@@ -186,16 +186,16 @@ def evaluate(options: Retrieval) -> None:
     """Run `evaluate retrieval`."""
     landmarks = open_landmarks(options.data, options.dataset)
     whole = "queries whole, as released" if options.official else "queries cropped to their box"
-    framing: Metrics = {"framing": "long-side", "scales": SCALES if options.multiscale else (1.0,)}
-    description = f"{options.dataset}: {view_of(options, **framing)}; {whole}; [CLS] after the final norm, L2"
+    how: Metrics = {"mode": "long-side", "scales": SCALES if options.multiscale else (1.0,)}
+    description = f"{options.dataset}: {framing_of(options, **how)}; {whole}; [CLS] after the final norm, L2"
     paper = "ROxford" if options.dataset == "roxford5k" else "RParis"
 
     def measure(model: LoadedModel) -> Metrics:
         patch = getattr(model.backbone, "patch_embed", None) if options.official else None
-        view = view_of(options, model, **framing, cut=patch.patch_size[0] if patch else 0)
-        database = extract(options, model, view, landmarks.database)
+        framing = framing_of(options, model, **how, cut=patch.patch_size[0] if patch else 0)
+        database = extract(options, model, framing, landmarks.database)
         boxes: list[Box | None] | None = None if options.official else [*landmarks.boxes]
-        queries = extract(options, model, view, landmarks.queries, boxes=boxes)
+        queries = extract(options, model, framing, landmarks.queries, boxes=boxes)
         if database.broken or queries.broken:
             raise ValueError("Images of the benchmark cannot be read: its results would not be comparable.")
         similarity = normalize(queries.features, dim=1) @ normalize(database.features, dim=1).T

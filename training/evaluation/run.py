@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from dino_model.data.channels import measure_channels
 from dino_model.data.collections import Images
-from dino_model.data.views import Box, View, by_channel
+from dino_model.data.framing import Box, Framing, by_channel
 from dino_model.inference.features import CLS, FeatureExtractor, FeatureType, ImageFeatures
 from dino_model.models.weights import LoadedModel, fit_channels, load_model
 from dino_model.runtime import files, ranks
@@ -55,22 +55,22 @@ def open_options(options: Classification) -> Split:
     return open_split(options.data, options.test, options.split, arrays=options.channels is not None)
 
 
-def view_of(options: Evaluation, model: LoadedModel | None = None, **framing: Any) -> View:
-    """Return the view of a model; without one, a view whose string describes it.
+def framing_of(options: Evaluation, model: LoadedModel | None = None, **how: Any) -> Framing:
+    """Return the framing of a model; without one, a framing whose string describes it.
 
     Args:
         options, model: Size and normalization.
-        framing: Further arguments of `View`. Default: a center crop.
+        how: Further arguments of `Framing`. Default: a center crop.
     """
     if isinstance(options, Classification):
-        framing["resize_to"] = options.resize_to
-    return View(options.size, *((model.mean, model.std) if model else ((), ())), **framing)
+        how["resize_to"] = options.resize_to
+    return Framing(options.size, *((model.mean, model.std) if model else ((), ())), **how)
 
 
 def extract(
     options: Evaluation,
     model: LoadedModel,
-    view: View,
+    framing: Framing,
     images: Images,
     kind: FeatureType = CLS,
     boxes: list[Box | None] | None = None,
@@ -78,7 +78,7 @@ def extract(
     """Extract features; images that cannot be read are left out and named on stderr."""
     extractor = FeatureExtractor(
         model,
-        view,
+        framing,
         kind,
         precision=options.precision,
         device=options.device,
@@ -92,8 +92,8 @@ def extract_parts(
     options: Classification, model: LoadedModel, split: Split, kind: FeatureType = CLS
 ) -> tuple[Labeled, Labeled]:
     """Extract features of the training and the test images of a split, with their labels."""
-    view = view_of(options, model)
-    parts = [extract(options, model, view, images, kind) for images in (split.train, split.test)]
+    framing = framing_of(options, model)
+    parts = [extract(options, model, framing, images, kind) for images in (split.train, split.test)]
     train, test = (Labeled(p.features, split.labels(p.images), p.images, p.broken) for p in parts)
     return train, test
 

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from dino_model.inference.attention import attention_rows
+from dino_model.models.attention import attention_rows
 from dino_model.models.backbones import patch_grid
 from training import losses
 from training.methods.configs import AblationConfig, MethodSchedules

@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from tqdm import tqdm
 
 from dino_model.data.collections import Images
+from dino_model.data.framing import Framing
 from dino_model.data.images import IMAGENET_MEAN, IMAGENET_STD
-from dino_model.data.views import View
 from dino_model.runtime import files
 from dino_model.runtime.device import ComputePrecision
 from training.evaluation.knn import knn_accuracy
@@ -41,12 +41,14 @@ class StudyData:
             network: Maps normalized images [batch, 3, size, size] to features; its mode is restored.
             size: Side of the center crop in pixels.
         """
-        view, was_training = View(size, IMAGENET_MEAN, IMAGENET_STD), network.training
+        framing, was_training = Framing(size, IMAGENET_MEAN, IMAGENET_STD), network.training
         network.eval()
         with torch.no_grad():
             train, test = (
-                torch.cat([network(view.normalize(part.to(self.device))) for part in crops.split(200)]).cpu()
-                for crops in (_crops(self.train, view), _crops(self.test, view))
+                torch.cat(
+                    [network(framing.normalize(part.to(self.device))) for part in crops.split(200)]
+                ).cpu()
+                for crops in (_crops(self.train, framing), _crops(self.test, framing))
             )
         network.train(was_training)
         labels, truth = (torch.tensor(images.labels) for images in (self.train, self.test))
@@ -54,9 +56,9 @@ class StudyData:
 
 
 @cache
-def _crops(images: Images, view: View) -> Tensor:
+def _crops(images: Images, framing: Framing) -> Tensor:
     """Decode all images once: uint8 [images, 3, size, size]."""
-    return torch.stack([view.crop(images.read(index)) for index in range(len(images))])
+    return torch.stack([framing.crop(images.read(index)) for index in range(len(images))])
 
 
 @dataclass(frozen=True)

@@ -47,7 +47,7 @@ class DrawClassMap(ModelOptions):
         """
         check_output_folder(self.output, overwrite=self.overwrite)
         from dino_model.data.collections import open_images
-        from dino_model.data.views import View
+        from dino_model.data.framing import Framing
         from dino_model.inference.class_map import files, layout
         from dino_model.inference.feature_cache import weights_fingerprint
         from dino_model.inference.features import FeatureExtractor
@@ -59,17 +59,17 @@ class DrawClassMap(ModelOptions):
         images = images.subset(chosen)
         layout.check_classes(_classes_of(images))
         model = self.load()
-        view = View(self.size, model.mean, model.std, self.resize_to)
+        framing = Framing(self.size, model.mean, model.std, self.resize_to)
         print(f"{model.name}: {model.source}; {images}", flush=True)
         compute: Any = {"precision": self.precision, "device": self.device, "batch_size": self.batch_size}
-        extracted = FeatureExtractor(model, view, **compute).extract(images, title="features")
+        extracted = FeatureExtractor(model, framing, **compute).extract(images, title="features")
         protocol = layout.Protocol(iterations=self.iterations, seed=self.seed)
-        origin = layout.Origin(model.name, weights_fingerprint(model.backbone), self.data.stem, view)
+        origin = layout.Origin(model.name, weights_fingerprint(model.backbone), self.data.stem, framing)
         drawn = layout.draw(extracted.features, _classes_of(extracted.images), protocol, origin)
         files.write(self.output, drawn)
         print(f"{len(drawn.classes):,} classes, {len(extracted.images):,} images: {self.output}")
         print(drawn.protocol, drawn.overlap, sep="\n")
-        settings = {"model": model.name, "precision": self.chosen_precision(), "view": asdict(view)}
+        settings = {"model": model.name, "precision": self.chosen_precision(), "framing": asdict(framing)}
         settings |= asdict(protocol) | {"data": str(self.data), "leave_out": self.leave_out}
         write_provenance(self.output / PROVENANCE, settings, contents=[files.JSON, files.FIGURE])
 

@@ -14,7 +14,7 @@ import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from dino_model.data.views import View
+from dino_model.data.framing import Framing
 from dino_model.inference.class_map.layout import ClassMap, MappedClass, Origin, Overlap, Protocol
 from dino_model.inference.class_map.names import GROUPS
 from dino_model.runtime.files import replacing, write_text
@@ -46,7 +46,7 @@ def read(folder: Path) -> ClassMap:
         content = json.loads((folder / JSON).read_text(encoding="utf-8"))
         if content["format"] != FORMAT:
             raise ValueError(f"found format {content['format']!r}, expected {FORMAT!r}")
-        view = {name: _tuple(value) for name, value in content["origin"]["view"].items()}
+        framing = {name: _tuple(value) for name, value in content["origin"]["framing"].items()}
         classes = tuple(
             MappedClass(**{**each, "neighbors": _tuple(each["neighbors"])}) for each in content["classes"]
         )
@@ -57,7 +57,7 @@ def read(folder: Path) -> ClassMap:
                 raise ValueError(f"class {each.key!r} has no position, or neighbors that do not exist")
         features = np.frombuffer(base64.b64decode(content["features"], validate=True), "<f2")
         return ClassMap(
-            origin=Origin(**{**content["origin"], "view": View(**view)}),
+            origin=Origin(**{**content["origin"], "framing": Framing(**framing)}),
             protocol=Protocol(**content["protocol"]),
             overlap=Overlap(**content["overlap"]),
             classes=classes,

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from dino_model.data.views import View
+from dino_model.data.framing import Framing
 from dino_model.inference.class_map.names import describe
 
 FEWEST_CLASSES = 3
@@ -84,12 +84,12 @@ class MappedClass:
 
 @dataclass(frozen=True)
 class Origin:
-    """Model (its name and `weights_fingerprint`), name of the collection and view of a map."""
+    """Model (its name and `weights_fingerprint`), name of the collection and framing of a map."""
 
     model: str
     weights: str
     data: str
-    view: View
+    framing: Framing
 
 
 @dataclass(frozen=True)

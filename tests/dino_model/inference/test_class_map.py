@@ -13,7 +13,7 @@ from PIL import Image
 
 from dino_model import commands
 from dino_model.data.collections import open_images
-from dino_model.data.views import View
+from dino_model.data.framing import Framing
 from dino_model.inference.class_map import files
 from dino_model.inference.class_map.layout import (
     ClassMap,
@@ -35,7 +35,7 @@ def some_map(classes: int = 12) -> ClassMap:
     rng = np.random.default_rng(0)
     labels = np.repeat(np.arange(classes), 3)
     features = 5 * rng.normal(size=(classes, 6))[labels] + rng.normal(size=(3 * classes, 6))
-    origin = Origin("a model", "its weights", "images", View(32, (0.5,) * 3, (0.2,) * 3))
+    origin = Origin("a model", "its weights", "images", Framing(32, (0.5,) * 3, (0.2,) * 3))
     return draw(torch.tensor(features), [f"class {i:02}" for i in labels], Protocol(iterations=250), origin)
 
 
@@ -134,7 +134,7 @@ def test_class_map_command_draws_a_folder(folder: Path, tmp_path: Path, capsys):
     assert found == {"a": 4, "alone": 1, "b": 4, "c": 4, "d": 4}
     assert all(len(point.neighbors) == 4 for point in drawn.classes)
     model = load_model("random:vit_tiny/16")
-    extractor = FeatureExtractor(model, View(32, model.mean, model.std), precision="fp32", device="cpu")
+    extractor = FeatureExtractor(model, Framing(32, model.mean, model.std), precision="fp32", device="cpu")
     mean = extractor.extract(open_images(folder / "a")).features.mean(dim=0)
     np.testing.assert_allclose(drawn.features[0], mean, atol=2e-3)
     assert Image.open(tmp_path / "map" / "map.png").width > 1000

@@ -1,4 +1,4 @@
-"""Features come in the order of the images, from the view of the official evaluation, and once."""
+"""Features come in the order of the images, framed as in the official evaluation, and once."""
 
 import json
 from pathlib import Path
@@ -14,20 +14,22 @@ from torch import Tensor, nn
 from torchvision.transforms import v2
 
 from dino_model.data.collections import Images, open_images
+from dino_model.data.framing import Framing
 from dino_model.data.images import IMAGENET_MEAN, IMAGENET_STD, ImageError
-from dino_model.data.views import View
 from dino_model.inference import features as features_module
 from dino_model.inference.features import CLS, FeatureExtractor, FeatureType, gem
 from dino_model.models.backbones import BackboneConfig, create_backbone
 from dino_model.models.weights import LoadedModel
 
 STATISTICS = (IMAGENET_MEAN, IMAGENET_STD)
-VIEW = View(32, *STATISTICS)
+FRAMING = Framing(32, *STATISTICS)
 
 
-def extractor(vit: nn.Module, kind: FeatureType = CLS, view: View = VIEW, **how: Any) -> FeatureExtractor:
+def extractor(
+    vit: nn.Module, kind: FeatureType = CLS, framing: Framing = FRAMING, **how: Any
+) -> FeatureExtractor:
     model = LoadedModel("test", vit, *STATISTICS, "test", None)
-    return FeatureExtractor(model, view, kind, **{"device": "cpu", "precision": "fp32"} | how)
+    return FeatureExtractor(model, framing, kind, **{"device": "cpu", "precision": "fp32"} | how)
 
 
 @pytest.fixture
@@ -64,9 +66,9 @@ def official_view(size: int, resize_to: int, statistics: tuple = STATISTICS) -> 
 @given(st.integers(1, 90), st.integers(1, 90), st.integers(8, 48), st.integers(0, 7), st.integers(0, 99))
 def test_view_equals_official_transform(height: int, width: int, resize_to: int, cut: int, seed: int):
     image = np.random.default_rng(seed).integers(0, 256, (height, width, 3), np.uint8)
-    view = View(resize_to - cut, *STATISTICS, resize_to)
+    framing = Framing(resize_to - cut, *STATISTICS, resize_to)
     expected = official_view(resize_to - cut, resize_to)(Image.fromarray(image))
-    torch.testing.assert_close(view.normalize(view.crop(image)[None])[0], expected, rtol=0, atol=1e-6)
+    torch.testing.assert_close(framing.normalize(framing.crop(image)[None])[0], expected, rtol=0, atol=1e-6)
 
 
 @torch.no_grad()
@@ -83,7 +85,7 @@ def test_extract_equals_single_images_in_order(images: Images, vit: nn.Module, b
 
 def test_extract_with_box_uses_that_part(images: Images, vit: nn.Module):
     image = images.read(5)
-    assert torch.equal(VIEW.crop(image, (3, 4, 23, 24)), VIEW.crop(image[4:24, 3:23]))
+    assert torch.equal(FRAMING.crop(image, (3, 4, 23, 24)), FRAMING.crop(image[4:24, 3:23]))
     boxes = [None] * 10 + [(0, 0, 999, 9)]
     with pytest.raises(ValueError, match=r"10\.png: the box \(0, 0, 999, 9\) is not inside the image"):
         extractor(vit).extract(images, boxes=boxes)
@@ -91,11 +93,11 @@ def test_extract_with_box_uses_that_part(images: Images, vit: nn.Module):
 
 @torch.no_grad()
 def test_extract_with_scales_averages_them(images: Images, vit: nn.Module):
-    view = View(35, *STATISTICS, scales=(1.0, 0.5), cut=8)
-    image = view.normalize(view.crop(images.read(0))[None])
+    framing = Framing(35, *STATISTICS, scales=(1.0, 0.5), cut=8)
+    image = framing.normalize(framing.crop(images.read(0))[None])
     half = nn.functional.interpolate(image, scale_factor=0.5, mode="bilinear")
     expected = (vit(image[..., :32, :32]) + vit(half[..., :16, :16])) / 2
-    found = extractor(vit, CLS, view).extract(images.subset([0])).features
+    found = extractor(vit, CLS, framing).extract(images.subset([0])).features
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-5)
 
 
@@ -143,15 +145,15 @@ def test_extract_with_cache_computes_once_until_a_change(images: Images, vit: nn
 
 def test_key_changes_with_every_setting(images: Images, vit: nn.Module):
     kinds = ((1,), (2,), (1, "average"), (1, "gem"), (0, "gem"), (1, "none", "mean"))
-    views = (
-        *(View(32, *STATISTICS, framing=framing) for framing in ("long-side", "squash")),
-        *(View(32, *STATISTICS, **how) for how in ({"resize_to": 40}, {"scales": (1.0, 0.5)}, {"cut": 8})),
-        *(View(32, *pair) for pair in ((IMAGENET_STD, IMAGENET_STD), (IMAGENET_MEAN, IMAGENET_MEAN))),
+    framings = (
+        *(Framing(32, *STATISTICS, mode=mode) for mode in ("long-side", "squash")),
+        *(Framing(32, *STATISTICS, **how) for how in ({"resize_to": 40}, {"scales": (1.0, 0.5)}, {"cut": 8})),
+        *(Framing(32, *pair) for pair in ((IMAGENET_STD, IMAGENET_STD), (IMAGENET_MEAN, IMAGENET_MEAN))),
     )
     plain = extractor(vit)
     keys = [
         *(extractor(vit, FeatureType(*kind)).key(images) for kind in kinds),
-        *(extractor(vit, CLS, view).key(images) for view in views),
+        *(extractor(vit, CLS, framing).key(images) for framing in framings),
         *(plain.key(images, [box] * len(images)) for box in (None, (0.0, 0.0, 9.0, 9.0))),
         plain.key(images.subset(range(5))),
     ]

@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 from PIL import Image
 from torch import Tensor
 
-from dino_model.inference.attention import attention_rows
 from dino_model.inference.predictor import AttentionPredictor
 from dino_model.inference.resize import fed_size
+from dino_model.models.attention import attention_rows
 from dino_model.models.weights import LoadedModel
 from tests.dino_model.small_models import made
 

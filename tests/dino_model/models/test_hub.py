@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from dino_model import commands
 from dino_model.inference.predictor import AttentionPredictor
 from dino_model.models.backbones import BackboneConfig, create_backbone
-from dino_model.models.catalogue import facts
 from dino_model.models.checkpoints import WeightsError
+from dino_model.models.description import describe_model
 from dino_model.models.transformers_export import write_transformers
 from dino_model.models.weights import LoadedModel, is_local, is_path, load_model
 from dino_model.runtime.download import DownloadError
@@ -85,7 +85,7 @@ def test_exported_folder_has_transformers_names_and_reads_back_equal(kind, gated
     loaded = load_model("hf:me/tiny")
     assert (loaded.mean, loaded.std, loaded.backbone.position_mode) == (MEAN, STD, MODES[kind])
     assert_equal_tokens(loaded.backbone, model.backbone, 56, 56)
-    assert f"({kind})" in facts("hf:me/tiny").source
+    assert f"({kind})" in describe_model("hf:me/tiny").source
 
 
 def test_export_command_writes_a_transformers_folder_with_provenance(tmp_path: Path):
@@ -197,7 +197,7 @@ def test_hub_broken_or_missing_files_are_named(repository: Path):
         load_model("hf:me/tiny")
     assert not is_local("hf:me/tiny")
     with pytest.raises(WeightsError, match="is not on this machine, and `show` downloads nothing"):
-        facts("hf:me/tiny")
+        describe_model("hf:me/tiny")
     with pytest.raises(WeightsError, match="names no repository: write hf:owner/name"):
         load_model("hf:a")
     write_transformers(tiny("vit"), repository)

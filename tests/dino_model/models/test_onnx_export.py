@@ -8,7 +8,7 @@ import torch
 from timm.models.vision_transformer import VisionTransformer
 
 from dino_model import commands
-from dino_model.inference.attention import attention_rows, readable
+from dino_model.models.attention import attention_rows, readable
 from dino_model.models.configs import PositionMode
 from dino_model.models.onnx_export import write_onnx
 from dino_model.models.position import install

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from dino_model.data.images import IMAGENET_MEAN, IMAGENET_STD
-from dino_model.inference.attention import attention_rows
 from dino_model.models import weights
+from dino_model.models.attention import attention_rows
 from dino_model.models.backbones import BackboneConfig, create_backbone
 from dino_model.models.checkpoints import FORMAT, WeightsError, infer_config, write_safetensors
 from dino_model.models.published import OFFICIAL

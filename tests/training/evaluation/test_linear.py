@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from dino_model.data.collections import open_images
-from dino_model.data.views import View
+from dino_model.data.framing import Framing
 from dino_model.inference.features import FeatureExtractor, FeatureType
 from dino_model.models.weights import LoadedModel, load_model
 from training.evaluation import linear
@@ -92,8 +92,8 @@ def test_linear_command_selects_on_held_out_images_and_trains_on_all(shapes, eva
 def test_published_head_predicts_from_its_features(spec: FeatureSpec, shapes, evaluate, tmp_path: Path):
     """A head of the means of the classes, in the file and the layout of the official code."""
     model, images, file = load_model("random:embedded"), open_images(shapes), tmp_path / "head.pth"
-    view = View(32, model.mean, model.std)
-    extractor = FeatureExtractor(model, view, FeatureType(4, "average"), device="cpu")
+    framing = Framing(32, model.mean, model.std)
+    extractor = FeatureExtractor(model, framing, FeatureType(4, "average"), device="cpu")
     features = spec.select(extractor.extract(images).features.unflatten(1, (5, -1)))
     labels = torch.tensor(images.labels)
     means = torch.stack([features[labels == label].mean(dim=0) for label in (1, 2, 3)])  # 0: background

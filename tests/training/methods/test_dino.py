@@ -4,7 +4,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from dino_model.inference.attention import attention_rows
+from dino_model.models.attention import attention_rows
 from dino_model.models.head import HeadConfig
 from tests.training.methods.tiny import build, random_batch
 from training import losses

@@ -11,13 +11,13 @@ from PIL import Image
 from torch import Tensor
 from torchvision.transforms.functional import InterpolationMode, center_crop, resize
 
-Framing = Literal["center-crop", "long-side", "squash"]
+FramingMode = Literal["center-crop", "long-side", "squash"]
 Box = tuple[float, float, float, float]
 """Left, top, right, bottom in pixels of the image."""
 
 
 @dataclass(frozen=True)
-class View:
+class Framing:
     """Size, framing and normalization of images.
 
     Resized by Pillow's bicubic (antialiased), as torchvision does and so the official evaluation code; only
@@ -32,7 +32,7 @@ class View:
     """Standard deviation of each channel, on a scale of 0 to 1."""
     resize_to: int | None = None
     """Short side before the center crop. Default: `size`."""
-    framing: Framing = "center-crop"
+    mode: FramingMode = "center-crop"
     """`long-side` only makes images smaller, as the official retrieval does."""
     scales: tuple[float, ...] = (1.0,)
     """Features are the mean over these scales."""
@@ -53,7 +53,7 @@ class View:
             "center-crop": f"short side {self.short_side} (bicubic), center crop {self.size}",
             "long-side": f"long side at most {self.size} (Lanczos)",
             "squash": f"squashed to {self.size} × {self.size} (bicubic)",
-        }[self.framing]
+        }[self.mode]
         scales = ", ".join(f"{scale:.3g}" for scale in self.scales)
         return text if self.scales == (1.0,) else f"{text}, mean of the scales {scales}"
 
@@ -73,10 +73,10 @@ class View:
         return by_channel(image if box is None else _inside(image, box), self._frame)
 
     def _frame(self, framed: Image.Image) -> Image.Image:
-        if self.framing == "long-side":
+        if self.mode == "long-side":
             framed.thumbnail((self.size, self.size), Image.Resampling.LANCZOS)
             return framed
-        if self.framing == "squash":
+        if self.mode == "squash":
             return resize(framed, [self.size, self.size], InterpolationMode.BICUBIC)
         return center_crop(resize(framed, [self.short_side], InterpolationMode.BICUBIC), [self.size])
 

@@ -6,7 +6,7 @@ import timm
 import torch
 from torch import nn
 
-from dino_model.inference.attention import MAPS, readable
+from dino_model.models.attention import MAPS, readable
 from dino_model.models.backbones import create_backbone
 from dino_model.models.checkpoints import WeightsError
 from dino_model.models.hub import PREFIX
@@ -17,7 +17,7 @@ FAMILIES = {"VisionTransformer": "ViT", "Beit": "BEiT", "Eva": "ViT (Eva)", "Cai
 
 
 @dataclass(frozen=True)
-class Facts:
+class ModelDescription:
     """Description of a model.
 
     Attributes:
@@ -38,7 +38,7 @@ class Facts:
     note: str = ""
 
 
-def facts(name: str) -> Facts:
+def describe_model(name: str) -> ModelDescription:
     """Describe any model that `load_model` takes; only files, runs and the embedded model are read.
 
     Raises:
@@ -50,7 +50,9 @@ def facts(name: str) -> Facts:
         with torch.device("meta"):
             structure = _structure(create_backbone(entry.config))
         source, license = entry.file.address, "Apache-2.0"
-        return Facts(name, entry.title, *structure, source, license, local, entry.scores, entry.note)
+        return ModelDescription(
+            name, entry.title, *structure, source, license, local, entry.scores, entry.note
+        )
     if timm.is_model(name) and not is_path(name):
         settings = timm.get_pretrained_cfg(name)
         source = f"timm, https://huggingface.co/{settings.hf_hub_id}"
@@ -60,7 +62,7 @@ def facts(name: str) -> Facts:
         except Exception as error:  # timm's constructors raise many kinds
             raise WeightsError(f"timm cannot build {name} without weights ({error!r})") from error
         structure = _structure(model)
-        return Facts(name, name, *structure, source, settings.license or "unknown", local)
+        return ModelDescription(name, name, *structure, source, settings.license or "unknown", local)
     if name.startswith(PREFIX) and not local:
         raise WeightsError(
             f"{name} is not on this machine, and `show` downloads nothing: run a command with --model first"
@@ -70,7 +72,7 @@ def facts(name: str) -> Facts:
     if name == "embedded":
         card = EMBEDDED_FILE.with_name("card.md")
         license, note = "Apache-2.0", card.read_text(encoding="utf-8") if card.is_file() else ""
-    return Facts(name, name, *_structure(model.backbone), model.source, license, local, note=note)
+    return ModelDescription(name, name, *_structure(model.backbone), model.source, license, local, note=note)
 
 
 def _structure(backbone: nn.Module) -> tuple[str, int, str]:

@@ -13,7 +13,7 @@ from timm.models.cait import Cait
 from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor, nn
 
-from dino_model.inference.attention import accept_any_size, attention_rows, readable
+from dino_model.models.attention import accept_any_size, attention_rows, readable
 from dino_model.models.backbones import BackboneConfig, create_backbone
 from tests.dino_model.small_models import CLASS_ATTENTION, FAMILIES, SHAPE, made, noise
 
