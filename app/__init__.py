@@ -13,21 +13,21 @@ os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")  # read when gradio i
 if TYPE_CHECKING:
     import gradio as gr
 
-    from app.lab import Lab
+    from app.backend import Backend
 
 
-def create(lab: Lab | None = None) -> gr.Blocks:
+def create(backend: Backend | None = None) -> gr.Blocks:
     """Build the page as one `gr.Blocks`: launch it, mount it, or render it inside another app.
 
     Args:
-        lab: Models, images and limits. Default: the embedded model at resolution 224.
+        backend: Models, images and limits. Default: the embedded model at resolution 224.
 
     Returns:
         A page that needs no routes of its own. `python -m app` adds routes that serve arrays from memory.
     """
-    from app.lab import Lab  # importing gradio takes seconds
+    from app.backend import Backend  # importing gradio takes seconds
+    from app.layout import build
     from app.limits import Limits
     from app.models import Models
-    from app.page import build
 
-    return build(lab or Lab(Models(), Limits()))
+    return build(backend or Backend(Models(), Limits()))

@@ -102,24 +102,24 @@ class Serve:
         from starlette.middleware import Middleware
 
         from app.arrays import STATIC, routes
+        from app.backend import Backend
         from app.guard import Guard
-        from app.lab import Lab
+        from app.layout import build, head, theme
         from app.models import Models
-        from app.page import build, head, theme
         from dino_model.inference.search import open_index
 
         computed: dict[str, Any] = {"precision": self.precision, "device": self.device}
         index = open_index(self.search, **computed) if self.search else None
         downloads = self.downloads
         models = Models(self.model, self.models_dir, downloads=downloads, limits=self.limits, **computed)
-        lab = Lab(models, self.limits, self.size, index=index)
+        backend = Backend(models, self.limits, self.size, index=index)
         guard = Middleware(Guard, hosts, users, self.frame_ancestors, self.limits)
-        demo = build(lab, routes=True)
+        demo = build(backend, routes=True)
         demo.queue(max_size=4 * self.limits.max_waiting).launch(
             server_name=self.host,
             server_port=port,
             root_path=self.root_path.rstrip("/") or None,
-            app_kwargs={"routes": routes(lab), "middleware": [guard]},
+            app_kwargs={"routes": routes(backend), "middleware": [guard]},
             max_file_size=self.limits.max_upload_bytes,
             mcp_server=self.mcp,
             prevent_thread_lock=True,
@@ -132,7 +132,7 @@ class Serve:
             state_session_capacity=200,
             favicon_path=STATIC / "favicon.png",
             theme=theme(),
-            head=head(lab),
+            head=head(backend),
         )
         return demo
 

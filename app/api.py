@@ -11,14 +11,14 @@ import numpy as np
 from pydantic import Field
 
 from app import clips, fairness, matching, objects
+from app.attention_maps import MapSettings, attention
+from app.backend import Backend
 from app.engine import Encoding
 from app.errors import ClientValue, LabError
 from app.example_clips import EXAMPLES as EXAMPLE_CLIPS
 from app.fairness import client_of, in_thread
-from app.lab import Lab
 from app.objects import Recipe
 from app.photos import EXAMPLES
-from app.view import View, attention
 from segmentation.coco import coco_record
 from segmentation.labels import resize_nearest
 from segmentation.masks import Mask, best_head, decode, enlarge, keep_mass_of_maps
@@ -32,17 +32,17 @@ class RunLengths(ClientValue):
     counts: str
 
 
-def add_endpoints(lab: Lab) -> None:
+def add_endpoints(backend: Backend) -> None:
     """Add the endpoints to the `gr.Blocks` that is being built."""
     for name in ("attention", "masks", "objects", "matches", "follow"):
-        gr.api(getattr(Endpoints(lab), name), api_name=name, concurrency_limit=None)
+        gr.api(getattr(Endpoints(backend), name), api_name=name, concurrency_limit=None)
 
 
 class Endpoints:
     """Functions for programs. An image or clip is the name of an example, or a file as base64 text."""
 
-    def __init__(self, lab: Lab) -> None:
-        self.lab = lab
+    def __init__(self, backend: Backend) -> None:
+        self.backend = backend
 
     async def attention(
         self,
@@ -71,7 +71,7 @@ class Endpoints:
         """
         if (row is None) != (column is None):
             raise LabError("A patch needs a row and a column.")
-        view = View.of({"block": block, "query": "cls" if row is None else f"{row},{column}"})
+        view = MapSettings.of({"block": block, "query": "cls" if row is None else f"{row},{column}"})
         encoding = await self._encoding(image, model, size, request)
 
         def compute() -> dict:
@@ -181,7 +181,7 @@ class Endpoints:
         first = await self._encoding(image, model, size, request)
         second = await self._encoding(other, model, size, request)
         tokens, client = (first.key.token, second.key.token), client_of(request)
-        response, _ = await fairness.MODEL.run(client, matching.match, self.lab, *tokens, ratio)
+        response, _ = await fairness.MODEL.run(client, matching.match, self.backend, *tokens, ratio)
         return response
 
     async def follow(
@@ -206,24 +206,26 @@ class Endpoints:
         """
         if not isinstance(masks, list) or not 1 <= len(masks) <= clips.MAX_OBJECTS:
             raise LabError(f"The masks must be a list of 1 to {clips.MAX_OBJECTS}.")
-        loaded_clip, client = self.lab.clips.get(await in_thread(self._clip, clip)), client_of(request)
+        loaded_clip, client = self.backend.clips.get(await in_thread(self._clip, clip)), client_of(request)
         labels = np.zeros(loaded_clip.sent_size, np.uint8)
         for label, mask in enumerate(masks, start=1):
             labels[mask_of(mask, loaded_clip.sent_size)] = label
-        await fairness.LOADING.run(client, self.lab.models.ready, model)
-        results = self.lab.track(loaded_clip, resize_nearest(labels, loaded_clip.size), model, size, client)
+        await fairness.LOADING.run(client, self.backend.models.ready, model)
+        results = self.backend.track(
+            loaded_clip, resize_nearest(labels, loaded_clip.size), model, size, client
+        )
         *_, tracked = [result async for result in results]
         return await in_thread(clips.coco, tracked)
 
     async def _encoding(self, image: str, model: str, size: int, request: gr.Request | None) -> Encoding:
         """Encode an image; its decoding, and loading the model, hold no turn at the models."""
         photo, client = await in_thread(self._photo, image), client_of(request)
-        await fairness.LOADING.run(client, self.lab.models.ready, model)
-        return await fairness.MODEL.run(client, self.lab.encode, photo, model, size)
+        await fairness.LOADING.run(client, self.backend.models.ready, model)
+        return await fairness.MODEL.run(client, self.backend.encode, photo, model, size)
 
     def _photo(self, image: object) -> str:
         content = self._decoded(image, "image", EXAMPLES)
-        return str(image) if content is None else self.lab.images.keep(content)
+        return str(image) if content is None else self.backend.images.keep(content)
 
     def _clip(self, clip: object) -> str:
         content = self._decoded(clip, "clip", EXAMPLE_CLIPS)
@@ -232,13 +234,13 @@ class Endpoints:
         with tempfile.TemporaryDirectory(dir=os.environ.get("GRADIO_TEMP_DIR")) as folder:
             path = Path(folder, "clip")
             path.write_bytes(content)
-            return self.lab.clips.keep(path, "clip")
+            return self.backend.clips.keep(path, "clip")
 
     def _decoded(self, text: object, kind: str, examples: Iterable[str]) -> bytes | None:
         if isinstance(text, str) and text in examples:
             return None
-        if isinstance(text, str) and len(text) > self.lab.limits.max_upload_bytes * 4 // 3 + 200:
-            raise LabError(f"The {kind} is larger than the {self.lab.limits.max_upload_mb} MB allowed.")
+        if isinstance(text, str) and len(text) > self.backend.limits.max_upload_bytes * 4 // 3 + 200:
+            raise LabError(f"The {kind} is larger than the {self.backend.limits.max_upload_mb} MB allowed.")
         try:
             if isinstance(text, str) and len(text) >= 40:
                 return base64.b64decode(text.rpartition(",")[2], validate=True)
@@ -250,7 +252,7 @@ class Endpoints:
     def _records(self, encoding: Encoding, recipe: Recipe) -> list[dict]:
         """Find objects; return run lengths, box, share of the image and seed of each."""
         regions = objects.find(encoding, recipe)
-        image = self.lab.images.read(encoding.key.photo)
+        image = self.backend.images.read(encoding.key.photo)
         labels = objects.in_pixels(objects.labels_of(regions, encoding.predictor.grid), image, recipe.refined)
         records = []
         for number, one in enumerate(regions, 1):

@@ -28,12 +28,12 @@ from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from app import fairness
+from app.attention_maps import norms_and_outliers, principal_colors
+from app.backend import Backend
 from app.engine import Encoding
 from app.errors import LabError, NotHere
-from app.lab import Lab
 from app.matching import direction_bytes
 from app.photos import EXAMPLES, jpeg, screen_jpeg, thumbnail
-from app.view import norms_and_outliers, principal_colors
 
 STATIC = Path(__file__).parent / "static"
 IMMUTABLE = "private, max-age=31536000, immutable"
@@ -70,32 +70,32 @@ def version() -> str:
     return content.hexdigest()
 
 
-def read(lab: Lab, address: object) -> Content:
+def read(backend: Backend, address: object) -> Content:
     """Return what is at an address of the module docstring, except static files."""
     match str(address).removeprefix("lab/").split("/"):
         case ["arrays", token, kind, block] if kind in KINDS and _is_number(block):
             dtype, make = KINDS[kind]
-            array = make(lab.encoding(token), int(block)).astype(dtype)
+            array = make(backend.encoding(token), int(block)).astype(dtype)
             return Content(array.tobytes(), cached=IMMUTABLE)
         case ["directions", a, b]:
-            return Content(direction_bytes(lab, a, b), cached=IMMUTABLE)
+            return Content(direction_bytes(backend, a, b), cached=IMMUTABLE)
         case ["images" | "thumbnails" as size, file]:
             photo = file.removesuffix(".jpg")
-            image = lab.images.read(photo)
+            image = backend.images.read(photo)
             content = screen_jpeg(image) if size == "images" else jpeg(thumbnail(image))
             return Content(content, "image/jpeg", "max-age=3600" if photo in EXAMPLES else "no-store")
         case ["clips", name, file]:
-            return Content(_frame(lab.clips.get(name).frames, file), "image/jpeg")
+            return Content(_frame(backend.clips.get(name).frames, file), "image/jpeg")
         case ["followings", name, file]:
-            return Content(_frame(lab.clips.following(name).masks, file), "image/png")
+            return Content(_frame(backend.clips.following(name).masks, file), "image/png")
         case ["maps", name, "map.json"]:
-            return Content(lab.maps.content(name), "application/json", "no-cache")
+            return Content(backend.maps.content(name), "application/json", "no-cache")
     raise NotHere("There is nothing at this address: open the page again.")
 
 
-def fetch(lab: Lab, address: object) -> str:
+def fetch(backend: Backend, address: object) -> str:
     """Return `read` in base64: the server function of views without routes."""
-    return base64.b64encode(read(lab, address).data).decode()
+    return base64.b64encode(read(backend, address).data).decode()
 
 
 def _is_number(text: str) -> bool:
@@ -109,7 +109,7 @@ def _frame(files: Sequence[bytes], file: str) -> bytes:
     return files[int(number)]
 
 
-def routes(lab: Lab) -> list[BaseRoute]:
+def routes(backend: Backend) -> list[BaseRoute]:
     """Return the routes of the module docstring, for `launch(app_kwargs={"routes": …})` or a FastAPI app."""
 
     async def respond(request: Request) -> Response:
@@ -120,10 +120,10 @@ def routes(lab: Lab) -> list[BaseRoute]:
         try:
             if tokens:
                 client = (request.client.host if request.client else "", tokens[0].partition(".")[0])
-                turns = fairness.READING if all(map(lab.holds, tokens)) else fairness.MODEL
-                content = await turns.run(client, read, lab, path)
+                turns = fairness.READING if all(map(backend.holds, tokens)) else fairness.MODEL
+                content = await turns.run(client, read, backend, path)
             else:
-                content = await run_in_threadpool(read, lab, path)
+                content = await run_in_threadpool(read, backend, path)
         except LabError as error:
             headers = {"Cache-Control": "no-store"}
             return Response(error.sentence, error.status, media_type="text/plain", headers=headers)

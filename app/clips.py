@@ -158,7 +158,7 @@ def limits_in_words(limits: Limits) -> str:
 
 
 @dataclass
-class Following:
+class TrackedClip:
     """Objects that are tracked through a clip.
 
     Attributes:
@@ -178,7 +178,7 @@ class Following:
 
 def track(
     clip: Clip, first_mask: Labels, predictor: AttentionPredictor, model: str, limits: Limits
-) -> Generator[Following]:
+) -> Generator[TrackedClip]:
     """Track the objects of the first frame through a clip.
 
     Args:
@@ -191,7 +191,7 @@ def track(
     Yields:
         The same result after every frame.
     """
-    following = Following(clip, object_ids(first_mask))
+    following = TrackedClip(clip, object_ids(first_mask))
     if not following.ids:
         raise LabError("Nothing is marked yet: click an object on the first frame, or paint it.")
     check_patches(clip.size, predictor.size, predictor.patch_size, limits)
@@ -228,7 +228,7 @@ def from_runs(runs: Any, size: tuple[int, int], most: int = MAX_OBJECTS) -> Labe
     raise LabError("The mask does not fit this image: open the image again.")
 
 
-def overlay_webm(following: Following) -> bytes:
+def overlay_webm(following: TrackedClip) -> bytes:
     """Encode the finished frames with their objects tinted and a legend below, as VP8."""
     colors = COLORS[np.array(following.ids) - 1]
     names = [(f"object {label}", color) for label, color in zip(following.ids, colors, strict=True)]
@@ -242,7 +242,7 @@ def overlay_webm(following: Following) -> bytes:
         return path.read_bytes()
 
 
-def davis_zip(following: Following) -> bytes:
+def davis_zip(following: TrackedClip) -> bytes:
     """Pack all frames and the finished masks in the layout of DAVIS, for `python -m segmentation davis`."""
     clip, buffer = following.clip, io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as archive:  # stored: JPEG and PNG are compressed already
@@ -254,7 +254,7 @@ def davis_zip(following: Following) -> bytes:
     return buffer.getvalue()
 
 
-def coco(following: Following) -> dict[str, Any]:
+def coco(following: TrackedClip) -> dict[str, Any]:
     """Convert the finished masks to a data set that `pycocotools.coco.COCO` reads.
 
     Image ids are frame numbers from 1; categories are the objects.
@@ -277,7 +277,7 @@ def coco(following: Following) -> dict[str, Any]:
     }
 
 
-FILES: Mapping[str, Callable[[Following], bytes]] = {
+FILES: Mapping[str, Callable[[TrackedClip], bytes]] = {
     "overlay.webm": overlay_webm,
     "davis.zip": davis_zip,
     "masks.json": lambda following: json.dumps(coco(following)).encode(),

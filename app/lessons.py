@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.stats import entropy
 
+from app.attention_maps import attention
 from app.engine import Encoding
 from app.runs import TrainingRun
-from app.view import attention
 from segmentation.masks import keep_mass_of_maps
 
 TEXTS = Path(__file__).parent / "static" / "learn.md"

@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
+from app.backend import Backend
 from app.engine import Encoding, Key, patches_of
 from app.errors import LabError
-from app.lab import Lab
 from app.limits import SIZES
 from app.photos import SCREEN_SIDE, png
 from dino_model.inference.quantities import unit_vectors
@@ -24,28 +24,28 @@ Half = tuple[Encoding, ImageFeatures]
 """An image of a pair: its encoding, and the features that are compared."""
 
 
-def load_half(lab: Lab, token: str) -> Half:
+def load_half(backend: Backend, token: str) -> Half:
     """Return the features of an encoded image; refuse one without texture."""
-    encoding = lab.encoding(token)
-    image = lab.images.read(encoding.key.photo)
+    encoding = backend.encoding(token)
+    image = backend.images.read(encoding.key.photo)
     if matching.is_flat(image):
         raise LabError("One of the images has no texture, every pixel has the same color: choose another.")
     return encoding, matching.image_features(encoding.predictor, image)
 
 
-def load_pair(lab: Lab, a: str, b: str) -> tuple[Half, Half]:
+def load_pair(backend: Backend, a: str, b: str) -> tuple[Half, Half]:
     """Return the features of two images encoded by one model."""
     first, second = Key.of(a), Key.of(b)
     if (first.model, first.version) != (second.model, second.version):
         raise LabError("The two images were encoded by different models: encode both with one model.")
-    return load_half(lab, a), load_half(lab, b)
+    return load_half(backend, a), load_half(backend, b)
 
 
-def match(lab: Lab, a: str, b: str, ratio: float) -> tuple[dict[str, Any], Encoding]:
+def match(backend: Backend, a: str, b: str, ratio: float) -> tuple[dict[str, Any], Encoding]:
     """Match two encoded images, the second at several scales.
 
     Args:
-        lab: Holds the images.
+        backend: Holds the images.
         a, b: Tokens of encodings by one model.
         ratio: Largest distance of matching patches, relative to the distance of the next best patch.
 
@@ -55,15 +55,15 @@ def match(lab: Lab, a: str, b: str, ratio: float) -> tuple[dict[str, Any], Encod
     """
     if isinstance(ratio, bool) or not isinstance(ratio, int | float) or not 0.01 <= ratio <= 1:
         raise LabError("The ratio must be a number from 0.01 to 1.")
-    (first, features), second = load_pair(lab, a, b)
+    (first, features), second = load_pair(backend, a, b)
     encoding, key = second[0], second[0].key
     scaled = {1.0: second}
     for scale in SCALES:
         size = round(key.size * scale)
         patches = patches_of(encoding.predictor.image_size, size, encoding.predictor.patch_size)
-        possible = SIZES[0] <= size <= SIZES[1] and patches <= lab.limits.max_patches
+        possible = SIZES[0] <= size <= SIZES[1] and patches <= backend.limits.max_patches
         if scale not in scaled and possible:
-            scaled[scale] = load_half(lab, replace(key, size=size).token)
+            scaled[scale] = load_half(backend, replace(key, size=size).token)
     scale, pairs = best_scale(features, {scale: others for scale, (_, others) in scaled.items()}, ratio)
     best, _ = scaled[scale]
     one, other = first.predictor, best.predictor
@@ -72,19 +72,19 @@ def match(lab: Lab, a: str, b: str, ratio: float) -> tuple[dict[str, Any], Encod
     return {"matches": matches, "scale": scale, "scales": sorted(scaled)}, best
 
 
-def turned(lab: Lab, name: str) -> str:
+def turned(backend: Backend, name: str) -> str:
     """Turn an image within its frame and keep the copy; return its name.
 
     The matches of an image with its turned copy can be checked by eye.
     """
-    image = Image.fromarray(shrunk(lab.images.read(name), SCREEN_SIDE))
+    image = Image.fromarray(shrunk(backend.images.read(name), SCREEN_SIDE))
     copy = image.rotate(TURN_DEGREES, Image.Resampling.BICUBIC, fillcolor=GRAY)
-    return lab.images.keep(png(np.asarray(copy)))
+    return backend.images.keep(png(np.asarray(copy)))
 
 
-def direction_bytes(lab: Lab, a: str, b: str) -> bytes:
+def direction_bytes(backend: Backend, a: str, b: str) -> bytes:
     """Return vectors whose products are cosines, little-endian float16 [patches of A and of B, D]."""
-    (_, first), (_, second) = load_pair(lab, a, b)
+    (_, first), (_, second) = load_pair(backend, a, b)
     compared = matching.prepared(first.features, second.features)
     units = [unit_vectors(one).reshape(-1, one.shape[-1]) for one in compared]
     return np.concatenate(units).astype("<f2").tobytes()

@@ -10,10 +10,10 @@ from typing import Literal
 import numpy as np
 from pydantic import Field
 
+from app.attention_maps import attention, map_of_head
 from app.engine import Encoding
 from app.errors import ClientValue, LabError
 from app.photos import labels_png, png
-from app.view import attention, map_of_head
 from segmentation import discovery, drawing
 from segmentation.coco import coco_record
 from segmentation.discovery import Discovery

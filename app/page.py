@@ -1,166 +1,197 @@
-"""The page: one `gr.Blocks` with a header (images, model, resolution) and a tab for each module of
-`app.tabs`.
+"""The parts of the page that tabs share: the header's image, model and resolution, and functions.
 
-A choice in the header changes `shared.count`, which triggers one handler, `show`, with
-`trigger_mode="always_last"`: of several quick choices, the newest is shown last. `show` returns one small
-value to all views of `shared.views`. A visible view fetches arrays and draws; the others wait until their tab
-is opened. The first value is part of the document and needs no event.
+Contract of a tab
+- app/tabs/NAME.py has `TITLE` and `build(page)`, called once inside `gr.Tab(TITLE, id=NAME)`.
+  `page.tabs[NAME]` is that tab; its `select` event also fires once when the page loads.
+- A view that shows the image of the header is appended to `page.views`: the page sends it the value of
+  every new image, model and resolution. A handler that depends on that image listens to the view's `shown`
+  event, which fires only while the view is visible.
+- `page.encode(photo, model, size)` checks the values of `page.photo`, `page.model` and `page.size`.
+- Every handler can be called by anybody with any JSON: check each argument, raise `LabError` with one
+  sentence. No path, model or address is taken from a value; images and encodings are looked up by name or
+  token.
+- Handlers that run a model are wrapped: `fairness.in_turn(handler)`, with `**HEAVY`; others have `**LIGHT`.
+- What needs no Python has `fn=None, js=…`: `viewOf("ELEM_ID")` in such a script is the view's instance.
+- Tabs that take an image of the header are in `IMAGE_TABS` of page.js; elsewhere its images are hidden.
 """
 
-import re
+import contextlib
+import html
+import os
+import tempfile
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 import gradio as gr
+from gradio.components import Component
 
-from app import fairness
-from app.api import add_endpoints
-from app.arrays import STATIC
-from app.lab import Lab
-from app.photos import EXAMPLES
-from app.shared import HEAVY, Shared, samples, strip
-from app.tabs import class_map, compare, explore, learn, match, segment, training, video
-from app.views import static
+from app import arrays, fairness, views
+from app.backend import Backend
+from app.engine import Encoding
+from app.errors import LabError
+from app.photos import EXAMPLES, THUMBNAIL_SIDE, clean_name, thumbnail
+from app.temporary import read_upload
+from app.views import encoding_value, image_address
 
-MOST_OWN = 48  # of a user's images that the strip shows
-TABS = {
-    "explore": explore,
-    "segment": segment,
-    "compare": compare,
-    "match": match,
-    "class-map": class_map,
-    "video": video,
-    "training": training,
-    "learn": learn,
+PRIVATE: dict[str, Any] = {"api_visibility": "private"}
+LIGHT: dict[str, Any] = PRIVATE | {"concurrency_limit": None, "show_progress": "hidden"}
+"""Options of events that only look something up."""
+HEAVY: dict[str, Any] = PRIVATE | {
+    "concurrency_limit": None,
+    "show_progress": "minimal",
+    "trigger_mode": "always_last",
 }
-NEXT = "(ask) => String(Number(ask) + 1)"
-HEADER = """
-<h1>DINO attention lab</h1>
-<p>Point at an image: the maps show what each attention head of a vision transformer attends to there. It
-was trained without labels.</p>
-"""
+"""Options of events that run a model in turn: of several quick ones, the newest is answered last."""
+SIZES = (224, 336, 480, 640)
+MAX_ALBUM = 20_000  # characters
 
 
-def build(lab: Lab, *, routes: bool = False) -> gr.Blocks:
-    """Build the page.
+class Page:
+    """Components and functions that tabs use; see the module docstring.
 
     Args:
-        lab: What it shows.
-        routes: Whether it will be launched with `app.arrays.routes(lab)`.
+        lab: Models, images and limits.
+        routes: Whether the server has `app.arrays.routes`.
+
+    Attributes:
+        photo: Hidden: "NAME" of an example, or "NAME/TITLE" of a user's own image.
+        album: Hidden: the images of the strip, one per line; the user's own come first.
+        model, size: Of the header: a name of the catalogue and pixels of the short side.
+        request: Hidden: receives the JSON of events whose script makes the request.
+        saved: Hidden: clicked by the browser when a file is ready.
+        count: Hidden: its change requests image, model and resolution. A refusal sets these three back
+            without another request, which would remove the message.
+        tabs: By name.
+        views: Views that show the image of the header.
+        block: Of the tab Explore; the page sets its range.
     """
-    lab.models.load_first()
-    with gr.Blocks(
-        title="DINO attention lab", analytics_enabled=False, delete_cache=(600, 3600), fill_width=True
-    ) as demo:
-        add_endpoints(lab)  # first: the names of its functions stay as they are
-        gr.HTML(
-            f'<link rel="stylesheet" href="{static("page.css", routes=routes)}">{HEADER}',
-            js_on_load=f"""
-              window.labTabs = {list(TABS)};
-              window.labPage = import(new URL("{static("page.js", routes=routes)}", document.baseURI));""",
-            elem_id="header",
+
+    def __init__(self, backend: Backend, *, routes: bool) -> None:
+        self.backend, self.routes = backend, routes
+        start, sizes = backend.start, sorted({*SIZES, backend.start.size})
+        self.photo = gr.Textbox(start.photo, visible="hidden", elem_id="photo")
+        self.album = gr.Textbox("\n".join(EXAMPLES), visible="hidden", elem_id="album")
+        self.count = gr.Textbox("0", visible="hidden", elem_id="ask")
+        self.request = gr.JSON(visible=False)
+        self.saved = gr.DownloadButton(visible="hidden", elem_id="saved")
+        models = backend.models.choices()
+        wide: dict[str, Any] = {"scale": 3, "min_width": 160, "render": False}
+        self.model = gr.Dropdown(models, value=start.model, label="Model", elem_id="model", **wide)
+        narrow: dict[str, Any] = {"scale": 1, "min_width": 90, "render": False}
+        self.size = gr.Dropdown(sizes, value=start.size, label="Resolution", elem_id="size", **narrow)
+        self.tabs: dict[str, gr.Tab] = {}
+        self.views: list[gr.HTML] = []
+        self.block: gr.Slider
+
+    def view(self, name: str, value: dict[str, Any] | None = None, **props: Any) -> gr.HTML:
+        """Return a view as `views.view`, which fetches bytes by a function where there are no routes."""
+
+        def fetch(address: str) -> str:  # Gradio marks functions
+            return arrays.fetch(self.backend, address)
+
+        functions = [] if self.routes else [fetch]
+        return views.view(name, value, routes=self.routes, server_functions=functions, **props)
+
+    def thumbnails(self, photos: Iterable[str]) -> list[tuple[str, str]]:
+        """Return address and title of the thumbnail of each image."""
+        named = [split(photo) for photo in photos]
+        return [(self.address(name, small=True), title or EXAMPLES[name]) for name, title in named]
+
+    def encode(self, photo: object, model: object, size: object) -> Encoding:
+        """Encode an image of the header, or return its cached encoding."""
+        return self.backend.encode(split(photo)[0], model, size)
+
+    def value(self, encoding: Encoding, photo: object = "") -> dict[str, Any]:
+        """Return the value of a view for an encoding; `photo` holds the title of a user's own image."""
+        _, title = split(photo or encoding.key.photo)
+        return encoding_value(encoding, title, self.address(encoding.key.photo))
+
+    def encode_image(self, photo: object, model: object, size: object) -> dict[str, Any]:
+        """Encode an image; return the value of a view."""
+        return self.value(self.encode(photo, model, size), photo)
+
+    def ready(self, photo: object, model: object, *others: object) -> None:
+        """Download and load a model: the preparation of handlers that start with an image and a model."""
+        self.backend.models.ready(model)
+
+    def address(self, name: str, *, small: bool = False) -> str:
+        """Return the address of an image, or of its thumbnail."""
+        if self.routes:
+            return f"lab/{'thumbnails' if small else 'images'}/{name}.jpg"
+        image = self.backend.images.read(name)
+        return image_address(thumbnail(image) if small else image)
+
+    def keep(self, path: object) -> str:
+        """Read an uploaded image and keep it; return its name as `photo` has it."""
+        name = self.backend.images.keep(read_upload(path, self.backend.limits.max_upload_bytes))
+        return f"{name}/{clean_name(str(path))}"
+
+    def photos(self, album: object) -> list[str]:
+        """Return the images of an album that are still in memory."""
+        components = []
+        for line in str(album)[:MAX_ALBUM].split("\n"):
+            with contextlib.suppress(LabError):
+                self.backend.images.check(split(line)[0])
+                components.append(line)
+        return components
+
+    def question(self, events: Sequence[Any], inputs: Sequence[Component], visible: str) -> gr.Textbox:
+        """Return a hidden text that changes with inputs while an element is on the screen.
+
+        Args:
+            events: After which the inputs are looked at.
+            inputs: What the text is made of.
+            visible: Selector of the element.
+        """
+        text = gr.Textbox("", visible="hidden")
+        script = f"""async (...values) => {{
+          await new Promise(requestAnimationFrame);
+          const text = values.pop();
+          return document.querySelector("{visible}")?.offsetParent ? values.join("|") : text;
+        }}"""
+        for event in events:
+            event(None, [*inputs, text], text, js=script, **LIGHT)
+        return text
+
+    def save(self, button: gr.Button, draw: Callable[[Any], tuple[str, bytes]], js: str) -> None:
+        """Let a button download a file that a handler draws.
+
+        Args:
+            button: Visible.
+            draw: Takes the JSON of the script; returns the name of the file and its bytes.
+            js: An expression, such as `viewOf("explore").request`.
+        """
+
+        def write(request: Any) -> str:
+            name, content = draw(request)
+            path = Path(tempfile.mkdtemp(dir=os.environ.get("GRADIO_TEMP_DIR")), clean_name(name))
+            path.write_bytes(content)
+            return str(path)
+
+        options = HEAVY | {"trigger_mode": "once"}
+        saved = button.click(
+            fairness.in_turn(write), [self.request], self.saved, js=f"() => [{js}]", **options
         )
-        shared = _header(lab, routes)
-        with gr.Tabs(elem_id="tabs"):
-            for name, module in TABS.items():
-                with gr.Tab(module.TITLE, id=name) as tab:
-                    shared.tabs[name] = tab
-                    module.build(shared)
-        question = [shared.photo, shared.model, shared.size]
-        first = shared.value(lab.first)
-        for view in shared.views:
-            view.value = first
-
-        def show(*inputs: Any) -> list[Any]:
-            value = shared.encode_image(*inputs)
-            return [value] * len(shared.views) + [gr.Slider(maximum=value["blocks"])]
-
-        looked = shared.count.change(
-            fairness.in_turn(show, shared.ready), question, [*shared.views, shared.block], **HEAVY
-        )
-        looked.success(None, question, None, js=_script("note"))
-        looked.failure(None, question, question, js=_script("shown"))
-        for name, tab in shared.tabs.items():
-            tab.select(None, None, None, js=f"async () => (await window.labPage).tab('{name}')")
-        demo.load(None, [*question, shared.count], [*question, shared.count], js=_script("restore"))
-    return demo
+        # The link is there once Gradio has drawn it.
+        saved.success(None, js="() => setTimeout(() => document.querySelector('#saved').click(), 50)")
 
 
-def head(lab: Lab) -> str:
-    """Return tags by which a browser fetches early what the first view needs; for pages with routes."""
-    first = lab.first
-    modules = [static(path, routes=True) for path in _modules("page.js", "views/attention_view.js")]
-    sheets = [static(path, routes=True) for path in ("page.css", "views/views.css")]
-    preview = static("preview.jpg", routes=True)
-    arrays = f"lab/arrays/{first.key.token}/blocks/{first.predictor.blocks - 1}"
-    tags = [f'<link rel="modulepreload" href="{address}">' for address in modules]
-    tags += [f'<link rel="stylesheet" href="{address}">' for address in sheets]
-    tags += [
-        f'<link rel="preload" as="fetch" crossorigin href="{arrays}">',
-        f'<link rel="preload" as="image" href="lab/images/{lab.start.photo}.jpg">',
-        '<meta name="description" content="Attention maps of vision transformers under the pointer.">',
-        f'<meta property="og:image" content="{preview}">',
-    ]
-    return "\n".join(tags)
+def samples(images: Iterable[tuple[str, str]]) -> list[list[str]]:
+    """Return the samples of a `strip`."""
+    size = f'width="{THUMBNAIL_SIDE}" height="{THUMBNAIL_SIDE}"'
+    return [[f'<img src="{source}" alt="{html.escape(title)}" {size}>'] for source, title in images]
 
 
-def _modules(*entries: str) -> list[str]:
-    """Return the paths of modules and of all that they import, below app/static."""
-    paths = list(entries)
-    for path in paths:  # grows
-        text = (STATIC / path).read_text(encoding="utf-8")
-        for name in re.findall(r"""^import .*?from "(.+?)";$""", text, re.MULTILINE | re.DOTALL):
-            target = str((STATIC / path).parent.joinpath(name).resolve().relative_to(STATIC))
-            paths += [target] * (target not in paths)
-    return paths
+def strip(images: Iterable[tuple[str, str]], **props: Any) -> gr.Dataset:
+    """Return a strip of images, by address and title; its click gives the number of one."""
+    props |= {"type": "index", "layout": "gallery", "samples_per_page": 100, "show_label": False}
+    return gr.Dataset(components=[gr.HTML(visible=False)], samples=samples(images), **props)
 
 
-def theme() -> gr.themes.Base:
-    """Return the colors of the page, in fonts that every machine has."""
-    return gr.themes.Default(
-        primary_hue="violet",
-        neutral_hue="zinc",
-        spacing_size="sm",
-        font=["system-ui", "sans-serif"],
-        font_mono=["monospace"],
-    ).set(
-        body_text_color_subdued="*neutral_500",
-        body_text_color_subdued_dark="*neutral_400",
-        button_primary_background_fill="*primary_600",  # white text on it has a contrast above 4.5
-        button_primary_background_fill_hover="*primary_700",
-    )
-
-
-def _header(lab: Lab, routes: bool) -> Shared:
-    shared = Shared(lab, routes=routes)
-    photo, album, ask = shared.photo, shared.album, shared.count
-    with gr.Row(elem_id="images", equal_height=True):
-        images = strip(shared.thumbnails(EXAMPLES), elem_id="strip", scale=6, min_width=300)
-        options: dict[str, Any] = {"file_types": ["image"], "file_count": "multiple", "elem_id": "upload"}
-        upload = gr.UploadButton("Open images", min_width=110, scale=1, **options)
-        toggle = gr.Button("Camera", elem_id="toggle-camera", min_width=80, scale=0)
-        shared.model.render()
-        shared.size.render()
-    camera = gr.Image(sources=["webcam"], type="filepath", show_label=False, height=320, elem_id="camera")
-    toggle.click(None, None, None, js="() => document.body.toggleAttribute('data-camera')")
-    images.click(None, [images, album, ask], [photo, ask], js=_script("choose"))
-    for choice in (shared.model, shared.size):
-        choice.input(None, ask, ask, js=NEXT)
-
-    def keep(files: list[str] | str | None, album: str) -> tuple:
-        """Take in the uploaded files; the first of them is shown."""
-        paths = [files] if isinstance(files, str) else list(files or [])
-        fresh = [shared.keep(path) for path in paths[:MOST_OWN]]
-        own = [name for name in shared.photos(album) if "/" in name and name not in fresh]
-        names = [*fresh, *own][:MOST_OWN] + list(EXAMPLES)
-        thumbnails = gr.Dataset(samples=samples(shared.thumbnails(names)))
-        return (fresh[0] if fresh else gr.skip(), "\n".join(names), thumbnails)
-
-    for event, source in ((upload.upload, upload), (camera.input, camera)):
-        handler = fairness.in_turn(keep, turns=fairness.DECODING)
-        chosen = event(handler, [source, album], [photo, album, images], **HEAVY)
-        chosen.success(None, ask, ask, js=NEXT)
-    return shared
-
-
-def _script(function: str) -> str:
-    return f"async (...values) => (await window.labPage).{function}(...values)"
+def split(photo: object) -> tuple[str, str]:
+    """Split the value of `Page.photo` into the name of an image and its title, "" for examples."""
+    if not isinstance(photo, str):
+        raise LabError("The image must be named by text.")
+    name, _, title = photo.partition("/")
+    return name, "" if name in EXAMPLES else clean_name(title)

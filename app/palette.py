@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from app import objects
-from app.view import COLORMAPS, DIVERGING, PIN_COLORS, SUMMARY_COLORS
+from app.attention_maps import COLORMAPS, DIVERGING, PIN_COLORS, SUMMARY_COLORS
 from segmentation.drawing import color_table, head_colors
 
 FILE = Path(__file__).parent / "static" / "views" / "palette.js"

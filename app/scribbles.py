@@ -1,6 +1,6 @@
 """Segmentation from scribbles: strokes in several colors train a head that segments every open image.
 
-Nothing is kept between requests: each carries all strokes, and the lab caches encodings in bounded memory.
+Nothing is kept between requests: each carries all strokes, and encodings are cached in bounded memory.
 Colors are numbered from 1. Label 0, background, is where the head chooses color 1; label 1 is color 2.
 """
 
@@ -14,13 +14,13 @@ from typing import Any
 import numpy as np
 from pydantic import Field
 
+from app.backend import Backend
 from app.clips import from_runs, runs_of
 from app.engine import Encoding
 from app.errors import ClientValue, LabError
-from app.lab import Lab
 from app.objects import COLORS, MOST_OBJECTS
+from app.page import Page, split
 from app.photos import labels_png, stem
-from app.shared import Shared, split
 from dino_model.inference.feature_cache import model_fingerprint
 from segmentation import heads
 from segmentation.heads import Classifier, Head
@@ -62,7 +62,7 @@ class ScribbleRequest(ClientValue):
     key: str = Field(default="", max_length=200)
 
 
-def fit(lab: Lab, images: Sequence[Scribble]) -> tuple[Classifier, Encoding]:
+def fit(backend: Backend, images: Sequence[Scribble]) -> tuple[Classifier, Encoding]:
     """Fit a k-NN head to all strokes; return it, and an encoding by the model and size that it needs.
 
     k-NN needs no training and answers at once.
@@ -70,10 +70,10 @@ def fit(lab: Lab, images: Sequence[Scribble]) -> tuple[Classifier, Encoding]:
     marked = [image for image in images if any(image.runs[::2])]
     if not marked:
         raise LabError("Nothing is marked yet: draw with two colors.")
-    encodings = [lab.encoding(image.token) for image in images]
+    encodings = [backend.encoding(image.token) for image in images]
     if len({(one.key.model, one.key.size, one.key.version) for one in encodings}) > 1:
         raise LabError("The images have several models or resolutions: open them again.")
-    features = [lab.encoding(image.token).patch_features() for image in marked]
+    features = [backend.encoding(image.token).patch_features() for image in marked]
     strokes = [image.labels() for image in marked]
     try:
         samples = heads.sample_patches(zip(features, strokes, strict=True), len(marked))
@@ -82,10 +82,10 @@ def fit(lab: Lab, images: Sequence[Scribble]) -> tuple[Classifier, Encoding]:
         raise LabError("Only one color is marked: draw with a second one.") from error
 
 
-def segment_image(lab: Lab, raw_request: object) -> dict[str, Any]:
+def segment_image(backend: Backend, raw_request: object) -> dict[str, Any]:
     """Segment the first image with the head of all strokes of a client's `ScribbleRequest`."""
     request = ScribbleRequest.of(raw_request)
-    classifier, encoding = fit(lab, request.images)
+    classifier, encoding = fit(backend, request.images)
     height, width = encoding.predictor.image_size
     scale = min(1, SHOWN_SIDE / max(height, width))
     size = max(1, round(height * scale)), max(1, round(width * scale))
@@ -93,26 +93,26 @@ def segment_image(lab: Lab, raw_request: object) -> dict[str, Any]:
     return {"key": request.key, "rows": size[0], "columns": size[1], "runs": runs_of(labels)}
 
 
-def masks_file(shared: Shared, raw_request: object, album: object = "") -> tuple[str, bytes]:
+def masks_file(page: Page, raw_request: object, album: object = "") -> tuple[str, bytes]:
     """Write the mask of every image as a palette PNG, several in a ZIP: name and content.
 
     Args:
-        shared: Of the page.
+        page: Of the page.
         raw_request: A `ScribbleRequest` from a client.
         album: The images of the strip; the user's own ones are segmented, too.
     """
-    request, lab = _strokes(raw_request), shared.lab
-    classifier, first = fit(lab, request.images)
+    request, backend = _strokes(raw_request), page.backend
+    classifier, first = fit(backend, request.images)
     images = list(request.images)
-    for photo in shared.photos(album):
+    for photo in page.photos(album):
         name, title = split(photo)
         if title:
-            token = lab.encode(name, first.key.model, first.key.size).key.token
+            token = backend.encode(name, first.key.model, first.key.size).key.token
             if token not in {image.token for image in images}:
                 images.append(Scribble(token=token, name=title))
     files: dict[str, bytes] = {}
     for number, image in enumerate(images, 1):
-        encoding = lab.encoding(image.token)
+        encoding = backend.encoding(image.token)
         labels = classifier.segment(encoding.patch_features(), encoding.predictor.image_size)
         name = f"{stem(encoding.key.photo if encoding.example else image.name)}.png"
         files[f"{number}-{name}" if name in files else name] = labels_png(labels, np.array(PALETTE, np.uint8))
@@ -125,9 +125,9 @@ def masks_file(shared: Shared, raw_request: object, album: object = "") -> tuple
     return "masks.zip", archive.getvalue()
 
 
-def head_file(lab: Lab, raw_request: object) -> tuple[str, bytes]:
+def head_file(backend: Backend, raw_request: object) -> tuple[str, bytes]:
     """Write the head as `python -m segmentation head apply` reads it: name and content."""
-    classifier, encoding = fit(lab, _strokes(raw_request).images)
+    classifier, encoding = fit(backend, _strokes(raw_request).images)
     head = Head(
         classifier,
         kind="knn",

@@ -8,10 +8,10 @@ import numpy as np
 from pydantic import Field
 
 from app import fairness
+from app.backend import Backend
 from app.engine import Encoding
 from app.errors import ClientValue, LabError
-from app.lab import Lab
-from app.shared import HEAVY, Shared
+from app.page import HEAVY, Page
 from dino_model.data.framing import Box
 from segmentation.masks import ImageArray
 from segmentation.video import shrunk
@@ -35,7 +35,7 @@ class SearchRequest(ClientValue):
     places: list[Annotated[list[Share], Field(min_length=2, max_length=2)]] | None = Field(max_length=8)
 
 
-def build(shared: Shared) -> None:
+def build(page: Page) -> None:
     """Build the buttons and the results, inside the tab Explore."""
     with gr.Accordion("Search my images", open=False, elem_id="search"):
         with gr.Row():
@@ -45,34 +45,36 @@ def build(shared: Shared) -> None:
 
     for button, places in ((whole, "[]"), (part, PINNED)):
         inputs = f"{{ token: view?.request?.token, places: {places} }}"
-        script = f"() => {{ const view = lab('explore'); return [{inputs}]; }}"
+        script = f"() => {{ const view = viewOf('explore'); return [{inputs}]; }}"
         button.click(
-            fairness.in_turn(partial(search_images, shared.lab)),
-            [shared.request],
+            fairness.in_turn(partial(search_images, page.backend)),
+            [page.request],
             results,
             js=script,
             **HEAVY,
         )
 
 
-def search_images(lab: Lab, arguments: object) -> list[tuple[ImageArray, str]]:
+def search_images(backend: Backend, arguments: object) -> list[tuple[ImageArray, str]]:
     """Find the most similar images of the index, as thumbnails with cosine and name.
 
     Args:
-        lab: With an index.
+        backend: With an index.
         arguments: A `SearchRequest` from a client.
     """
     request = SearchRequest.of(arguments)
-    if lab.index is None:
+    if backend.index is None:
         raise LabError("This page has no images to search: start it with --search INDEX.")
     if request.places is None:
         raise LabError("Pin two corners of the part first: click them in the image.")
-    encoding = lab.encoding(request.token)
-    image = lab.images.read(encoding.key.photo)
+    encoding = backend.encoding(request.token)
+    image = backend.images.read(encoding.key.photo)
     box = framed(encoding, request.places, image) if request.places else None
     try:
-        neighbors = lab.index.search(image, COUNT, box)
-        return [(shrunk(lab.index.read(name), TILE), f"{cosine:.2f} · {name}") for name, cosine in neighbors]
+        neighbors = backend.index.search(image, COUNT, box)
+        return [
+            (shrunk(backend.index.read(name), TILE), f"{cosine:.2f} · {name}") for name, cosine in neighbors
+        ]
     except (OSError, ValueError) as error:
         raise LabError("An image of the index cannot be read: index the images again.") from error
 

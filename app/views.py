@@ -14,7 +14,7 @@ Contract of a view NAME
 - Browser: app/static/views/NAME_view.js exports the class NameView, which extends `View` of view.js. It is
   constructed once with `{ element, props, watch, emit, server }` and needs nothing else of Gradio, so that a
   static page can construct it too. The instance is `element.view`. On the page of this package, handlers with
-  `js=` use `lab(elem_id)`.
+  `js=` use `viewOf(elem_id)`.
 - Events: "select", a place was clicked; "edited", the view changed its own settings; "shown", with `{token}`.
   A hidden view computes and fetches nothing. It draws when it becomes visible and then emits "shown":
   handlers that depend on the image listen to `view.shown`.
@@ -130,7 +130,7 @@ def attention_value(
 
 
 def encoding_value(encoding: Encoding, title: str, image: str) -> dict[str, Any]:
-    """Return the value of an `attention_view` for an encoding of the lab, whose arrays go by address.
+    """Return the value of an `attention_view` for an encoding of the backend, whose arrays go by address.
 
     Args:
         encoding: What to show.

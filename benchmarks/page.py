@@ -118,10 +118,10 @@ TRANSFERRED = """() => {
   const entries = ["navigation", "resource"].flatMap((type) => performance.getEntriesByType(type));
   return entries.reduce((sum, { transferSize }) => sum + transferSize, 0);
 }"""
-PATCHES = "() => lab('explore').encoding.rows * lab('explore').encoding.columns"
+PATCHES = "() => viewOf('explore').encoding.rows * viewOf('explore').encoding.columns"
 # Every move goes to another patch; the next one waits until it has been drawn.
 MOVE = """async (moves) => {
-  const view = lab("explore");
+  const view = viewOf("explore");
   const { encoding } = view;
   const { rows, columns } = encoding;
   const times = [];

@@ -71,7 +71,7 @@ def take(shot: Shot, chromium: Any, address: str, output: Path) -> None:
 
 def click_the_object(page: Any) -> None:
     """Click where the tab Segment suggests it."""
-    x, y = page.evaluate("() => { const { x, y } = lab('segment').suggested; return [x, y]; }")
+    x, y = page.evaluate("() => { const { x, y } = viewOf('segment').suggested; return [x, y]; }")
     box = page.locator("#segment .lab-stage").bounding_box()
     page.mouse.click(box["x"] + x * box["width"], box["y"] + y * box["height"])
     page.get_by_role("rowheader", name="Your mask").wait_for()

@@ -5,20 +5,20 @@ import { read, write } from "./views/address.js";
 const IMAGE_TABS = ["explore", "segment", "compare", "match", "class-map", "training", "learn"];
 
 /** Return the view in a component, for scripts of events. @param {string} id */
-function lab(id) {
+function viewOf(id) {
   return document.querySelector(`#${id} .lab-view`)?.["view"];
 }
 
-Object.assign(window, { lab });
+Object.assign(window, { viewOf });
 
 /** Set the settings of a view from its controls. @param {string[]} names @param {any[]} values */
 export function setView(id, names, values) {
-  lab(id)?.set(Object.fromEntries(names.map((name, at) => [name, values[at]])));
+  viewOf(id)?.set(Object.fromEntries(names.map((name, at) => [name, values[at]])));
 }
 
 /** Return the settings of a view for its controls. @param {string[]} names */
 export function stateOf(id, names) {
-  return names.map((name) => lab(id).state[name]);
+  return names.map((name) => viewOf(id).state[name]);
 }
 
 let start = []; // image, model and resolution as the page opens
@@ -48,12 +48,12 @@ export function note(photo, model, size) {
 
 /** Return the visible inputs, after a refusal. */
 export function shown() {
-  const view = ["explore", "segment"].map(lab).find((one) => one?.encoding);
+  const view = ["explore", "segment"].map(viewOf).find((one) => one?.encoding);
   if (!view) {
     const nothing = { photo: "", model: "", size: "" };
     write(nothing); // a view that is not mounted yet reads the address
-    Object.assign(lab("explore")?.words ?? {}, nothing);
-    lab("explore")?.reload();
+    Object.assign(viewOf("explore")?.words ?? {}, nothing);
+    viewOf("explore")?.reload();
     return start;
   }
   const { photo, model, size } = view.encoding.value;

@@ -1,1 +1,1 @@
-"""Tabs of the page, one module each; see `app.shared` for their contract."""
+"""Tabs of the page, one module each; see `app.page` for their contract."""

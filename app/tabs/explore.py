@@ -6,11 +6,11 @@ from typing import Any
 import gradio as gr
 
 from app import searching
+from app.attention_maps import FILES, MapSettings
+from app.backend import Backend
 from app.errors import LabError
-from app.lab import Lab
+from app.page import Page
 from app.photos import clean_name, stem
-from app.shared import Shared
-from app.view import FILES, View
 
 TITLE = "Explore"
 
@@ -38,31 +38,31 @@ LABELS = [
     ("Mask COCO", "mask.json"),
     ("Maps NPZ", "maps.npz"),
 ]
-REQUEST = 'lab("explore")?.request'
+REQUEST = 'viewOf("explore")?.request'
 
 
-def build(shared: Shared) -> None:
+def build(page: Page) -> None:
     """Build the tab inside its `gr.Tab`."""
     with gr.Row(elem_classes="bench"):
         with gr.Column(scale=3, min_width=300):
-            view = shared.view("attention", elem_id="explore", address=True, grid=True, facts=True)
+            view = page.view("attention", elem_id="explore", address=True, grid=True, facts=True)
         with gr.Column(scale=2, min_width=300, elem_id="explore-side"):
-            controls = _controls(shared)
-            _files(shared)
-            if shared.lab.index:
-                searching.build(shared)
-    shared.views.append(view)
+            controls = _controls(page)
+            _files(page)
+            if page.backend.index:
+                searching.build(page)
+    page.views.append(view)
     names, values = list(controls), list(controls.values())
-    change = f'async (...values) => (await labPage).setView("explore", {names}, values)'
+    change = f'async (...values) => (await pageModule).setView("explore", {names}, values)'
     gr.on([control.change for control in values], None, values, None, js=change)
     # The view changes settings itself: from the address, by its grid of blocks, and back after a refusal.
-    state = f'async () => (await labPage).stateOf("explore", {names})'
+    state = f'async () => (await pageModule).stateOf("explore", {names})'
     for event in (view.shown, view.edited):  # no events that `gr.on` takes
         event(None, None, values, js=state)
 
 
-def _controls(shared: Shared) -> dict[str, Any]:
-    blocks = shared.lab.first.predictor.blocks
+def _controls(page: Page) -> dict[str, Any]:
+    blocks = page.backend.first.predictor.blocks
     controls: dict[str, Any] = {
         "quantity": gr.Radio(QUANTITIES, value="attention", label="Quantity", elem_id="quantity"),
         "layer": gr.Radio(LAYERS, value="light", label="Layer", elem_id="layer"),
@@ -77,22 +77,22 @@ def _controls(shared: Shared) -> dict[str, Any]:
             "opacity": gr.Slider(0, 100, 80, step=1, label="Opacity, %", elem_id="opacity"),
             "colormap": gr.Dropdown(COLORMAPS, value="", label="Colors", elem_id="colormap"),
         }
-    shared.block = controls["block"]
+    page.block = controls["block"]
     return controls
 
 
-def _files(shared: Shared) -> None:
+def _files(page: Page) -> None:
     with gr.Accordion("Download", open=True, elem_id="downloads"), gr.Row():
         for label, file in LABELS:
             button = gr.Button(label, size="sm", min_width=100)
-            shared.save(button, partial(drawn, shared.lab, file), REQUEST)
+            page.save(button, partial(drawn, page.backend, file), REQUEST)
 
 
-def drawn(lab: Lab, file: str, request: object) -> tuple[str, bytes]:
-    """Write a download of `view.FILES`; `request` is that of an attention view from a client."""
+def drawn(backend: Backend, file: str, request: object) -> tuple[str, bytes]:
+    """Write a download of `attention_maps.FILES`; `request` is that of an attention view from a client."""
     if not isinstance(request, dict) or not isinstance(request.get("token"), str):
         raise LabError("Nothing is shown yet: wait for the maps, then try again.")
-    view, encoding = View.of(request), lab.encoding(request["token"])
-    content = FILES[file](encoding, view, lab.images.read(encoding.key.photo))
+    view, encoding = MapSettings.of(request), backend.encoding(request["token"])
+    content = FILES[file](encoding, view, backend.images.read(encoding.key.photo))
     name = encoding.key.photo if encoding.example else str(request.get("name", ""))
     return f"{stem(clean_name(name))}-{file}", content

@@ -9,14 +9,14 @@ import gradio as gr
 from app import fairness
 from app.errors import LabError
 from app.lessons import RANDOM, TRAINED, fill, lessons, numbers, settings, training_numbers
+from app.page import HEAVY, LIGHT, Page
 from app.runs import CHARTS
-from app.shared import HEAVY, LIGHT, Shared
 from app.tabs.training import plot
 
 TITLE = "Learn"
 APPLY = """(text) => {
   const { lesson, center, ...settings } = JSON.parse(text || "{}");
-  const view = lab("learn-view");
+  const view = viewOf("learn-view");
   if (!view) return;
   view.element.dataset.lesson = lesson;
   view.set(settings);
@@ -24,18 +24,18 @@ APPLY = """(text) => {
 }"""
 
 
-def build(shared: Shared) -> None:
+def build(page: Page) -> None:
     """Build the tab inside its `gr.Tab`."""
     with gr.Row():
         with gr.Column(scale=3, min_width=300):
             with gr.Column() as stage:
-                view = shared.view("attention", elem_id="learn-view", pins=False)
+                view = page.view("attention", elem_id="learn-view", pins=False)
                 mass = gr.Slider(10, 100, value=60, step=1, label="Attention kept (%)", visible=False)
                 block = gr.Slider(1, 12, value=12, step=1, label="Block", visible=False)
                 trained = [("Trained with DINO", TRAINED), ("Random", RANDOM)]
                 weights = gr.Radio(trained, value=TRAINED, label="Weights", visible=False)
             # "hidden" stays in the page: a plot that leaves it while it is drawn throws.
-            embedded, title = shared.lab.runs.read("embedded"), "Training of the embedded model"
+            embedded, title = page.backend.runs.read("embedded"), "Training of the embedded model"
             curves = plot(CHARTS[1], embedded, title=title, visible="hidden")
         with gr.Column(scale=2, min_width=300, elem_id="lesson-text"):
             choices = [(f"{index + 1} {one.title}", index) for index, one in enumerate(lessons())]
@@ -51,33 +51,33 @@ def build(shared: Shared) -> None:
                     button.click(None, number, number, js=turn, **LIGHT)
 
     state = gr.Textbox("", visible="hidden", elem_id="lesson-state")
-    inputs = [number, shared.photo, shared.size]
-    events = [number.change, shared.photo.change, shared.size.change, shared.tabs["learn"].select]
-    shared.question(events, inputs, "#lesson-text").change(
-        fairness.in_turn(partial(_show, shared)),
+    inputs = [number, page.photo, page.size]
+    events = [number.change, page.photo.change, page.size.change, page.tabs["learn"].select]
+    page.question(events, inputs, "#lesson-text").change(
+        fairness.in_turn(partial(_show, page)),
         inputs,
         [view, state, stage, curves, mass, block, weights, body, answer, paper, accordion],
         **HEAVY,
     ).success(None, state, None, js=APPLY, **LIGHT)
-    mass.input(None, mass, None, js="(mass) => lab('learn-view').set({ mass })", **LIGHT)
-    block.input(None, block, None, js="(block) => lab('learn-view').set({ block })", **LIGHT)
-    inputs = [shared.photo, weights, shared.size]
-    weights.input(fairness.in_turn(shared.encode_image), inputs, view, **HEAVY)
+    mass.input(None, mass, None, js="(mass) => viewOf('learn-view').set({ mass })", **LIGHT)
+    block.input(None, block, None, js="(block) => viewOf('learn-view').set({ block })", **LIGHT)
+    inputs = [page.photo, weights, page.size]
+    weights.input(fairness.in_turn(page.encode_image), inputs, view, **HEAVY)
 
 
-def _show(shared: Shared, index: Any, photo: Any, size: Any) -> list[Any]:
+def _show(page: Page, index: Any, photo: Any, size: Any) -> list[Any]:
     """Return the values of all components that change with the lesson or the image."""
     if type(index) is not int or not 0 <= index < len(lessons()):
         raise LabError(f"The lesson must be a number from 0 to {len(lessons()) - 1}.")
     lesson = lessons()[index]
     value, shown, blocks = gr.skip(), {}, 2
     if lesson.plot:
-        values = training_numbers(shared.lab.runs.read("embedded"))
+        values = training_numbers(page.backend.runs.read("embedded"))
     else:
-        encoding = shared.encode(photo, TRAINED, size)
-        random = shared.encode(photo, RANDOM, size) if "weights" in lesson.controls else None
+        encoding = page.encode(photo, TRAINED, size)
+        random = page.encode(photo, RANDOM, size) if "weights" in lesson.controls else None
         value, shown, blocks = (
-            shared.value(encoding, photo),
+            page.value(encoding, photo),
             settings(lesson, encoding),
             encoding.predictor.blocks,
         )

@@ -6,8 +6,8 @@ import gradio as gr
 
 from app import fairness, matching
 from app.errors import LabError
+from app.page import HEAVY, PRIVATE, Page, split
 from app.photos import EXAMPLES, stem
-from app.shared import HEAVY, PRIVATE, Shared, split
 
 TITLE = "Match"
 RATIO = "Largest distance of a match, in percent of the distance to the second best patch. 100 keeps all."
@@ -15,7 +15,7 @@ TURNED = "turned"
 """Choice of the second image: the first one, turned within its frame."""
 
 
-def build(shared: Shared) -> None:
+def build(page: Page) -> None:
     """Build the tab inside its `gr.Tab`."""
     choices = [(f"The first image, turned by {matching.TURN_DEGREES}°", TURNED)]
     choices += [(title, name) for name, title in EXAMPLES.items()]
@@ -24,45 +24,45 @@ def build(shared: Shared) -> None:
         own = gr.UploadButton("Open a second image", file_types=["image"], size="sm", min_width=110, scale=0)
         ratio = gr.Slider(50, 100, 100, step=1, label="Ratio to the next best (%)", info=RATIO, min_width=160)
 
-    view = shared.view("pair", elem_id="match")
-    shared.views.append(view)
+    view = page.view("pair", elem_id="match")
+    page.views.append(view)
 
     def find(*inputs: Any) -> Any:
-        return gr.HTML(matched=matched(shared, *inputs))
+        return gr.HTML(matched=matched(page, *inputs))
 
     def take(path: object) -> Any:
-        name = shared.keep(path)
+        name = page.keep(path)
         _, title = split(name)
         return gr.Dropdown(choices=[choices[0], (title, name), *choices[1:]], value=name)
 
     taken = own.upload(take, own, second, show_progress="minimal", **PRIVATE)
-    inputs = [shared.photo, shared.model, shared.size, second, ratio]
+    inputs = [page.photo, page.model, page.size, second, ratio]
     for event in (view.shown, second.input, ratio.release, taken.success):
-        event(fairness.in_turn(find, shared.ready), inputs, view, **HEAVY)
+        event(fairness.in_turn(find, page.ready), inputs, view, **HEAVY)
 
 
 def matched(
-    shared: Shared, photo: object, model: object, size: object, second: object, percent: Any
+    page: Page, photo: object, model: object, size: object, second: object, percent: Any
 ) -> dict[str, Any]:
     """Match the image of the header with a second one; return the value of the view.
 
     Args:
-        shared: Of the page.
+        page: Of the page.
         photo, model, size: Of the header.
-        second: `TURNED`, or an image as `Shared.photo` names it.
+        second: `TURNED`, or an image as `Page.photo` names it.
         percent: The ratio of `matching.match` in percent.
     """
-    a = shared.encode(photo, model, size)
+    a = page.encode(photo, model, size)
     name, title = split(photo)
     if second == TURNED:
-        second = f"{matching.turned(shared.lab, name)}/{stem(title or name)} turned"
-    b = shared.encode(second, model, size)
+        second = f"{matching.turned(page.backend, name)}/{stem(title or name)} turned"
+    b = page.encode(second, model, size)
     if isinstance(percent, bool) or not isinstance(percent, int | float):
         raise LabError("The ratio must be a number from 1 to 100 percent.")
-    found, best = matching.match(shared.lab, a.key.token, b.key.token, percent / 100)
+    found, best = matching.match(page.backend, a.key.token, b.key.token, percent / 100)
     return found | {
         "a": a.key.token,
-        "b": shared.value(best, second),
+        "b": page.value(best, second),
         "ratio": percent / 100,
         "directions": f"lab/directions/{a.key.token}/{best.key.token}",
     }

@@ -7,11 +7,11 @@ import gradio as gr
 from pydantic import Field
 
 from app import fairness, objects, scribbles
+from app.backend import Backend
 from app.clips import runs_of
-from app.lab import Lab
 from app.objects import Recipe
+from app.page import HEAVY, LIGHT, Page
 from app.photos import stem
-from app.shared import HEAVY, LIGHT, Shared
 
 TITLE = "Segment"
 BY_HAND = {"Mask (PNG)": "mask.png", "Cut-out (PNG)": "cutout.png", "Mask (COCO)": "mask.json"}
@@ -26,41 +26,41 @@ class ObjectsRequest(Recipe):
     name: str = "image"
 
 
-def build(shared: Shared) -> None:
+def build(page: Page) -> None:
     """Build the tab inside its `gr.Tab`."""
     with gr.Row():
         with gr.Column(scale=3, min_width=300):
-            view = shared.view("mask", elem_id="segment")
-            shared.views.append(view)
+            view = page.view("mask", elem_id="segment")
+            page.views.append(view)
         with gr.Column(scale=1, min_width=220):
             for name, control in _settings().items():
-                script = f"(value) => lab('segment')?.set({{ {name}: value }})"
+                script = f"(value) => viewOf('segment')?.set({{ {name}: value }})"
                 control.change(None, control, None, js=script, **LIGHT)
             for label, file in BY_HAND.items():
                 button = gr.Button(label, size="sm", elem_classes=["by-hand"])
-                button.click(None, None, None, js=f"() => lab('segment').save('{file}')", **LIGHT)
+                button.click(None, None, None, js=f"() => viewOf('segment').save('{file}')", **LIGHT)
             for label, file in COMPUTED.items():
                 button = gr.Button(label, size="sm", elem_classes=["computed"])
-                shared.save(button, partial(objects_file, shared.lab, file), "lab('segment').request")
+                page.save(button, partial(objects_file, page.backend, file), "viewOf('segment').request")
 
     def find(raw_request: object) -> Any:
-        return gr.skip() if raw_request is None else gr.HTML(found=find_objects(shared.lab, raw_request))
+        return gr.skip() if raw_request is None else gr.HTML(found=find_objects(page.backend, raw_request))
 
-    _scribbles(shared)
+    _scribbles(page)
 
     view.edited(
         fairness.in_turn(find, turns=fairness.FINDING),
-        shared.request,
+        page.request,
         view,
-        js="() => [lab('segment').searchRequest]",
+        js="() => [viewOf('segment').searchRequest]",
         **HEAVY,
-    ).failure(None, js="() => lab('segment').failed()")
+    ).failure(None, js="() => viewOf('segment').failed()")
 
 
-def _scribbles(shared: Shared) -> None:
+def _scribbles(page: Page) -> None:
     with gr.Accordion("Scribbles: a few strokes segment all your images", open=False, elem_id="scribbling"):
-        view = shared.view("scribble", elem_id="scribbles")
-        shared.views.append(view)
+        view = page.view("scribble", elem_id="scribbles")
+        page.views.append(view)
         with gr.Row():
             masks = gr.Button("Masks of all your images (PNG, ZIP)", size="sm", elem_id="scribbled-masks")
             head = gr.Button("Head for the command line", size="sm", elem_id="scribbled-head")
@@ -69,18 +69,18 @@ def _scribbles(shared: Shared) -> None:
         return (
             gr.skip()
             if raw_request is None
-            else gr.HTML(found=scribbles.segment_image(shared.lab, raw_request))
+            else gr.HTML(found=scribbles.segment_image(page.backend, raw_request))
         )
 
     def save_masks(raw_request: object) -> tuple[str, bytes]:
         fields = raw_request if isinstance(raw_request, dict) else {}
-        return scribbles.masks_file(shared, fields.get("strokes"), fields.get("album", ""))
+        return scribbles.masks_file(page, fields.get("strokes"), fields.get("album", ""))
 
     segmenting = fairness.in_turn(segment, turns=fairness.READING)  # milliseconds, while somebody draws
-    view.edited(segmenting, shared.request, view, js="() => [lab('scribbles').request]", **HEAVY)
+    view.edited(segmenting, page.request, view, js="() => [viewOf('scribbles').request]", **HEAVY)
     album = "document.querySelector('#album textarea')?.value ?? ''"
-    shared.save(masks, save_masks, f"({{ strokes: lab('scribbles').request, album: {album} }})")
-    shared.save(head, partial(scribbles.head_file, shared.lab), "lab('scribbles').request")
+    page.save(masks, save_masks, f"({{ strokes: viewOf('scribbles').request, album: {album} }})")
+    page.save(head, partial(scribbles.head_file, page.backend), "viewOf('scribbles').request")
 
 
 def _settings() -> dict[str, Any]:
@@ -95,14 +95,14 @@ def _settings() -> dict[str, Any]:
     }
 
 
-def find_objects(lab: Lab, raw_request: object) -> dict[str, Any]:
+def find_objects(backend: Backend, raw_request: object) -> dict[str, Any]:
     """Compute the objects that the view requests; `raw_request` is an `ObjectsRequest` from a client."""
     request = ObjectsRequest.of(raw_request)
-    encoding = lab.encoding(request.token)
+    encoding = backend.encoding(request.token)
     discovered = objects.find(encoding, request)
     labels = objects.labels_of(discovered, encoding.predictor.grid)
     if request.refined:
-        labels = objects.refine(labels, lab.images.read(encoding.key.photo))
+        labels = objects.refine(labels, backend.images.read(encoding.key.photo))
     return {
         "token": request.token,
         "key": request.key,
@@ -113,11 +113,11 @@ def find_objects(lab: Lab, raw_request: object) -> dict[str, Any]:
     }
 
 
-def objects_file(lab: Lab, file: str, raw_request: object) -> tuple[str, bytes]:
+def objects_file(backend: Backend, file: str, raw_request: object) -> tuple[str, bytes]:
     """Write a download of `objects.FILES`; `raw_request` is an `ObjectsRequest` from a client."""
     request = ObjectsRequest.of(raw_request)
-    encoding = lab.encoding(request.token)
-    image = lab.images.read(encoding.key.photo)
+    encoding = backend.encoding(request.token)
+    image = backend.images.read(encoding.key.photo)
     labels = objects.labels_of(objects.find(encoding, request), encoding.predictor.grid)
     content = objects.FILES[file](image, objects.in_pixels(labels, image, request.refined))
     name = encoding.key.photo if encoding.example else request.name

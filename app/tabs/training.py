@@ -7,8 +7,8 @@ import gradio as gr
 
 from app import fairness
 from app.errors import LabError
+from app.page import HEAVY, LIGHT, Page
 from app.runs import CHARTS, Chart, Checkpoint, TrainingRun, chart_table, status_text, warnings_text
-from app.shared import HEAVY, LIGHT, Shared
 
 TITLE = "Training"
 BEAT = "(beat) => beat + (!document.hidden && document.querySelector('#checkpoints')?.offsetParent ? 1 : 0)"
@@ -24,11 +24,11 @@ GROWTH = (
 )
 
 
-def build(shared: Shared) -> None:
+def build(page: Page) -> None:
     """Build the tab inside its `gr.Tab`."""
-    choices = shared.lab.runs.choices()
+    choices = page.backend.runs.choices()
     first = choices[0][1]
-    status = shared.lab.runs.read(first)
+    status = page.backend.runs.read(first)
     run = gr.Dropdown(choices, value=first, label="Training run", elem_id="run")
     state = gr.Markdown(status_text(status), elem_id="run-state")
     warnings = gr.Markdown(warnings_text(status), visible=bool(warnings_text(status)), elem_id="run-warnings")
@@ -42,23 +42,23 @@ def build(shared: Shared) -> None:
     checkpoint = gr.Slider(0, max(1, last), value=last, step=1, label="Checkpoint", elem_id="checkpoint")
     text = f"Shown: {status.checkpoints[last].label}" if status.checkpoints else "No checkpoint yet"
     label = gr.Markdown(text, elem_id="checkpoint-label")
-    view = shared.view("attention", elem_id="checkpoints", pins=False)
+    view = page.view("attention", elem_id="checkpoints", pins=False)
 
     version = gr.State("")
     beat = gr.Number(0, visible="hidden")
     shown: list[Any] = [version, state, warnings, hint, checkpoint, *plots]
 
-    run.focus(lambda: gr.Dropdown(choices=shared.lab.runs.choices()), None, run, **LIGHT)  # new runs appear
-    refresh = partial(_refresh, shared)
+    run.focus(lambda: gr.Dropdown(choices=page.backend.runs.choices()), None, run, **LIGHT)  # new runs appear
+    refresh = partial(_refresh, page)
     redrawn = run.input(partial(refresh, ""), [checkpoint, run], shown, trigger_mode="always_last", **LIGHT)
     timer = gr.Timer(POLL_SECONDS)
     timer.tick(None, beat, beat, js=BEAT, **LIGHT)
     beat.change(refresh, [version, checkpoint, run], shown, trigger_mode="once", **LIGHT)
-    inputs = [run, checkpoint, shared.photo, shared.size]
-    opened = shared.tabs["training"].select
-    events = [shared.photo.change, shared.size.change, opened, checkpoint.input, redrawn.success]
-    shared.question(events, inputs, "#checkpoints").change(
-        fairness.in_turn(partial(_see, shared), partial(_prepare, shared)), inputs, [view, label], **HEAVY
+    inputs = [run, checkpoint, page.photo, page.size]
+    opened = page.tabs["training"].select
+    events = [page.photo.change, page.size.change, opened, checkpoint.input, redrawn.success]
+    page.question(events, inputs, "#checkpoints").change(
+        fairness.in_turn(partial(_see, page), partial(_prepare, page)), inputs, [view, label], **HEAVY
     )
 
 
@@ -68,18 +68,18 @@ def plot(chart: Chart, run: TrainingRun, **props: Any) -> gr.LinePlot:
     return gr.LinePlot(chart_table(chart, run), x="step", y="value", color="curve", tooltip="all", **named)
 
 
-def _prepare(shared: Shared, name: Any, index: Any, photo: Any, size: Any) -> None:
-    shared.lab.models.ready(_checkpoint(shared.lab.runs.read(name), index).model)
+def _prepare(page: Page, name: Any, index: Any, photo: Any, size: Any) -> None:
+    page.backend.models.ready(_checkpoint(page.backend.runs.read(name), index).model)
 
 
-def _see(shared: Shared, name: Any, index: Any, photo: Any, size: Any) -> tuple[Any, str]:
-    checkpoint = _checkpoint(shared.lab.runs.read(name), index)
-    return shared.encode_image(photo, checkpoint.model, size), f"Shown: {checkpoint.label}"
+def _see(page: Page, name: Any, index: Any, photo: Any, size: Any) -> tuple[Any, str]:
+    checkpoint = _checkpoint(page.backend.runs.read(name), index)
+    return page.encode_image(photo, checkpoint.model, size), f"Shown: {checkpoint.label}"
 
 
-def _refresh(shared: Shared, known: Any, index: Any, name: Any) -> list[Any]:
+def _refresh(page: Page, known: Any, index: Any, name: Any) -> list[Any]:
     """Return version, state, warnings, hint, checkpoint slider and plots; what has not changed is skipped."""
-    run = shared.lab.runs.read(name)
+    run = page.backend.runs.read(name)
     if run.version == known:
         return [gr.skip(), status_text(run), *[gr.skip()] * (3 + len(CHARTS))]
     last = len(run.checkpoints) - 1  # another run is shown at its newest checkpoint
@@ -89,7 +89,7 @@ def _refresh(shared: Shared, known: Any, index: Any, name: Any) -> list[Any]:
         run.version,
         status_text(run),
         gr.Markdown(faults, visible=bool(faults)),
-        gr.Markdown(visible=len(shared.lab.runs.choices()) == 1),
+        gr.Markdown(visible=len(page.backend.runs.choices()) == 1),
         gr.Slider(maximum=max(1, last), value=index if same else last, interactive=last > 0),
         *(chart_table(chart, run) for chart in CHARTS),
     ]

@@ -14,8 +14,8 @@ from app import fairness
 from app.clips import COLORS, FILES, MAX_OBJECTS, from_runs, limits_in_words
 from app.errors import ClientValue, LabError
 from app.example_clips import EXAMPLES
+from app.page import HEAVY, LIGHT, PRIVATE, Page, split, strip
 from app.photos import clean_name, thumbnail
-from app.shared import HEAVY, LIGHT, PRIVATE, Shared, split, strip
 from app.views import image_address
 from dino_model import photographs
 from segmentation.labels import palette
@@ -48,15 +48,15 @@ class FileRequest(ClientValue):
     name: str
 
 
-def build(shared: Shared) -> None:
+def build(page: Page) -> None:
     """Build the tab inside its `gr.Tab`."""
-    lab = shared.lab
-    clip = gr.Textbox(lab.start.clip, visible="hidden", elem_id="clip")
-    _choice(shared, clip)
+    backend = page.backend
+    clip = gr.Textbox(backend.start.clip, visible="hidden", elem_id="clip")
+    _choice(page, clip)
     with gr.Row():
         with gr.Column(scale=3, min_width=300):
-            value = _clip_value(shared, lab.start.clip)
-            view = shared.view("film", value, elem_id="film", encoding=None, following=None)
+            value = _clip_value(page, backend.start.clip)
+            view = page.view("film", value, elem_id="film", encoding=None, following=None)
         with gr.Column(scale=1, min_width=300):
             gr.Markdown(MARK)
             reach = gr.Slider(50, 99, value=90, step=1, label="Similarity kept (%)")
@@ -69,38 +69,38 @@ def build(shared: Shared) -> None:
                 for file, label in LABELS.items():
                     name = f"save-{file.partition('.')[0]}"
                     button = gr.Button(label, size="sm", min_width=90, elem_id=name)
-                    shared.save(button, partial(_file, shared, file), 'lab("film")?.request')
+                    page.save(button, partial(_file, page, file), 'viewOf("film")?.request')
     with gr.Accordion("Credits of the example clips", open=False):
         gr.Markdown(_credits())
 
-    inputs = [clip, shared.model, shared.size]
-    clip.change(partial(_open, shared), clip, view, trigger_mode="always_last", **LIGHT)
-    encode = fairness.in_turn(partial(_encode, shared), shared.ready)
+    inputs = [clip, page.model, page.size]
+    clip.change(partial(_open, page), clip, view, trigger_mode="always_last", **LIGHT)
+    encode = fairness.in_turn(partial(_encode, page), page.ready)
     view.shown(encode, inputs, view, **HEAVY)
-    gr.on([shared.model.change, shared.size.change], None, js="() => lab('film')?.expire()", **LIGHT)
-    reach.change(None, reach, js="(reach) => lab('film')?.set({ reach })", **LIGHT)
+    gr.on([page.model.change, page.size.change], None, js="() => viewOf('film')?.expire()", **LIGHT)
+    reach.change(None, reach, js="(reach) => viewOf('film')?.set({ reach })", **LIGHT)
 
     async def follow(
         marking: Any, name: str, model: str, size: int, request: gr.Request
     ) -> AsyncIterator[Any]:
-        async for answer in tracked(shared, marking, name, model, size, request):
+        async for answer in tracked(page, marking, name, model, size, request):
             yield gr.HTML(following=answer)
 
     job = track.click(
         follow,
         [view, *inputs],
         view,
-        js="(_, ...rest) => [lab('film').begin(), ...rest]",
+        js="(_, ...rest) => [viewOf('film').begin(), ...rest]",
         concurrency_id="tracking",
         concurrency_limit=MAX_TRACKED,
         show_progress="minimal",
         **PRIVATE,
     )
-    job.failure(None, js="() => lab('film').stop()", **LIGHT)
-    stop.click(None, js="() => lab('film').stop()", cancels=[job], **LIGHT)
+    job.failure(None, js="() => viewOf('film').stop()", **LIGHT)
+    stop.click(None, js="() => viewOf('film').stop()", cancels=[job], **LIGHT)
 
 
-def _choice(shared: Shared, clip: gr.Textbox) -> None:
+def _choice(page: Page, clip: gr.Textbox) -> None:
     with gr.Row(equal_height=True):
         thumbnails = [thumbnail(photographs.image(one.actors[0].image)) for one in EXAMPLES.values()]
         titles = [one.title for one in EXAMPLES.values()]
@@ -109,19 +109,19 @@ def _choice(shared: Shared, clip: gr.Textbox) -> None:
         upload = gr.UploadButton(
             "Open a clip", file_types=SUFFIXES, size="sm", elem_id="upload-clip", min_width=110, scale=0
         )
-    gr.Markdown(limits_in_words(shared.lab.limits), elem_classes="note")
+    gr.Markdown(limits_in_words(page.backend.limits), elem_classes="note")
     choices.click(None, choices, clip, js=f"(index) => {list(EXAMPLES)}[index]", **LIGHT)
     options = PRIVATE | {"concurrency_id": "clips", "concurrency_limit": 1, "show_progress": "minimal"}
-    upload.upload(partial(_keep, shared), upload, clip, **options)
+    upload.upload(partial(_keep, page), upload, clip, **options)
 
 
 async def tracked(
-    shared: Shared, marking: Any, name: Any, model: Any, size: Any, request: gr.Request
+    page: Page, marking: Any, name: Any, model: Any, size: Any, request: gr.Request
 ) -> AsyncIterator[dict[str, Any]]:
     """Track marked objects through a clip; other requests use the model between two frames.
 
     Args:
-        shared: Of the page.
+        page: Of the page.
         marking: A `Marking` from a client.
         name: Of the clip, as in the text box.
         model, size: Of the header.
@@ -134,40 +134,40 @@ async def tracked(
     marked = Marking.of(marking)
     if marked.clip != token:
         raise LabError("The marked objects belong to another clip: mark them again.")
-    clip = shared.lab.clips.get(token)
+    clip = page.backend.clips.get(token)
     first_mask = from_runs(marked.runs, clip.size)
     identity = ""
-    results = shared.lab.track(clip, first_mask, model, size, fairness.client_of(request))
+    results = page.backend.track(clip, first_mask, model, size, fairness.client_of(request))
     async with contextlib.aclosing(results):  # type: ignore[type-var]
         async for found in results:
-            identity = identity or shared.lab.clips.put(found)
+            identity = identity or page.backend.clips.put(found)
             done = len(found.masks)
             state = "done" if done == len(clip.frames) else "running"
             yield {"run": marked.run, "id": identity, "done": done, "state": state}
 
 
-def _open(shared: Shared, name: Any) -> Any:
-    return gr.HTML(value=_clip_value(shared, name), encoding=None, following=None)
+def _open(page: Page, name: Any) -> Any:
+    return gr.HTML(value=_clip_value(page, name), encoding=None, following=None)
 
 
-def _encode(shared: Shared, name: Any, model: Any, size: Any) -> Any:
+def _encode(page: Page, name: Any, model: Any, size: Any) -> Any:
     """Encode the first frame with the model of the header: a click marks patches with similar keys."""
     token, _ = split(name)
-    photo = shared.lab.clips.photo_of(shared.lab.clips.get(token))
-    encoding = shared.lab.encode(photo, model, size)
-    return gr.HTML(encoding=shared.value(encoding) | {"clip": token})
+    photo = page.backend.clips.photo_of(page.backend.clips.get(token))
+    encoding = page.backend.encode(photo, model, size)
+    return gr.HTML(encoding=page.value(encoding) | {"clip": token})
 
 
-def _keep(shared: Shared, path: Any) -> str:
+def _keep(page: Page, path: Any) -> str:
     if not isinstance(path, str):
         raise LabError("Expected one file.")
     title = clean_name(Path(path).name) or "clip"
-    return f"{shared.lab.clips.keep(Path(path), title)}/{title}"
+    return f"{page.backend.clips.keep(Path(path), title)}/{title}"
 
 
-def _clip_value(shared: Shared, name: Any) -> dict[str, Any]:
+def _clip_value(page: Page, name: Any) -> dict[str, Any]:
     token, title = split(name)
-    clip = shared.lab.clips.get(token)
+    clip = page.backend.clips.get(token)
     height, width = clip.size
     return {
         "clip": token,
@@ -183,12 +183,12 @@ def _clip_value(shared: Shared, name: Any) -> dict[str, Any]:
     }
 
 
-def _file(shared: Shared, file: str, seen: Any) -> tuple[str, bytes]:
+def _file(page: Page, file: str, seen: Any) -> tuple[str, bytes]:
     """Write a download with the frames that the page has shown: the server may have finished more."""
     if not isinstance(seen, dict) or not seen.get("id") or not seen.get("done"):
         raise LabError("Nothing is tracked yet: mark an object and track it first.")
     request = FileRequest.of(seen)
-    found = shared.lab.clips.following(request.id)
+    found = page.backend.clips.following(request.id)
     name = found.clip.name if found.clip.name in EXAMPLES else clean_name(request.name) or "clip"
     clip = replace(found.clip, name=name)
     shown = replace(found, clip=clip, masks=found.masks[: request.done])

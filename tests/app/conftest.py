@@ -13,13 +13,13 @@ import pytest
 import torch
 
 from app.arrays import routes
+from app.backend import Backend
 from app.engine import Encoding
-from app.lab import Lab
+from app.layout import build
 from app.limits import Limits
 from app.models import Models
-from app.page import build
+from app.page import Page
 from app.photos import png
-from app.shared import Shared
 from dino_model.inference import quantities
 from dino_model.inference.predictor import AttentionPredictor
 from dino_model.inference.search import Index
@@ -30,11 +30,11 @@ MODEL = "random:vit_tiny/16"
 BACKBONE = {"architecture": "vit_tiny", "patch_size": 16, "image_size": 64, "depth": 2}
 
 
-def small_lab(limits: Limits | None = None, index: Index | None = None, **models: Any) -> Lab:
+def small_backend(limits: Limits | None = None, index: Index | None = None, **models: Any) -> Backend:
     """Return a lab with ViT-Ti/16 at random initialization, in fp32 on the CPU."""
     limits = limits or Limits()
     offered = Models(MODEL, limits=limits, precision="fp32", device="cpu", **models)
-    return Lab(offered, limits, 64, index=index)
+    return Backend(offered, limits, 64, index=index)
 
 
 def run(work: Coroutine[Any, Any, Any]) -> Any:
@@ -44,9 +44,9 @@ def run(work: Coroutine[Any, Any, Any]) -> Any:
 
 
 @contextmanager
-def serving(lab: Lab) -> Iterator[str]:
+def serving(backend: Backend) -> Iterator[str]:
     """The address of this lab's page on a free port, until the block ends."""
-    demo, options = build(lab, routes=True), {"app_kwargs": {"routes": routes(lab)}}
+    demo, options = build(backend, routes=True), {"app_kwargs": {"routes": routes(backend)}}
     _, address, _ = demo.launch(prevent_thread_lock=True, quiet=True, ssr_mode=False, **options)
     try:
         yield address.rstrip("/")
@@ -118,9 +118,9 @@ def library_maps(predictor: AttentionPredictor, quantity: str, token: int, block
 
 
 @pytest.fixture(scope="session")
-def lab() -> Lab:
+def backend() -> Backend:
     """A small lab with a bound on the patches of an image."""
-    return small_lab(Limits(max_patches=1200))
+    return small_backend(Limits(max_patches=1200))
 
 
 @pytest.fixture(scope="session")
@@ -138,18 +138,18 @@ def predictor(pixels: np.ndarray) -> AttentionPredictor:
 
 
 @pytest.fixture(scope="session")
-def photo(lab: Lab, pixels: np.ndarray) -> str:
+def photo(backend: Backend, pixels: np.ndarray) -> str:
     """The name of the image of noise in the lab."""
-    return lab.images.keep(png(pixels))
+    return backend.images.keep(png(pixels))
 
 
 @pytest.fixture(scope="session")
-def encoding(lab: Lab, photo: str) -> Encoding:
+def encoding(backend: Backend, photo: str) -> Encoding:
     """The image of noise, encoded by `MODEL`."""
-    return lab.encode(photo, MODEL, 64)
+    return backend.encode(photo, MODEL, 64)
 
 
 @pytest.fixture(scope="session")
-def shared(lab: Lab) -> Shared:
-    """`Shared` without components, for handlers that only compute."""
-    return Shared(lab, routes=True)
+def page(backend: Backend) -> Page:
+    """`Page` without components, for handlers that only compute."""
+    return Page(backend, routes=True)

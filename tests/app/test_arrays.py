@@ -8,23 +8,23 @@ import pytest
 from starlette.applications import Starlette
 from starlette.testclient import TestClient
 
-from app import fairness, page
+from app import fairness, layout
 from app.arrays import fetch, routes, version
+from app.attention_maps import norms_and_outliers, principal_colors
 from app.errors import NotHere
-from app.view import norms_and_outliers, principal_colors
 from dino_model.inference.class_map.names import GROUPS
 
 
 @pytest.fixture
-def client(lab, monkeypatch) -> Iterator[TestClient]:
+def client(backend, monkeypatch) -> Iterator[TestClient]:
     """A server with the routes of the lab, and turns of its own event loop."""
     for name in ("MODEL", "READING"):
         monkeypatch.setattr(fairness, name, fairness.FairTurns("the model"))
-    with TestClient(Starlette(routes=routes(lab))) as found:
+    with TestClient(Starlette(routes=routes(backend))) as found:
         yield found
 
 
-def test_arrays_are_those_of_the_encoding_by_route_and_by_server_function(lab, client, encoding):
+def test_arrays_are_those_of_the_encoding_by_route_and_by_server_function(backend, client, encoding):
     expected = {
         "blocks": np.stack(encoding.queries_keys(3)),
         "tokens": encoding.features(3),
@@ -37,7 +37,7 @@ def test_arrays_are_those_of_the_encoding_by_route_and_by_server_function(lab, c
         assert "immutable" in answer.headers["cache-control"]
         found = np.frombuffer(answer.content, "<f2" if kind in ("blocks", "tokens") else "<f4")
         np.testing.assert_array_equal(found.reshape(array.shape), array)
-        assert base64.b64decode(fetch(lab, address)) == answer.content
+        assert base64.b64decode(fetch(backend, address)) == answer.content
 
 
 def test_images_and_static_files_are_served(client, photo):
@@ -49,7 +49,7 @@ def test_images_and_static_files_are_served(client, photo):
     assert (len(drawn["classes"]), len(drawn["groups"]), drawn["features"]) == (101, len(GROUPS), None)
 
 
-def test_unknown_name_is_answered_with_404_and_one_sentence(lab, client, encoding):
+def test_unknown_name_is_answered_with_404_and_one_sentence(backend, client, encoding):
     paths = """arrays/guessed/blocks/0 arrays/TOKEN/all/0 arrays/TOKEN/blocks/-1 arrays/TOKEN/blocks/0/0
         images/guessed.jpg clips/sheep/30.jpg clips/sheep/x.jpg followings/guessed/0.png maps/none/map.json
         maps/caltech101/map.png directions/a/b directions/TOKEN/a"""
@@ -59,10 +59,10 @@ def test_unknown_name_is_answered_with_404_and_one_sentence(lab, client, encodin
         assert answer.text.endswith(".")
     for wrong in (None, [], {"path": "/etc/passwd"}, "lab", "https://example.com/a.png"):
         with pytest.raises(NotHere):
-            fetch(lab, wrong)
+            fetch(backend, wrong)
 
 
-def test_head_preloads_every_module_of_the_first_view(lab):
-    tags = page.head(lab)
+def test_head_preloads_every_module_of_the_first_view(backend):
+    tags = layout.head(backend)
     for name in ("attention_view.js", "stage.js", "attention.js", "views.css", "blocks/11"):
         assert name in tags

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from app import clips, fairness
+from app.backend import Backend, Clips
 from app.clips import FILES, MAX_OBJECTS, from_runs
 from app.errors import LabError, NotHere
 from app.example_clips import EXAMPLES, FRAMES, example
-from app.lab import Clips, Lab
 from app.limits import Limits
 from app.photos import ImageStore
 from app.tabs import video
@@ -131,18 +131,20 @@ def test_from_runs_of_another_image_is_refused(runs):
 
 
 @pytest.fixture
-def token(lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+def token(backend: Backend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """Six frames in the memory of the lab, and turns of the test's own event loop."""
     monkeypatch.setattr(fairness, "MODEL", fairness.FairTurns("the model"))
-    return lab.clips.keep(write_video(tmp_path / "mine.webm", 6), "mine.webm")
+    return backend.clips.keep(write_video(tmp_path / "mine.webm", 6), "mine.webm")
 
 
-def track(lab: Lab, *arguments: Any) -> list[dict[str, Any]]:
+def track(backend: Backend, *arguments: Any) -> list[dict[str, Any]]:
     """The answers of `tracked`."""
 
     async def collect() -> list[dict[str, Any]]:
         request = gr.Request(session_hash="test")
-        return [answer async for answer in video.tracked(SimpleNamespace(lab=lab), *arguments, request)]
+        return [
+            answer async for answer in video.tracked(SimpleNamespace(backend=backend), *arguments, request)
+        ]
 
     return run(collect())
 
@@ -159,12 +161,12 @@ def marked(token: str, mask: np.ndarray, **changed: Any) -> dict[str, Any]:
     return {"clip": token, "run": 3, "runs": list(clips.runs_of(mask))} | changed
 
 
-def test_tracked_masks_match_library_and_downloads_hold_them(lab, token, first_mask, tmp_path):
-    answers = track(lab, marked(token, first_mask), f"{token}/mine.webm", MODEL, 48)
+def test_tracked_masks_match_library_and_downloads_hold_them(backend, token, first_mask, tmp_path):
+    answers = track(backend, marked(token, first_mask), f"{token}/mine.webm", MODEL, 48)
     assert [answer["done"] for answer in answers] == [1, 2, 3, 4, 5, 6]
     assert [answer["state"] for answer in answers] == ["running"] * 5 + ["done"]
     assert {answer["run"] for answer in answers} == {3}
-    found = lab.clips.following(answers[0]["id"])
+    found = backend.clips.following(answers[0]["id"])
     predictor = AttentionPredictor(MODEL, size=48, precision="fp32", device="cpu")
     masks = list(propagate_frames(found.clip.decoded(), first_mask, predictor))
     np.testing.assert_array_equal(list(found.labels()), masks)
@@ -194,20 +196,20 @@ def test_tracked_masks_match_library_and_downloads_hold_them(lab, token, first_m
      ({}, 3, MODEL, 48, "named by text")],
 )  # fmt: skip
 def test_tracking_with_invalid_arguments_is_refused(
-    lab, token, first_mask, marking, name, model, size, sentence
+    backend, token, first_mask, marking, name, model, size, sentence
 ):
     with pytest.raises(LabError, match=sentence):
-        track(lab, marked(token, first_mask, **marking), token if name is None else name, model, size)
+        track(backend, marked(token, first_mask, **marking), token if name is None else name, model, size)
 
 
-def test_download_holds_the_frames_that_the_page_has_shown(lab, token, first_mask):
-    identity = track(lab, marked(token, first_mask), token, MODEL, 48)[-1]["id"]
-    shared = SimpleNamespace(lab=lab)
+def test_download_holds_the_frames_that_the_page_has_shown(backend, token, first_mask):
+    identity = track(backend, marked(token, first_mask), token, MODEL, 48)[-1]["id"]
+    page = SimpleNamespace(backend=backend)
     for seen, held in ((2, 2), (99, 6)):
-        name, content = video._file(shared, "davis.zip", {"id": identity, "done": seen, "name": "mine.webm"})
+        name, content = video._file(page, "davis.zip", {"id": identity, "done": seen, "name": "mine.webm"})
         assert name == "mine-davis.zip"
         # A name is once before the file and once in the index.
         assert content.count(b"Annotations/480p/mine/0000") == 2 * held
     for wrong in (None, {"id": 3, "done": 1, "name": "a"}, {"id": "x", "done": 1, "name": "a"}):
         with pytest.raises(LabError):
-            video._file(shared, "masks.json", wrong)
+            video._file(page, "masks.json", wrong)

@@ -12,7 +12,7 @@ from app.limits import Limits
 from app.photos import png
 from dino_model.inference.predictor import AttentionPredictor
 from dino_model.models.weights import LoadedModel
-from tests.app.conftest import MODEL, small_lab
+from tests.app.conftest import MODEL, small_backend
 
 
 def noise(seed: int, height: int = 48, width: int = 64) -> np.ndarray:
@@ -24,9 +24,9 @@ def noise(seed: int, height: int = 48, width: int = 64) -> np.ndarray:
     [("kitten", None, 64), ("kitten", MODEL, "64"), ("kitten", MODEL, True),
      ("kitten", MODEL, 31), ("kitten", MODEL, 4096), ("kitten", "/etc/passwd", 64), ("../x", MODEL, 64)],
 )  # fmt: skip
-def test_encode_with_invalid_arguments_is_refused(lab, arguments):
+def test_encode_with_invalid_arguments_is_refused(backend, arguments):
     with pytest.raises(LabError):
-        lab.encode(*arguments)
+        backend.encode(*arguments)
 
 
 def test_block_that_does_not_exist_and_values_beyond_16_bits_are_refused(encoding, monkeypatch):
@@ -39,10 +39,10 @@ def test_block_that_does_not_exist_and_values_beyond_16_bits_are_refused(encodin
         encoding.features(6)
 
 
-def test_same_content_model_and_size_are_encoded_once_and_have_one_token(lab, photo, encoding):
-    assert lab.encode(photo, MODEL, 64) is encoding
+def test_same_content_model_and_size_are_encoded_once_and_have_one_token(backend, photo, encoding):
+    assert backend.encode(photo, MODEL, 64) is encoding
     others = (("kitten", MODEL, 64), (photo, "random:embedded", 64), (photo, MODEL, 48))
-    assert len({encoding.key.token, *(lab.encode(*other).key.token for other in others)}) == 4
+    assert len({encoding.key.token, *(backend.encode(*other).key.token for other in others)}) == 4
 
 
 def test_key_of_its_token_is_the_same_key_and_other_tokens_are_refused():
@@ -55,10 +55,10 @@ def test_key_of_its_token_is_the_same_key_and_other_tokens_are_refused():
             Key.of(token)
 
 
-def test_concurrent_requests_each_get_their_own_encoding(lab):
-    images = {lab.images.keep(png(noise(seed))): noise(seed) for seed in range(10, 22)}
+def test_concurrent_requests_each_get_their_own_encoding(backend):
+    images = {backend.images.keep(png(noise(seed))): noise(seed) for seed in range(10, 22)}
     with ThreadPoolExecutor(6) as pool:
-        found = list(pool.map(lambda photo: lab.encode(photo, MODEL, 48), images))
+        found = list(pool.map(lambda photo: backend.encode(photo, MODEL, 48), images))
     predictor = AttentionPredictor(MODEL, size=48, precision="fp32", device="cpu")
     for encoding, (photo, image) in zip(found, images.items(), strict=True):
         assert encoding.key.photo == photo
@@ -67,32 +67,32 @@ def test_concurrent_requests_each_get_their_own_encoding(lab):
 
 
 def test_forgotten_image_is_refused_and_forgotten_encoding_is_computed_again():
-    lab = small_lab(Limits(max_memory_mb=1))
-    first = lab.images.keep(png(noise(1, 300, 300)))  # 0.27 MB; files have a quarter of 1 MB
-    lab.images.keep(png(noise(2, 300, 300)))
+    backend = small_backend(Limits(max_memory_mb=1))
+    first = backend.images.keep(png(noise(1, 300, 300)))  # 0.27 MB; files have a quarter of 1 MB
+    backend.images.keep(png(noise(2, 300, 300)))
     with pytest.raises(NotHere, match="open it again"):
-        lab.encode(first, MODEL, 64)
-    lab = small_lab(Limits(max_memory_mb=4))
-    encoding = lab.encode("kitten", MODEL, 224)  # 2.1 MB; encodings have a half of 4 MB
-    lab.encode("komodo", MODEL, 224)
-    again = lab.encoding(encoding.key.token)
+        backend.encode(first, MODEL, 64)
+    backend = small_backend(Limits(max_memory_mb=4))
+    encoding = backend.encode("kitten", MODEL, 224)  # 2.1 MB; encodings have a half of 4 MB
+    backend.encode("komodo", MODEL, 224)
+    again = backend.encoding(encoding.key.token)
     assert again is not encoding
     np.testing.assert_array_equal(again.queries_keys(0)[0], encoding.queries_keys(0)[0])
 
 
-def test_image_with_too_many_patches_is_refused_before_it_is_encoded(lab, monkeypatch):
+def test_image_with_too_many_patches_is_refused_before_it_is_encoded(backend, monkeypatch):
     monkeypatch.setattr(AttentionPredictor, "set_image", lambda *_: pytest.fail("it was encoded"))
     with pytest.raises(LabError, match=r"6000 × 10 pixels .* choose a lower resolution or crop it\.$"):
-        lab.encode(lab.images.keep(png(noise(3, 10, 6000))), MODEL, 64)
+        backend.encode(backend.images.keep(png(noise(3, 10, 6000))), MODEL, 64)
 
 
-def test_failure_of_the_model_is_reported_without_paths(lab, photo, monkeypatch, capsys):
+def test_failure_of_the_model_is_reported_without_paths(backend, photo, monkeypatch, capsys):
     def fail(*_: object, **__: object) -> None:
         raise RuntimeError("cannot allocate /dev/secret")
 
     monkeypatch.setattr(AttentionPredictor, "set_image", fail)
     with pytest.raises(LabError, match=r"^random:vit_tiny/16 cannot encode this image: [a-z ]+\.$"):
-        lab.encode(photo, MODEL, 80)
+        backend.encode(photo, MODEL, 80)
     assert "/dev/secret" in capsys.readouterr().err
 
 

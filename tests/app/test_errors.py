@@ -2,15 +2,15 @@
 
 import pytest
 
+from app.attention_maps import MapSettings
 from app.errors import LabError
+from app.page import split
 from app.scribbles import Scribble
-from app.shared import split
-from app.view import View
 
 
 def test_value_of_a_client_has_defaults_and_ignores_other_fields():
     sent = {"block": 11, "query": "1,2", "show": "mean", "opacity": 1, "path": "/etc/passwd"}
-    assert View.of(sent) == View(block=11, query="1,2", show="mean", opacity=1.0)
+    assert MapSettings.of(sent) == MapSettings(block=11, query="1,2", show="mean", opacity=1.0)
 
 
 @pytest.mark.parametrize(
@@ -25,13 +25,13 @@ def test_value_of_a_client_has_defaults_and_ignores_other_fields():
 def test_value_of_wrong_type_or_range_is_refused_in_one_sentence(field, values):
     for value in values:
         with pytest.raises(LabError, match=rf"^Invalid {field}: .*\.$"):
-            View.of({"block": 1, field: value})
+            MapSettings.of({"block": 1, field: value})
 
 
 def test_request_that_is_no_object_and_wrong_items_are_refused():
     for value in (None, [], "kitten"):
         with pytest.raises(LabError, match=r"^Invalid request: "):
-            View.of(value)
+            MapSettings.of(value)
     with pytest.raises(LabError, match=r"^Invalid runs\.1: "):
         Scribble.of({"token": "a", "runs": [1, 2.5]})
 

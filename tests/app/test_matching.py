@@ -6,9 +6,9 @@ import cv2
 import numpy as np
 import pytest
 
+from app.backend import Backend
 from app.engine import Encoding, Key
 from app.errors import LabError
-from app.lab import Lab
 from app.limits import Limits
 from app.matching import match as match_pair
 from app.photos import png
@@ -29,9 +29,9 @@ def images() -> tuple[np.ndarray, np.ndarray]:
 
 
 @pytest.fixture(scope="module")
-def pair(lab: Lab, images: tuple[np.ndarray, ...]) -> tuple[Encoding, ...]:
+def pair(backend: Backend, images: tuple[np.ndarray, ...]) -> tuple[Encoding, ...]:
     """Both, encoded by the embedded model."""
-    return tuple(lab.encode(lab.images.keep(png(image)), MODEL, SIZE) for image in images)
+    return tuple(backend.encode(backend.images.keep(png(image)), MODEL, SIZE) for image in images)
 
 
 def features(image: np.ndarray, scale: float = 1.0) -> matching.ImageFeatures:
@@ -40,9 +40,9 @@ def features(image: np.ndarray, scale: float = 1.0) -> matching.ImageFeatures:
     return matching.image_features(predictor, image)
 
 
-def test_matches_are_the_librarys_at_its_scale(shared, images, pair):
+def test_matches_are_the_librarys_at_its_scale(page, images, pair):
     names = [f"{encoding.key.photo}/{name}.jpg" for encoding, name in zip(pair, ("owl", "near"), strict=True)]
-    answer: dict[str, Any] = match.matched(shared, names[0], MODEL, SIZE, names[1], 100)
+    answer: dict[str, Any] = match.matched(page, names[0], MODEL, SIZE, names[1], 100)
     a, scaled = features(images[0]), {scale: features(images[1], scale) for scale in matching.SCALES}
     scale, matches = matching.best_scale(a, scaled)
     b = scaled[scale]
@@ -61,24 +61,24 @@ def test_matches_are_the_librarys_at_its_scale(shared, images, pair):
     [*((match.TURNED, percent, "ratio must be a number") for percent in (0, 101, float("nan"), True, "1")),
      *((second, 100, "open it again|named by text") for second in (None, "", "guessed", "../../etc/passwd"))],
 )  # fmt: skip
-def test_matched_with_invalid_argument_is_refused(shared, second, percent, sentence):
+def test_matched_with_invalid_argument_is_refused(page, second, percent, sentence):
     with pytest.raises(LabError, match=sentence):
-        match.matched(shared, "owl", MODEL, SIZE, second, percent)
+        match.matched(page, "owl", MODEL, SIZE, second, percent)
 
 
-def test_match_without_texture_or_with_two_models_is_refused(lab, pair):
-    plain = lab.images.keep(png(np.full((60, 90, 3), 77, np.uint8)))
+def test_match_without_texture_or_with_two_models_is_refused(backend, pair):
+    plain = backend.images.keep(png(np.full((60, 90, 3), 77, np.uint8)))
     for other, sentence in (
-        (lab.encode(plain, MODEL, SIZE), "no texture"),
-        (lab.encode(pair[1].key.photo, "random:vit_tiny/16", SIZE), "different models"),
+        (backend.encode(plain, MODEL, SIZE), "no texture"),
+        (backend.encode(pair[1].key.photo, "random:vit_tiny/16", SIZE), "different models"),
     ):
         with pytest.raises(LabError, match=sentence):
-            match_pair(lab, pair[0].key.token, other.key.token, 1)
+            match_pair(backend, pair[0].key.token, other.key.token, 1)
 
 
-def test_match_leaves_out_scales_beyond_the_limits(lab, pair, monkeypatch):
-    smallest = lab.encode("kitten", MODEL, 32).key.token
-    assert match_pair(lab, smallest, smallest, 1)[0]["scales"] == [1.0, 1.4]
+def test_match_leaves_out_scales_beyond_the_limits(backend, pair, monkeypatch):
+    smallest = backend.encode("kitten", MODEL, 32).key.token
+    assert match_pair(backend, smallest, smallest, 1)[0]["scales"] == [1.0, 1.4]
     rows, columns = pair[1].predictor.grid
-    monkeypatch.setattr(lab, "limits", Limits(max_patches=rows * columns))
-    assert match_pair(lab, *(one.key.token for one in pair), 1)[0]["scales"] == [0.7, 1.0]
+    monkeypatch.setattr(backend, "limits", Limits(max_patches=rows * columns))
+    assert match_pair(backend, *(one.key.token for one in pair), 1)[0]["scales"] == [0.7, 1.0]

@@ -15,7 +15,7 @@ from app.errors import Busy, LabError, NotHere
 from app.limits import Limits
 from app.models import Models, catalogue
 from dino_model.runtime.download import DownloadError
-from tests.app.conftest import MODEL, small_lab
+from tests.app.conftest import MODEL, small_backend
 
 SIZE = 4_000_000  # bytes of the file that is served
 
@@ -57,16 +57,16 @@ def until(condition) -> None:
 
 
 def test_hanging_download_blocks_no_other_model_and_reports_its_share(far, monkeypatch):
-    lab, reports = small_lab(), []
+    backend, reports = small_backend(), []
     monkeypatch.setattr(models_module, "DOWNLOADS_AT_ONCE", 1)
     progress = lambda share, desc=None: reports.append((share, desc))  # noqa: E731
     monkeypatch.setattr(models_module.gr, "Progress", lambda: progress)
     with ThreadPoolExecutor(1) as pool:
-        hanging = pool.submit(lab.encode, "kitten", "dino_vits16", 64)
+        hanging = pool.submit(backend.encode, "kitten", "dino_vits16", 64)
         until(lambda: (0.5, "Downloading dino_vits16, 2 MB") in reports)
-        assert lab.encode("kitten", MODEL, 64).key.model == MODEL
+        assert backend.encode("kitten", MODEL, 64).key.model == MODEL
         with pytest.raises(Busy, match="Other models are being downloaded"):
-            lab.models.ready("dino_vits8")
+            backend.models.ready("dino_vits8")
         far.go.set()
         with pytest.raises(Busy, match="could not be downloaded"):  # all of it comes, and is no checkpoint
             hanging.result(60)
@@ -110,13 +110,13 @@ def test_without_downloads_only_local_models_are_offered(tmp_path, monkeypatch):
 
 
 def test_weights_are_bounded_by_their_bytes_and_take_their_encodings_along():
-    lab = small_lab(limits=Limits(max_weights_mb=25))
-    first = lab.encode("kitten", MODEL, 64)  # 22 MB of weights
-    assert lab.encode("kitten", MODEL, 64) is first
-    lab.encode("kitten", "random:embedded", 64)
-    assert lab.models._predictors._weight <= 25_000_000
-    assert lab._encodings.get(first.key) is None, "an encoding would hold the forgotten weights"
-    again = lab.encode("kitten", MODEL, 64)
+    backend = small_backend(limits=Limits(max_weights_mb=25))
+    first = backend.encode("kitten", MODEL, 64)  # 22 MB of weights
+    assert backend.encode("kitten", MODEL, 64) is first
+    backend.encode("kitten", "random:embedded", 64)
+    assert backend.models._predictors._weight <= 25_000_000
+    assert backend._encodings.get(first.key) is None, "an encoding would hold the forgotten weights"
+    again = backend.encode("kitten", MODEL, 64)
     assert (again.queries_keys(3)[0] == first.queries_keys(3)[0]).all()
 
 

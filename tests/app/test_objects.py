@@ -42,9 +42,9 @@ def test_find_by_discovery_matches_library(encoding):
         np.testing.assert_array_equal(objects.labels_of(found, encoding.predictor.grid), expected)
 
 
-def test_find_in_image_of_one_patch_is_refused(lab):
+def test_find_in_image_of_one_patch_is_refused(backend):
     encoding = encode(
-        Key("black", MODEL, 16), lab.models.ready(MODEL), np.zeros((4, 4, 3), np.uint8), Limits()
+        Key("black", MODEL, 16), backend.models.ready(MODEL), np.zeros((4, 4, 3), np.uint8), Limits()
     )
     with pytest.raises(LabError, match="single patch"):
         objects.find(encoding, Recipe(method="tokencut"))
@@ -86,14 +86,14 @@ def test_refined_edges_follow_the_image_at_its_size():
 
 @pytest.mark.parametrize("method", ["attention", "lost", "tokencut", "maskcut"])
 @pytest.mark.parametrize("refined", [False, True])
-def test_segment_download_has_the_labels_of_the_view(lab, encoding, method, refined):
+def test_segment_download_has_the_labels_of_the_view(backend, encoding, method, refined):
     """The image is smaller than the size at which edges are refined, so view and file have one size."""
     token = encoding.key.token
     wanted = {"token": token, "method": method, "refined": refined, "name": "noise.png"}
-    shown = segment.find_objects(lab, wanted | {"key": "x" * 200})
+    shown = segment.find_objects(backend, wanted | {"key": "x" * 200})
     assert (shown["token"], shown["key"]) == (token, "x" * 200)
     labels = from_runs(shown["runs"], (shown["rows"], shown["columns"]))
-    name, content = segment.objects_file(lab, "labels.png", wanted)
+    name, content = segment.objects_file(backend, "labels.png", wanted)
     assert name == f"noise-{method}-labels.png"
     expected = enlarge(labels, encoding.predictor.image_size)
     np.testing.assert_array_equal(np.array(Image.open(io.BytesIO(content))), expected)
@@ -104,8 +104,8 @@ def test_segment_download_has_the_labels_of_the_view(lab, encoding, method, refi
     [({"count": 7}, "count"), ({"key": "x" * 201}, "key"), ({"token": "guessed"}, "nothing behind"),
      ({"head": "99"}, "no head 99: this model has heads 0 to 2")],
 )  # fmt: skip
-def test_segment_with_invalid_request_is_refused(lab, encoding, wrong, sentence):
+def test_segment_with_invalid_request_is_refused(backend, encoding, wrong, sentence):
     with pytest.raises(LabError, match=sentence):
-        segment.find_objects(lab, {"token": encoding.key.token} | wrong)
+        segment.find_objects(backend, {"token": encoding.key.token} | wrong)
     with pytest.raises(LabError, match=sentence):
-        segment.objects_file(lab, "labels.png", {"token": encoding.key.token} | wrong)
+        segment.objects_file(backend, "labels.png", {"token": encoding.key.token} | wrong)

@@ -13,7 +13,7 @@ from app.errors import NotHere
 from app.runs import CHARTS, Runs, TrainingRun, chart_table, milestone_file, status_text, warnings_text
 from dino_model import photographs
 from dino_model.inference.predictor import AttentionPredictor
-from tests.app.conftest import line, save_milestone, small_lab, write_run
+from tests.app.conftest import line, save_milestone, small_backend, write_run
 
 
 def read(folder: Path, *lines: bytes) -> TrainingRun:
@@ -109,22 +109,22 @@ def test_checkpoints_have_their_own_weights_and_old_tokens_are_refused_when_repl
     folder = write_run(tmp_path / "run")
     files = [save_milestone(folder, step) for step in (0, 20)]
     files.append(save_milestone(folder, 40).rename(folder / "checkpoint.pt"))
-    lab, found = small_lab(folder=tmp_path), []
-    run = lab.runs.read("run")
+    backend, found = small_backend(folder=tmp_path), []
+    run = backend.runs.read("run")
     version, names = run.version, [one.model for one in run.checkpoints]
     assert names == ["run@0", "run@20", "run"]
     for name, path in zip(names, files, strict=True):
         library = AttentionPredictor(str(path), size=64, precision="fp32", device="cpu")
         library.set_image(photographs.image("kitten"))
-        found.append(lab.encode("kitten", name, 64))
+        found.append(backend.encode("kitten", name, 64))
         np.testing.assert_array_equal(found[-1].queries_keys(1)[0], library.queries_keys(1)[0])
     for encoding, path in zip(found, files, strict=True):
         before = encoding.queries_keys(1)[0]
         save_milestone(folder, 60).replace(path)
         with pytest.raises(NotHere, match="trained on meanwhile"):
-            lab.encoding(encoding.key.token)
-        assert (lab.encode("kitten", encoding.key.model, 64).queries_keys(1)[0] != before).any()
-    assert lab.runs.read("run").version != version
+            backend.encoding(encoding.key.token)
+        assert (backend.encode("kitten", encoding.key.model, 64).queries_keys(1)[0] != before).any()
+    assert backend.runs.read("run").version != version
 
 
 @pytest.mark.parametrize("name", ["run", "run@", "run@21", "../run@0", ".@0", "run@-1", "run@0/../../x"])

@@ -19,12 +19,12 @@ SIZE = (60, 90)
 
 
 @pytest.fixture(scope="module")
-def halves(lab) -> str:
+def halves(backend) -> str:
     """The token of an image that is dark on the left and light on the right."""
     image = np.full((*SIZE, 3), 40, np.uint8)
     image[:, 48:] = 220
     image += np.random.default_rng(0).integers(0, 9, image.shape, dtype=np.uint8)
-    return lab.encode(lab.images.keep(png(image)), lab.start.model, 64).key.token
+    return backend.encode(backend.images.keep(png(image)), backend.start.model, 64).key.token
 
 
 @pytest.fixture(scope="module")
@@ -35,28 +35,28 @@ def marked(halves) -> dict[str, object]:
     return {"token": halves, "rows": 60, "columns": 90, "runs": list(runs_of(strokes)), "name": "halves.jpg"}
 
 
-def test_one_image_gives_a_palette_mask_and_several_a_zip(shared, marked, halves):
-    name, content = scribbles.masks_file(shared, {"images": [marked]})
+def test_one_image_gives_a_palette_mask_and_several_a_zip(page, marked, halves):
+    name, content = scribbles.masks_file(page, {"images": [marked]})
     mask = Image.open(io.BytesIO(content))
     assert (name, mask.mode, mask.size) == ("halves.png", "P", SIZE[::-1])
     other = {"token": halves, "name": "../../halves.png"}
-    plain = shared.lab.images.keep(png(np.full((40, 40, 3), 90, np.uint8)))
+    plain = page.backend.images.keep(png(np.full((40, 40, 3), 90, np.uint8)))
     album = f"{plain}/plain.jpg\nkitten\nforgotten/other.jpg"
-    name, content = scribbles.masks_file(shared, {"images": [marked, other]}, album)
+    name, content = scribbles.masks_file(page, {"images": [marked, other]}, album)
     with zipfile.ZipFile(io.BytesIO(content)) as archive:
         assert (name, archive.namelist()) == ("masks.zip", ["halves.png", "2-halves.png", "plain.png"])
         second = np.array(Image.open(io.BytesIO(archive.read("2-halves.png"))))
     np.testing.assert_array_equal(second, np.array(mask))
 
 
-def test_command_applies_the_head_file_with_the_same_masks(lab, shared, marked, halves, tmp_path):
-    _, content = scribbles.head_file(lab, {"images": [marked]})
+def test_command_applies_the_head_file_with_the_same_masks(backend, page, marked, halves, tmp_path):
+    _, content = scribbles.head_file(backend, {"images": [marked]})
     head, image, output = tmp_path / "head.safetensors", tmp_path / "halves.png", tmp_path / "out"
     head.write_bytes(content)
     assert read_head(head).classifier.labels == (0, 1)
-    image.write_bytes(png(lab.images.read(lab.encoding(halves).key.photo)))
+    image.write_bytes(png(backend.images.read(backend.encoding(halves).key.photo)))
     Apply(inputs=(image,), head=head, output=output, device="cpu", precision="fp32").run()
-    _, mask = scribbles.masks_file(shared, {"images": [marked]})
+    _, mask = scribbles.masks_file(page, {"images": [marked]})
     applied = np.array(Image.open(output / "masks" / "halves.png"))
     np.testing.assert_array_equal(applied, np.array(Image.open(io.BytesIO(mask))))
 
@@ -67,18 +67,18 @@ def test_command_applies_the_head_file_with_the_same_masks(lab, shared, marked, 
      ({"runs": [1, 10**30]}, "does not fit"), ({"runs": [1] * 200_001}, "runs"), ({"rows": 10**9}, "rows"),
      ({"token": "../../etc/passwd"}, "token")],
 )  # fmt: skip
-def test_invalid_strokes_are_refused(lab, marked, change, sentence):
+def test_invalid_strokes_are_refused(backend, marked, change, sentence):
     with pytest.raises(LabError, match=sentence):
-        scribbles.segment_image(lab, {"images": [marked | change]})
+        scribbles.segment_image(backend, {"images": [marked | change]})
 
 
-def test_invalid_requests_and_images_of_several_resolutions_are_refused(lab, shared, marked, halves):
+def test_invalid_requests_and_images_of_several_resolutions_are_refused(backend, page, marked, halves):
     for wanted in (None, 3, {"images": []}, {"images": [{}] * 9}):
         with pytest.raises(LabError, match="Invalid"):
-            scribbles.segment_image(lab, wanted)
-        for file in (partial(scribbles.head_file, lab), partial(scribbles.masks_file, shared)):
+            scribbles.segment_image(backend, wanted)
+        for file in (partial(scribbles.head_file, backend), partial(scribbles.masks_file, page)):
             with pytest.raises(LabError, match=r"Invalid|two classes"):
                 file(wanted)
-    other = lab.encode(lab.encoding(halves).key.photo, lab.start.model, 96).key.token
+    other = backend.encode(backend.encoding(halves).key.photo, backend.start.model, 96).key.token
     with pytest.raises(LabError, match="several"):
-        scribbles.segment_image(lab, {"images": [marked, {"token": other}]})
+        scribbles.segment_image(backend, {"images": [marked, {"token": other}]})

@@ -4,19 +4,19 @@ import numpy as np
 import pytest
 
 from app import searching
+from app.backend import Backend
 from app.errors import LabError
-from app.lab import Lab
 from app.photos import png
 from dino_model.commands import main
 from dino_model.inference.search import open_index
-from tests.app.conftest import MODEL, small_lab
+from tests.app.conftest import MODEL, small_backend
 
 COLORS = {"red": (200, 30, 30), "green": (30, 200, 30), "blue": (30, 30, 200)}
 IMAGES = {f"{name}.png": np.full((64, 64, 3), color, np.uint8) for name, color in COLORS.items()}
 
 
 @pytest.fixture(scope="module")
-def searched(tmp_path_factory) -> Lab:
+def searched(tmp_path_factory) -> Backend:
     """A lab with an index of images of one color each."""
     folder = tmp_path_factory.mktemp("search")
     (folder / "images").mkdir()
@@ -24,7 +24,7 @@ def searched(tmp_path_factory) -> Lab:
         (folder / "images" / name).write_bytes(png(pixels))
     index = folder / "index.safetensors"
     main(["index", str(folder / "images"), "--output", str(index), "--size", "32"])
-    return small_lab(index=open_index(index))
+    return small_backend(index=open_index(index))
 
 
 @pytest.fixture(scope="module")
@@ -43,11 +43,11 @@ def test_part_between_pins_finds_the_image_of_its_color(searched, token):
     assert {caption.split(" · ")[1] for _, caption in results} == set(IMAGES)
 
 
-def test_hostile_requests_and_a_lab_without_an_index_are_refused(searched, token, lab, encoding):
+def test_hostile_requests_and_a_lab_without_an_index_are_refused(searched, token, backend, encoding):
     nan, far, many = [[0.5, float("nan")]], [[0.5, 2.0]], [[0.5, 0.5]] * 9
     hostile = [{"token": token, "places": places} for places in (None, [[0.5]], far, nan, many, "../x")]
     for request in (None, {"token": "guessed", "places": []}, {"token": 3, "places": []}, *hostile):
         with pytest.raises(LabError):
             searching.search_images(searched, request)
     with pytest.raises(LabError, match="--search INDEX"):
-        searching.search_images(lab, {"token": encoding.key.token, "places": []})
+        searching.search_images(backend, {"token": encoding.key.token, "places": []})

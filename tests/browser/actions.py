@@ -14,7 +14,7 @@ from dino_model.inference.predictor import AttentionPredictor
 MODEL, SIZE = "random:vit_tiny/16", 224
 OUTPUT = Path(__file__).parent / "output"  # screenshots, for people
 AXE = Path(__file__).parent / "axe" / "axe.min.js"
-EXPLORER = "lab('explore')"
+EXPLORER = "viewOf('explore')"
 FILE = "#images input[type=file]"
 WIDER = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
 ARRAY = """() => {

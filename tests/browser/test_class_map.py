@@ -8,7 +8,7 @@ from app.class_maps import SHIPPED
 from dino_model.inference.class_map import files
 from tests.browser import actions
 
-VIEW = "lab('class-map')"
+VIEW = "viewOf('class-map')"
 READY = "#class-map .lab-view[data-token=kitten]"
 PLOT = "#class-map .map-plot"
 

@@ -6,7 +6,7 @@ import pytest
 from dino_model.inference.predictor import AttentionPredictor
 from tests.browser import actions
 
-LEFT, RIGHT = "lab('compare-left')", "lab('compare-right')"
+LEFT, RIGHT = "viewOf('compare-left')", "viewOf('compare-right')"
 OTHER = "random:embedded"
 
 

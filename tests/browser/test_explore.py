@@ -187,7 +187,7 @@ def test_phone_takes_taps_and_strokes_of_a_finger(open_page):
     touch = "(stage) => getComputedStyle(stage).touchAction"
     assert stage.evaluate(touch) != "none"  # a finger scrolls the page
     stage.tap()
-    assert page.evaluate("lab('segment').painting.labels !== null")
+    assert page.evaluate("viewOf('segment').painting.labels !== null")
     page.locator("#segment").get_by_text("Draw", exact=True).tap()
     assert stage.evaluate(touch) == "none"  # a finger draws
     actions.screenshot(page, "segment-phone-dark")

@@ -35,11 +35,11 @@ def test_every_lesson_has_a_question_and_values(tab):
 
 def test_settings_of_the_first_lesson_wait_for_the_image(open_page):
     page = open_page(query="?tab=learn", ready="#learn-view .lab-view[data-token]")
-    actions.wait(page, "lab('learn-view').settings.opacity === 0")
+    actions.wait(page, "viewOf('learn-view').settings.opacity === 0")
 
 
 def test_lesson_on_random_weights_changes_the_model(tab):
     _go(tab, 6)
-    actions.wait(tab, "lab('learn-view').encoding.value.model === 'embedded'")
+    actions.wait(tab, "viewOf('learn-view').encoding.value.model === 'embedded'")
     tab.get_by_text("Random", exact=True).last.click()
-    actions.wait(tab, "lab('learn-view').encoding.value.model === 'random:embedded'")
+    actions.wait(tab, "viewOf('learn-view').encoding.value.model === 'random:embedded'")

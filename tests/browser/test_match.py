@@ -9,7 +9,7 @@ from segmentation import matching
 from tests.browser import actions
 
 READY = "#match .lab-view[data-token]"
-VIEW = "lab('match')"
+VIEW = "viewOf('match')"
 QUERY = "?tab=match&model=embedded"
 OWN = "[data-testid='Open a second image-upload-button']"
 

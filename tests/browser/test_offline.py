@@ -55,7 +55,7 @@ def main() -> None:
             tab.click()
             page.locator("[role=tabpanel]:visible .lab-view[data-token]").first.wait_for()
             found["tabs"].append(tab.inner_text())
-        found["encoded"] = page.evaluate("lab('explore').encoding.name")
+        found["encoded"] = page.evaluate("viewOf('explore').encoding.name")
         found["interfaces"] = [name for _, name in socket.if_nameindex()]
     print(json.dumps(found))
 

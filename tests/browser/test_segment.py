@@ -17,7 +17,7 @@ from tests.browser import actions
 from tests.browser.actions import download, image, labels
 
 STAGE = "#segment .lab-stage"
-VIEW = "lab('segment')"
+VIEW = "viewOf('segment')"
 
 
 @pytest.fixture
@@ -155,11 +155,11 @@ def test_strokes_of_two_classes_segment_the_image_and_download(tab, tmp_path):
     tab.locator("#scribbling").get_by_text("Scribbles").click()
     tab.wait_for_selector("#scribbles .lab-view[data-token]")
     actions.stroke(tab, stage, (0.4, 0.5), (0.6, 0.5))
-    assert tab.evaluate("lab('scribbles').request") is None  # one class is not enough
+    assert tab.evaluate("viewOf('scribbles').request") is None  # one class is not enough
     tab.locator("#scribbles").get_by_text("Background", exact=True).click()
     actions.stroke(tab, stage, (0.05, 0.1), (0.95, 0.1))
-    actions.wait(tab, "lab('scribbles').labels")
-    shown = labels(tab, "lab('scribbles').labels")
+    actions.wait(tab, "viewOf('scribbles').labels")
+    shown = labels(tab, "viewOf('scribbles').labels")
     height, width = shown.shape
     assert (shown[height // 2, int(0.45 * width) : int(0.55 * width)] == 1).mean() > 0.9
     assert (shown[height // 10, width // 10 : -width // 10] == 0).mean() > 0.9

@@ -11,14 +11,14 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from app.attention_maps import MapSettings, overlay, shown_mask
 from app.static_site import StaticSite
-from app.view import View, overlay, shown_mask
 from dino_model import photographs
 from dino_model.runtime.errors import SettingError
 from segmentation.masks import enlarge, rle
 from tests.browser import actions
 
-VIEW = View(block=5, show="mean")
+VIEW = MapSettings(block=5, show="mean")
 MAX_BYTES = 20e6  # without the files for WebGPU
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from playwright.sync_api import expect
 
-from app.lab import Lab
+from app.backend import Lab
 from app.limits import Limits
 from app.models import Models
 from tests.app.conftest import line, save_milestone, serving, write_run
@@ -53,9 +53,9 @@ def test_slider_shows_each_checkpoints_own_attention(tab, run: Path):
     for index, step in enumerate((0, 50, 100)):
         actions.slide(tab.page, "checkpoint", index)
         expect(tab.page.locator("#checkpoint-label")).to_have_text(f"Shown: step {step}")
-        actions.wait(tab.page, f"lab('checkpoints').encoding?.value.model === 'first@{step}'")
+        actions.wait(tab.page, f"viewOf('checkpoints').encoding?.value.model === 'first@{step}'")
         expected = actions.reference(str(run / f"step-{step:08d}.pt"), size=SIZE).cls_attention()
-        maps = actions.maps(tab.page, "lab('checkpoints')", "null")
+        maps = actions.maps(tab.page, "viewOf('checkpoints')", "null")
         np.testing.assert_allclose(maps, expected, atol=1e-3)
 
 

@@ -15,7 +15,7 @@ from segmentation.video import VideoFile
 from tests.app.conftest import write_video
 from tests.browser import actions
 
-VIEW = "lab('film')"
+VIEW = "viewOf('film')"
 STAGE = "#film .lab-stage"
 UPLOAD = "[data-testid='Open a clip-upload-button']"
 CLIP = (12, (96, 128))  # frames per second, and size

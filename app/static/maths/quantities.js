@@ -1,4 +1,4 @@
-// Quantities that can be shown, by the names of `app.view.Quantity`.
+// Quantities that can be shown, by the names of `app.attention_maps.Quantity`.
 
 import { attentionMaps, keyCosineMaps, keySimilarityMap, logitMaps, tokenCosineMaps } from "./attention.js";
 

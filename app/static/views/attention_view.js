@@ -395,7 +395,7 @@ export class AttentionView extends View {
     return `Patch row ${row}, column ${column} · pixels x ${pixels(column, columns, width)}, y ${pixels(row, rows, height)}`;
   }
 
-  /** The view as arguments of `app.view.View`. */
+  /** The view as arguments of `app.attention_maps.MapSettings`. */
   get request() {
     const { settings, encoding, patch, definition, shown, quantity, opacity, colormap, arrays } = this;
     if (!encoding) return null;

@@ -8,8 +8,8 @@ import pytest
 from PIL import Image
 from pycocotools import mask as coco_mask
 
+from app.attention_maps import FILES, MapSettings, maps_of, shown_map, shown_mask
 from app.errors import LabError
-from app.view import FILES, View, maps_of, shown_map, shown_mask
 from dino_model.inference import quantities
 from segmentation.masks import enlarge, keep_mass_of_maps
 from tests.app.conftest import MODEL, library_maps
@@ -37,7 +37,7 @@ def file(encoding, pixels):
 @pytest.mark.parametrize("quantity", QUANTITIES)
 def test_every_quantity_is_the_librarys(encoding, predictor, quantity):
     for block, query, token in ((0, "cls", 0), (11, "cls", 0), (5, "1,2", 1 + 6 + 2)):
-        found = maps_of(encoding, View(block=block, query=query, quantity=quantity))
+        found = maps_of(encoding, MapSettings(block=block, query=query, quantity=quantity))
         expected = library_maps(predictor, quantity, token, block)
         assert np.ptp(expected) > 0
         if quantity.endswith("pca"):
@@ -48,7 +48,7 @@ def test_every_quantity_is_the_librarys(encoding, predictor, quantity):
 
 @pytest.mark.parametrize("quantity", ["logits", "key-cosine", "token-cosine"])
 def test_mask_of_a_signed_quantity_keeps_mass_above_the_least(encoding, quantity):
-    view = View(block=3, quantity=quantity, query="0,1", show="mean", mass=0.5)
+    view = MapSettings(block=3, quantity=quantity, query="0,1", show="mean", mass=0.5)
     maps = maps_of(encoding, view)
     shown, kept = shown_map(maps, view), shown_mask(maps, view)
     assert kept.any()
@@ -59,7 +59,7 @@ def test_mask_of_a_signed_quantity_keeps_mass_above_the_least(encoding, quantity
 
 
 def test_mask_files_are_the_kept_mask_at_the_size_of_the_image(encoding, file):
-    view = View(block=11, query="1,2", mass=0.4)
+    view = MapSettings(block=11, query="1,2", mass=0.4)
     maps = maps_of(encoding, view)
     for show, expected in (("0", maps[0]), ("mean", maps.mean(axis=0)), ("max", maps.max(axis=0))):
         shown = view.model_copy(update={"show": show})
@@ -69,19 +69,19 @@ def test_mask_files_are_the_kept_mask_at_the_size_of_the_image(encoding, file):
 
 
 def test_raw_maps_carry_their_settings_masks_and_outliers(encoding, file):
-    view = View(block=7, query="1,2", quantity="key-cosine", mass=0.45)
+    view = MapSettings(block=7, query="1,2", quantity="key-cosine", mass=0.45)
     arrays = file("maps.npz", view)
     np.testing.assert_array_equal(arrays["maps"], maps_of(encoding, view))
     assert (arrays["maps"].dtype, arrays["mask"].shape) == (np.float32, arrays["maps"].shape)
     settings = {"quantity": "key-cosine", "query": "1,2", "block": 7, "mass": 0.45, "model": MODEL}
     settings |= {"grid": [4, 6]}
     assert {name: arrays[name].tolist() for name in settings} == settings
-    norms = file("maps.npz", View(block=11, quantity="token-norm"))
+    norms = file("maps.npz", MapSettings(block=11, quantity="token-norm"))
     np.testing.assert_array_equal(norms["outliers"], quantities.outlier_patches(norms["maps"][0]))
 
 
 def test_principal_components_have_colors_but_no_mask(file):
-    view = View(block=7, quantity="token-pca", opacity=1)
+    view = MapSettings(block=7, quantity="token-pca", opacity=1)
     arrays = file("maps.npz", view)
     assert "mask" not in arrays
     colors = np.moveaxis(enlarge(arrays["maps"], SIZE, "bilinear"), 0, -1)
@@ -94,7 +94,7 @@ def test_principal_components_have_colors_but_no_mask(file):
 @pytest.mark.parametrize("layer", ["light", "heat", "mask"])
 @pytest.mark.parametrize("show", ["heads", "mean", "max", "2"])
 def test_overlay_has_the_size_of_the_image_and_follows_the_opacity(file, pixels, layer, show):
-    clear = View(block=11, quantity="logits", show=show, layer=layer, opacity=0)
+    clear = MapSettings(block=11, quantity="logits", show=show, layer=layer, opacity=0)
     strong = file("overlay.png", clear.model_copy(update={"opacity": 0.9}))
     faint = file("overlay.png", clear)
     assert faint.shape[1] == SIZE[1]
@@ -106,7 +106,7 @@ def test_overlay_has_the_size_of_the_image_and_follows_the_opacity(file, pixels,
 
 
 def test_diverging_colors_have_zero_in_the_middle(encoding, file):
-    view = View(block=11, quantity="logits", show="1", layer="heat", colormap="coolwarm", opacity=1)
+    view = MapSettings(block=11, quantity="logits", show="1", layer="heat", colormap="coolwarm", opacity=1)
     values = enlarge(shown_map(maps_of(encoding, view), view), SIZE, "bilinear")
     assert values.min() < 0 < values.max()
     red, _, blue = np.moveaxis(file("overlay.png", view)[: SIZE[0]].astype(int), -1, 0)
@@ -120,4 +120,4 @@ def test_heads_patches_and_blocks_that_do_not_exist_are_refused(file):
         cases.append(({"block": 12, "quantity": quantity}, "blocks 0 to 11"))
     for settings, sentence in cases:
         with pytest.raises(LabError, match=sentence):
-            file("overlay.png", View.of({"block": 11} | settings))
+            file("overlay.png", MapSettings.of({"block": 11} | settings))

@@ -1,4 +1,4 @@
-"""The lab: models, images, clips, runs and class maps that all users share."""
+"""Models, images, clips, runs and class maps that all users share."""
 
 import contextlib
 import secrets
@@ -10,7 +10,7 @@ from pathlib import Path
 from app import clips, engine, example_clips, fairness
 from app.cache import BoundedCache, Value
 from app.class_maps import Maps
-from app.clips import Clip, Following
+from app.clips import Clip, TrackedClip
 from app.engine import Encoding, Key
 from app.errors import LabError, NotHere
 from app.limits import MEGABYTE, SIZES, Limits
@@ -33,7 +33,7 @@ class Start:
     clip: str = "sheep"
 
 
-class Lab:
+class Backend:
     """Models, images and their encodings, clips, runs and class maps. It holds no state of a user.
 
     Args:
@@ -98,7 +98,7 @@ class Lab:
 
     async def track(
         self, clip: Clip, first_mask: Labels, model: str, size: int, client: Hashable
-    ) -> AsyncIterator[Following]:
+    ) -> AsyncIterator[TrackedClip]:
         """Track objects as `clips.track`; other requests use the model between two frames.
 
         Args:
@@ -107,7 +107,7 @@ class Lab:
             client: See `fairness.client_of`.
         """
 
-        def start() -> Generator[Following]:
+        def start() -> Generator[TrackedClip]:
             predictor = self.encode(self.clips.photo_of(clip), model, size).predictor.at(size)
             return clips.track(clip, first_mask, predictor, model, self.limits)
 
@@ -123,7 +123,7 @@ class Clips:
         half = limits.max_clips_mb * MEGABYTE // 2
         self._limits, self._images = limits, images
         self._clips: BoundedCache[str, Clip] = BoundedCache(half)
-        self._followings: BoundedCache[str, Following] = BoundedCache(half)
+        self._followings: BoundedCache[str, TrackedClip] = BoundedCache(half)
 
     def keep(self, path: Path, name: str) -> str:
         """Read an uploaded file; return the clip's token. The user's name for it is not kept."""
@@ -146,14 +146,14 @@ class Clips:
         """Keep the first frame of a clip as an image; return its name."""
         return self._images.keep(clip.frames[0])
 
-    def put(self, result: Following) -> str:
+    def put(self, result: TrackedClip) -> str:
         """Keep a tracking result; return a name that cannot be guessed."""
         name = secrets.token_urlsafe(16)
         weight = sum(map(len, result.clip.frames)) + MASK_BYTES * len(result.clip.frames)
         self._followings.put(name, result, weight)
         return name
 
-    def following(self, name: str) -> Following:
+    def following(self, name: str) -> TrackedClip:
         """Return the tracking result of that name."""
         lost = "This result is no longer in the server's memory: track the objects again."
         return _require(self._followings.get(name), lost)

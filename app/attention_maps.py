@@ -42,7 +42,7 @@ PCA: tuple[Quantity, ...] = ("key-pca", "token-pca")
 """Quantities that are colors of all patches: they have no query, heads or masks."""
 
 
-class View(ClientValue):
+class MapSettings(ClientValue):
     """The settings of an attention view.
 
     Attributes:
@@ -75,18 +75,18 @@ class View(ClientValue):
         return self.layer == "heat" and self.colormap in DIVERGING
 
 
-def maps_of(encoding: Encoding, view: View) -> Maps:
+def maps_of(encoding: Encoding, settings: MapSettings) -> Maps:
     """Compute the quantity of a view for every head: float32 [heads, rows, columns].
 
     Quantities of whole tokens have one map; a PCA has red, green and blue.
     """
-    block = view.block
-    if view.quantity in PCA:
-        return np.moveaxis(principal_colors(encoding, block, view.quantity), -1, 0)
-    if view.quantity == "token-norm":
+    block = settings.block
+    if settings.quantity in PCA:
+        return np.moveaxis(principal_colors(encoding, block, settings.quantity), -1, 0)
+    if settings.quantity == "token-norm":
         return encoding.norms(block)[None]
-    token = token_of(encoding, view.patch)
-    match view.quantity:
+    token = token_of(encoding, settings.patch)
+    match settings.quantity:
         case "token-cosine":
             rows = quantities.cosines(encoding.features(block)[None], token)
         case "key-similarity":
@@ -97,7 +97,7 @@ def maps_of(encoding: Encoding, view: View) -> Maps:
         case "logits":
             rows = quantities.logits(*encoding.queries_keys(block), token)
         case _:
-            return attention(encoding, block, view.patch)
+            return attention(encoding, block, settings.patch)
     return _on_grid(encoding, rows)
 
 
@@ -138,14 +138,14 @@ def token_of(encoding: Encoding, patch: tuple[int, int] | None) -> int:
     return encoding.predictor.prefix_tokens + patch[0] * columns + patch[1]
 
 
-def weights(maps: Maps, view: View) -> Maps:
+def weights(maps: Maps, settings: MapSettings) -> Maps:
     """Return the non-negative values of which masks keep a share."""
-    return maps if view.quantity == "attention" else quantities.above_least(maps)
+    return maps if settings.quantity == "attention" else quantities.above_least(maps)
 
 
-def shown_map(maps: Maps, view: View) -> Maps:
+def shown_map(maps: Maps, settings: MapSettings) -> Maps:
     """Return the map on the stage, see `map_of_head`; for "heads" their mean."""
-    return map_of_head(maps, "mean" if view.show == "heads" else view.show)
+    return map_of_head(maps, "mean" if settings.show == "heads" else settings.show)
 
 
 def map_of_head(maps: Maps, head: str) -> Maps:
@@ -157,82 +157,84 @@ def map_of_head(maps: Maps, head: str) -> Maps:
     return maps[int(head)]
 
 
-def shown_mask(maps: Maps, view: View) -> Mask:
+def shown_mask(maps: Maps, settings: MapSettings) -> Mask:
     """Return the kept patches: [rows, columns]; for "heads" all that any head keeps."""
-    if view.quantity in PCA:
+    if settings.quantity in PCA:
         raise LabError("A PCA has no mask: choose another quantity.")
-    shown = maps if view.show == "heads" else shown_map(maps, view)[None]
-    return np.asarray(keep_mass_of_maps(weights(shown, view), view.mass).any(axis=0))
+    shown = maps if settings.show == "heads" else shown_map(maps, settings)[None]
+    return np.asarray(keep_mass_of_maps(weights(shown, settings), settings.mass).any(axis=0))
 
 
-def overlay(image: ImageArray, maps: Maps, view: View) -> ImageArray:
+def overlay(image: ImageArray, maps: Maps, settings: MapSettings) -> ImageArray:
     """Draw the stage at the size of `image`: uint8 [height, width, 3]."""
-    size, opacity = image.shape[:2], view.opacity
-    if view.quantity in PCA:
+    size, opacity = image.shape[:2], settings.opacity
+    if settings.quantity in PCA:
         layer = np.moveaxis(enlarge(maps, size, "bilinear"), 0, -1)
         return drawing.blend(image, np.rint(255 * layer).astype(np.uint8), opacity)
-    if view.show == "heads":
-        return drawing.overlay_heads(image, weights(maps, view), mass=view.mass, opacity=opacity)
-    if view.layer == "mask":
-        mask = enlarge(shown_mask(maps, view), size)
+    if settings.show == "heads":
+        return drawing.overlay_heads(image, weights(maps, settings), mass=settings.mass, opacity=opacity)
+    if settings.layer == "mask":
+        mask = enlarge(shown_mask(maps, settings), size)
         colors = {name: np.array(color, np.uint8) for name, color in SUMMARY_COLORS.items()}
         colors |= {str(head): color for head, color in enumerate(drawing.head_colors(len(maps)))}
-        return drawing.overlay_masks(image, mask, colors=colors[view.show][None], opacity=opacity, contour=0)
-    shares = drawing.levels(shown_map(maps, view), size, value_range(maps, view))
-    if view.layer == "light":
+        return drawing.overlay_masks(
+            image, mask, colors=colors[settings.show][None], opacity=opacity, contour=0
+        )
+    shares = drawing.levels(shown_map(maps, settings), size, value_range(maps, settings))
+    if settings.layer == "light":
         return drawing.overlay_light(image, shares, opacity=opacity)
     return drawing.overlay_glow(
-        image, shares, opacity=opacity, colormap=view.colormap, diverging=view.diverging
+        image, shares, opacity=opacity, colormap=settings.colormap, diverging=settings.diverging
     )
 
 
-def value_range(maps: Maps, view: View) -> tuple[float, float]:
+def value_range(maps: Maps, settings: MapSettings) -> tuple[float, float]:
     """Return the values at both ends of the colors."""
-    return drawing.display_range(shown_map(maps, view), diverging=view.diverging)
+    return drawing.display_range(shown_map(maps, settings), diverging=settings.diverging)
 
 
 def _on_grid(encoding: Encoding, rows: NDArray[np.float32]) -> Maps:
     return rows[:, encoding.predictor.prefix_tokens :].reshape(-1, *encoding.predictor.grid)
 
 
-def overlay_png(encoding: Encoding, view: View, image: ImageArray) -> bytes:
+def overlay_png(encoding: Encoding, settings: MapSettings, image: ImageArray) -> bytes:
     """Draw the stage, and below it the scale of its colors where they stand for values."""
-    maps = maps_of(encoding, view)
-    drawn = overlay(image, maps, view)
-    if view.quantity not in PCA and view.show != "heads" and view.layer != "mask":
-        colormap = view.colormap if view.layer == "heat" else "gray"
-        percent = view.quantity == "attention"
-        bar = drawing.color_bar(colormap, value_range(maps, view), drawn.shape[1], percent=percent)
+    maps = maps_of(encoding, settings)
+    drawn = overlay(image, maps, settings)
+    if settings.quantity not in PCA and settings.show != "heads" and settings.layer != "mask":
+        colormap = settings.colormap if settings.layer == "heat" else "gray"
+        percent = settings.quantity == "attention"
+        bar = drawing.color_bar(colormap, value_range(maps, settings), drawn.shape[1], percent=percent)
         drawn = drawing.stack([drawn, bar])
     return png(drawn)
 
 
-def mask_in_pixels(encoding: Encoding, view: View) -> Mask:
+def mask_in_pixels(encoding: Encoding, settings: MapSettings) -> Mask:
     """Return `shown_mask` at the size of the image."""
-    return enlarge(shown_mask(maps_of(encoding, view), view), encoding.predictor.image_size)
+    return enlarge(shown_mask(maps_of(encoding, settings), settings), encoding.predictor.image_size)
 
 
-def maps_npz(encoding: Encoding, view: View) -> bytes:
+def maps_npz(encoding: Encoding, settings: MapSettings) -> bytes:
     """Write maps and, except for a PCA, masks as a NumPy archive: [heads, rows, columns]; outliers of norms.
 
     Settings: quantity, query ("cls", or row and column), block (from 0), model, grid and mass.
     """
-    maps = maps_of(encoding, view)
-    settings = {name: getattr(view, name) for name in ("quantity", "query", "block", "mass")}
-    arrays = settings | {"maps": maps, "model": encoding.key.model, "grid": encoding.predictor.grid}
-    if view.quantity not in PCA:
-        arrays["mask"] = keep_mass_of_maps(weights(maps, view), view.mass)
-    if view.quantity == "token-norm":
+    maps = maps_of(encoding, settings)
+    fields = {name: getattr(settings, name) for name in ("quantity", "query", "block", "mass")}
+    arrays = fields | {"maps": maps, "model": encoding.key.model, "grid": encoding.predictor.grid}
+    if settings.quantity not in PCA:
+        arrays["mask"] = keep_mass_of_maps(weights(maps, settings), settings.mass)
+    if settings.quantity == "token-norm":
         arrays["outliers"] = quantities.outlier_patches(maps[0])
     buffer = io.BytesIO()
     np.savez_compressed(buffer, allow_pickle=False, **arrays)
     return buffer.getvalue()
 
 
-FILES: Mapping[str, Callable[[Encoding, View, ImageArray], bytes]] = {
+FILES: Mapping[str, Callable[[Encoding, MapSettings, ImageArray], bytes]] = {
     "overlay.png": overlay_png,
-    "mask.png": lambda encoding, view, _: png(255 * mask_in_pixels(encoding, view).astype(np.uint8)),
-    "mask.json": lambda encoding, view, _: json.dumps(rle(mask_in_pixels(encoding, view))).encode(),
-    "maps.npz": lambda encoding, view, _: maps_npz(encoding, view),
+    "mask.png": lambda encoding, settings, _: png(255 * mask_in_pixels(encoding, settings).astype(np.uint8)),
+    "mask.json": lambda encoding, settings, _: json.dumps(rle(mask_in_pixels(encoding, settings))).encode(),
+    "maps.npz": lambda encoding, settings, _: maps_npz(encoding, settings),
 }
 """Downloads of a view by name; mask.json has run lengths of COCO."""

@@ -1,0 +1,166 @@
+"""The page: one `gr.Blocks` with a header (images, model, resolution) and a tab for each module of
+`app.tabs`.
+
+A choice in the header changes `page.count`, which triggers one handler, `show`, with
+`trigger_mode="always_last"`: of several quick choices, the newest is shown last. `show` returns one small
+value to all views of `page.views`. A visible view fetches arrays and draws; the others wait until their tab
+is opened. The first value is part of the document and needs no event.
+"""
+
+import re
+from typing import Any
+
+import gradio as gr
+
+from app import fairness
+from app.api import add_endpoints
+from app.arrays import STATIC
+from app.backend import Backend
+from app.page import HEAVY, Page, samples, strip
+from app.photos import EXAMPLES
+from app.tabs import class_map, compare, explore, learn, match, segment, training, video
+from app.views import static
+
+MOST_OWN = 48  # of a user's images that the strip shows
+TABS = {
+    "explore": explore,
+    "segment": segment,
+    "compare": compare,
+    "match": match,
+    "class-map": class_map,
+    "video": video,
+    "training": training,
+    "learn": learn,
+}
+NEXT = "(ask) => String(Number(ask) + 1)"
+HEADER = """
+<h1>DINO attention lab</h1>
+<p>Point at an image: the maps show what each attention head of a vision transformer attends to there. It
+was trained without labels.</p>
+"""
+
+
+def build(backend: Backend, *, routes: bool = False) -> gr.Blocks:
+    """Build the page.
+
+    Args:
+        backend: What it shows.
+        routes: Whether it will be launched with `app.arrays.routes(backend)`.
+    """
+    backend.models.load_first()
+    with gr.Blocks(
+        title="DINO attention lab", analytics_enabled=False, delete_cache=(600, 3600), fill_width=True
+    ) as demo:
+        add_endpoints(backend)  # first: the names of its functions stay as they are
+        gr.HTML(
+            f'<link rel="stylesheet" href="{static("page.css", routes=routes)}">{HEADER}',
+            js_on_load=f"""
+              window.labTabs = {list(TABS)};
+              window.pageModule = import(new URL("{static("page.js", routes=routes)}", document.baseURI));""",
+            elem_id="header",
+        )
+        page = _header(backend, routes)
+        with gr.Tabs(elem_id="tabs"):
+            for name, module in TABS.items():
+                with gr.Tab(module.TITLE, id=name) as tab:
+                    page.tabs[name] = tab
+                    module.build(page)
+        question = [page.photo, page.model, page.size]
+        first = page.value(backend.first)
+        for view in page.views:
+            view.value = first
+
+        def show(*inputs: Any) -> list[Any]:
+            value = page.encode_image(*inputs)
+            return [value] * len(page.views) + [gr.Slider(maximum=value["blocks"])]
+
+        looked = page.count.change(
+            fairness.in_turn(show, page.ready), question, [*page.views, page.block], **HEAVY
+        )
+        looked.success(None, question, None, js=_script("note"))
+        looked.failure(None, question, question, js=_script("shown"))
+        for name, tab in page.tabs.items():
+            tab.select(None, None, None, js=f"async () => (await window.pageModule).tab('{name}')")
+        demo.load(None, [*question, page.count], [*question, page.count], js=_script("restore"))
+    return demo
+
+
+def head(backend: Backend) -> str:
+    """Return tags by which a browser fetches early what the first view needs; for pages with routes."""
+    first = backend.first
+    modules = [static(path, routes=True) for path in _modules("page.js", "views/attention_view.js")]
+    sheets = [static(path, routes=True) for path in ("page.css", "views/views.css")]
+    preview = static("preview.jpg", routes=True)
+    arrays = f"lab/arrays/{first.key.token}/blocks/{first.predictor.blocks - 1}"
+    tags = [f'<link rel="modulepreload" href="{address}">' for address in modules]
+    tags += [f'<link rel="stylesheet" href="{address}">' for address in sheets]
+    tags += [
+        f'<link rel="preload" as="fetch" crossorigin href="{arrays}">',
+        f'<link rel="preload" as="image" href="lab/images/{backend.start.photo}.jpg">',
+        '<meta name="description" content="Attention maps of vision transformers under the pointer.">',
+        f'<meta property="og:image" content="{preview}">',
+    ]
+    return "\n".join(tags)
+
+
+def _modules(*entries: str) -> list[str]:
+    """Return the paths of modules and of all that they import, below app/static."""
+    paths = list(entries)
+    for path in paths:  # grows
+        text = (STATIC / path).read_text(encoding="utf-8")
+        for name in re.findall(r"""^import .*?from "(.+?)";$""", text, re.MULTILINE | re.DOTALL):
+            target = str((STATIC / path).parent.joinpath(name).resolve().relative_to(STATIC))
+            paths += [target] * (target not in paths)
+    return paths
+
+
+def theme() -> gr.themes.Base:
+    """Return the colors of the page, in fonts that every machine has."""
+    return gr.themes.Default(
+        primary_hue="violet",
+        neutral_hue="zinc",
+        spacing_size="sm",
+        font=["system-ui", "sans-serif"],
+        font_mono=["monospace"],
+    ).set(
+        body_text_color_subdued="*neutral_500",
+        body_text_color_subdued_dark="*neutral_400",
+        button_primary_background_fill="*primary_600",  # white text on it has a contrast above 4.5
+        button_primary_background_fill_hover="*primary_700",
+    )
+
+
+def _header(backend: Backend, routes: bool) -> Page:
+    page = Page(backend, routes=routes)
+    photo, album, ask = page.photo, page.album, page.count
+    with gr.Row(elem_id="images", equal_height=True):
+        images = strip(page.thumbnails(EXAMPLES), elem_id="strip", scale=6, min_width=300)
+        options: dict[str, Any] = {"file_types": ["image"], "file_count": "multiple", "elem_id": "upload"}
+        upload = gr.UploadButton("Open images", min_width=110, scale=1, **options)
+        toggle = gr.Button("Camera", elem_id="toggle-camera", min_width=80, scale=0)
+        page.model.render()
+        page.size.render()
+    camera = gr.Image(sources=["webcam"], type="filepath", show_label=False, height=320, elem_id="camera")
+    toggle.click(None, None, None, js="() => document.body.toggleAttribute('data-camera')")
+    images.click(None, [images, album, ask], [photo, ask], js=_script("choose"))
+    for choice in (page.model, page.size):
+        choice.input(None, ask, ask, js=NEXT)
+
+    def keep(files: list[str] | str | None, album: str) -> tuple:
+        """Take in the uploaded files; the first of them is shown."""
+        paths = [files] if isinstance(files, str) else list(files or [])
+        fresh = [page.keep(path) for path in paths[:MOST_OWN]]
+        own = [name for name in page.photos(album) if "/" in name and name not in fresh]
+        names = [*fresh, *own][:MOST_OWN] + list(EXAMPLES)
+        thumbnails = gr.Dataset(samples=samples(page.thumbnails(names)))
+        return (fresh[0] if fresh else gr.skip(), "\n".join(names), thumbnails)
+
+    for event, source in ((upload.upload, upload), (camera.input, camera)):
+        handler = fairness.in_turn(keep, turns=fairness.DECODING)
+        chosen = event(handler, [source, album], [photo, album, images], **HEAVY)
+        chosen.success(None, ask, ask, js=NEXT)
+    return page
+
+
+def _script(function: str) -> str:
+    return f"async (...values) => (await window.pageModule).{function}(...values)"
