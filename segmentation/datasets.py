@@ -1,14 +1,12 @@
-"""Readers of DAVIS 2016 and 2017, of PASCAL VOC 2007 and 2012, and of folders of frames."""
+"""Readers of DAVIS 2016 and 2017, and of PASCAL VOC 2007 and 2012."""
 
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 from xml.etree import ElementTree
 
-from dino_model.data import images
+from segmentation.frames import frame_files
 from segmentation.labels import VOID, DataError, Labels, check_size, object_ids, read_labels
 from segmentation.masks import Box
 
@@ -17,41 +15,6 @@ VOC_CLASSES = (
     *("dog", "horse", "motorbike", "person", "pottedplant", "sheep", "sofa", "train", "tvmonitor"),
 )
 """Names of labels 1 to 20."""
-
-
-def frame_files(folder: Path) -> tuple[Path, ...]:
-    """List the images of a folder in the order of the numbers in their names; without numbers, by name.
-
-    A constant step between the numbers is no gap: some data sets keep every fifth frame.
-
-    Raises:
-        DataError: No such folder, no image, images with and without number, two frames of one number, or
-            a gap.
-    """
-    if not folder.is_dir():
-        raise DataError(f"{folder} is no folder; pass a folder of frames such as 00000.jpg, 00001.jpg")
-    entries = [entry for entry in sorted(folder.iterdir()) if not entry.name.startswith(".")]
-    files = [entry for entry in entries if entry.suffix.lower() in images.SUFFIXES]
-    if not files:
-        inside = ", ".join(entry.name for entry in entries if entry.is_dir())
-        hint = f"; it has folders: {inside[:200]}. Pass one of them" if inside else ""
-        raise DataError(f"{folder} holds no image{hint}")
-    numbers = {file: re.search(r"(\d+)\D*$", file.stem) for file in files}
-    numbered = sorted((int(number[1]), file) for file, number in numbers.items() if number)
-    if not numbered:
-        return tuple(files)
-    unnumbered = [file.name for file, number in numbers.items() if not number]
-    if unnumbered:
-        found = f"{len(numbered)} numbered frames and {unnumbered[0]} without a number"
-        raise DataError(f"{folder} holds {found}; remove or number what is no frame")
-    steps = [(after[0] - before[0], before[1], after[1]) for before, after in pairwise(numbered)]
-    smallest = min((step for step, _, _ in steps), default=1)
-    for step, before, after in steps:
-        if step == 0:
-            raise DataError(f"{before} and {after.name} are two frames of one number; remove one")
-        if step != smallest:
-            raise DataError(f"frames of {folder} jump from {before.name} to {after.name}, a gap; fill it")
-    return tuple(file for _, file in numbered)
 
 
 def nearby_hint(root: Path, is_right: Callable[[Path], bool]) -> str:
@@ -97,13 +60,13 @@ def _find_clip(root: Path, name: str) -> Clip:
         if not folder.is_dir():
             raise DataError(f"the folder {folder} is missing; restore it, or pass others with --sequences")
     frames = frame_files(folders[0])
-    masks, known = sorted(folders[1].glob("*.png")), {frame.stem for frame in frames}
-    if alone := [mask for mask in masks if mask.stem not in known]:
+    masks = {mask.stem: mask for mask in sorted(folders[1].glob("*.png"))}
+    if alone := [mask for stem, mask in masks.items() if stem not in {frame.stem for frame in frames}]:
         raise DataError(f"{alone[0]} has no frame in {folders[0]}; restore it or remove the mask")
-    first_mask = folders[1] / f"{frames[0].stem}.png"
-    if first_mask not in masks:
-        raise DataError(f"the first mask {first_mask} is missing; it says which objects to follow")
-    return Clip(name, frames, frame_files(folders[1]))
+    if frames[0].stem not in masks:
+        missing = folders[1] / f"{frames[0].stem}.png"
+        raise DataError(f"the first mask {missing} is missing; it says which objects to follow")
+    return Clip(name, frames, tuple(masks[frame.stem] for frame in frames if frame.stem in masks))
 
 
 def read_names(file: Path, hint: str = "") -> tuple[str, ...]:

@@ -13,12 +13,27 @@ from typing import Any, Literal
 import cv2
 import numpy as np
 
-from segmentation.datasets import frame_files, nearby_hint
+from dino_model.runtime.errors import counted
+from segmentation.datasets import nearby_hint
+from segmentation.frames import frame_files
 from segmentation.labels import VOID, DataError, Labels, check_size, object_ids, read_labels
 from segmentation.metrics import Scores, contour_match, contour_radius, jaccard, statistics, trace
 
 Task = Literal["semi-supervised", "unsupervised"]
+Objects = Literal["first-mask", "appearance"]
 
+COUNTED: dict[tuple[Task, Objects], tuple[str, str]] = {
+    ("semi-supervised", "first-mask"): (
+        "1 to the highest label of the first mask",
+        "all true masks but the first and last",
+    ),
+    ("semi-supervised", "appearance"): (
+        "every label of the true masks",
+        "all true masks after the first one that has the object",
+    ),
+    ("unsupervised", "first-mask"): ("1 to the highest label of the first mask", "all true masks"),
+}
+"""Objects and frames that count in each protocol, in words."""
 MAX_THREADS = 4  # sequences scored in parallel
 MAX_PROPOSALS = 20  # per sequence, in the unsupervised protocol
 EMPTY = 256  # label of an empty proposal; no uint8 mask has it
@@ -72,7 +87,9 @@ def score_proposals(frames: Iterable[tuple[Labels, Labels]], labels: Sequence[in
     proposals = sorted(set().union(*frame_scores) - {EMPTY})
     if len(proposals) > MAX_PROPOSALS:
         raise DataError(f"{len(proposals)} proposals; at most {MAX_PROPOSALS} per sequence are allowed")
-    padded = [*proposals, *[EMPTY] * (len(labels) - len(proposals))]  # every object has a partner
+    # Officially, every number up to the highest is a proposal. Every object has a partner.
+    numbered = [label if label in proposals else EMPTY for label in range(1, max(proposals, default=0) + 1)]
+    padded = numbered + [EMPTY] * (len(labels) - len(numbered))
     scores = np.array([[one.get(label, one[EMPTY]) for label in padded] for one in frame_scores])
     rows, columns = linear_sum_assignment(-scores.mean((0, 2)))  # of [frames, proposals, J and F, objects]
     matched = scores[:, rows[np.argsort(columns)], :, np.sort(columns)]  # [objects, frames, J and F]
@@ -98,6 +115,7 @@ def score_folders(
     predictions: Path,
     *,
     task: Task = "semi-supervised",
+    objects: Objects = "first-mask",
     sequences: Sequence[str] = (),
     binary: bool = False,
     progress: Callable[[Iterable[Any]], Iterable[Any]] = iter,
@@ -109,22 +127,29 @@ def score_folders(
         predictions: Folder of the same structure.
         sequences: Only these; empty for all of the ground truth.
         task: semi-supervised: the labels are those of the objects. unsupervised: see `score_proposals`.
+        objects: first-mask: the labels from 1 to the highest of the first true mask, as officially.
+            appearance: every label, on the true masks after the first one that has it, as YouTube-VOS does.
         binary: Make every label other than 0 object 1 (DAVIS-2016).
         progress: Wraps the iterator over the sequences.
 
     Returns:
         JSON types: `protocol`; `dataset` and `per_sequence`, see `mean_scores`; `per_object`, see
-        `object_scores`, by names such as dog_1; `not_scored`, sequences with unusable masks and the reasons.
+        `object_scores`, by names such as dog_1; `not_scored`, sequences with unusable masks and the reasons;
+        `notes`, a sentence on each object that the first mask lacks and each sparse ground truth.
 
     Raises:
         DataError: A folder is missing, or no sequence can be scored.
     """
+    if (task, objects) not in COUNTED:
+        raise DataError(
+            f"objects are scored from their appearance on in the semi-supervised protocol, not {task}"
+        )
     names = _sequence_folders(ground_truth, "ground truth")
     _sequence_folders(predictions, "predictions", names)
     if unknown := [name for name in sequences if name not in names]:
         raise DataError(f"sequence {unknown[0]!r} is not in {ground_truth}; it has {', '.join(names)[:300]}")
     names = [name for name in names if name in sequences or not sequences]
-    score = partial(_score_sequence, ground_truth, predictions, task, binary)
+    score = partial(_score_sequence, ground_truth, predictions, task, objects, binary)
     # Decoding and counting release the interpreter lock. Each thread holds a frame or two.
     with ThreadPoolExecutor(min(os.cpu_count() or 1, MAX_THREADS)) as threads:
         results = dict(zip(names, progress(threads.map(score, names)), strict=True))
@@ -132,49 +157,72 @@ def score_folders(
     scored = {name: result for name, result in results.items() if not isinstance(result, ValueError)}
     if not scored:
         raise DataError(next(iter(not_scored.values())))
-    objects = {name: scores for result in scored.values() for name, scores in result.items()}
-    semi_supervised = task == "semi-supervised"
+    per_object = {name: scores for sequence, _ in scored.values() for name, scores in sequence.items()}
+    counted_objects, frames = COUNTED[task, objects]
     protocol = {
         "measure": "J and F of DAVIS, means over objects",
         "task": task,
-        "frames": "all but the first and last" if semi_supervised else "all",
-        "label_255": "background" if semi_supervised else "excluded",
-        "objects": "one, every value but 0" if binary else "labels of the first mask",
+        "frames": frames,
+        "label_255": "background" if task == "semi-supervised" else "excluded",
+        "objects": "one, every value but 0" if binary else counted_objects,
     }
     return {
         "protocol": protocol,
-        "dataset": mean_scores(objects.values()),
-        "per_sequence": {name: mean_scores(result.values()) for name, result in scored.items()},
-        "per_object": objects,
+        "dataset": mean_scores(per_object.values()),
+        "per_sequence": {name: mean_scores(sequence.values()) for name, (sequence, _) in scored.items()},
+        "per_object": per_object,
         "not_scored": not_scored,
+        "notes": [f"{name}: {note}" for name, (_, notes) in scored.items() for note in notes],
     }
 
 
 def _score_sequence(
-    ground_truth: Path, predictions: Path, task: Task, binary: bool, name: str
-) -> dict[str, dict[str, Any]] | ValueError:
-    """Score each object of a sequence, in ascending order of the labels; returns errors."""
+    ground_truth: Path, predictions: Path, task: Task, objects: Objects, binary: bool, name: str
+) -> tuple[dict[str, dict[str, Any]], list[str]] | ValueError:
+    """Score each object of a sequence, in ascending order of the labels, with notes; returns errors."""
     try:
         masks = frame_files(ground_truth / name)
-        pairs = _pair_files(masks, predictions / name, task)
-        labels = object_ids(read_labels(masks[0], binary=binary))
-        if not labels:
+        scored = masks if task == "unsupervised" else masks[1:-1] if objects == "first-mask" else masks[1:]
+        pairs = _pair_files(masks, scored, predictions / name)
+        appearances = _appearances(masks if objects == "appearance" else masks[:1], binary)
+        if min(appearances.values(), default=len(pairs)) >= len(pairs):
             raise DataError(f"the first mask {masks[0]} marks no object; if masks are binary, pass --binary")
+        if objects == "first-mask":
+            missing = sorted(set(range(1, max(appearances))) - set(appearances))
+            notes = [f"the first mask lacks object {label}, which counts as officially" for label in missing]
+            appearances |= dict.fromkeys(missing, 0)
+        else:
+            last = [label for label, first in appearances.items() if first == len(masks) - 1]
+            notes = [f"object {label} appears in the last mask and is not scored" for label in last]
+        if len(masks) < (found := len(list((predictions / name).glob("*.png")))):
+            notes.append(f"{len(masks)} true masks for {found} predictions; scored on the frames they have")
+        labels = sorted(appearances)
         if task == "semi-supervised":
             region, boundary = score_frames(_read_pairs(pairs, binary, (0, *labels)), labels)
         else:
             region, boundary = score_proposals(_read_pairs(pairs, binary, range(VOID)), labels)
     except DataError as error:
         return error
-    scores = zip(labels, region, boundary, strict=True)
-    return {f"{name}_{label}": object_scores(J, F) for label, J, F in scores}
+    scores = {
+        f"{name}_{label}": object_scores(J[appearances[label] :], F[appearances[label] :])
+        for label, J, F in zip(labels, region, boundary, strict=True)
+        if appearances[label] < len(pairs)
+    }
+    return scores, notes
 
 
-def _pair_files(masks: Sequence[Path], predictions: Path, task: Task) -> list[tuple[Path, Path]]:
+def _appearances(masks: Sequence[Path], binary: bool) -> dict[int, int]:
+    """Return the number of the first mask that has each label."""
+    found: dict[int, int] = {}
+    for number, mask in enumerate(masks):
+        found = dict.fromkeys(object_ids(read_labels(mask, binary=binary)), number) | found
+    return found
+
+
+def _pair_files(masks: Sequence[Path], scored: Sequence[Path], predictions: Path) -> list[tuple[Path, Path]]:
     """List the predictions and true masks to score of one sequence, given its true masks."""
-    scored = masks[1:-1] if task == "semi-supervised" else masks
     if not scored:
-        raise DataError(f"{masks[0].parent} has {len(masks)} masks; expected at least 3")
+        raise DataError(f"{masks[0].parent} has {counted(len(masks), 'mask')}; expected at least 3")
     pairs = [(predictions / f"{mask.stem}.png", mask) for mask in scored]
     if absent := [prediction for prediction, _ in pairs if not prediction.is_file()]:
         number = f"{len(absent)} of {len(pairs)}"
@@ -212,7 +260,9 @@ def _read_pairs(
         # Listing the labels takes longer than everything else about a mask, so it is done for the error only.
         if prediction.max() >= is_unknown.argmax() and cv2.LUT(prediction, is_unknown).any():
             unknown = min(set(np.unique(prediction).tolist()) - set(known))
-            expected = f"but the first mask of its sequence only {sorted(known)}; use those labels"
+            expected = (
+                f"but the objects are 1 to {max(known)}; use their labels, or pass --objects appearance"
+            )
             if len(known) == VOID:
                 expected = f"expected proposals from 1 to {VOID - 1}"
             raise DataError(f"the prediction {file} has label {unknown}, {expected}")

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from dino_model.data import images
 from dino_model.runtime.files import replacing
 from segmentation import drawing
-from segmentation.datasets import frame_files
+from segmentation.frames import frame_files
 from segmentation.labels import DataError, Labels, check_size
 from segmentation.masks import ImageArray, enlarge, keep_mass_of_maps
 
@@ -37,7 +37,7 @@ def open_frames(path: Path, *, fps: float = DEFAULT_FPS) -> "VideoFile | FrameFo
     """Open a video file, or a folder of images numbered in their order, shown at `fps`.
 
     Raises:
-        DataError: No such file, no video, no frame, or a gap in the numbers.
+        DataError: No such file, no video, no frame, or frames without one sensible order.
     """
     if path.is_dir():
         return FrameFolder(path, fps)
@@ -53,6 +53,7 @@ class FrameFolder:
         self.files = frame_files(folder)
         self.name, self.fps, self.expected = folder.resolve().name, fps, len(self.files)
         self.times = [number / fps for number in range(len(self.files))]
+        self.title = f"{self.name}, {self.files[0].name} to {self.files[-1].name}"
 
     def __iter__(self) -> Iterator[ImageArray]:
         """Iterate over the frames; raises ImageError or DataError, with its file, for an unusable frame."""
@@ -68,14 +69,14 @@ class VideoFile:
     """A video file, turned upright as its metadata say. Every iteration starts again.
 
     Attributes:
-        name: Name of the video.
+        name, title: Name of the video; of a folder the title has the first and last frame.
         fps: Frames per second.
         expected: Number of frames according to the file.
         times: Time of each frame of the latest iteration, in seconds from the first.
     """
 
     def __init__(self, path: Path) -> None:
-        self.path, self.name = path, path.stem
+        self.path, self.name, self.title = path, path.stem, path.name
         self.times: list[float] = []
         with _opened(path) as container:
             stream = container.streams.video[0]

@@ -70,10 +70,8 @@ class Davis(ModelOptions, OutputOptions):
             except ValueError as error:  # a frame that is damaged or has another size
                 skipped.add(clip.name, error)
                 continue
-            print(
-                f"{number}/{len(clips)} {clip.name}: {counted(len(clip.frames), 'frame')}, {duration}",
-                flush=True,
-            )
+            span = f"{counted(len(clip.frames), 'frame')}, {clip.frames[0].name} to {clip.frames[-1].name}"
+            print(f"{number}/{len(clips)} {clip.name}: {span}, {duration}", flush=True)
             drawn[clip.name] = list(_add_and_sample(clip, output, object_ids(masks[clip.name]), writer))
         if not drawn:
             skipped.check(len(clips), "sequences")

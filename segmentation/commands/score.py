@@ -12,7 +12,7 @@ from dino_model.runtime.files import make_room, write_json
 from dino_model.runtime.progress import progress
 from segmentation.commands.common import describe
 from segmentation.datasets import read_names
-from segmentation.davis_eval import mean_scores, score_folders
+from segmentation.davis_eval import Objects, mean_scores, score_folders
 from segmentation.labels import DataError
 
 COLUMNS = ("J&F_mean", "J_mean", "J_recall", "J_decay", "F_mean", "F_recall", "F_decay")
@@ -36,7 +36,10 @@ class Score:
     sequence_list: Annotated[Path | None, tyro.conf.arg(name="list")] = None
     """Text file of sequences to score, one per line, such as ImageSets/2017/val.txt; all by default."""
     protocol: Literal["semi-supervised", "unsupervised"] = "semi-supervised"
-    """Objects are given by the first mask, or proposals are matched to them."""
+    """Predictions have the labels of the objects, or are proposals that are matched to them."""
+    objects: Objects = "first-mask"
+    """first-mask: labels 1 to the highest of the first true mask, as officially. appearance: every label,
+    after the first true mask that has it, as YouTube-VOS does."""
     binary: bool = False
     """Every value other than 0 is object 1, as in DAVIS-2016."""
     json: Path | None = None
@@ -50,6 +53,7 @@ class Score:
             self.predictions,
             sequences=() if self.sequence_list is None else read_names(self.sequence_list),
             task=self.protocol,
+            objects=self.objects,
             binary=self.binary,
             progress=track,
         )
@@ -72,6 +76,8 @@ def table(scores: Mapping[str, Any]) -> str:
         for name, row in rows.items():
             cells = (f"{row[column] * 100:>10.1f}" for column in COLUMNS)
             lines.append(f"{name:<{width}}" + "".join(cells))
+    if scores["notes"]:
+        lines += ["", *(f"note: {note}" for note in scores["notes"])]
     if not_scored := scores["not_scored"]:
         lines += ["", f"not scored, and in none of the means: {len(not_scored)}"]
         lines += [f"  {name}: {reason}" for name, reason in not_scored.items()]

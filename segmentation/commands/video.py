@@ -83,7 +83,7 @@ class Video(ModelOptions, OutputOptions):
             print(f"{self.output} is finished already")
             return
         output = OutputFolder(self.output, output.settings, overwrite=True)
-        print(f"{self.input.name}: {width}x{height}", flush=True)
+        print(f"{frames.title}: {width}x{height}", flush=True)
         results, count = output.path("masks.json"), 0
         coco = CocoWriter(results, output.path("masks_images.json"))
         try:

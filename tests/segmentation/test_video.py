@@ -15,7 +15,7 @@ from dino_model.inference.predictor import AttentionPredictor
 from segmentation import video
 from segmentation.commands.video import Video
 from segmentation.labels import DataError, read_labels, write_mask_png
-from segmentation.video import FrameFolder, VideoFile, VideoWriter, frame_files, open_frames
+from segmentation.video import FrameFolder, VideoFile, VideoWriter, open_frames
 
 MODEL = "random:vit_tiny/16"
 
@@ -39,29 +39,6 @@ def write_video(path: Path, images: list[np.ndarray], *times: float) -> Path:
         for image, time in zip_longest(images, times):
             writer.write(image, time)
     return path
-
-
-def test_frame_files_are_ordered_by_number(tmp_path):
-    names = [f"frame-{number}.png" for number in (3, 8, 13)]  # a constant step is no gap
-    folder = write_folder(tmp_path / "a", names)
-    (folder / "notes.txt").write_text("not a frame")
-    (folder / ".hidden.png").write_bytes(b"")
-    assert [file.name for file in frame_files(folder)] == names
-    named = write_folder(tmp_path / "b", ["b.png", "a.png"])
-    assert [file.name for file in frame_files(named)] == ["a.png", "b.png"]
-
-
-def test_wrong_folder_of_frames_is_named(tmp_path):
-    wrong = {
-        "0.png 1.png cover.png": r"holds 2 numbered frames and cover\.png without a number",
-        "0.png 1.png 3.png": r"from 1\.png to 3\.png, a gap",
-        "1.png 01.png 2.png": "two frames of one number",
-    }
-    for names, message in wrong.items():
-        with pytest.raises(DataError, match=message):
-            frame_files(write_folder(tmp_path / names.replace(".png", ""), names.split()))
-    with pytest.raises(DataError, match="holds no image; it has folders: 0"):
-        frame_files(tmp_path)
 
 
 def test_unreadable_or_other_sized_frame_is_named(tmp_path):
