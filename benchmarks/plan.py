@@ -18,6 +18,7 @@ from dino_model.runtime.files import write_json
 from training.crop_config import CropConfig
 from training.methods.dino_config import DINOConfig
 from training.methods.method import Batch
+from training.methods.setup import Setup
 from training.randomness import Randomness
 from training.recipe import Recipe
 
@@ -99,7 +100,7 @@ def image_flops(recipe: Recipe) -> float:
     A product and a sum are two. PyTorch counts them on a step of `IMAGES` images on the CPU.
     """
     schedules: Any = recipe.method.schedules(recipe.epochs, 1)
-    method = recipe.method.build(recipe.backbone, schedules, 0)
+    method = recipe.method.build(Setup(recipe.backbone, schedules))
     choose_training_attention(method, torch.device("cpu"), "bf16")  # matrices written out, which are counted
     crops = random_crops(replace(recipe, batch_size=IMAGES))
     batch = Batch(crops, None, Randomness(0, 0, 0, IMAGES, IMAGES))

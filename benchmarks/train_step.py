@@ -40,6 +40,7 @@ from training.methods.dino import DINO
 from training.methods.dino_config import DINOConfig
 from training.methods.method import Batch
 from training.methods.network import Network
+from training.methods.setup import Setup
 from training.optim import create_optimizer, decay_groups
 from training.randomness import Randomness
 from training.recipe import OptimizerConfig, Plan, Recipe
@@ -182,7 +183,7 @@ def new_method(recipe: Recipe) -> tuple[DINO, Plan]:
     """Build the method with the same random weights each time, and the recipe's values of every step."""
     torch.manual_seed(0)
     plan = Plan.of(recipe, STEPS * recipe.batch_size)
-    method = recipe.method.build(recipe.backbone, plan.method, 0)
+    method = recipe.method.build(Setup(recipe.backbone, plan.method))
     assert isinstance(method, DINO)
     return method, plan
 

@@ -78,6 +78,8 @@ class Sample(NamedTuple):
     """Messages of unreadable images that this one replaces."""
     params: Crops
     """Random numbers that `MultiCrop.finish` uses."""
+    image_index: int
+    """Number of the image in the collection."""
     file: Tensor | None = None
     """JPEG to be decoded on the device in place of `crops`, uint8 [bytes]."""
 
@@ -91,6 +93,8 @@ class LoadedBatch(NamedTuple):
     """int64 [batch]; None for images without labels."""
     broken: tuple[str, ...]
     """Messages of unreadable images that others replaced."""
+    indices: Tensor
+    """Number of each image in the collection, int64 [batch]."""
     params: Crops | None = None
     """Random numbers of the remaining augmentation; None: it is finished."""
     files: tuple[Tensor, list[int]] | None = None
@@ -152,14 +156,16 @@ class CropDataset(Dataset[Sample | ImageError]):
     def __getitem__(self, item: tuple[int, int]) -> Sample | ImageError:
         position, index = item
         try:
-            image, label, broken = self._read(index)
+            image, index, broken = self._read(index)
         except ImageError as error:
             return error
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(mix(self.seed, position))  # the devices' generators stay
+            label = -1 if self.images.labels is None else self.images.labels[index]
             if isinstance(image, JpegFile):
-                return Sample(self.no_crops, label, broken, self.cut.random_params(image.header), image.data)
-            return Sample(self.cut(image), label, broken, self.cut.random_params(image))
+                params = self.cut.random_params(image.header)
+                return Sample(self.no_crops, label, broken, params, index, image.data)
+            return Sample(self.cut(image), label, broken, self.cut.random_params(image), index)
 
     def collate(self, samples: list[Sample | ImageError]) -> LoadedBatch | ImageError:
         """Stack samples to a batch, finished here unless the device does it; or return the first error."""
@@ -170,20 +176,21 @@ class CropDataset(Dataset[Sample | ImageError]):
         labels = torch.tensor([sample.label for sample in good])
         broken = tuple(message for sample in good for message in sample.broken)
         known = None if (labels < 0).any() else labels
+        indices = torch.tensor([sample.image_index for sample in good])
         if self.finish:
-            return LoadedBatch(self.cut.finish(crops, params), known, broken)
+            return LoadedBatch(self.cut.finish(crops, params), known, broken, indices)
         lengths = [0 if sample.file is None else len(sample.file) for sample in good]
         data = [sample.file for sample in good if sample.file is not None]
-        return LoadedBatch(crops, known, broken, params, (torch.cat(data), lengths) if data else None)
+        files = (torch.cat(data), lengths) if data else None
+        return LoadedBatch(crops, known, broken, indices, params, files)
 
     def _read(self, index: int) -> tuple[Image.Image | Tensor | JpegFile, int, tuple[str, ...]]:
-        """Read an image and its label, or the next readable one, with messages about those skipped."""
+        """Read an image, or the next readable one; return its number and messages about those skipped."""
         broken: list[str] = []
-        labels = self.images.labels
         for i in range(index, index + min(MAX_BROKEN_RUN, len(self.images))):
             place = i % len(self.images)
             try:
-                return self._decoded(place), -1 if labels is None else labels[place], tuple(broken)
+                return self._decoded(place), place, tuple(broken)
             except ShardError:
                 raise  # no other image replaces a whole tar
             except ImageError as error:

@@ -8,7 +8,7 @@ from statistics import fmean, median
 from typing import Any, NamedTuple
 
 from training.methods.dino_config import DINOConfig
-from training.recipe import METHODS
+from training.methods.table import METHODS
 
 Line = Mapping[str, float]
 """Line of a log: metrics by name."""

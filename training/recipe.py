@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import accumulate
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any
 
 import numpy as np
 import tyro
@@ -13,8 +13,10 @@ from dino_model.data.images import IMAGENET_MEAN, IMAGENET_STD
 from dino_model.models.configs import BackboneConfig
 from dino_model.runtime.errors import SettingError
 from training.crop_config import CropConfig
-from training.methods.configs import BYOLConfig, MethodSchedules, MoCoConfig, SupervisedConfig, SwAVConfig
+from training.methods.config import MethodConfig
 from training.methods.dino_config import DINOConfig
+from training.methods.setup import MethodSchedules
+from training.methods.table import METHODS
 from training.run import RunError
 from training.schedules import Schedule, cosine
 from training.settings import OptimizerName, at_least, no_longer_than, restore_settings
@@ -43,12 +45,6 @@ class OptimizerConfig:
         at_least(self, lr=0, min_lr=0, weight_decay=0, weight_decay_end=0, clip_grad=0)
 
 
-Methods = DINOConfig | BYOLConfig | MoCoConfig | SwAVConfig | SupervisedConfig
-"""Settings of any method."""
-MethodName = Literal["dino", "byol", "moco-v2", "swav", "supervised"]
-METHODS: dict[str, type[Methods]] = {config.name: config for config in get_args(Methods)}
-"""Settings by the name of their method."""
-
 RESNET_MIN_SIZE = 17
 """Smallest crops of a ResNet in pixels. For crops of 16 its last stage halves a map of one pixel, whose bf16
 gradient on a CPU is uninitialized memory (oneDNN, torch 2.15)."""
@@ -61,7 +57,7 @@ class Recipe:
     backbone: BackboneConfig = field(
         default_factory=lambda: BackboneConfig(drop_path=0.1, position_mode="official")
     )
-    method: Methods = field(default_factory=DINOConfig)
+    method: MethodConfig = field(default_factory=DINOConfig)
     crops: CropConfig = field(default_factory=CropConfig)
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
     mean: tuple[float, ...] = IMAGENET_MEAN
@@ -127,7 +123,7 @@ class Recipe:
         return 1 if self.resnet else self.backbone.patch_size
 
 
-def known_method(config: Mapping[str, Any]) -> MethodName:
+def known_method(config: Mapping[str, Any]) -> str:
     """Method in a run's configuration; raises RunError for an unknown one."""
     name: Any = config.get("method")
     if name not in METHODS:

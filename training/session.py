@@ -27,6 +27,7 @@ from training.data import LoadedBatch, batches
 from training.distributed import barrier, data_parallel, rank, synchronise_batch_norm, world
 from training.logging import MetricLogger, json_lines
 from training.methods.method import Batch
+from training.methods.setup import Setup
 from training.optim import create_optimizer, decay_groups
 from training.recipe import Plan, Recipe, recipe_of
 from training.run import CONFIG_FORMAT, Run, RunError
@@ -86,7 +87,8 @@ class Session:
         check_batch(recipe, accumulate, self.classes)
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(seed)
-            self.method = recipe.method.build(recipe.backbone, self.plan.method, self.classes)
+            setup = Setup(recipe.backbone, self.plan.method, self.classes, images, recipe.mean, recipe.std)
+            self.method = recipe.method.build(setup)
         self.method.head_only_steps = recipe.head_only_epochs * self.plan.steps_per_epoch
         self.method.to(self.device)
         if recipe.resnet:
@@ -235,7 +237,7 @@ class Session:
             for tensor in (*crops, *([] if labels is None else [labels])):
                 tensor.record_stream(current)  # its memory is free again when the step has used it
         assert loaded.randomness is not None
-        return Batch(crops, labels, loaded.randomness)
+        return Batch(crops, labels, loaded.randomness, loaded.indices)
 
     def _memory_advice(self) -> str:
         """Name the next larger --accumulate that the batch allows, or a smaller batch."""

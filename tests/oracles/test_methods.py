@@ -11,12 +11,14 @@ from dino_model.models.head import HeadConfig
 from tests.oracles.arrays import PRECISIONS, agree, tensors
 from training.crops import Crops
 from training.losses import unit
-from training.methods.configs import MethodSchedules, MoCoConfig, SwAVConfig
 from training.methods.dino import DINO
 from training.methods.dino_config import DINOConfig
 from training.methods.method import Batch
 from training.methods.moco import MoCo
+from training.methods.moco_config import MoCoConfig
+from training.methods.setup import MethodSchedules
 from training.methods.swav import SwAV
+from training.methods.swav_config import SwAVConfig
 from training.optim import decay_groups
 from training.randomness import Randomness
 from training.recipe import Plan

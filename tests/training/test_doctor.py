@@ -19,8 +19,11 @@ from training import __main__ as command
 from training import doctor as module
 from training.crop_config import CropConfig
 from training.logging import Diverged
-from training.methods.configs import BYOLConfig, MoCoConfig, SupervisedConfig, SwAVConfig
+from training.methods.byol_config import BYOLConfig
 from training.methods.dino_config import DINOConfig
+from training.methods.moco_config import MoCoConfig
+from training.methods.supervised_config import SupervisedConfig
+from training.methods.swav_config import SwAVConfig
 from training.monitor import Probe
 from training.recipe import OptimizerConfig, Recipe
 from training.run import Run

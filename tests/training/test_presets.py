@@ -7,11 +7,12 @@ from hypothesis import strategies as st
 from dino_model.models.backbones import BackboneConfig
 from dino_model.runtime.errors import SettingError
 from training import presets
+from training.methods.table import METHODS
 from training.recipe import Plan
 
 
 def test_presets_of_dino_have_the_settings_of_paper_and_code():
-    paper, official = (presets.PRESETS["dino"][name].recipe for name in ("paper", "official-default"))
+    paper, official = (presets.read_preset("dino", name).recipe for name in ("paper", "official-default"))
     crops, method = paper.crops, paper.method
     assert (crops.local_crops, crops.global_scale, crops.local_scale) == (10, (0.25, 1.0), (0.05, 0.25))
     assert (method.teacher_temperature_start, method.teacher_temperature) == (0.04, 0.07)
@@ -41,7 +42,7 @@ RATES = {
 @pytest.mark.parametrize(("method", "name"), RATES)
 def test_presets_have_the_rates_of_the_papers(method, name):
     architecture, optimizer, peak, last, decay, epochs, batch_size = RATES[method, name]
-    recipe = presets.PRESETS[method][name].recipe
+    recipe = presets.read_preset(method, name).recipe
     plan = Plan.of(recipe, num_images=20 * batch_size)
     assert (recipe.backbone.architecture, recipe.optimizer.name) == (architecture, optimizer)
     assert (plan.lr.max(), plan.weight_decay.max()) == pytest.approx((peak, decay), rel=1e-3)
@@ -50,7 +51,7 @@ def test_presets_have_the_rates_of_the_papers(method, name):
 
 
 def test_warmup_may_be_a_fraction_of_an_epoch():
-    official = presets.PRESETS["dino"]["official-default"].recipe
+    official = presets.read_preset("dino", "official-default").recipe
     short = replace(official, epochs=1, optimizer=replace(official.optimizer, warmup_epochs=0.25))
     plan = Plan.of(replace(short, batch_size=256), num_images=40 * 256)  # 40 steps
     assert plan.lr.argmax() == 9  # the tenth step reaches the peak
@@ -64,7 +65,7 @@ def test_warmup_may_be_a_fraction_of_an_epoch():
     st.sampled_from([None, 8, 14, 32]),
 )
 def test_small_data_of_any_collection_is_a_valid_recipe(images, short_side, batch_size, epochs, patch_size):
-    for method in presets.PRESETS if images >= batch_size else ():
+    for method in METHODS if images >= batch_size else ():
         recipe = presets.small_data(method, images, short_side, batch_size, epochs, patch_size).recipe
         assert recipe.batch_size == batch_size
         assert recipe.backbone.patch_size == patch_size or patch_size is None
@@ -89,12 +90,27 @@ def test_small_data_of_any_collection_is_a_valid_recipe(images, short_side, batc
     ],
 )
 def test_recipe_with_invalid_settings_raises(change, words):
-    recipe = presets.PRESETS["dino"]["official-default"].recipe
+    recipe = presets.read_preset("dino", "official-default").recipe
     with pytest.raises(SettingError, match=words):
         replace(recipe, **change(recipe))
 
 
-def test_find_preset_with_unknown_name_lists_names():
-    assert presets.find_preset("dino", None) == "official-default"
-    with pytest.raises(SettingError, match="dino has no recipe 'other': choose official-default or paper or"):
-        presets.find_preset("dino", "other")
+@pytest.mark.parametrize(
+    ("method", "name", "expected"),
+    [
+        (None, None, ("dino", "official-default")),
+        ("swav", None, ("swav", "paper")),
+        (None, "paper", ("dino", "paper")),
+        (None, "small-batch", ("swav", "small-batch")),  # the only method that has it
+        (None, "comparison", "several methods have a recipe 'comparison': pass --method byol or moco-v2 or"),
+        (None, "other", "no method has a recipe 'other': choose official-default, paper"),
+        ("dino", "other", "dino has no recipe 'other': choose official-default or paper or"),
+        ("dino", "small-batch", "dino has no recipe 'small-batch': choose .*; --method swav has it"),
+    ],
+)
+def test_choose_recipe_finds_its_method_or_names_the_choices(method, name, expected):
+    if isinstance(expected, tuple):
+        assert presets.choose_recipe(method, name) == expected
+    else:
+        with pytest.raises(SettingError, match=expected):
+            presets.choose_recipe(method, name)

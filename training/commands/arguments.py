@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Literal
 
 import tyro
+from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, PrimitiveTypeInfo
 
 from dino_model.data.channels import ChannelStatistics, measure_channels
 from dino_model.data.collections import Images, open_images
@@ -21,12 +22,41 @@ from dino_model.data.images import ImageError
 from dino_model.runtime.errors import SettingError
 from dino_model.runtime.precision import Precision
 from training import presets
-from training.presets import PresetName
-from training.recipe import MethodName, Recipe, known_method, recipe_of
+from training.methods.table import METHODS
+from training.recipe import Recipe, known_method, recipe_of
 from training.run import CheckpointOptions, Run, RunError
 from training.settings import at_least
 
 PROGRAM = "python -m training pretrain"
+
+
+class MethodName(str):
+    """Name of a method in the table."""
+
+
+class RecipeName(str):
+    """Name of a recipe of any method."""
+
+
+def name_rules() -> ConstructorRegistry:
+    """Return the rules by which tyro reads these names: the choices are the names now in the tables."""
+    registry = ConstructorRegistry()
+
+    @registry.primitive_rule
+    def read_name(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[str] | None:
+        if info.type not in (MethodName, RecipeName):
+            return None
+        names = tuple(METHODS if info.type is MethodName else presets.recipe_names())
+        return PrimitiveConstructorSpec(
+            nargs=1,
+            metavar="{" + ",".join(names) + "}",
+            instance_from_str=lambda words: words[0],
+            is_instance=lambda value: isinstance(value, str),
+            str_from_instance=lambda name: [name],
+            choices=names,
+        )
+
+    return registry
 
 
 @dataclass(frozen=True)
@@ -44,9 +74,9 @@ class RunOptions:
     yet is started."""
     overwrite: bool = False
     """Replace the run in --output."""
-    method: MethodName = "dino"
-    """Pretraining method."""
-    recipe: PresetName | None = None
+    method: MethodName | None = None
+    """Pretraining method. Default: the method that has --recipe, dino if it is one of several."""
+    recipe: RecipeName | None = None
     """Defaults of the settings below. Default: the method's first recipe."""
     exclude: Path | None = None
     """Text file with names of images to leave out, one a line."""
@@ -131,7 +161,8 @@ def parse(arguments: Sequence[str]) -> Pretrain:
     help_ = {"-h", "--help"}.intersection(arguments)
     words = [word for word in arguments if word not in help_]
     kind = tyro.conf.OmitArgPrefixes[PartialArgs]
-    choice, _ = tyro.cli(kind, args=words, return_unknown_args=True, prog=PROGRAM)
+    with name_rules():
+        choice, _ = tyro.cli(kind, args=words, return_unknown_args=True, prog=PROGRAM)
     if choice.resume and choice.output and (choice.output / "config.json").is_file():
         options = _parse_all(arguments, of_run(choice))
         options.check()
@@ -139,12 +170,15 @@ def parse(arguments: Sequence[str]) -> Pretrain:
             trained = options.settings.method.name
             raise SettingError(f"--method is {options.method}, but the run was started with {trained}")
         return options
-    name, images, statistics = presets.find_preset(choice.method, choice.recipe), presets.NOMINAL_IMAGES, None
+    method, name = presets.choose_recipe(choice.method, choice.recipe)
+    choice = dataclasses.replace(choice, method=MethodName(method))
+    images, statistics = presets.NOMINAL_IMAGES, None
     if not help_:
         try:
             choice.check()
         except SettingError:
-            _parse_all(arguments, of_recipe(choice, name, images, None)[0])  # a misspelled option comes first
+            default, _ = of_recipe(choice, method, name, images, None)
+            _parse_all(arguments, default)  # a misspelled option comes first
             raise
         if choice.init_backbone:
             from dino_model.models.weights import check_name  # imports torch
@@ -156,32 +190,40 @@ def parse(arguments: Sequence[str]) -> Pretrain:
             statistics = measure_channels(collection.raw_channels(choice.channels))
             collection = dataclasses.replace(collection, channel_range=statistics.range)
         images = len(collection), _short_side(collection)
-    default, preset = of_recipe(choice, name, images, statistics)
+    default, preset = of_recipe(choice, method, name, images, statistics)
     options = _parse_all(arguments, default)
     if os.environ.get("RANK", "0") == "0":
-        print(f"recipe {name}, before other options change it: {preset.source}")
+        print(f"method {method}, recipe {name}, before other options change it: {preset.source}")
         print(f"  expected: {preset.expected}" if preset.expected else "")
     return options
 
 
 def _parse_all(arguments: Sequence[str], default: Pretrain) -> Pretrain:
     kind = tyro.conf.AvoidSubcommands[tyro.conf.OmitArgPrefixes[Pretrain]]
-    return tyro.cli(kind, args=arguments, default=default, prog=PROGRAM)
+    with name_rules():
+        return tyro.cli(kind, args=arguments, default=default, prog=PROGRAM)
 
 
 def of_recipe(
-    choice: PartialArgs, name: str, images: tuple[int, int], channels: ChannelStatistics | None
+    choice: PartialArgs,
+    method: str,
+    name: str,
+    images: tuple[int, int],
+    channels: ChannelStatistics | None,
 ) -> tuple[Pretrain, presets.Preset]:
     """Options of a new run with a recipe, and its preset.
 
     Args:
-        choice, name: Options and name of the recipe.
+        choice: Options.
+        method, name: Method and name of the recipe.
         images: Number and short side of the images.
         channels: Statistics of images that are not read as RGB.
     """
-    preset = presets.PRESETS[choice.method].get(name) or presets.small_data(
-        choice.method, *images, choice.batch_size, choice.epochs, choice.patch_size
-    )
+    if name == presets.SMALL_DATA:
+        given = (choice.batch_size, choice.epochs, choice.patch_size)
+        preset = presets.small_data(method, *images, *given)
+    else:
+        preset = presets.read_preset(method, name)
     backbone, statistics = preset.recipe.backbone, {}
     if choice.global_size is not None and choice.image_size is None:
         backbone = dataclasses.replace(backbone, image_size=choice.global_size)
@@ -204,7 +246,7 @@ def of_run(choice: PartialArgs) -> Pretrain:
         data=tuple(options.get("data") or ()),
         output=choice.output,
         resume=True,
-        method=known_method(config),
+        method=MethodName(known_method(config)),
         recipe=recipe or choice.recipe,
         exclude=_path(options.get("exclude")),
         init_from=_path(init.get("from")),

@@ -6,8 +6,9 @@ from torch import Tensor
 from dino_model.models.attention import attention_rows
 from dino_model.models.backbones import patch_grid
 from training import losses
-from training.methods.configs import AblationConfig, MethodSchedules
+from training.methods.ablation_config import AblationConfig
 from training.methods.network import Network, Queue, StudentTeacher
+from training.methods.setup import MethodSchedules
 from training.randomness import Randomness
 
 Logs = dict[str, Tensor]

@@ -24,10 +24,10 @@ from dino_model.models.head import Prototypes
 from training import losses
 from training.distributed import all_mean, gather
 from training.methods.ablations import Ablations
-from training.methods.configs import MethodSchedules
 from training.methods.dino_config import DINOConfig
 from training.methods.method import Batch, Loss
 from training.methods.network import Network
+from training.methods.setup import MethodSchedules
 from training.prototype_loss import prototype_cross_entropy
 
 MIN_OUTPUTS_FOR_USAGE = 16

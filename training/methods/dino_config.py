@@ -1,11 +1,13 @@
-"""Settings of Algorithm 1, without importing torch; those of ablations are in `training.methods.configs`."""
+"""Settings of Algorithm 1, without importing torch; those of ablations are in `ablation_config`."""
 
-from dataclasses import dataclass
-from typing import ClassVar
+from dataclasses import dataclass, replace
+from typing import ClassVar, Self
 
 import numpy as np
 
-from training.methods.configs import AblationConfig, MethodSchedules
+from training.methods.ablation_config import AblationConfig
+from training.methods.config import SmallData
+from training.methods.setup import MethodSchedules
 from training.schedules import cosine, linear_warmup
 from training.settings import at_least, no_longer_than, positive, shares
 
@@ -55,3 +57,18 @@ class DINOConfig(AblationConfig):
             momenta = np.zeros_like(momenta)
         frozen = self.freeze_last_layer_epochs * steps_per_epoch
         return MethodSchedules(momenta.astype(float), temperatures.repeat(steps_per_epoch), frozen)
+
+    def fit(self, data: SmallData) -> Self:
+        """Set a number of prototypes that the images can fill, and momenta of a small batch."""
+        limits = ((20_000, 1024), (100_000, 4096), (500_000, 16384))
+        prototypes = next((k for limit, k in limits if data.images < limit), 65536)
+        many = data.images >= 100_000
+        return replace(
+            self,
+            head=replace(self.head, prototypes=prototypes),
+            teacher_momentum=data.momentum,
+            teacher_temperature=0.07 if many else 0.04,
+            teacher_temperature_warmup_epochs=min(30, data.epochs // 3) if many else 0,
+            center_momentum=round(max(0.9, 0.98 ** (data.batch_size / 16)), 4),
+            freeze_last_layer_epochs=min(1, data.epochs - 1),
+        )

@@ -14,8 +14,8 @@ from typing import Any, ClassVar, NamedTuple
 
 from torch import Tensor, nn
 
-from dino_model.models.backbones import BackboneConfig
 from training.crops import Crops
+from training.methods.setup import Setup
 from training.randomness import Randomness
 
 
@@ -29,6 +29,8 @@ class Batch:
     """Class of each image, int64 [batch]; None for images without labels."""
     randomness: Randomness
     """The only source of random numbers in a loss: stochastic depth, masks, mixing."""
+    indices: Tensor | None = None
+    """Number of each image in the training images, int64 [batch] on the CPU; None: an artificial batch."""
 
     @property
     def num_images(self) -> int:
@@ -43,6 +45,7 @@ class Batch:
                 Crops(*(group[:, i : i + size] for group in self.crops)),
                 None if self.labels is None else self.labels[i : i + size],
                 self.randomness.part(i, size),
+                None if self.indices is None else self.indices[i : i + size],
             )
             for i in range(0, parts * size, size)
         ]
@@ -73,8 +76,8 @@ class Method(nn.Module, ABC):
 
     @classmethod
     @abstractmethod
-    def from_config(cls, config: Any, backbone: BackboneConfig, schedules: Any, classes: int) -> "Method":
-        """Build the method of a `MethodConfig` with random weights; `classes` is 0 without labels."""
+    def from_config(cls, config: Any, setup: Setup) -> "Method":
+        """Build the method of a `MethodConfig` with random weights."""
 
     @abstractmethod
     def forward(self, batch: Batch, step: int) -> Loss:

@@ -11,8 +11,9 @@ from torch import Tensor, nn
 
 from dino_model.models.backbones import BackboneConfig, create_backbone, features_of_patches
 from dino_model.models.head import HeadConfig, ProjectionHead
-from training.methods.configs import MethodConfig, MethodSchedules
+from training.methods.config import MethodConfig
 from training.methods.method import Method
+from training.methods.setup import MethodSchedules, Setup
 from training.optim import move_average
 from training.randomness import Randomness
 
@@ -83,12 +84,11 @@ class StudentTeacher(Method):
         teacher.requires_grad_(False)
 
     @classmethod
-    def from_config(
-        cls, config: Any, backbone: BackboneConfig, schedules: MethodSchedules, classes: int
-    ) -> Self:
+    def from_config(cls, config: Any, setup: Setup) -> Self:
         """Build student and teacher; the teacher has neither stochastic depth nor a predictor."""
-        student = create_network(backbone, config.head, getattr(config, "predictor", 0))
-        return cls(student, create_network(replace(backbone, drop_path=0.0), config.head), config, schedules)
+        student = create_network(setup.backbone, config.head, getattr(config, "predictor", 0))
+        teacher = create_network(replace(setup.backbone, drop_path=0.0), config.head)
+        return cls(student, teacher, config, setup.schedules)
 
     def ema_update(self, momentum: float) -> None:
         """teacher <- momentum * teacher + (1 - momentum) * student, for all parameters of the teacher.

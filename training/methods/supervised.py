@@ -4,18 +4,16 @@ Differences from DeiT's recipe: all operations of RandAugment have one magnitude
 image once. There is no random erasing and no moving average of the weights.
 """
 
-from typing import Any
-
 import numpy as np
 import torch
 from torch import Tensor
 
-from dino_model.models.backbones import BackboneConfig
 from dino_model.models.head import HeadConfig
 from training.crops import Crops
-from training.methods.configs import SupervisedConfig
 from training.methods.method import Batch, Loss, Method
 from training.methods.network import Network, create_network
+from training.methods.setup import Setup
+from training.methods.supervised_config import SupervisedConfig
 
 
 class Supervised(Method):
@@ -27,12 +25,10 @@ class Supervised(Method):
         self.student, self.config = student, config
 
     @classmethod
-    def from_config(
-        cls, config: SupervisedConfig, backbone: BackboneConfig, schedules: Any, classes: int
-    ) -> "Supervised":
+    def from_config(cls, config: SupervisedConfig, setup: Setup) -> "Supervised":
         """Backbone and linear layer."""
-        linear = HeadConfig(prototypes=classes, layers=1, bottleneck=None)
-        return cls(create_network(backbone, linear), config)
+        linear = HeadConfig(prototypes=setup.classes, layers=1, bottleneck=None)
+        return cls(create_network(setup.backbone, linear), config)
 
     def forward(self, batch: Batch, step: int) -> Loss:
         """Compute the cross-entropy with smoothed, mixed labels, mean over crops; log the accuracy in %."""

@@ -11,12 +11,12 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 
-from dino_model.models.backbones import BackboneConfig
 from training import losses
 from training.distributed import gather, rank, world
-from training.methods.configs import MethodSchedules, SwAVConfig
 from training.methods.method import Batch, Loss, Method
 from training.methods.network import Network, Queue, create_network
+from training.methods.setup import MethodSchedules, Setup
+from training.methods.swav_config import SwAVConfig
 
 
 class SwAV(Method):
@@ -30,12 +30,10 @@ class SwAV(Method):
         self.queue = Queue(config.queue, 2 * config.width) if config.queue else None  # a row: both views
 
     @classmethod
-    def from_config(
-        cls, config: SwAVConfig, backbone: BackboneConfig, schedules: MethodSchedules, classes: int
-    ) -> "SwAV":
+    def from_config(cls, config: SwAVConfig, setup: Setup) -> "SwAV":
         """The network up to the bottleneck, prototypes and, if `queue` is set, a queue."""
         features = replace(config.head, prototypes=config.width, bottleneck=None)
-        return cls(create_network(backbone, features), config, schedules)
+        return cls(create_network(setup.backbone, features), config, setup.schedules)
 
     def forward(self, batch: Batch, step: int) -> Loss:
         """Compute the cross-entropy of each view's codes and all other crops' predictions (Eq. 1)."""

@@ -3,7 +3,7 @@ import torch.nn.functional as F
 
 from dino_model.models.head import HeadConfig
 from tests.training.methods.tiny import build, random_batch
-from training.methods.configs import MoCoConfig
+from training.methods.moco_config import MoCoConfig
 
 HEAD = HeadConfig(16, layers=2, hidden=32, bottleneck=None, activation="relu")
 MOCO = MoCoConfig(HEAD, queue=12, teacher_momentum=0.9)

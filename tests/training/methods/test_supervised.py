@@ -6,8 +6,8 @@ from dino_model.runtime.errors import SettingError
 from tests.training.methods.tiny import build, random_batch
 from training.crop_config import CropConfig
 from training.crops import Crops
-from training.methods.configs import SupervisedConfig
 from training.methods.method import Batch
+from training.methods.supervised_config import SupervisedConfig
 from training.randomness import Randomness
 
 LABELS = torch.tensor([0, 1, 2, 1])

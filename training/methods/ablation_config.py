@@ -1,0 +1,87 @@
+"""Settings of DINO's ablations and additions, without importing torch."""
+
+from dataclasses import dataclass, field
+from typing import ClassVar, Literal
+
+from dino_model.models.configs import HeadConfig
+from dino_model.runtime.errors import SettingError
+from training.crop_config import CropConfig
+from training.methods.config import MethodConfig
+from training.settings import at_least, flag, positive, shares
+
+
+@dataclass(frozen=True, kw_only=True)
+class AblationConfig(MethodConfig):
+    """The head, and the options of DINO that its paper ablates or that this project adds."""
+
+    two_views: ClassVar[bool] = False
+
+    head: HeadConfig = field(default_factory=HeadConfig, kw_only=False)
+    predictor: int = 0
+    """Width of the hidden layer of a predictor in the student's head, before the bottleneck; 0: none."""
+    loss: Literal["cross-entropy", "mse", "infonce"] = "cross-entropy"
+    """Comparison of outputs: cross-entropy, or mse or infonce of l2-normalized outputs without sharpening."""
+    teacher: Literal["momentum", "previous-epoch", "previous-iteration", "student-copy"] = "momentum"
+    """Teacher weights (section 5.2): moving average of the student, or the student's weights at the end of
+    the last epoch, before the last step, or now."""
+    teacher_output: Literal["centering", "softmax-batch", "sinkhorn-knopp", "none"] = "centering"
+    """Operation that avoids collapse: centering, softmax over the batch, Sinkhorn-Knopp, none."""
+    sharpen: bool = True
+    """Sharpening. --no-sharpen gives the teacher the student's temperature (section 5.3)."""
+    sinkhorn_temperature: float = 0.05
+    """Temperature of softmax-batch and sinkhorn-knopp, in place of tau_t."""
+    sinkhorn_iterations: int = 3
+    """Iterations of sinkhorn-knopp."""
+    infonce_temperature: float = 0.2
+    """Temperature of infonce."""
+    queue: int = 0
+    """Earlier outputs that are negatives of infonce; 0: the other images of the batch."""
+    views: Literal[1, 2] = 2
+    """Global crops per network: all, or the first for the teacher and the second for the student."""
+    kept_tokens: float = 1.0
+    """Share of the patches of a global crop that the student gets, drawn anew each step (ViT)."""
+    masking: Literal["random", "attention"] = "random"
+    """Patches hidden by --kept-tokens: random ones, or those the teacher's [CLS] token attends to most
+    (AttMask)."""
+    mask_hint: float = 0.1
+    """Share of most attended patches that stay visible, relative to the hidden ones (--masking attention)."""
+    spreading: float = 0.0
+    """Weight of the coding rate of the student's bottleneck, which is subtracted from the loss; e.g. 0.3."""
+    alignment: float = 0.0
+    """Weight of 1 - cosine of the bottlenecks of student and teacher; e.g. 5."""
+
+    def __post_init__(self) -> None:
+        positive(self, "sinkhorn_temperature", "infonce_temperature", "kept_tokens")
+        shares(self, "mask_hint", "kept_tokens")
+        at_least(self, sinkhorn_iterations=1, predictor=0, queue=0, spreading=0, alignment=0)
+        if self.masking == "attention" and self.kept_tokens == 1:
+            raise SettingError("--masking attention hides no patch: pass --kept-tokens below 1, such as 0.5")
+        for name in ("spreading", "alignment"):
+            if getattr(self, name) and self.head.bottleneck is None:
+                raise SettingError(f"{flag(name)} needs the head's bottleneck: pass --bottleneck 256")
+        if self.loss == "mse" and self.teacher_output not in ("centering", "none"):
+            raise SettingError(
+                f"--loss mse compares no probabilities, which --teacher-output {self.teacher_output} gives: "
+                "pass centering or none"
+            )
+        if self.loss == "infonce" and self.teacher_output != "none":
+            raise SettingError("--loss infonce compares outputs as they are: pass --teacher-output none")
+        if self.queue and self.loss != "infonce":
+            raise SettingError(f"--queue is for --loss infonce: leave it out with {self.loss}")
+
+    def whole_batch(self) -> list[str]:
+        """Name the options that compare the images of a batch."""
+        options = {
+            "--loss infonce without --queue": self.loss == "infonce" and not self.queue,
+            "--spreading": self.spreading > 0,
+            f"--teacher-output {self.teacher_output}": self.teacher_output not in ("centering", "none"),
+        }
+        return [option for option, needed in options.items() if needed]
+
+    def check(self, crops: CropConfig, batch_size: int, accumulate: int, classes: int) -> None:
+        """Check also that a pair of different crops exists."""
+        if self.views == 1 and crops.global_crops < 2:
+            raise SettingError("--views 1 needs a global crop for each network: pass --global-crops 2")
+        if crops.global_crops + crops.local_crops < 2:
+            raise SettingError("the loss compares two crops: raise --global-crops or --local-crops")
+        super().check(crops, batch_size, accumulate, classes)
