@@ -11,12 +11,13 @@ venv_python := $(VENV)/bin/python
 pip_install := $(venv_python) -m pip install --disable-pip-version-check -c $(CONSTRAINTS)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo setup install test stage lint types tests test-fast test-slow test-browser javascript format notebooks lab docs browser node bench mutants clean
+.PHONY: help demo setup install test stage lint types tests test-fast test-slow test-browser cuda-tests javascript format notebooks lab docs browser node bench mutants clean
 
 help:
 	@echo "make demo      install what is needed, open the page on http://127.0.0.1:7860"
 	@echo "make test      the same, then lint, types and all tests; the page's JavaScript where Node is there"
 	@echo "make test-fast the tests without browser, several processes and training runs: 90 seconds"
+	@echo "make cuda-tests the GPU path on a fake CUDA device, rare cases too; needs a C compiler, no GPU"
 	@echo "make notebooks execute the lessons; LESSONS='3 a' for some"
 	@echo "make lab       open the lessons in Jupyter"
 	@echo "make docs      execute the lessons and build the documentation in build/docs, which opens from disk"
@@ -82,7 +83,10 @@ test-fast: $(VENV)/.installed-dev
 	$(run_tests) -m "not slow and not browser"
 
 test-slow: $(VENV)/.installed-dev
-	$(run_tests) -m slow
+	$(run_tests) -m "slow and not cuda_matrix"
+
+cuda-tests: $(VENV)/.installed-dev
+	$(run_tests) tests/cuda
 
 test-browser: $(VENV)/.installed-dev
 	$(run_tests) -m browser

@@ -1,0 +1,129 @@
+"""Work on the fake CUDA device. Each function runs in its process and returns its counts."""
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+from unittest import mock
+
+import torch
+import torch.distributed as dist
+from torch.testing._internal.distributed.fake_pg import FakeStore
+
+from benchmarks.fake_cuda.device import FakeDevice
+from dino_model.data.collections import open_images
+from dino_model.models.backbones import BackboneConfig
+from tests.training.runs import RECIPE, noise
+from training.crop_config import CropConfig
+from training.methods.dino_config import DINOConfig
+from training.recipe import OptimizerConfig, Recipe
+from training.run import CheckpointOptions, Run
+from training.session import Session
+from training.train import Callbacks
+
+OFFICIAL = Recipe(
+    BackboneConfig("vit_small", 16, drop_path=0.1),
+    DINOConfig(freeze_last_layer_epochs=0),
+    CropConfig(),
+    OptimizerConfig(warmup_epochs=0),
+    epochs=1,
+    batch_size=64,
+)
+"""ViT-S/16 with 2 × 224 + 8 × 96 and K = 65,536, on 64 images."""
+SMALL = replace(RECIPE, optimizer=OptimizerConfig(warmup_epochs=0), batch_size=4)
+
+
+class Counts(NamedTuple):
+    """Counts of a device since its last reset."""
+
+    operations: int
+    traffic: int
+    """Bytes read and written."""
+    peak: int
+    """Bytes."""
+    waits: dict[str, int]
+    pageable: dict[str, int]
+    """Copies from pageable memory."""
+    errors: dict[str, int]
+    collectives: int
+    """Exchanges among ranks that the host waits for."""
+
+    @classmethod
+    def of(cls, device: FakeDevice) -> "Counts":
+        """Take the counts since the last `reset`."""
+        uploads = {line: count for line, count in device.uploads.items() if line.startswith("pageable")}
+        return cls(
+            device.operations.total(),
+            device.traffic.total(),
+            device.peak,
+            dict(device.waits),
+            uploads,
+            dict(device.errors),
+            device.host_collectives,
+        )
+
+
+@cache
+def images(many: int, height: int = 40, width: int = 48) -> Any:
+    """Images of noise in two classes, in a folder of their own."""
+    return open_images(noise(Path(tempfile.mkdtemp()), many, 2, height, width))
+
+
+def train(
+    recipe: Recipe, precision: str = "bf16", options: dict[str, Any] | None = None, *, ranks: int = 1
+) -> list[Counts]:
+    """Train three steps with checkpoints; return the counts of every step, and of the end after them.
+
+    Of several ranks this is the first; the others do nothing, and take part in every exchange.
+    """
+    steps = 3
+    counts: list[Counts] = []
+
+    def note(device: FakeDevice) -> dict[str, float]:
+        counts.append(Counts.of(device))
+        device.reset()
+        return {}
+
+    group = fake_ranks(ranks) if ranks > 1 else nullcontext()
+    with tempfile.TemporaryDirectory() as folder, group, FakeDevice() as device:
+        files = images(recipe.batch_size * steps)
+        session = Session(recipe, files, device="cuda:0", precision=precision, **(options or {}))
+        checkpoints = CheckpointOptions(save_minutes=0, save_every=2)
+        callbacks = Callbacks(checkpoints, eval_hook=lambda step: note(device))
+        assert session.train(Run(Path(folder) / "run"), callbacks=callbacks) == steps
+        note(device)
+        again = Session(recipe, files, device="cuda:0", precision=precision, **(options or {}))
+        assert again.resume(Run(Path(folder) / "run")) == steps
+    return counts
+
+
+@contextmanager
+def fake_ranks(ranks: int) -> Iterator[None]:
+    """Be the first of several ranks whose exchanges return what the first one sends.
+
+    DistributedDataParallel reads the addresses of gradients, which fake tensors lack, and is left out.
+    """
+    dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=ranks)
+    try:
+        with mock.patch("training.session.data_parallel", lambda method, accumulate: method):
+            yield
+    finally:
+        dist.destroy_process_group()
+
+
+def two_streams(wait: bool, record: bool) -> dict[str, int]:
+    """Write memory on a side stream, read it on the main one, free it; return the errors."""
+    with FakeDevice() as device:
+        main, side = torch.cuda.current_stream(), torch.cuda.Stream()
+        with torch.cuda.stream(side):
+            tensor = torch.zeros(3, device="cuda")
+        if wait:
+            main.wait_stream(side)
+        tensor.add_(1)
+        if record:
+            tensor.record_stream(main)
+        del tensor
+        return dict(device.errors)

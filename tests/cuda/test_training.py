@@ -1,0 +1,89 @@
+"""Training on a CUDA device without a GPU: no mixed devices, no wait, no race, and the cost of a step."""
+
+from dataclasses import replace
+from functools import partial
+
+import pytest
+
+from tests.cuda import cases
+from tests.training.runs import METHODS
+
+pytestmark = pytest.mark.slow
+MATRIX = pytest.mark.cuda_matrix
+FLUSH = ("synchronization at training/logging.py", "_local_scalar_dense at training/checkpoint.py")
+"""Before a checkpoint is copied, the metrics are written; the loss scale of fp16 is read."""
+
+
+def check(counts):
+    """Counts of the start and three steps; a checkpoint is copied before the third."""
+    _, plain, saved, end = counts
+    for step in (plain, saved, end):
+        assert not step.errors
+    assert not plain.collectives + saved.collectives
+    assert not plain.waits
+    assert all(line.startswith(FLUSH) for line in [*saved.waits, *end.waits]), saved.waits
+    return plain
+
+
+@pytest.mark.parametrize("precision", ["bf16", "fp16", "fp32"])
+def test_training_step_never_waits(on_cuda, precision):
+    check(on_cuda(cases.train, cases.SMALL, precision))
+
+
+CORE = ("moco-v2", "swav")
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[] if name in CORE else MATRIX) for name in METHODS if name != "dino"]
+)
+def test_step_of_every_method_never_waits(on_cuda, name):
+    check(on_cuda(cases.train, replace(cases.SMALL, method=METHODS[name])))
+
+
+@MATRIX
+@pytest.mark.parametrize(
+    "options",
+    [{"accumulate": 2}, {"checkpoint_activations": True}, {"compile": True}, {"workers": 1}],
+    ids=str,
+)
+def test_step_with_options_never_waits(on_cuda, options):
+    check(on_cuda(cases.train, cases.SMALL, "bf16", options))
+
+
+@pytest.mark.parametrize(
+    ("precision", "operations", "traffic", "peak"),
+    [
+        pytest.param("bf16", 3490, 108, 8.27),
+        pytest.param("fp16", 3510, 108, 8.27, marks=MATRIX),
+        pytest.param("fp32", 2950, 149, 13.6, marks=MATRIX),
+    ],
+)
+def test_official_step_costs_as_recorded(on_cuda, precision, operations, traffic, peak):
+    step = check(on_cuda(cases.train, cases.OFFICIAL, precision))
+    found = {"operations": step.operations, "traffic": step.traffic / 2**30, "peak": step.peak / 2**30}
+    assert found == pytest.approx({"operations": operations, "traffic": traffic, "peak": peak}, rel=0.1)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[] if name == "dino" else MATRIX)
+        for name in ("dino", "sinkhorn-knopp", "infonce", "infonce with a queue", "spreading", "supervised")
+    ],
+)
+def test_step_of_two_ranks_never_waits(on_cuda, name):
+    check(on_cuda(partial(cases.train, ranks=2), replace(cases.SMALL, method=METHODS[name])))
+
+
+@pytest.mark.parametrize(
+    ("wait", "record", "words"),
+    [
+        (True, True, ""),
+        (False, True, "stream 0 does not wait for stream"),
+        (True, False, "is freed while stream 0 uses it"),
+    ],
+)
+def test_fake_device_notices_memory_used_by_two_streams(on_cuda, wait, record, words):
+    errors = on_cuda(cases.two_streams, wait, record)
+    assert len(errors) == bool(words)
+    assert words in "".join(errors)
