@@ -50,7 +50,7 @@ def name_rules() -> ConstructorRegistry:
         return PrimitiveConstructorSpec(
             nargs=1,
             metavar="{" + ",".join(names) + "}",
-            instance_from_str=lambda words: words[0],
+            instance_from_str=lambda words: info.type(words[0]),
             is_instance=lambda value: isinstance(value, str),
             str_from_instance=lambda name: [name],
             choices=names,
@@ -232,22 +232,22 @@ def of_recipe(
         statistics = dataclasses.asdict(channels.range) | {"mean": channels.mean, "std": channels.std}
     settings = dataclasses.replace(preset.recipe, backbone=backbone, **statistics)
     chosen = {f.name: getattr(choice, f.name) for f in dataclasses.fields(RunOptions)}
-    return Pretrain(**chosen | {"recipe": name, "settings": settings}), preset
+    return Pretrain(**chosen | {"recipe": RecipeName(name), "settings": settings}), preset
 
 
 def of_run(choice: PartialArgs) -> Pretrain:
     """Options of a run that is resumed; raises RunError for another recipe than before."""
     config = choice.run.config()
     options, init = config.get("options", {}), config.get("init", {})
-    recipe = options.get("recipe")
-    if choice.recipe and recipe and choice.recipe != recipe:
+    recipe = RecipeName(options["recipe"]) if options.get("recipe") else choice.recipe
+    if choice.recipe and choice.recipe != recipe:
         raise RunError(f"{choice.output} was started with --recipe {recipe}: pass no other to resume it")
     return Pretrain(
         data=tuple(options.get("data") or ()),
         output=choice.output,
         resume=True,
         method=MethodName(known_method(config)),
-        recipe=recipe or choice.recipe,
+        recipe=recipe,
         exclude=_path(options.get("exclude")),
         init_from=_path(init.get("from")),
         init_backbone=init.get("backbone"),
