@@ -16,7 +16,7 @@ from app.runs import TrainingRun
 from segmentation.masks import keep_mass_of_maps
 
 TEXTS = Path(__file__).parent / "static" / "learn.md"
-TRAINED, RANDOM = "embedded", "random:embedded"
+TRAINED, RANDOM = "embedded-dino", "random:embedded"
 MASS = 0.6
 PLAIN: Mapping[str, Any] = {"head": "mean", "layer": "light", "mass": 60, "opacity": 80, "block": 0}
 

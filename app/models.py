@@ -55,7 +55,8 @@ def catalogue(first: str = "embedded", folder: Path | None = None, *, downloads:
         FileNotFoundError: `folder` is no folder.
     """
     choices = {
-        "embedded": Choice("embedded · trained by this project", "embedded"),
+        "embedded": Choice("embedded · distilled from DINOv2", "embedded"),
+        "embedded-dino": Choice("embedded-dino · DINO alone", "embedded-dino"),
         "random:embedded": Choice("random:embedded · the same network, untrained", "random:embedded"),
     }
     if folder is not None:

@@ -1,6 +1,6 @@
 """Training runs for the page: logs that may still grow, as curves for a screen, and checkpoints.
 
-Runs are folders of `training.run.Run` directly inside --models-dir. The log of the embedded model is part of
+Runs are folders of `training.run.Run` directly inside --models-dir. The log of `embedded-dino` is part of
 the package. A client chooses a run by name and never sends a path.
 """
 
@@ -19,7 +19,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from app.errors import NotHere
-from dino_model.models.published import EMBEDDED_FILE
+from dino_model.models.published import EMBEDDED
 from training.doctor import Facts, diagnose, facts
 from training.run import Run, RunError
 
@@ -28,7 +28,7 @@ POINTS = 500
 MAX_CHECKPOINTS = 40
 LIVE_SECONDS = 120.0
 """Time after its last line for which a run counts as live."""
-EMBEDDED_LOG = EMBEDDED_FILE.with_name("log.jsonl")
+EMBEDDED_LOG = EMBEDDED["embedded-dino"].with_name("log.jsonl")
 _MILESTONE = re.compile(r"step-(\d{1,12})\.pt")
 
 
@@ -134,7 +134,7 @@ class TrainingRun:
 
     Attributes:
         name: The name for requests.
-        folder: None for the embedded model, of which only the log is kept.
+        folder: None for `embedded-dino`, of which only the log is kept.
         log: Its contents.
     """
 
@@ -169,7 +169,7 @@ class TrainingRun:
         if self.folder is None:
             return [
                 Checkpoint("random:embedded", "untrained: random weights"),
-                Checkpoint("embedded", "final weights"),
+                Checkpoint("embedded-dino", "final weights"),
             ]
         kept = milestones(self.folder)
         found = [Checkpoint(f"{self.name}@{step}", f"step {step:,}") for step, _ in kept]
@@ -183,10 +183,10 @@ class TrainingRun:
 
 
 class Runs:
-    """The runs in a folder and that of the embedded model. New runs appear without a restart.
+    """The runs in a folder and that of `embedded-dino`. New runs appear without a restart.
 
     Args:
-        folder: --models-dir; None for the embedded model only.
+        folder: --models-dir; None for `embedded-dino` only.
     """
 
     def __init__(self, folder: Path | None) -> None:
@@ -194,16 +194,16 @@ class Runs:
         self._logs: dict[Path, Log] = {}
 
     def folders(self) -> dict[str, Path | None]:
-        """Return the folders of runs by name, the last written first, and None for the embedded model."""
+        """Return the folders of runs by name, the last written first, and None for `embedded-dino`."""
         folders = sorted(run_folders(self.folder), key=lambda folder: -_written(Run(folder).log))
         found: dict[str, Path | None] = {folder.name: folder for folder in folders}
-        found.setdefault("embedded", None)
+        found.setdefault("embedded-dino", None)
         return found
 
     def choices(self) -> list[tuple[str, str]]:
         """Return (title, name) of every run, for a dropdown."""
         named = self.folders().items()
-        return [(name if folder else "Training of the embedded model", name) for name, folder in named]
+        return [(name if folder else "Training of embedded-dino", name) for name, folder in named]
 
     def read(self, name: str) -> TrainingRun:
         """Return a run whose log has been read to its end."""

@@ -13,7 +13,7 @@ import tyro
 from dino_model.inference.class_map.command import DrawClassMap
 from dino_model.inference.options import ModelOptions
 from dino_model.models.configs import CheckpointKey
-from dino_model.models.published import EMBEDDED_FILE, OFFICIAL, Scores, embedded_parameters
+from dino_model.models.published import EMBEDDED, OFFICIAL, Scores, embedded_parameters
 from dino_model.runtime import files
 from dino_model.runtime.errors import SettingError
 from dino_model.runtime.outputs import PROVENANCE, check_output_file, check_output_folder, write_provenance
@@ -42,8 +42,8 @@ class List:
             _row(name, entry.title, entry.parameters, entry.scores, entry.file.path() is not None)
             for name, entry in OFFICIAL.items()
         )
-        embedded = _row("embedded", "embedded", embedded_parameters(), Scores(), True)
-        rows = [COLUMNS, *[embedded] * EMBEDDED_FILE.is_file(), *published]
+        embedded = (_row(name, name, embedded_parameters(name), Scores(), True) for name in EMBEDDED)
+        rows = [COLUMNS, *embedded, *published]
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         lines = ("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
         print("\n".join(lines), LEGEND, sep="\n\n")

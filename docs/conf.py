@@ -33,6 +33,7 @@ include_patterns = [
     "docs/*.md",
     "docs/reference/**",
     "dino_model/embedded/card.md",
+    "dino_model/embedded_dino/card.md",
     "notebooks/README.md",
     "notebooks/[0-9a-b]_*.py",
     "tests/oracles/README.md",

@@ -71,7 +71,7 @@ jaccard = check("2.2", jaccard)
 
 # %%
 predictors = {
-    "trained": AttentionPredictor("embedded", size=224, precision="fp32"),
+    "trained": AttentionPredictor("embedded-dino", size=224, precision="fp32"),
     "random weights": AttentionPredictor("random:embedded", size=224, precision="fp32"),
 }
 

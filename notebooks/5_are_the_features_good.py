@@ -56,7 +56,7 @@ def network_features(name: str, images: torch.Tensor) -> np.ndarray:
 
 
 kinds = {
-    "trained": lambda images: network_features("embedded", images),
+    "trained": lambda images: network_features("embedded-dino", images),
     "random weights": lambda images: network_features("random:embedded", images),
     "pixels": lambda images: distillation.pixel_features(images).numpy(),
 }

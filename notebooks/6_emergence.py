@@ -201,4 +201,4 @@ with drawing.plot(
 # - One run with several changes shows an order, but not the cause of the order.
 #
 # **References.** Caron et al. 2021, [Emerging Properties in Self-Supervised Vision Transformers](https://arxiv.org/abs/2104.14294),
-# sections 4.2.2 and 5; the scores of the last step are in the [card of the model](../dino_model/embedded/card.md).
+# sections 4.2.2 and 5; the scores of the last step are in the [card of the model](../dino_model/embedded_dino/card.md).

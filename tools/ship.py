@@ -1,9 +1,9 @@
-"""Ship the teacher of a run as the embedded model, with everything that is made from it.
+"""Ship a run of distillation as the embedded model, with everything that is made from it.
 
 python -m tools.ship RUN --data caltech101_112px.tar --voc VOCdevkit --davis DAVIS2016
 
 Writes weights, log and the scores of the card in dino_model/embedded/, and the class map of the page. Draws
-docs/gallery.jpg, docs/trained-random.jpg and docs/embedded-model.png (k-NN and lift during training). All
+docs/gallery.jpg, docs/trained-random.jpg and docs/distillation.png (the terms of the loss). All
 steps are commands of this project. Run it again after an interruption.
 """
 
@@ -23,21 +23,27 @@ import tyro
 from dino_model import photographs
 from dino_model.data import images
 from dino_model.inference.predictor import AttentionPredictor
-from dino_model.models.published import EMBEDDED_FILE
+from dino_model.models.published import EMBEDDED
 from dino_model.runtime import files
 from segmentation.drawing import save_image
 from segmentation.masks import keep_mass_of_maps
 from training import figures
 
 REPOSITORY = Path(__file__).parents[1]
-CARD, LOG = EMBEDDED_FILE.parent / "card.md", EMBEDDED_FILE.parent / "log.jsonl"
-PANELS = {"knn": "k-NN top-1 on held-out training images (%)", "lift": "lift of attention on images"}
+WEIGHTS = EMBEDDED["embedded"]
+CARD, LOG = WEIGHTS.with_name("card.md"), WEIGHTS.with_name("log.jsonl")
+TERMS = {
+    "patch_loss": "patch tokens: 1 - cosine",
+    "cls_loss": "[CLS]: 1 - cosine",
+    "attention_loss": "attention of [CLS]: KL in nats",
+    "rows_loss": "attention of patches: KL in nats",
+}
 Figures = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class Ship:
-    """Replace the embedded model by the teacher of a run, and update the files that depend on it."""
+    """Replace the embedded model by the network of a run, and update the files that depend on it."""
 
     run_folder: tyro.conf.Positional[Path]
     """Folder of the run."""
@@ -59,9 +65,9 @@ class Ship:
         for path in (self.run_folder, self.data, self.voc, self.davis):
             if not path.exists():
                 raise SystemExit(f"{path} does not exist: nothing was changed")
-        run_command("dino_model", "export", self.run_folder, "--dtype", "fp16", "--output", EMBEDDED_FILE)
+        run_command("dino_model", "export", self.run_folder, "--dtype", "fp16", "--output", WEIGHTS)
         run_command("tools.thin_log", self.run_folder, "--output", LOG)
-        draw_probes(REPOSITORY / "docs/embedded-model.png")
+        draw_terms(REPOSITORY / "docs/distillation.png")
         draw_comparison(REPOSITORY / "docs/trained-random.jpg")
         class_map = REPOSITORY / "app/static/maps/caltech101"
         settings = ("--model", "embedded", "--size", 112)
@@ -103,19 +109,16 @@ def run_command(module: str, *arguments: Any) -> None:
         raise SystemExit(f"stopped: python {' '.join(words)} failed")
 
 
-def draw_probes(path: Path) -> None:
-    """Draw k-NN accuracy (%) and lift of teacher and student over the steps of the log; write as PNG."""
+def draw_terms(path: Path) -> None:
+    """Draw the terms of the distillation's loss over the steps of the log; write as PNG."""
     log = [json.loads(line) for line in LOG.read_text(encoding="utf-8").splitlines()]
     with figures.style(figures.STYLE):
-        figure, axes = figures.page(1, len(PANELS), "The embedded model during training")
-        for panel, (quantity, title) in zip(axes[0], PANELS.items(), strict=True):
-            panel.set(title=title, xlabel="step")
-            for number, network in enumerate(("teacher", "student")):
-                name = f"{quantity}_{network}"
-                points = [(record["step"] + 1, record[name]) for record in log if name in record]
-                if points:
-                    figures.curve(panel, points, network, number)
-            panel.legend(fontsize=9)
+        figure, axes = figures.page(1, 1, "Distillation of the embedded model")
+        axes[0][0].set(xlabel="step", ylabel="term of the loss")
+        for number, (name, label) in enumerate(TERMS.items()):
+            points = [(record["step"] + 1, record[name]) for record in log if name in record]
+            figures.curve(axes[0][0], points, label, number)
+        axes[0][0].legend(fontsize=9)
         figures.save(figure, path)
 
 

@@ -35,8 +35,8 @@ def build(page: Page) -> None:
                 trained = [("Trained with DINO", TRAINED), ("Random", RANDOM)]
                 weights = gr.Radio(trained, value=TRAINED, label="Weights", visible=False)
             # "hidden" stays in the page: a plot that leaves it while it is drawn throws.
-            embedded, title = page.backend.runs.read("embedded"), "Training of the embedded model"
-            curves = plot(CHARTS[1], embedded, title=title, visible="hidden")
+            run, title = page.backend.runs.read(TRAINED), f"Training of {TRAINED}"
+            curves = plot(CHARTS[1], run, title=title, visible="hidden")
         with gr.Column(scale=2, min_width=300, elem_id="lesson-text"):
             choices = [(f"{index + 1} {one.title}", index) for index, one in enumerate(lessons())]
             number = gr.Radio(choices, value=0, label="Lesson", elem_id="lesson")
@@ -72,7 +72,7 @@ def _show(page: Page, index: Any, photo: Any, size: Any) -> list[Any]:
     lesson = lessons()[index]
     value, shown, blocks = gr.skip(), {}, 2
     if lesson.plot:
-        values = training_numbers(page.backend.runs.read("embedded"))
+        values = training_numbers(page.backend.runs.read(TRAINED))
     else:
         encoding = page.encode(photo, TRAINED, size)
         random = page.encode(photo, RANDOM, size) if "weights" in lesson.controls else None

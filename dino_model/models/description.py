@@ -10,7 +10,7 @@ from dino_model.models.attention import MAPS, readable
 from dino_model.models.backbones import create_backbone
 from dino_model.models.checkpoints import WeightsError
 from dino_model.models.hub import PREFIX
-from dino_model.models.published import EMBEDDED_FILE, OFFICIAL, Scores
+from dino_model.models.published import EMBEDDED, OFFICIAL, Scores
 from dino_model.models.weights import is_local, is_path, load_model
 
 FAMILIES = {"VisionTransformer": "ViT", "Beit": "BEiT", "Eva": "ViT (Eva)", "Cait": "CaiT", "Xcit": "XCiT"}
@@ -39,7 +39,7 @@ class ModelDescription:
 
 
 def describe_model(name: str) -> ModelDescription:
-    """Describe any model that `load_model` takes; only files, runs and the embedded model are read.
+    """Describe any model that `load_model` takes; only files, runs and the shipped models are read.
 
     Raises:
         WeightsError: Unknown name, or a file that does not load.
@@ -69,8 +69,8 @@ def describe_model(name: str) -> ModelDescription:
         )
     model = load_model(name)
     license, note = "none needed" if name.startswith("random:") else "its maker's", ""
-    if name == "embedded":
-        card = EMBEDDED_FILE.with_name("card.md")
+    if name in EMBEDDED:
+        card = EMBEDDED[name].with_name("card.md")
         license, note = "Apache-2.0", card.read_text(encoding="utf-8") if card.is_file() else ""
     return ModelDescription(name, name, *_structure(model.backbone), model.source, license, local, note=note)
 

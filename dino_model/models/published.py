@@ -1,4 +1,4 @@
-"""The shipped model and the models published with the paper, without importing torch."""
+"""The shipped models and the models published with the paper, without importing torch."""
 
 from dataclasses import dataclass
 from functools import partial
@@ -10,13 +10,20 @@ import safetensors
 from dino_model.models.configs import BackboneConfig
 from dino_model.runtime.download import PublishedFile
 
-EMBEDDED_FILE = Path(__file__).parents[1] / "embedded" / "model.safetensors"
+EMBEDDED = {
+    name: Path(__file__).parents[1] / name.replace("-", "_") / "model.safetensors"
+    for name in ("embedded", "embedded-dino")
+}
+"""Files of the models that ship with the package, each beside its card and its log.
+
+`embedded` is distilled from DINOv2; `embedded-dino` is trained by DINO alone. Both have one architecture.
+"""
 OFFICIAL_ADDRESS = "https://dl.fbaipublicfiles.com/dino"
 
 
-def embedded_parameters() -> int:
-    """Count the parameters of the shipped model from the header of its file."""
-    with safetensors.safe_open(EMBEDDED_FILE, framework="numpy") as file:
+def embedded_parameters(name: str) -> int:
+    """Count the parameters of a shipped model from the header of its file."""
+    with safetensors.safe_open(EMBEDDED[name], framework="numpy") as file:
         return sum(prod(file.get_slice(name).get_shape()) for name in file.keys())  # noqa: SIM118 (no mapping)
 
 

@@ -32,7 +32,7 @@ from dino_model.models.checkpoints import (
 )
 from dino_model.models.configs import VIT_SHAPES, BackboneConfig, CheckpointKey, PositionMode
 from dino_model.models.official import family, load_official
-from dino_model.models.published import EMBEDDED_FILE, OFFICIAL
+from dino_model.models.published import EMBEDDED, OFFICIAL
 from dino_model.runtime.download import PublishedFile
 from dino_model.runtime.errors import SettingError
 
@@ -80,7 +80,7 @@ def load_model(name: str = "embedded", *, checkpoint_key: CheckpointKey = None) 
 
     Args:
         name: A name of one of these kinds.
-            - `embedded`: the model that is part of this package.
+            - `embedded` or `embedded-dino`: the models that are part of this package.
             - A key of `OFFICIAL`, such as `dino_vits16`: downloaded once into the cache.
             - `random:vit_small/16`, `random:resnet50`, `random:embedded`: random weights from seed 0.
             - A .pth, .pt or .safetensors file (DINO, DINOv2, DINOv3), or the folder of a training run.
@@ -175,27 +175,27 @@ def check_name(name: str) -> None:
             raise WeightsError(f"no file or folder {name!r}")
     elif name.startswith("random:"):
         _random_backbone(name)
-    elif name != "embedded" and name not in OFFICIAL and not hub.files(name):
-        names = {known: known for known in ("embedded", *OFFICIAL, *timm.list_models(pretrained=True))}
+    elif name not in EMBEDDED and name not in OFFICIAL and not hub.files(name):
+        names = {known: known for known in (*EMBEDDED, *OFFICIAL, *timm.list_models(pretrained=True))}
         names |= {architecture: f"random:{architecture}/16" for architecture in VIT_SHAPES}
         close = [names[match] for match in difflib.get_close_matches(name, names)]
         hint = f" (did you mean {' or '.join(close)}?)" if close else ""
         raise WeightsError(
-            f"unknown model {name!r}{hint}: give 'embedded', one of {', '.join(OFFICIAL)}, "
+            f"unknown model {name!r}{hint}: give one of {', '.join((*EMBEDDED, *OFFICIAL))}, "
             "random:ARCHITECTURE/PATCH, a timm name, hf:OWNER/NAME, or an existing file or training run"
         )
 
 
 def is_path(name: str) -> bool:
     """Return whether a name means a file or folder, existing or not."""
-    known = name in OFFICIAL or name == "embedded" or name.startswith(("random:", hub.PREFIX))
+    known = name in OFFICIAL or name in EMBEDDED or name.startswith(("random:", hub.PREFIX))
     return not known and bool(name) and (Path(name).exists() or Path(name).suffix in SUFFIXES)
 
 
 def _load_single(name: str) -> LoadedModel:
     """Load a model that its name alone describes."""
-    if name == "embedded":
-        return _load_file(name, EMBEDDED_FILE, None)
+    if name in EMBEDDED:
+        return _load_file(name, EMBEDDED[name], None)
     if name.startswith("random:"):
         return _load_random(name)
     if name in OFFICIAL:
@@ -212,7 +212,7 @@ def _random_backbone(name: str) -> StoredBackbone:
     """Describe the backbone of a name such as `random:vit_small/16`."""
     architecture, _, patch = name.removeprefix("random:").partition("/")
     if architecture == "embedded" and not patch:
-        return read_backbone(EMBEDDED_FILE)
+        return read_backbone(EMBEDDED["embedded"])
     if architecture == "resnet50" and not patch:
         return StoredBackbone({}, BackboneConfig("resnet50"))
     if architecture in VIT_SHAPES and patch.isdecimal():

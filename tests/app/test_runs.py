@@ -71,11 +71,11 @@ def test_growing_log_is_read_to_its_last_complete_line_and_replaced_log_anew(tmp
     assert points(runs.read("run")) == ([0], [7])
 
 
-def test_runs_are_folders_with_a_log_and_the_embedded_models_comes_last(tmp_path):
+def test_runs_are_folders_with_a_log_and_the_shipped_ones_comes_last(tmp_path):
     write_run(tmp_path / "first")
     (tmp_path / "no-run").mkdir()
     runs = Runs(tmp_path)
-    assert list(runs.folders()) == ["first", "embedded"]
+    assert list(runs.folders()) == ["first", "embedded-dino"]
     write_run(tmp_path / "begun-later")
     assert "begun-later" in runs.folders()
     for name in ("none", "..", "../etc", "a\0b", None, ["run"]):
@@ -84,11 +84,11 @@ def test_runs_are_folders_with_a_log_and_the_embedded_models_comes_last(tmp_path
 
 
 def test_embedded_log_has_every_plotted_quantity():
-    run = Runs(None).read("embedded")
+    run = Runs(None).read("embedded-dino")
     assert warnings_text(run) == ""
     for chart in CHARTS:
         assert set(chart_table(chart, run)["curve"]) == set(chart.curves.values())
-    assert [one.model for one in run.checkpoints] == ["random:embedded", "embedded"]
+    assert [one.model for one in run.checkpoints] == ["random:embedded", "embedded-dino"]
 
 
 def test_status_without_new_lines_changes_from_live_to_stopped_to_finished(tmp_path):

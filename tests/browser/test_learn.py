@@ -40,6 +40,6 @@ def test_settings_of_the_first_lesson_wait_for_the_image(open_page):
 
 def test_lesson_on_random_weights_changes_the_model(tab):
     _go(tab, 6)
-    actions.wait(tab, "viewOf('learn-view').encoding.value.model === 'embedded'")
+    actions.wait(tab, "viewOf('learn-view').encoding.value.model === 'embedded-dino'")
     tab.get_by_text("Random", exact=True).last.click()
     actions.wait(tab, "viewOf('learn-view').encoding.value.model === 'random:embedded'")

@@ -58,7 +58,7 @@ def test_quick_choices_end_on_the_last_and_known_images_are_not_fetched(page):
 
 def test_late_response_of_a_model_is_not_shown_for_the_next(page):
     held = HeldRequests(page, JOIN)
-    actions.pick(page, "model", "embedded · trained by this project")
+    actions.pick(page, "model", "embedded · distilled from DINOv2")
     held.wait_for(1)
     page.unroute(JOIN)
     actions.pick(page, "model", "random:embedded · the same network, untrained")

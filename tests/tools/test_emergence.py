@@ -4,14 +4,14 @@ from pathlib import Path
 
 import numpy as np
 
-from dino_model.models.published import EMBEDDED_FILE
+from dino_model.models.published import EMBEDDED
 from notebooks.execute import LESSONS
 from tools import emergence
 
 
 def test_emergence_of_the_shipped_model_equals_the_last_stored_checkpoint(tmp_path: Path, monkeypatch):
     name = tmp_path / "step-49696.safetensors"
-    name.write_bytes(EMBEDDED_FILE.read_bytes())
+    name.write_bytes(EMBEDDED["embedded-dino"].read_bytes())
     monkeypatch.setattr(emergence.photographs, "names", lambda: ("sheep", "kitten"))
     emergence.Emergence((name,), tmp_path / "out.npz").run()
     stored, computed = np.load(LESSONS / "emergence.npz"), np.load(tmp_path / "out.npz")

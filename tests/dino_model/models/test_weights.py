@@ -73,7 +73,7 @@ def test_load_random_is_equal_each_time_and_keeps_the_seed():
         ("random:vit_tiny", "names no architecture: write random:embedded"),
         ("random:vit_huge/16", "names no architecture: .* with one of vit_tiny, vit_small"),
         ("random:vit_tiny/0", "patch_size is 0|smaller"),
-        ("no such model", "unknown model 'no such model': give 'embedded', one of dino_vits16"),
+        ("no such model", "unknown model 'no such model': give one of embedded, embedded-dino, dino_vits16"),
         ("dino_vits61", "did you mean dino_vits16"),
         ("vit_smal", r"did you mean random:vit_small/16 or \S+\.in1k"),
         ("", "unknown model ''"),
@@ -106,9 +106,9 @@ def test_load_official_weights_from_cache(name: str, cache: Path, monkeypatch: p
 
 
 def test_load_embedded_and_its_random_architecture(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
-    monkeypatch.setattr(weights, "EMBEDDED_FILE", tmp_path / "model.safetensors")
+    monkeypatch.setitem(weights.EMBEDDED, "embedded", tmp_path / "model.safetensors")
     backbone = create_backbone(SMALL)
-    write_safetensors(backbone, weights.EMBEDDED_FILE, config=SMALL, mean=(0.1,) * 3, std=(0.2,) * 3)
+    write_safetensors(backbone, weights.EMBEDDED["embedded"], config=SMALL, mean=(0.1,) * 3, std=(0.2,) * 3)
     model = load_model()
     assert_holds(model, backbone.state_dict())
     assert (model.name, model.config, model.mean, model.std) == ("embedded", SMALL, (0.1,) * 3, (0.2,) * 3)
