@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
@@ -12,7 +13,7 @@ import tyro
 
 from dino_model.inference.class_map.command import DrawClassMap
 from dino_model.inference.options import ModelOptions
-from dino_model.models.configs import CheckpointKey
+from dino_model.models.configs import CheckpointOptions
 from dino_model.models.published import EMBEDDED, OFFICIAL, Scores, embedded_parameters
 from dino_model.runtime import files
 from dino_model.runtime.errors import SettingError
@@ -54,7 +55,7 @@ class List:
 
 
 @dataclass(frozen=True)
-class Show:
+class Show(CheckpointOptions):
     """Show architecture, source, license and published scores of a model. Downloads nothing."""
 
     name: tyro.conf.Positional[str]
@@ -66,7 +67,7 @@ class Show:
         """Print the facts."""
         from dino_model.models.description import describe_model
 
-        model = describe_model(self.name)
+        model = describe_model(self.name, **self.checkpoint())
         _, title, parameters, *scores, _ = _row(
             model.name, model.title, model.parameters, model.scores, model.local
         )
@@ -88,7 +89,7 @@ class Show:
 
 
 @dataclass(frozen=True)
-class Export:
+class Export(CheckpointOptions):
     """Write a model: a .safetensors file that describes itself, an .onnx file, or a transformers folder."""
 
     name: tyro.conf.Positional[str]
@@ -104,8 +105,6 @@ class Export:
     patch features, queries and keys of every block, for images of any size."""
     size: int = 224
     """Side of the square images that an .onnx file with the outputs cls takes."""
-    checkpoint_key: CheckpointKey = None
-    """Network of a checkpoint or run that holds several: teacher, student, … Default: the usual one."""
     overwrite: bool = False
     """Replace an existing file."""
 
@@ -133,14 +132,14 @@ class Export:
         from dino_model.models.transformers_export import write_transformers
         from dino_model.models.weights import load_model
 
-        model = load_model(self.name, checkpoint_key=self.checkpoint_key)
+        model = load_model(self.name, **self.checkpoint())
         statistics: Any = {"mean": model.mean, "std": model.std, "channel_range": model.channel_range}
         if self.format == "onnx":
             shape: Any = {"size": self.size, "channels": len(model.mean)}
             write_onnx(model.backbone, path, **shape, outputs=self.outputs, weights=self.dtype)
         elif self.format == "transformers":
             write_transformers(model, path)
-            settings = {"model": self.name, "precision": "fp32", "checkpoint_key": self.checkpoint_key}
+            settings = {"model": self.name, "precision": "fp32"} | self.checkpoint()
             contents = sorted(entry.name for entry in path.iterdir())
             write_provenance(path / PROVENANCE, settings, contents=contents)
         elif model.config is None:
@@ -184,7 +183,7 @@ class EmbedOptions(ModelOptions):
             model = fit_channels(self.load(), raw, self.channels)
             framing, kind = Framing(self.size, model.mean, model.std), FeatureType(layers, tokens=tokens)
             compute: Any = {"precision": self.precision, "device": str(device), "batch_size": self.batch_size}
-            settings = {"root": str(data.resolve()), "checkpoint_key": self.checkpoint_key or ""}
+            settings = {"root": str(data.resolve()), "checkpoint": json.dumps(self.checkpoint())}
             embed(images, FeatureExtractor(model, framing, kind, **compute), output, settings)
 
 

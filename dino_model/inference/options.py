@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from dino_model.models.configs import CheckpointKey, Resize
+from dino_model.models.configs import CheckpointOptions, Resize
 from dino_model.runtime.precision import ComputePrecision, Precision
 
 if TYPE_CHECKING:
@@ -14,11 +14,9 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ComputeOptions:
+class ComputeOptions(CheckpointOptions):
     """Network, precision and device; `ModelOptions` adds the model."""
 
-    checkpoint_key: CheckpointKey = None
-    """Network of a checkpoint or run that holds several: teacher, student, … Default: the usual one."""
     precision: Precision = "auto"
     """Arithmetic of the model. auto is bf16 where the hardware has it, but fp32 where labels are carried from
     frame to frame."""
@@ -45,7 +43,7 @@ class ModelOptions(ComputeOptions):
         """Load the model; errors as `load_model`."""
         from dino_model.models.weights import load_model
 
-        return load_model(self.model, checkpoint_key=self.checkpoint_key)
+        return load_model(self.model, **self.checkpoint())
 
     def predictor(
         self, resize: Resize = "short-side", *, model: LoadedModel | None = None

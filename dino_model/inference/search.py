@@ -1,5 +1,6 @@
 """Search by features: exact nearest neighbors, and an index of a folder that images are searched in."""
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -124,7 +125,7 @@ def open_index(path: Path, *, precision: Precision = "auto", device: str = "auto
         raise ValueError(
             f"{len(missing)} images of {path} are not in {images.root}, such as {missing[0]}: index it again."
         )
-    model = load_model(key["model"], checkpoint_key=key["checkpoint_key"] or None)
+    model = load_model(key["model"], **json.loads(key["checkpoint"]))
     if model_fingerprint(model.backbone) != key["weights"]:
         raise ValueError(f"{path} was made with other weights of {key['model']}: index it again.")
     framing = Framing(int(key["size"]), model.mean, model.std)

@@ -5,28 +5,67 @@ full checkpoints, and bare state dicts.
 """
 
 import argparse
+import codecs
 import json
 import math
 import pickle
 import re
+import zipfile
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from math import isfinite
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
+import numpy as np
 import safetensors
 import safetensors.torch
 import torch
 from torch import Tensor, nn
 
 from dino_model.data.channels import ChannelRange
+from dino_model.models.attention_heads import Family, find_family
 from dino_model.models.configs import VIT_SHAPES, BackboneConfig, CheckpointKey
+from dino_model.models.state_names import Network, NetworkError, few, find_network, flat_names
 from dino_model.runtime import files
 
 OFFICIAL_NETWORKS = ("teacher", "student")
 FORMAT = "dino-attention-lab/1"
-SUFFIXES = (".pth", ".pt", ".safetensors")
+SUFFIXES = (".pth", ".pt", ".safetensors", ".ckpt", ".bin", ".tar")
+
+
+_NUMPY = ("numpy._core.multiarray", "numpy.core.multiarray")  # of numpy 2 and 1
+
+
+def _dictionary(*_factory: Any) -> dict[Any, Any]:
+    """Stand for a defaultdict, whose items torch does not set."""
+    return {}
+
+
+_HARMLESS: list[Any] = [
+    argparse.Namespace,
+    (_dictionary, "collections.defaultdict"),
+    *(dict, list, set, int, float, str),  # factories of a defaultdict
+    *(
+        (PurePath, f"{module}.{name}")
+        for module in ("pathlib", "pathlib._local")
+        for name in ("PosixPath", "WindowsPath", "PurePosixPath", "PureWindowsPath", "Path", "PurePath")
+    ),
+    *((np._core.multiarray.scalar, f"{module}.scalar") for module in _NUMPY),  # type: ignore[attr-defined]
+    *((np._core.multiarray._reconstruct, f"{module}._reconstruct") for module in _NUMPY),  # type: ignore[attr-defined]
+    *(np.ndarray, np.dtype, codecs.encode),
+    *{type(np.dtype(code)) for code in "?bBhHiIlLqQefdFDSUmM"},
+]
+"""Types in the official codes' checkpoints that run no code; no others are read."""
+_OTHER_CONTENT = {
+    rb"\Z": "empty (0 bytes)",
+    rb"version https://git-lfs": "a Git LFS pointer, not the weights: run `git lfs pull`",
+    rb"\s*(<!doctype|<html|<\?xml)": "a web page, not the weights: download it again",
+    rb"\s*\{\s*[\"}]": "a JSON text, not the weights",
+    rb"\x1f\x8b\x08": "a gzip archive: unpack it first",
+    rb"\x89HDF": "an HDF5 file: only files of PyTorch and .safetensors are read",
+}
+"""First bytes of a file -> description of what it is instead of a checkpoint."""
 
 
 class WeightsError(ValueError):
@@ -37,7 +76,10 @@ class WeightsError(ValueError):
 class StoredBackbone:
     """Content of a file: the tensors of one backbone and, where the file describes itself, the rest.
 
-    `network` is its name among several; None if the file holds only one.
+    Attributes:
+        network: Its name among several; None if the file holds only one.
+        family: Published models of which the file has the mark.
+        note: What else the file holds, in words.
     """
 
     tensors: dict[str, Tensor]
@@ -46,31 +88,36 @@ class StoredBackbone:
     std: tuple[float, ...] | None = None
     network: CheckpointKey = None
     channel_range: ChannelRange | None = None
+    family: Family | None = None
+    note: str = ""
 
 
-def read_backbone(path: Path, checkpoint_key: CheckpointKey = None) -> StoredBackbone:
+def read_backbone(
+    path: Path, checkpoint_key: CheckpointKey = None, prefix: str | None = None
+) -> StoredBackbone:
     """Read tensors and description of a backbone.
 
     Args:
-        path: .safetensors, .pth or .pt file, or a run's folder with config.json and checkpoint.pt.
-        checkpoint_key: Network of several. Default: the teacher, or the one that the run's method evaluates.
+        path: A .safetensors file, a file of torch.save, or a run's folder with config.json and checkpoint.pt.
+        checkpoint_key: Network of several. Default: the one that the run's method evaluates, else as
+            `state_names.find_network`.
+        prefix: As `state_names.find_network`; not of files that describe themselves.
 
     Raises:
         WeightsError: No such file, an unreadable or refused one, or one without such a backbone.
     """
     if path.is_dir():
-        return _read_run(path, checkpoint_key)
+        return _read_run(path, checkpoint_key, prefix)
     if not path.is_file():
         raise WeightsError(f"no file or folder {str(path)!r}")
     if path.suffix == ".safetensors":
-        return _read_safetensors(path, checkpoint_key)
+        return _read_safetensors(path, checkpoint_key, prefix)
     payload = read_torch(path)
-    if "method" in payload:
+    if "method" in payload and "step" in payload:
         if not (path.parent / "config.json").is_file():
             raise WeightsError(f"{path} is part of a training run: put its config.json next to it")
-        return _read_run(path.parent, checkpoint_key, path.name)
-    tensors, network = _select_network(payload, checkpoint_key, str(path))
-    return StoredBackbone(tensors, None, network=network)
+        return _read_run(path.parent, checkpoint_key, prefix, path.name)
+    return _find(payload, checkpoint_key, prefix, str(path))
 
 
 def write_safetensors(
@@ -120,13 +167,18 @@ def load_strictly(backbone: nn.Module, tensors: Mapping[str, Tensor], where: str
     # Older files lack batch norm's counter, which nothing in evaluation reads.
     missing = [name for name in names.missing_keys if not name.endswith("num_batches_tracked")]
     faults = {"missing": missing, "not expected": names.unexpected_keys}
-    reasons = [f"{len(keys)} {fault} ({_few(keys)})" for fault, keys in faults.items() if keys]
+    reasons = [f"{len(keys)} {fault} ({few(keys)})" for fault, keys in faults.items() if keys]
     if reasons:
         raise WeightsError(f"the weights in {where} do not fit the model: tensors {', '.join(reasons)}")
 
 
-def infer_config(tensors: Mapping[str, Tensor], where: str) -> BackboneConfig:
-    """Infer the architecture of bare tensors; heads are taken as 64 wide, as in the paper.
+def infer_config(tensors: Mapping[str, Tensor], where: str, heads: int | None = None) -> BackboneConfig:
+    """Infer the architecture of bare tensors.
+
+    Args:
+        tensors: Of a ResNet-50, or of a ViT as DINO has it (`official.is_plain`).
+        where: Name of their file for messages.
+        heads: Attention heads of a ViT.
 
     Raises:
         WeightsError: Tensors of no backbone of this package.
@@ -136,25 +188,21 @@ def infer_config(tensors: Mapping[str, Tensor], where: str) -> BackboneConfig:
         return BackboneConfig("resnet50", in_channels=first.shape[1])
     projection, positions = tensors.get("patch_embed.proj.weight"), tensors.get("pos_embed")
     if projection is None or positions is None or (projection.ndim, positions.ndim) != (4, 3):
-        raise WeightsError(f"{where} holds no DINO backbone: found {len(tensors)} tensors ({_few(tensors)})")
+        raise WeightsError(f"{where} holds no DINO backbone: found {len(tensors)} tensors ({few(tensors)})")
     width, channels, patch_size, _ = projection.shape
-    side = math.isqrt(max(0, positions.shape[1] - 1))
-    if not side or side * side != positions.shape[1] - 1 or width % 64:
-        raise WeightsError(
-            f"{where} does not describe itself: found {positions.shape[1]} positions of width {width}, "
-            "expected a square grid and heads of 64; export it as .safetensors from its run"
-        )
+    side = math.isqrt(positions.shape[1] - 1)
     depth = len({name.split(".")[1] for name in tensors if name.startswith("blocks.")})
-    shape = (width, depth, width // 64)
+    shape = (width, depth, heads)
     known = next((name for name, paper_shape in VIT_SHAPES.items() if paper_shape == shape), None)
     overrides = () if known else shape
     return BackboneConfig(known or "vit_small", patch_size, side * patch_size, channels, *overrides)
 
 
 def _read_run(
-    folder: Path, checkpoint_key: CheckpointKey, file_name: str = "checkpoint.pt"
+    folder: Path, checkpoint_key: CheckpointKey, prefix: str | None, file_name: str = "checkpoint.pt"
 ) -> StoredBackbone:
     """Read a training run's folder: the description in config.json, tensors in checkpoint.pt."""
+    refuse_options(str(folder), prefix=prefix)
     for needed in ("config.json", file_name):
         if not (folder / needed).is_file():
             raise WeightsError(f"{str(folder)!r} is no training run: it has no {needed}")
@@ -168,13 +216,16 @@ def _read_run(
     if network not in networks:
         raise WeightsError(f"{folder} has no {network}: found {', '.join(networks)}")
     state = read_torch(folder / file_name).get("method")
-    if not isinstance(state, Mapping) or not (tensors := _below(f"{networks[network]}.", state)):
-        raise WeightsError(f"{folder / file_name} has no {network}: found no {networks[network]}.…")
+    try:
+        tensors = find_network(state if isinstance(state, Mapping) else {}, prefix=networks[network]).tensors
+    except NetworkError as error:
+        raise WeightsError(f"{folder / file_name} has no {network}: {error}") from None
     return _describe(tensors, settings, where, network)
 
 
 def open_safetensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
     """Read every tensor and the metadata of a .safetensors file; raise WeightsError if it is broken."""
+    _refuse_other_content(path)
     try:
         with safetensors.safe_open(path, framework="pt") as file:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (no mapping)
@@ -185,12 +236,12 @@ def open_safetensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
         ) from error
 
 
-def _read_safetensors(path: Path, checkpoint_key: CheckpointKey) -> StoredBackbone:
+def _read_safetensors(path: Path, checkpoint_key: CheckpointKey, prefix: str | None) -> StoredBackbone:
     """Self-describing where this package wrote it, a bare state dict otherwise."""
     tensors, metadata = open_safetensors(path)
     if metadata.get("format") != FORMAT:
-        return StoredBackbone(_select_network(tensors, checkpoint_key, str(path))[0], None)
-    refuse_network(checkpoint_key, str(path))
+        return _find(tensors, checkpoint_key, prefix, str(path))
+    refuse_options(str(path), checkpoint_key, prefix)
     try:
         described = {name: json.loads(metadata[name]) for name in ("backbone", "mean", "std")}
         described["channel_range"] = json.loads(metadata.get("channel_range", "null"))
@@ -222,63 +273,74 @@ def _is_statistic(values: tuple[float, ...] | None, channels: int) -> bool:
 
 
 def read_torch(path: Path) -> dict[str, Any]:
-    """Read a file of torch.save: tensors, plain values and the official code's argparse.Namespace only."""
+    """Read a file of torch.save that holds tensors, plain values and the types of `_HARMLESS` only.
+
+    Raises:
+        WeightsError: Another file, a broken one, or one whose pickle names other types.
+    """
+    _refuse_other_content(path)
     try:
-        with torch.serialization.safe_globals([argparse.Namespace]):
+        with torch.serialization.safe_globals(_HARMLESS):
             payload = torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
         culprit = re.search(r"GLOBAL (\S+)", str(error))
         reason = f"it holds {culprit[1]}, which could run code" if culprit else "it is no checkpoint"
-        raise WeightsError(f"{path} is refused: {reason}; only tensors and plain values are read") from error
+        if "Unsupported operand" in str(error):
+            reason = "it is no checkpoint, or of another pickle protocol than torch.save's"
+        raise WeightsError(
+            f"{path} is refused: {reason}; only tensors and plain values are read. If you trust its origin, "
+            "load it where it was made and save its state_dict() alone"
+        ) from error
     except Exception as error:  # a broken file can raise anything at all
         raise WeightsError(
             f"{path} is no readable checkpoint (broken or cut off?): {type(error).__name__}"
         ) from error
-    if not isinstance(payload, dict):
+    if not isinstance(payload, Mapping):
         raise WeightsError(f"{path} holds a {type(payload).__name__}, expected a checkpoint's dictionary")
-    return payload
+    return dict(payload)
 
 
-def _select_network(
-    payload: Mapping[str, Any], checkpoint_key: CheckpointKey, where: str
-) -> tuple[dict[str, Tensor], CheckpointKey]:
-    """Tensors of the chosen network, under the backbone's own names, and its name if it has one."""
-    networks = {name: payload[name] for name in OFFICIAL_NETWORKS if name in payload}
-    if networks:
-        network = checkpoint_key or OFFICIAL_NETWORKS[0]
-        if network not in networks:
-            raise WeightsError(f"{where} has no {network}: found {', '.join(sorted(networks))}")
-        return _strip(networks[network], where), network
-    refuse_network(checkpoint_key, where)
-    nested = next((payload[name] for name in ("state_dict", "model") if name in payload), payload)
-    return _strip(nested, where), None
+def _refuse_other_content(path: Path) -> None:
+    """Raise WeightsError for a file that its first bytes show to be no checkpoint."""
+    with path.open("rb") as file:
+        start = file.read(512)
+    found = next((words for pattern, words in _OTHER_CONTENT.items() if re.match(pattern, start, re.I)), None)
+    if found is None and zipfile.is_zipfile(path):
+        with zipfile.ZipFile(path) as archive:
+            names = archive.namelist()
+        if not any(name.endswith("/data.pkl") or name == "data.pkl" for name in names):
+            found = f"a zip archive of {few(names) or 'nothing'}: unpack it first"
+        elif any("/code/" in name for name in names):
+            found = "a TorchScript program: load it where it was made and save its state_dict()"
+    if found:
+        raise WeightsError(f"{path} is no readable checkpoint: it is {found}")
 
 
-def _strip(network: Any, where: str) -> dict[str, Tensor]:
-    """Remove the prefixes of data parallelism and of the multi-crop wrapper, and the head."""
-    if not isinstance(network, Mapping):
-        raise WeightsError(f"{where} holds no state dict: found a {type(network).__name__}")
-    tensors = _below("", {str(name).removeprefix("module."): value for name, value in network.items()})
-    backbone = _below("backbone.", tensors) or {
-        name: value for name, value in tensors.items() if not name.startswith(("head.", "fc."))
-    }
-    if not backbone:
-        raise WeightsError(f"{where} holds no tensors of a backbone: found {_few(network) or 'nothing'}")
-    return backbone
+def _find(
+    payload: Mapping[str, Any], checkpoint_key: CheckpointKey, prefix: str | None, where: str
+) -> StoredBackbone:
+    """Describe the chosen network of a checkpoint that does not describe itself."""
+    try:
+        network = find_network(payload, checkpoint_key, prefix)
+    except NetworkError as error:
+        raise WeightsError(f"{where} {error}") from None
+    family = find_family(name for name, _ in flat_names(payload))
+    return StoredBackbone(network.tensors, None, network=network.label, family=family, note=_note(network))
 
 
-def _below(prefix: str, values: Mapping[str, Any]) -> dict[str, Tensor]:
-    """Tensors whose names begin with the prefix, without it."""
-    own = ((name, value) for name, value in values.items() if name.startswith(prefix))
-    return {name.removeprefix(prefix): value for name, value in own if isinstance(value, Tensor)}
+def _note(network: Network) -> str:
+    """Name what the file holds in addition to the network."""
+    parts = sorted({name.split(".")[0] for name in network.dropped})
+    dropped = f", without {len(network.dropped)} tensors of {few(parts)}" if parts else ""
+    return dropped + (f" (not used: {few(network.others)})" if network.others else "")
 
 
-def refuse_network(checkpoint_key: CheckpointKey, where: str) -> None:
-    """Raise WeightsError if the key names a network of several, of which `where` holds a single one."""
+def refuse_options(
+    where: str, checkpoint_key: CheckpointKey = None, prefix: str | None = None, heads: int | None = None
+) -> None:
+    """Raise WeightsError if an option is given that a model of one network that describes itself lacks."""
     if checkpoint_key not in (None, OFFICIAL_NETWORKS[0]):
         raise WeightsError(f"{where} has no {checkpoint_key}: it holds a single network, leave the key out")
-
-
-def _few(names: Any) -> str:
-    names = [str(name) for name in names]
-    return ", ".join(names[:3]) + (", …" if len(names) > 3 else "")
+    for option, value in {"--checkpoint-prefix": prefix, "--heads": heads}.items():
+        if value is not None:
+            raise WeightsError(f"{where} describes itself: leave {option} out")

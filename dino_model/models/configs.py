@@ -1,7 +1,7 @@
 """Configuration of networks and values of options, without torch: `--help` must not wait for it."""
 
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import tyro
 
@@ -10,6 +10,23 @@ CheckpointKey = str | None
 """Name of one of several networks in a checkpoint; None: the default one of its method."""
 PositionMode = Literal["size", "official", "antialias"]
 PositionStart = Literal["normal", "sincos"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckpointOptions:
+    """Choice of a network in a checkpoint that holds several, or that does not describe itself."""
+
+    checkpoint_key: CheckpointKey = None
+    """Network of a checkpoint or run that holds several: teacher, student, … Default: the usual one."""
+    checkpoint_prefix: str | None = None
+    """Everything before the names of the backbone's tensors, where the search for them fails."""
+    heads: int | None = None
+    """Attention heads of a bare checkpoint. Default: by the published models with its names and width."""
+
+    def checkpoint(self) -> dict[str, Any]:
+        """Return these options as arguments of `load_model`."""
+        return {name: getattr(self, name) for name in ("checkpoint_key", "checkpoint_prefix", "heads")}
+
 
 VIT_SHAPES = {
     "vit_tiny": (192, 12, 3),

@@ -1,6 +1,7 @@
 """Describe models without downloading their weights."""
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import timm
 import torch
@@ -38,8 +39,12 @@ class ModelDescription:
     note: str = ""
 
 
-def describe_model(name: str) -> ModelDescription:
+def describe_model(name: str, **checkpoint: Any) -> ModelDescription:
     """Describe any model that `load_model` takes; only files, runs and the shipped models are read.
+
+    Args:
+        name: Of the model.
+        checkpoint: Further arguments of `load_model`.
 
     Raises:
         WeightsError: Unknown name, or a file that does not load.
@@ -67,7 +72,7 @@ def describe_model(name: str) -> ModelDescription:
         raise WeightsError(
             f"{name} is not on this machine, and `show` downloads nothing: run a command with --model first"
         )
-    model = load_model(name)
+    model = load_model(name, **checkpoint)
     license, note = "none needed" if name.startswith("random:") else "its maker's", ""
     if name in EMBEDDED:
         card = EMBEDDED[name].with_name("card.md")

@@ -94,7 +94,9 @@ def load(name: str) -> Hosted:
 
 def split_name(name: str) -> tuple[str, str, str]:
     """Split a tensor's name into number of the block, layer, and `.weight`, `.bias` or nothing."""
-    match = re.fullmatch(r"(?:(?:blocks|(?:encoder\.)?layer)\.(\d+)\.)?(.*?)(\.weight|\.bias)?", name, re.S)
+    match = re.fullmatch(
+        r"(?:(?:blocks|(?:encoder\.|model\.)?layer)\.(\d+)\.)?(.*?)(\.weight|\.bias)?", name, re.S
+    )
     assert match
     return match[1] or "", match[2], match[3] or ""
 

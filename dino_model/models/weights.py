@@ -20,6 +20,7 @@ from torch import nn
 from dino_model.data.channels import ChannelRange, ChannelStatistics, measure_channels
 from dino_model.data.images import IMAGENET_MEAN, IMAGENET_STD
 from dino_model.models import attention, hub, position
+from dino_model.models.attention_heads import choose_heads
 from dino_model.models.backbones import create_backbone, traits
 from dino_model.models.checkpoints import (
     SUFFIXES,
@@ -28,11 +29,12 @@ from dino_model.models.checkpoints import (
     infer_config,
     load_strictly,
     read_backbone,
-    refuse_network,
+    refuse_options,
 )
 from dino_model.models.configs import VIT_SHAPES, BackboneConfig, CheckpointKey, PositionMode
-from dino_model.models.official import family, load_official
+from dino_model.models.official import family, is_plain, load_official
 from dino_model.models.published import EMBEDDED, OFFICIAL
+from dino_model.models.state_names import NetworkError
 from dino_model.runtime.download import PublishedFile
 from dino_model.runtime.errors import SettingError
 
@@ -72,7 +74,13 @@ class LoadedModel:
         return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
 
 
-def load_model(name: str = "embedded", *, checkpoint_key: CheckpointKey = None) -> LoadedModel:
+def load_model(
+    name: str = "embedded",
+    *,
+    checkpoint_key: CheckpointKey = None,
+    checkpoint_prefix: str | None = None,
+    heads: int | None = None,
+) -> LoadedModel:
     """Load a model in evaluation mode.
 
     Position embeddings are resampled in the mode that the file names. Otherwise the mode is that of the
@@ -83,19 +91,24 @@ def load_model(name: str = "embedded", *, checkpoint_key: CheckpointKey = None) 
             - `embedded` or `embedded-dino`: the models that are part of this package.
             - A key of `OFFICIAL`, such as `dino_vits16`: downloaded once into the cache.
             - `random:vit_small/16`, `random:resnet50`, `random:embedded`: random weights from seed 0.
-            - A .pth, .pt or .safetensors file (DINO, DINOv2, DINOv3), or the folder of a training run.
+            - A file of torch.save or .safetensors (DINO, DINOv2, DINOv3, DeiT, MAE, MoCo-v3, timm), or the
+              folder of a training run.
             - A name of timm with weights, such as `vit_small_patch14_reg4_dinov2.lvd142m`.
             - `hf:OWNER/NAME`: a Hugging Face repository of timm's or of transformers' ViT or DINOv2 weights.
-        checkpoint_key: Network of a checkpoint that holds several. Default: the teacher, or the network that
-            the run's method evaluates.
+        checkpoint_key: Network of a checkpoint that holds several. Default: the network that the run's method
+            evaluates, else as `state_names.find_network`.
+        checkpoint_prefix: Of the backbone's tensors, where the search does not find them.
+        heads: Attention heads of a bare checkpoint, see `attention_heads`.
 
     Raises:
         WeightsError: Unknown name, or weights that are broken, refused, incomplete, or do not fit.
         DownloadError: Weights that are not on this machine and cannot be downloaded.
     """
-    if not is_path(name):
-        refuse_network(checkpoint_key, name)
-    model = _load_file(name, Path(name), checkpoint_key) if is_path(name) else _load_single(name)
+    if is_path(name):
+        model = _load_file(name, Path(name), checkpoint_key, checkpoint_prefix, heads)
+    else:
+        refuse_options(name, checkpoint_key, checkpoint_prefix, heads)
+        model = _load_single(name)
     model.backbone.eval().requires_grad_(False)
     return model
 
@@ -195,7 +208,7 @@ def is_path(name: str) -> bool:
 def _load_single(name: str) -> LoadedModel:
     """Load a model that its name alone describes."""
     if name in EMBEDDED:
-        return _load_file(name, EMBEDDED[name], None)
+        return _load_file(name, EMBEDDED[name])
     if name.startswith("random:"):
         return _load_random(name)
     if name in OFFICIAL:
@@ -230,22 +243,45 @@ def _load_random(name: str) -> LoadedModel:
         return _build(name, stored, name, "random weights, seed 0", load=False)
 
 
-def _load_file(name: str, path: Path, checkpoint_key: CheckpointKey) -> LoadedModel:
-    stored = read_backbone(path, checkpoint_key)
-    if stored.config is None and (kind := family(stored.tensors)):
-        backbone = load_official(stored.tensors, str(path))
-        _accept_any_size(backbone, kind)
-        mean, std = IMAGENET_MEAN, IMAGENET_STD
-        if "sat493m" in path.name:  # models of satellite images have their own statistics
-            satellite = timm.get_pretrained_cfg("vit_large_patch16_dinov3.sat493m")
-            mean, std = satellite.mean, satellite.std
-        return LoadedModel(name, backbone, mean, std, f"{path.name} ({kind})", None)
+def _load_file(
+    name: str,
+    path: Path,
+    checkpoint_key: CheckpointKey = None,
+    checkpoint_prefix: str | None = None,
+    heads: int | None = None,
+) -> LoadedModel:
+    stored = read_backbone(path, checkpoint_key, checkpoint_prefix)
+    source = f"{stored.network} of {path.name}" if stored.network else path.name
     if stored.config is None:
+        return _load_bare(name, path, stored, source, heads)
+    refuse_options(str(path), heads=heads)
+    return _build(name, stored, str(path), source)
+
+
+def _load_bare(name: str, path: Path, stored: StoredBackbone, source: str, heads: int | None) -> LoadedModel:
+    """Load tensors whose architecture is inferred."""
+    tensors, where, words = stored.tensors, str(path), ""
+    if "patch_embed.proj.weight" in tensors:
+        try:
+            heads, words = choose_heads(tensors, stored.family, heads)
+        except NetworkError as error:
+            raise WeightsError(f"{where} {error}") from None
+    elif heads is not None:
+        raise WeightsError(f"{where} holds no ViT: leave --heads out")
+    source, kind = f"{source}{words and f', {words}'}{stored.note}", family(tensors)
+    if heads is None or (is_plain(tensors) and not kind):
         # A bare .pth file is resampled as the official code does; .safetensors is the form that others use.
         mode: PositionMode = "size" if path.suffix == ".safetensors" else "official"
-        stored = replace(stored, config=replace(infer_config(stored.tensors, str(path)), position_mode=mode))
-    source = f"{stored.network} of {path.name}" if stored.network else path.name
-    return _build(name, stored, str(path), source)
+        config = replace(infer_config(tensors, where, heads), position_mode=mode)
+        tensors = {key: tensor for key, tensor in tensors.items() if key != "mask_token"}
+        return _build(name, replace(stored, config=config, tensors=tensors), where, source)
+    backbone = load_official(tensors, where, heads=heads)
+    _accept_any_size(backbone, kind)
+    mean, std = IMAGENET_MEAN, IMAGENET_STD
+    if "sat493m" in path.name:  # models of satellite images have their own statistics
+        satellite = timm.get_pretrained_cfg("vit_large_patch16_dinov3.sat493m")
+        mean, std = satellite.mean, satellite.std
+    return LoadedModel(name, backbone, mean, std, f"{source} ({kind or 'ViT'})", None)
 
 
 def _build(name: str, stored: StoredBackbone, where: str, source: str, *, load: bool = True) -> LoadedModel:

@@ -333,7 +333,7 @@ class Head:
 
 
 def _predictor(options: ComputeOptions, model: str, size: int) -> "AttentionPredictor":
-    shared = {name: getattr(options, name) for name in ("checkpoint_key", "precision", "device")}
+    shared = options.checkpoint() | {"precision": options.precision, "device": options.device}
     return ModelOptions(model=model, size=size, **shared).predictor()
 
 

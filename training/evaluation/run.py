@@ -180,7 +180,7 @@ def _load(options: Evaluation, name: str, images: Images | None) -> LoadedModel:
     channels = options.channels if isinstance(options, Classification) else None
     raw = images.raw_channels(channels) if images and channels else None
     if name != "pixels":
-        return fit_channels(load_model(name, checkpoint_key=options.checkpoint_key), raw, channels)
+        return fit_channels(load_model(name, **options.checkpoint()), raw, channels)
     zeros, ones = ((value,) * (channels or 3) for value in (0.0, 1.0))
     channel_range = measure_channels(raw).range if raw else None
     return LoadedModel(name, Pixels(), zeros, ones, "16 × 16 pixels", None, channel_range)

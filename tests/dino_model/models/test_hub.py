@@ -40,7 +40,7 @@ def repository(cache: Path) -> Path:
 
 def tiny(kind: str, gated: bool = False) -> LoadedModel:
     """A small model with random weights, also where training begins at 0 or 1."""
-    config = BackboneConfig(patch_size=14, image_size=56, width=128, depth=2, heads=2)
+    config = BackboneConfig(patch_size=14, image_size=56, width=192, depth=2, heads=3)
     model = randomized(create_backbone(config))
     if kind != "vit":
         model, _ = dinov2(4 if kind == "dinov2_with_registers" else 0, gated)
@@ -131,14 +131,14 @@ def test_hub_transformers_dinov3_equals_timms_model(gated: bool, prefix: str, re
     model, official = dinov3(gated, theta=50.0)
     tensors = transformers_dinov3(official)
     tensors = {prefix + name: tensor for name, tensor in tensors.items() if not name.startswith("rope")}
-    config = {"model_type": "dinov3_vit", "num_attention_heads": 2, "layer_norm_eps": 1e-5, "rope_theta": 50}
+    config = {"model_type": "dinov3_vit", "num_attention_heads": 3, "layer_norm_eps": 1e-5, "rope_theta": 50}
     store(repository, config, tensors)
     loaded = load_model("hf:me/tiny")
     for height, width in ((64, 64), (96, 48)):
         assert_equal_tokens(loaded.backbone, model, height, width)
     predictor = AttentionPredictor(loaded, size=32, precision="fp32", device="cpu")
     predictor.set_image(np.random.default_rng(0).integers(0, 256, (48, 32, 3), np.uint8))
-    assert predictor.cls_attention().shape == (2, 3, 2)
+    assert predictor.cls_attention().shape == (3, 3, 2)
 
 
 def test_hub_timm_repository_loads_strictly(repository: Path):

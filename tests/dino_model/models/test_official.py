@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from dino_model.models.weights import load_model
 
-WIDTH, DEPTH = 128, 2
+WIDTH, DEPTH = 192, 2
 SMALL = {"num_classes": 0, "embed_dim": WIDTH, "depth": DEPTH, "num_heads": WIDTH // 64}
 
 
@@ -23,7 +23,7 @@ def randomized(model: nn.Module) -> nn.Module:
 def dinov2(registers: int, gated: bool) -> tuple[nn.Module, dict[str, Tensor]]:
     """A model of timm's, and its tensors as DINOv2 publishes them: [CLS] apart from its position."""
     name = f"vit_{'giant' if gated else 'small'}_patch14{'_reg4' if registers else ''}_dinov2"
-    options = {"mlp_ratio": 5.375} if gated else {}
+    options = {"mlp_ratio": 5.3334} if gated else {}
     model = randomized(timm.create_model(name, img_size=56, dynamic_img_size=True, **SMALL, **options))
     tensors = dict(model.state_dict())
     if registers:
@@ -59,7 +59,7 @@ def dinov3(gated: bool, theta: float = 100.0) -> tuple[nn.Module, dict[str, Tens
         tensors.pop(f"{at}k_bias", None)
         tensors[f"{at}qkv.bias"] = torch.cat([query, torch.zeros(WIDTH), value])
         tensors[f"{at}qkv.bias_mask"] = torch.ones(3 * WIDTH)
-    tensors["rope_embed.periods"] = torch.ones(WIDTH // 64)
+    tensors["rope_embed.periods"] = torch.ones(16)
     return model, tensors | {"mask_token": torch.zeros(1, WIDTH)}
 
 
@@ -78,7 +78,8 @@ def test_official_dinov2_file_gives_the_tokens_of_its_model(tmp_path: Path, regi
     assert_equal_tokens(loaded.backbone, model, 56, 56)
     assert loaded.backbone.norm.eps == loaded.backbone.blocks[0].norm1.eps == 1e-6
     assert loaded.backbone.position_mode == ("antialias" if registers else "official")
-    assert loaded.source == f"dinov2.pth (dinov2{'_with_registers' if registers else ''})"
+    words = "3 heads assumed from the width 192, --heads chooses others"
+    assert loaded.source == f"dinov2.pth, {words} (dinov2{'_with_registers' if registers else ''})"
 
 
 @pytest.mark.parametrize("gated", [False, True])

@@ -21,9 +21,9 @@ from dino_model.models.weights import LoadedModel, is_local, load_model
 
 pytestmark = pytest.mark.usefixtures("cache")
 
-# Heads of 64, as bare files must have: everything else as small as can be.
-SMALL = BackboneConfig("vit_small", patch_size=8, image_size=32, width=128, depth=2, heads=2)
-HEAD = {"head.mlp.0.weight": torch.zeros(4, 128), "head.last_layer.weight_v": torch.zeros(8, 4)}
+# A width of published models, as bare files must have: everything else as small as can be.
+SMALL = BackboneConfig("vit_small", patch_size=8, image_size=32, width=192, depth=2, heads=3)
+HEAD = {"head.mlp.0.weight": torch.zeros(4, 192), "head.last_layer.weight_v": torch.zeros(8, 4)}
 
 
 def network(seed: int, config: BackboneConfig = SMALL) -> dict[str, Tensor]:
@@ -160,7 +160,7 @@ def test_load_official_checkpoint_gives_teacher_or_student(tmp_path: Path, teach
     assert_holds(load_model(path, checkpoint_key="student"), network(1))
     assert (teacher.config, teacher.source) == (
         replace(SMALL, position_mode="official"),
-        "teacher of checkpoint.pth",
+        "teacher of checkpoint.pth, 3 heads as in DINO (not used: student)",
     )
 
 
@@ -195,7 +195,8 @@ def test_infer_config_of_tensors_equals_config():
         BackboneConfig("resnet50"),
     ):
         with torch.device("meta"):
-            assert infer_config(create_backbone(config).state_dict(), "here") == config
+            heads = None if config.architecture == "resnet50" else config.vit_shape()[2]
+            assert infer_config(create_backbone(config).state_dict(), "here", heads) == config
 
 
 def test_load_run_gives_teacher_or_student(tmp_path: Path):
@@ -229,7 +230,9 @@ class Malicious:
 def test_load_pickle_with_code_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
     torch.save({"teacher": network(2), "args": Malicious()}, "evil.pth")
-    with pytest.raises(WeightsError, match=r"evil\.pth is refused: it holds \w+\.system, .*run code"):
+    with pytest.raises(
+        WeightsError, match=r"evil\.pth is refused: it holds \w+\.system, .*run code.*save its state_dict"
+    ):
         load_model("evil.pth")
     assert not Path("pwned").exists()
 
@@ -258,17 +261,19 @@ def changed(**tensors: Tensor | None) -> dict[str, Tensor]:
     [
         (changed(blocks__1__norm1__bias=None, norm__bias=None), "2 missing .blocks.1.norm1.bias, norm.bias"),
         (changed(blocks__1__attn__gate=torch.zeros(2)), "1 not expected .blocks.1.attn.gate"),
-        (changed(norm__bias=torch.zeros(7)), r"size mismatch for norm.bias: .*\[7\].*\[128\]"),
-        (changed(reg_token=torch.zeros(1, 4, 128)), "1 not expected .reg_token"),
-        (changed(pos_embed=torch.zeros(1, 16, 128)), "expected a square grid and heads of"),
+        (changed(norm__bias=torch.zeros(7)), r"size mismatch for norm.bias: .*\[7\].*\[192\]"),
+        (changed(reg_token=torch.zeros(1, 4, 192)), "17 positions and 5 prefix tokens are no square grid"),
+        (
+            changed(pos_embed=torch.zeros(1, 15, 192)),
+            "15 positions and 1 prefix tokens are no square grid",
+        ),
         (changed(pos_embed=torch.zeros(3)), "holds no DINO backbone"),
-        (changed(pos_embed=torch.zeros(1, 0, 64)), "found 0 positions of width"),
-        (HEAD, "holds no tensors of a backbone: found head.mlp.0.weight"),
-        ({}, "holds no tensors of a backbone: found nothing"),
+        (changed(pos_embed=torch.zeros(1, 0, 64)), "0 positions and 1 prefix tokens"),
+        (HEAD, "holds no tensors of a backbone: found 2 tensors .head.mlp.0.weight"),
+        ({}, "holds no tensors of a backbone: found 0 tensors .nothing"),
         ({"encoder.weight": torch.zeros(3)}, "holds no DINO backbone: found 1 tensors .encoder.we"),
-        ({"student": network(1)}, "has no teacher: found student"),
-        ({"teacher": torch.zeros(3)}, "holds no state dict: found a Tensor"),
-        ({"state_dict": torch.zeros(3)}, "holds no state dict: found a Tensor"),
+        ({"student": network(1)}, "has no teacher: found student; pass --checkpoint-key student"),
+        ({"teacher": torch.zeros(3)}, "holds no DINO backbone: found 1 tensors .teacher"),
     ],
 )
 def test_load_weights_that_do_not_fit_names_tensors(tmp_path: Path, payload: dict, message: str):

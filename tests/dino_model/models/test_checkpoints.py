@@ -1,0 +1,260 @@
+"""Checkpoints as people have them load with the output of the saved model, or say why not."""
+
+import collections
+import io
+import zipfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from timm.models.deit import VisionTransformerDistilled
+from timm.models.vision_transformer import VisionTransformer
+from torch import Tensor, nn
+
+from dino_model.models.attention_heads import FAMILIES, choose_heads, find_family
+from dino_model.models.checkpoints import WeightsError
+from dino_model.models.state_names import NetworkError
+from dino_model.models.weights import load_model
+from tests.dino_model.models.test_official import dinov2, randomized
+
+SHAPE = {"img_size": 32, "patch_size": 16, "embed_dim": 192, "depth": 3, "num_heads": 3, "num_classes": 0}
+State = Mapping[str, Any]
+
+
+def vit(kind: type[VisionTransformer] = VisionTransformer, **options: Any) -> VisionTransformer:
+    model = randomized(kind(**SHAPE | options))
+    assert isinstance(model, VisionTransformer)
+    return model
+
+
+def below(prefix: str, tensors: State) -> dict[str, Any]:
+    return {prefix + name: value for name, value in tensors.items()}
+
+
+def zeros(*names: str) -> dict[str, Tensor]:
+    return {name: torch.zeros(2) for name in names}
+
+
+def chunked(tensors: State, is_global: bool) -> dict[str, Any]:
+    """Number blocks 0, 1 as chunk 0 and block 2 as chunk 1; DINOv2's numbers within a chunk are global."""
+    names = {"blocks.0.": "blocks.0.0.", "blocks.1.": "blocks.0.1."}
+    names["blocks.2."] = "blocks.1.2." if is_global else "blocks.1.0."
+    renamed = {}
+    for name, value in tensors.items():
+        old = next((old for old in names if name.startswith(old)), "")
+        renamed[names.get(old, "") + name.removeprefix(old)] = value
+    return renamed
+
+
+def compiled_blocks(tensors: State) -> dict[str, Any]:
+    return {name.replace("blocks.1.", "blocks.1._orig_mod."): value for name, value in tensors.items()}
+
+
+OTHER = {"cls_token": torch.zeros(1, 1, 192), "patch_embed.proj.weight": torch.zeros(192, 3, 16, 16)}
+NESTED: dict[str, Callable[[State], State]] = {
+    "data parallel": lambda t: below("module.", t),
+    "official DINO": lambda t: {
+        "student": below("module.backbone.", OTHER),
+        "teacher": below("backbone.", t) | zeros("head.last_layer.weight_v"),
+    },
+    "DINOv2 training, dotted in one dictionary": lambda t: {
+        "model": below("teacher.backbone.", t) | below("student.backbone.", OTHER) | zeros("dino_loss.center")
+    },
+    "DINOv2 block chunks": lambda t: {"teacher": below("backbone.", chunked(t, True))},
+    "block chunks that restart": lambda t: {"teacher": below("backbone.", chunked(t, False))},
+    "torch.compile": lambda t: below("_orig_mod.", t),
+    "compiled inside DDP": lambda t: {"model": below("module._orig_mod.backbone.", t)},
+    "DDP inside compiled": lambda t: {"model": below("_orig_mod.module.backbone.", t)},
+    "compiled blocks": compiled_blocks,
+    "Lightning, student and teacher": lambda t: {
+        "epoch": 3,
+        "state_dict": below("teacher_backbone.", t)
+        | below("student_backbone.", OTHER)
+        | zeros("teacher_head.layers.0.weight", "student_head.layers.0.weight"),
+        "optimizer_states": [{"state": {0: {"exp_avg": torch.zeros(3)}}}],
+    },
+    "Lightning, model": lambda t: {"state_dict": below("model.", t)},
+    "MoCo-v3": lambda t: {
+        "arch": "vit_small",
+        "state_dict": below("module.base_encoder.", t | zeros("head.0.weight"))
+        | below("module.momentum_encoder.", OTHER)
+        | zeros("module.predictor.0.weight"),
+    },
+    "timm training with EMA": lambda t: {"state_dict": OTHER, "state_dict_ema": t, "arch": "vit"},
+    "DeiT training with EMA": lambda t: {"model": OTHER, "model_ema": t | zeros("head.weight", "head.bias")},
+    "DDP in Lightning in EMA": lambda t: {"ema": {"state_dict": below("model.module.net.", t)}},
+    "averaged model": lambda t: below("module.", t) | {"n_averaged": torch.tensor(4)},
+    "backbone twice": lambda t: below("backbone.backbone.", t),
+    "encoder": lambda t: {"net": below("encoder.", t) | zeros("decoder.weight", "projector.0.weight")},
+    "I-JEPA": lambda t: {"encoder": below("module.", OTHER), "target_encoder": below("module.", t)},
+    "MAE with decoder": lambda t: {
+        "model": t
+        | {"mask_token": torch.zeros(1, 1, 512), "decoder_pos_embed": torch.zeros(1, 5, 512)}
+        | zeros("decoder_embed.weight", "decoder_blocks.0.norm1.weight", "decoder_pred.bias")
+    },
+    "half precision": lambda t: {name: value.half() for name, value in t.items()},
+    "beside numpy scalars": lambda t: {"model": t, "best": np.float64(0.5), "epoch": np.int64(3)},
+    "beside a defaultdict": lambda t: {"model": t, "log": collections.defaultdict(list, {"loss": [1.0]})},
+    "beside a path": lambda t: {"model": t, "args": {"output": Path("runs/a"), "rate": np.float32(0.1)}},
+}
+
+
+@pytest.mark.parametrize("suffix", [".pth", ".pth.tar", ".bin", ".ckpt"])
+def test_every_suffix_of_torch_files_is_read(tmp_path: Path, suffix: str):
+    model = vit()
+    torch.save(below("module.", model.state_dict()), tmp_path / f"model{suffix}")
+    assert_output_of(load_model(str(tmp_path / f"model{suffix}")).backbone, model, half=False)
+
+
+@pytest.mark.parametrize("form", NESTED)
+def test_nested_and_wrapped_checkpoints_give_the_output_of_their_model(tmp_path: Path, form: str):
+    model = vit()
+    torch.save(NESTED[form](model.state_dict()), tmp_path / "model.pth")
+    loaded = load_model(str(tmp_path / "model.pth"))
+    assert_output_of(loaded.backbone, model, half=form == "half precision")
+    assert "heads" in loaded.source
+
+
+@torch.no_grad()
+def assert_output_of(found: nn.Module, expected: nn.Module, half: bool) -> None:
+    images = torch.randn(2, 3, 32, 32, generator=torch.Generator().manual_seed(0))
+    tolerance = 0.05 if half else 1e-5
+    torch.testing.assert_close(found(images), expected(images), atol=tolerance, rtol=tolerance)
+
+
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [
+        (VisionTransformer, {"reg_tokens": 4, "init_values": 0.5}),
+        (VisionTransformer, {"reg_tokens": 4, "no_embed_class": True}),
+        (VisionTransformer, {"no_embed_class": True}),
+        (VisionTransformer, {"global_pool": "avg"}),  # fc_norm
+        (VisionTransformer, {"global_pool": "avg", "fc_norm": False, "class_token": False}),
+        (VisionTransformer, {"qkv_bias": False, "mlp_ratio": 3}),
+        (VisionTransformer, {"qk_norm": True}),
+        (VisionTransformer, {"in_chans": 4}),
+        (VisionTransformerDistilled, {}),
+    ],
+)
+def test_timm_and_deit_names_give_the_output_of_their_model(tmp_path: Path, kind: Any, options: Any):
+    model = vit(kind, **options)
+    torch.save({"model": model.state_dict() | zeros("head.weight", "head_dist.bias")}, tmp_path / "model.pth")
+    loaded = load_model(str(tmp_path / "model.pth")).backbone
+    images = torch.randn(2, options.get("in_chans", 3), 32, 32, generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        torch.testing.assert_close(loaded(images), model(images), atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize(("registers", "gated"), [(4, False), (0, True)])
+def test_dinov2_training_file_gives_its_teacher(tmp_path: Path, registers: int, gated: bool):
+    model, tensors = dinov2(registers, gated)
+    names = {"blocks.0.": "blocks.0.0.", "blocks.1.": "blocks.1.1."}
+    for old, new in names.items():
+        tensors = {name.replace(old, new): value for name, value in tensors.items()}
+    file = {"model": below("teacher.backbone.", tensors) | below("student.backbone.", OTHER)}
+    torch.save(file, tmp_path / "model_0.rank_0.pth")
+    loaded = load_model(str(tmp_path / "model_0.rank_0.pth"))
+    with torch.no_grad():
+        images = torch.randn(1, 3, 56, 56)
+        torch.testing.assert_close(loaded.backbone(images), model(images), atol=1e-4, rtol=1e-4)
+    assert loaded.source.startswith("teacher of model_0.rank_0.pth, 3 heads assumed")
+
+
+@pytest.mark.parametrize(
+    ("names", "width", "heads", "words"),
+    [
+        (["module.base_encoder.cls_token"], 384, 12, "as in MoCo-v3"),
+        (["module.base_encoder.cls_token"], 768, 12, "as in MoCo-v3"),
+        (["teacher.backbone.cls_token"], 384, 6, "as in DINO"),
+        (["cls_token"], 384, 6, "assumed from the width 384"),
+        (["cls_token"], 1024, 16, "assumed from the width 1024"),
+        (["model.decoder_embed.weight"], 1280, 16, "as in MAE"),
+        (["storage_tokens"], 1280, 20, "as in DINOv3"),
+        (["model.storage_tokens"], 4096, 32, "as in DINOv3"),
+        (["target_encoder.module.pos_embed"], 1280, 16, "as in I-JEPA"),
+        (["blocks.0.ls1.gamma"], 1536, 24, "as in DINOv2"),
+        (["fc_norm.weight"], 1280, 16, "as in timm"),
+    ],
+)
+def test_heads_follow_from_the_family_and_width(names: list[str], width: int, heads: int, words: str):
+    tensors = {"patch_embed.proj.weight": torch.zeros(width, 3, 1, 1)}
+    found, origin = choose_heads(tensors, find_family(names))
+    assert (found, words in origin) == (heads, True)
+
+
+@pytest.mark.parametrize(
+    ("width", "heads", "message"),
+    [
+        (1280, None, "published models of this width have 16 or 20. Pass --heads N"),
+        (128, None, "no published model has this width. Pass --heads N"),
+        (384, 7, "a width of 384, which cannot be split over --heads 7"),
+        (384, 0, "cannot be split over --heads 0"),
+    ],
+)
+def test_heads_that_do_not_follow_are_refused(width: int, heads: int | None, message: str):
+    with pytest.raises(NetworkError, match=message):
+        choose_heads({"patch_embed.proj.weight": torch.zeros(width, 3, 1, 1)}, None, heads)
+
+
+def test_heads_of_the_table_divide_their_width():
+    assert all(width % heads == 0 for family in FAMILIES for width, heads in family.heads.items())
+
+
+def test_heads_and_prefix_of_the_user_are_taken(tmp_path: Path):
+    model, path = vit(num_heads=6, embed_dim=96), str(tmp_path / "model.pth")
+    torch.save({"a": below("b.c.", model.state_dict()), "vision": below("c.", OTHER)}, path)
+    with pytest.raises(
+        WeightsError, match=r"model.pth holds several networks: choose one of a.b, vision with"
+    ):
+        load_model(path, heads=6)
+    with pytest.raises(WeightsError, match=r"no tensor begins with 'a.d': found a.b.c.cls_token"):
+        load_model(path, heads=6, checkpoint_prefix="a.d")
+    with pytest.raises(WeightsError, match="no published model has this width"):
+        load_model(path, checkpoint_prefix="a.b.c")
+    for options in ({"checkpoint_prefix": "a.b.c."}, {"checkpoint_key": "a.b"}):
+        loaded = load_model(path, heads=6, **options)
+        assert loaded.backbone.blocks[0].attn.num_heads == 6
+        assert_output_of(loaded.backbone, model, half=False)
+
+
+def test_dropped_tensors_and_other_networks_are_named(tmp_path: Path):
+    state = vit().state_dict()
+    torch.save({"model": OTHER, "model_ema": state | zeros("head.weight", "head.bias")}, tmp_path / "a.pth")
+    words = "model_ema of a.pth, 3 heads assumed from the width 192, --heads chooses others, "
+    words += "without 2 tensors of head (not used: model)"
+    assert load_model(str(tmp_path / "a.pth")).source == words
+
+
+@pytest.mark.parametrize("option", [{"heads": 3}, {"checkpoint_prefix": "backbone"}])
+@pytest.mark.parametrize("name", ["embedded", "random:vit_tiny/16"])
+def test_options_of_bare_checkpoints_are_refused_for_models_that_describe_themselves(name: str, option: Any):
+    with pytest.raises(WeightsError, match="describes itself: leave --"):
+        load_model(name, **option)
+
+
+def archive(name: str) -> bytes:
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w") as file:
+        file.writestr(name, "text")
+    return content.getvalue()
+
+
+@pytest.mark.parametrize("suffix", [".pth", ".safetensors"])
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", r"empty \(0 bytes\)"),
+        (b"version https://git-lfs.github.com/spec/v1\noid sha256:1\n", "a Git LFS pointer.*git lfs pull"),
+        (b"<!DOCTYPE html>\n<html><body>404</body></html>", "a web page, not the weights: download it again"),
+        (b'{"message": "not found"}', "a JSON text"),
+        (archive("weights/model.pth"), "a zip archive of weights/model.pth: unpack it first"),
+        (b"\x1f\x8b\x08\x00" + bytes(30), "a gzip archive"),
+    ],
+)
+def test_file_of_another_kind_is_called_that(tmp_path: Path, content: bytes, message: str, suffix: str):
+    (tmp_path / f"model{suffix}").write_bytes(content)
+    with pytest.raises(WeightsError, match=message):
+        load_model(str(tmp_path / f"model{suffix}"))
