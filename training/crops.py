@@ -18,7 +18,7 @@ from torchvision.transforms import v2 as transforms
 from torchvision.transforms.v2 import functional
 
 from training.crop_config import CropConfig, ViewSpec
-from training.photometry import NUMBERS, apply_photometry, constant
+from training.photometry import NUMBERS, ColorCounts, change_colors, constant, plan_colors
 
 TRIES = 10
 """Boxes drawn before the largest centered box is taken, as in torchvision."""
@@ -38,10 +38,21 @@ class Crops(NamedTuple):
     locals: Tensor
 
 
+class AugmentPlan(NamedTuple):
+    """Decisions about the crops of a batch. One table is copied to the device."""
+
+    table: Tensor
+    """Of all views, then of all local crops: the columns of `plan_colors`, then the box as from
+    `random_boxes`."""
+    views: ColorCounts
+    locals: ColorCounts
+
+
 class MultiCrop:
     """Multi-crop augmentation of an image, and of the batch that it becomes part of.
 
-    A worker calls `__call__` for each image and `finish` for a batch.
+    A worker calls `__call__` and `random_params` for each image, and `plan` for a batch. `finish` is for the
+    device that trains.
 
     Args:
         config: Sizes, numbers and color changes.
@@ -83,7 +94,7 @@ class MultiCrop:
         return resized
 
     def random_params(self, image: Image.Image | Tensor) -> Crops:
-        """Draw what `finish` needs for the crops of one image: [V, n] and [L, n].
+        """Draw what `plan` needs for the crops of one image: [V, n] and [L, n].
 
         Uniform numbers for photometry and flip; for `augment="device"` also the aspect ratio and the box.
         """
@@ -97,51 +108,49 @@ class MultiCrop:
                 group[:, ASPECT] = height / width
         return numbers
 
-    def finish(self, crops: Crops, params: Crops) -> Crops:
+    def plan(self, params: Crops) -> AugmentPlan | None:
+        """Decide on the host what `finish` does with a batch; None: nothing.
+
+        Args:
+            params: As from `random_params`, with a batch axis: [crops, batch, n].
+        """
+        config = self.config
+        if not self.tensors:
+            return None
+        views, counts = plan_colors(config.views, list(params.views), self.channels)
+        numbers = params.locals.flatten(0, 1)
+        locals_, local_counts = plan_colors([config.locals], [numbers], self.channels)
+        table = torch.cat([views, locals_])
+        if config.augment == "device":
+            drawn = ((params.views.flatten(0, 1), config.global_scale), (numbers, config.local_scale))
+            boxes = [random_boxes(n[:, BOX : BOX + BOX_NUMBERS], n[:, ASPECT], scale) for n, scale in drawn]
+            table = torch.cat([table, torch.cat(boxes)], dim=1)
+        return AugmentPlan(table, counts, local_counts)
+
+    def finish(self, crops: Crops, plan: AugmentPlan | None) -> Crops:
         """Finish the augmentation of a batch on its device.
 
         Args:
             crops: uint8, as from `__call__` with a batch axis after the first.
-            params: As from `random_params`, [crops, batch, n], on the host.
+            plan: From `plan`, on the host.
 
         Returns:
             uint8 views [V, batch, channels, G, G] and local crops [L, batch, channels, l, l].
         """
-        config = self.config
-        if not self.tensors:
+        if plan is None:
             return crops
+        config, (_, batch, *_) = self.config, crops.views.shape
+        table = plan.table.to(crops.views.device, non_blocking=True)
+        tables = Crops(*table.tensor_split((len(config.views) * batch,)))
         if config.augment == "device":
-            canvas = crops.views[0].float()
-            locals_ = [config.locals] * config.local_crops
-            crops = Crops(
-                _cut_all(canvas, config.views, params.views), _cut_all(canvas, locals_, params.locals)
-            )
-        groups, channels = zip(config.views, *(crops.views, params.views), strict=True), self.channels
-        views = torch.stack([finish(view, pixels, numbers, channels) for view, pixels, numbers in groups])
-        if not config.local_crops:
-            return Crops(views, crops.locals)
-        finished = finish(config.locals, crops.locals.flatten(0, 1), params.locals.flatten(0, 1), channels)
-        return Crops(views, finished.view(crops.locals.shape))
-
-
-def _cut_all(canvas: Tensor, views: Sequence[ViewSpec], params: Tensor) -> Tensor:
-    """Cut crops of one size out of canvases [batch, C, side, side]: [crops, batch, C, size, size]."""
-    cuts = []
-    for view, numbers in zip(views, params, strict=True):
-        boxes = random_boxes(numbers[:, BOX : BOX + BOX_NUMBERS], numbers[:, ASPECT], view.scale)
-        cuts.append(resized_crops(canvas, boxes.to(canvas.device, non_blocking=True), view.size))
-    return torch.stack(cuts) if cuts else canvas.new_empty(0, *canvas.shape[:2], 1, 1)
-
-
-def finish(view: ViewSpec, pixels: Tensor, params: Tensor, channels: int | None = None) -> Tensor:
-    """Flip crops uint8 [n, channels, height, width] and apply photometry, by numbers [n, FLIP + 1 or more].
-
-    Of `channels` that are not RGB, the last 2 * channels numbers are for their brightness and contrast.
-    """
-    flipped = (params[:, FLIP] < view.flip).to(pixels.device, non_blocking=True)
-    mirrored = torch.where(flipped.view(-1, 1, 1, 1), pixels.flip(-1), pixels)
-    of_channels = params[:, -2 * channels :] if channels else None
-    return apply_photometry(view, mirrored, params[:, :NUMBERS], of_channels)
+            canvas, sizes = crops.views[0].float(), (config.global_size, config.local_size)
+            boxes = [part[:, -4:].unflatten(0, (-1, batch)) for part in tables]
+            crops = Crops(*(resized_crops(canvas, *pair) for pair in zip(boxes, sizes, strict=True)))
+        done = [
+            change_colors(group.flatten(0, 1), part, counts, self.channels).view(group.shape)
+            for group, part, counts in zip(crops, tables, (plan.views, plan.locals), strict=True)
+        ]
+        return Crops(*done)
 
 
 def widen(image: Image.Image | Tensor, margin: float) -> Image.Image | Tensor:
@@ -247,37 +256,48 @@ def resize_weights(start: Tensor, length: Tensor, pixels: int, size: int) -> Ten
     """Weights that resize a segment of a line, antialiased bicubic as in Pillow.
 
     Args:
-        start, length: Of the segments in pixels, [n].
+        start, length: Of the segments in pixels, [...].
         pixels: Length of the line.
         size: Length of the result.
 
     Returns:
-        [n, size, pixels]; rows sum to 1, pixels outside of the segment have weight 0.
+        [..., size, pixels]; rows sum to 1, pixels outside of the segment have weight 0.
     """
-    scale = (length / size).view(-1, 1, 1)
-    start, length = start.view(-1, 1, 1), length.view(-1, 1, 1)
-    outputs, inputs = (torch.arange(n, device=start.device) + 0.5 for n in (size, pixels))
-    distance = (inputs - start - outputs[:, None] * scale).abs() / scale.clamp(min=1)
+    start, length = start[..., None, None], length[..., None, None]
+    scale = length / size
+    support = scale.clamp(min=1)
+    outputs = torch.arange(size, device=start.device) + 0.5
+    center = start + outputs[:, None] * scale  # [..., size, 1]
+    taps = math.ceil(4 * max(pixels / size, 1)) + 1  # the others are 0
+    places = (center - 2 * support).floor() + torch.arange(taps, device=start.device)
+    inputs = places + 0.5
+    distance = (inputs - center).abs() / support
     near = (1.5 * distance - 2.5) * distance.square() + 1  # Catmull-Rom kernel, a = -0.5
     far = ((-0.5 * distance + 2.5) * distance - 4) * distance + 2
     kernel = torch.where(distance < 1, near, torch.where(distance < 2, far, 0.0))
     weights = torch.where((inputs > start) & (inputs < start + length), kernel, 0.0)
-    return weights / weights.sum(-1, keepdim=True)
+    weights = weights / weights.sum(-1, keepdim=True)
+    dense = weights.new_zeros(*weights.shape[:-1], pixels)
+    return dense.scatter_add_(-1, places.long().clamp_(0, pixels - 1), weights)
 
 
 def resized_crops(canvas: Tensor, boxes: Tensor, size: int) -> Tensor:
-    """Cut one box out of each image and resize it.
+    """Cut boxes out of each image and resize them.
 
     Args:
-        canvas: [n, channels, side, side], fp32, 0 to 255.
-        boxes: From `random_boxes`, [n, 4].
+        canvas: [batch, channels, side, side], fp32, 0 to 255.
+        boxes: From `random_boxes`, [crops, batch, 4].
         size: Side of the crops.
 
     Returns:
-        uint8 [n, channels, size, size].
+        uint8 [crops, batch, channels, size, size].
     """
-    side = canvas.shape[-1]
-    left, top, width, height = (boxes * side).unbind(1)
-    across, down = resize_weights(left, width, side, size), resize_weights(top, height, side, size)
-    crops = down[:, None] @ (canvas @ across.mT[:, None])
+    batch, channels, side, _ = canvas.shape
+    left, top, width, height = (boxes * side).transpose(0, 1).unbind(-1)
+    starts, lengths = torch.stack([left, top]), torch.stack([width, height])
+    across, down = resize_weights(starts, lengths, side, size)  # [batch, crops, size, side] each
+    narrow = canvas.flatten(1, 2) @ across.flatten(1, 2).mT  # all crops of an image at once
+    narrow = narrow.view(batch, channels, side, -1, size).permute(0, 3, 2, 1, 4)
+    crops = down @ narrow.flatten(3)  # [batch, crops, size, channels * size]
+    crops = crops.unflatten(-1, (channels, size)).permute(1, 0, 3, 2, 4)
     return crops.round_().clamp_(0, 255).byte()

@@ -15,7 +15,7 @@ from dino_model.data import images as image_files
 from dino_model.data.collections import Images, ShardError
 from dino_model.data.images import ImageError
 from training.crop_config import CropConfig
-from training.crops import Crops, MultiCrop
+from training.crops import AugmentPlan, Crops, MultiCrop
 from training.distributed import rank, world
 from training.randomness import Randomness, mix
 
@@ -77,7 +77,7 @@ class Sample(NamedTuple):
     broken: tuple[str, ...]
     """Messages of unreadable images that this one replaces."""
     params: Crops
-    """Random numbers that `MultiCrop.finish` uses."""
+    """Random numbers that `MultiCrop.plan` uses."""
     image_index: int
     """Number of the image in the collection."""
     file: Tensor | None = None
@@ -95,8 +95,8 @@ class LoadedBatch(NamedTuple):
     """Messages of unreadable images that others replaced."""
     indices: Tensor
     """Number of each image in the collection, int64 [batch]."""
-    params: Crops | None = None
-    """Random numbers of the remaining augmentation; None: it is finished."""
+    plan: AugmentPlan | None = None
+    """Remaining augmentation; None: it is finished."""
     files: tuple[Tensor, list[int]] | None = None
     """JPEGs to be decoded on the device: uint8 [bytes of all], and the length of each, 0: in the crops."""
     randomness: Randomness | None = None
@@ -106,7 +106,7 @@ class LoadedBatch(NamedTuple):
     def finish(self, device: torch.device) -> Crops:
         """Copy the crops to the device and finish their augmentation there: uint8."""
         crops = Crops(*(group.to(device, non_blocking=True) for group in self.crops))
-        if self.params is None or self.multi_crop is None:
+        if self.plan is None or self.multi_crop is None:
             return crops
         if self.files is not None:
             data, lengths = self.files
@@ -117,7 +117,7 @@ class LoadedBatch(NamedTuple):
                 for length, canvas in zip(lengths, crops.views[0], strict=True)
             ]
             crops = Crops(torch.stack(canvases)[None], crops.locals)
-        return self.multi_crop.finish(crops, self.params)
+        return self.multi_crop.finish(crops, self.plan)
 
 
 def batch_order(
@@ -172,17 +172,17 @@ class CropDataset(Dataset[Sample | ImageError]):
         if errors := [sample for sample in samples if isinstance(sample, ImageError)]:
             return errors[0]
         good = [sample for sample in samples if isinstance(sample, Sample)]
-        crops, params = _stacked([s.crops for s in good]), _stacked([s.params for s in good])
+        crops, plan = _stacked([s.crops for s in good]), self.cut.plan(_stacked([s.params for s in good]))
         labels = torch.tensor([sample.label for sample in good])
         broken = tuple(message for sample in good for message in sample.broken)
         known = None if (labels < 0).any() else labels
         indices = torch.tensor([sample.image_index for sample in good])
         if self.finish:
-            return LoadedBatch(self.cut.finish(crops, params), known, broken, indices)
+            return LoadedBatch(self.cut.finish(crops, plan), known, broken, indices)
         lengths = [0 if sample.file is None else len(sample.file) for sample in good]
         data = [sample.file for sample in good if sample.file is not None]
         files = (torch.cat(data), lengths) if data else None
-        return LoadedBatch(crops, known, broken, indices, params, files)
+        return LoadedBatch(crops, known, broken, indices, plan, files)
 
     def _read(self, index: int) -> tuple[Image.Image | Tensor | JpegFile, int, tuple[str, ...]]:
         """Read an image, or the next readable one; return its number and messages about those skipped."""

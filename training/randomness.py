@@ -35,6 +35,11 @@ class Randomness:
         return Randomness(self.seed, self.step, self.first + first, num_images, self.batch_size)
 
 
+def copy_to_device(numbers: Tensor, device: torch.device) -> Tensor:
+    """Copy numbers of the host to a device; the host does not wait, because their memory is pinned."""
+    return (numbers.pin_memory() if device.type == "cuda" else numbers).to(device, non_blocking=True)
+
+
 def mix(seed: int, position: int) -> int:
     """Derive a seed from two numbers; consecutive positions give unrelated streams (SplitMix64)."""
     z = (seed * 0x9E3779B97F4A7C15 + position + 1) * 0x9E3779B97F4A7C15 & (2**64 - 1)

@@ -136,7 +136,7 @@ class FakeDevice(TorchDispatchMode):
 
     def _count_uploads(self, tensors: Sequence[Tensor], asynchronous: bool) -> None:
         for tensor in tensors:
-            if not isinstance(tensor, FakeTensor) and tensor.numel() and (tensor.ndim or len(tensors) == 1):
+            if tensor.is_cpu and tensor.numel() and (tensor.ndim or len(tensors) == 1):
                 pinned = tensor.is_pinned()
                 self._note(self.uploads, "pinned" if pinned else "pageable")
                 if pinned and not asynchronous:
@@ -185,13 +185,13 @@ class FakeDevice(TorchDispatchMode):
 
     def _note_call(self, what: int, first: int | None, second: int | None) -> int:
         """Take a call of the runtime; copies to the host that it waits for arrive."""
-        waits = what in (WAIT_FOR_EVENT, WAIT_FOR_STREAM, WAIT_FOR_DEVICE)
         unfinished = self.order.note_call(what, first or 0, second or 0)
         for copy in [copy for copy in self.pending if self.order.is_complete(HOST, copy.stream, copy.number)]:
             self.pending.remove(copy)
             copy.buffer.fill_(1)
-        idle = self.order.issued <= self.order.clocks[HOST]
-        if waits and idle and threading.current_thread() is threading.main_thread():
+        idle = what == WAIT_FOR_EVENT and self.order.issued <= self.order.clocks[HOST]
+        waits = idle or what in (WAIT_FOR_STREAM, WAIT_FOR_DEVICE)
+        if waits and threading.current_thread() is threading.main_thread():
             self._note(self.waits, "synchronization")
         return int(unfinished)
 

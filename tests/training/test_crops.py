@@ -15,13 +15,12 @@ from training.crops import (
     BOX_NUMBERS,
     Crops,
     MultiCrop,
-    finish,
     random_box,
     random_boxes,
     resized_crops,
     widen,
 )
-from training.photometry import NUMBERS
+from training.photometry import NUMBERS, change_colors, plan_colors
 
 
 def test_dino_views_differ_in_blur_and_solarization_only():
@@ -119,18 +118,20 @@ def test_resized_crops_at_whole_pixels_equal_torchvision(box, size):
     expected = functional.resized_crop(
         canvas, top, left, height, width, [size, size], InterpolationMode.BICUBIC, antialias=True
     )
-    found = resized_crops(canvas, torch.tensor([box]) / 120, size)
+    found = resized_crops(canvas, torch.tensor([[box]]) / 120, size)[0]
     assert found.dtype == torch.uint8
     assert (found.float() - expected.clamp(0, 255)).abs().max() <= 0.51
 
 
-def test_finish_flips_crops_by_their_last_number():
+def test_change_colors_flips_crops_by_their_last_number():
     pixels = torch.arange(24, dtype=torch.uint8).view(1, 1, 4, 6).expand(200, 3, 4, 6)
     view = ViewSpec(4, (0.5, 1.0), blur=0, jitter=0, gray=0)
     chances = torch.rand(200, NUMBERS + 1, generator=torch.Generator().manual_seed(0))
     mirrored = (chances[:, -1] < 0.5).view(-1, 1, 1, 1)
     assert 70 < mirrored.sum() < 130
-    assert torch.equal(finish(view, pixels, chances), torch.where(mirrored, pixels.flip(-1), pixels))
+    assert torch.equal(
+        change_colors(pixels, *plan_colors([view], [chances])), torch.where(mirrored, pixels.flip(-1), pixels)
+    )
 
 
 @pytest.mark.parametrize("augment", ["workers", "batch"])
@@ -161,7 +162,7 @@ def test_augment_modes_give_the_same_statistics(augment):
             Crops(*(torch.stack(many, 1) for many in zip(*group, strict=True)))
             for group in zip(*pairs, strict=True)
         )
-        done = pipeline.finish(crops, params)
+        done = pipeline.finish(crops, pipeline.plan(params))
         kinds = [crops.float() for crops in (*done.views, *done.locals)]
         return torch.tensor(
             [(x.mean(), x.std((1, 2, 3)).mean(), 10 * x.diff(dim=-1).abs().mean()) for x in kinds]

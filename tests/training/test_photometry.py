@@ -8,7 +8,7 @@ from torchvision.transforms.v2 import functional
 
 from training import photometry
 from training.crop_config import ViewSpec
-from training.photometry import NUMBERS, apply_photometry
+from training.photometry import NUMBERS, change_colors, plan_colors
 
 
 @pytest.fixture
@@ -19,11 +19,19 @@ def crops():
     return torch.nn.functional.interpolate(coarse, size=(32, 40), mode="bilinear").byte()
 
 
+def changed(view, crops, numbers):
+    return change_colors(crops, *plan_colors([view], [numbers]))
+
+
 def test_jitter_equals_torchvision_in_the_order_of_each_crop(crops):
     names = ("brightness", "contrast", "saturation", "hue")
     strengths = torch.tensor([0.6, 0.6, 0.8, -0.1]) + torch.rand(5, 4) * torch.tensor([0.8, 0.8, 0.4, 0.2])
     orders = torch.stack([torch.randperm(4) for _ in range(5)])
-    found = photometry.jitter(crops.float(), strengths, orders)
+    order = (orders == 3).int().argmax(1).argsort()  # by the number of changes before the hue
+    crops, strengths, orders = crops[order], strengths[order], orders[order]
+    places = (orders == 3).int().argmax(1)
+    found, bounds = crops.float(), (0, *((places <= number).sum().item() for number in range(3)))
+    photometry.jitter(found, photometry.blend_factors(orders, strengths), 6 * strengths[:, 3], bounds)
     for crop, own, order, ours in zip(crops.float() / 255, strengths, orders.tolist(), found, strict=True):
         expected = crop
         for number in order:
@@ -54,13 +62,13 @@ def test_photometry_operations_have_their_probabilities():
     n = 10_000
     red = torch.zeros(n, 3, 8, 8)
     red[:, 0], red[:, 1], red[:, :, :, 4:] = 200, 30, 0
-    view = ViewSpec(blur=0.3, radius=(1.0, 1.0), solarize=0.25)
-    done = apply_photometry(view, red.byte(), torch.rand(n, NUMBERS))
-    chances = torch.rand(n, NUMBERS)
+    view = ViewSpec(flip=0.0, blur=0.3, radius=(1.0, 1.0), solarize=0.25)
+    done = changed(view, red.byte(), torch.rand(n, NUMBERS + 1))
+    chances = torch.rand(n, NUMBERS + 1)
     chances[:, :3] = 0.9  # neither jittered nor gray nor blurred
-    plain = apply_photometry(view, red.byte(), chances)
+    plain = changed(view, red.byte(), chances)
     chances[:, 0], chances[:, 3] = torch.rand(n), 0.9  # not solarized
-    jittered = apply_photometry(view, red.byte(), chances)
+    jittered = changed(view, red.byte(), chances)
     for share, expected in (
         ((done[:, 0] == done[:, 1]).flatten(1).all(1), 0.2),  # gray
         (done[:, 0, 0, 0] != done[:, 0, 0, 3], 0.3),  # blurred
@@ -72,10 +80,10 @@ def test_photometry_operations_have_their_probabilities():
 
 
 def test_photometry_of_a_crop_is_independent_of_its_batch(crops):
-    chances = torch.rand(5, NUMBERS)
+    chances = torch.rand(5, NUMBERS + 1)
     chances[:, :4] = torch.tensor([0.1, 0.5, 0.1, 0.9])
     view = ViewSpec(blur=0.5, radius=(0.5, 2.0), solarize=0.2)
-    together = apply_photometry(view, crops, chances)
-    alone = [apply_photometry(view, crops[i : i + 1], chances[i : i + 1]) for i in range(5)]
+    together = changed(view, crops, chances)
+    alone = [changed(view, crops[i : i + 1], chances[i : i + 1]) for i in range(5)]
     assert (together.int() - torch.cat(alone).int()).abs().max() <= 1
     assert (together != crops).any()

@@ -9,7 +9,7 @@ from training import losses
 from training.methods.ablation_config import AblationConfig
 from training.methods.network import Network, Queue, StudentTeacher
 from training.methods.setup import MethodSchedules
-from training.randomness import Randomness
+from training.randomness import Randomness, copy_to_device
 
 Logs = dict[str, Tensor]
 
@@ -85,7 +85,7 @@ class Ablations(StudentTeacher):
         patches = rows * columns
         num_visible = max(1, round(self.config.kept_tokens * patches))
         numbers = randomness.uniform("patches", len(views), patches).transpose(1, 2)
-        numbers = numbers.to(views.device, non_blocking=True)
+        numbers = copy_to_device(numbers, views.device)
         if self.config.masking == "random":
             return numbers.argsort()[..., :num_visible]
         attention = attention_rows(self.teacher.backbone, views.flatten(0, 1), [0])[:, :, 0, -patches:]

@@ -1,6 +1,5 @@
 """Networks g = h ∘ f of backbone f and projection head h, student-teacher pairs, queue, stochastic depth."""
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Self
 
@@ -15,7 +14,7 @@ from training.methods.config import MethodConfig
 from training.methods.method import Method
 from training.methods.setup import MethodSchedules, Setup
 from training.optim import move_average
-from training.randomness import Randomness
+from training.randomness import Randomness, copy_to_device
 
 
 class Network(nn.Module):
@@ -43,10 +42,12 @@ class Network(nn.Module):
         batch = crops[0].shape[1]
         groups = [group for group in crops if len(group)]
         features = []
-        for group, numbers in zip(groups, self._sample_drop_path(randomness, groups), strict=True):
-            on_device = numbers.flatten(1).to(group.device, non_blocking=True)  # of all layers at once
-            for drop_path, of_layer in zip(self.drop_paths, on_device, strict=True):
-                drop_path.set_random(of_layer)
+        factors, first = self._drop_path_factors(randomness, sum(map(len, groups)), crops[0].device), 0
+        for group in groups:
+            end = first + len(group) * batch
+            for drop_path, of_layer in zip(self.drop_paths, factors, strict=True):
+                drop_path.factors = None if of_layer is None else of_layer[first:end]
+            first = end
             patches = visible.flatten(0, 1) if visible is not None and group is groups[0] else None
             features.append(features_of_patches(self.backbone, group.flatten(0, 1), patches))
         projected: Tensor = self.head.project(torch.cat(features))
@@ -57,12 +58,19 @@ class Network(nn.Module):
         logits: Tensor = self.head.last_layer(projected).float()
         return logits
 
-    def _sample_drop_path(self, randomness: Randomness | None, groups: Sequence[Tensor]) -> Sequence[Tensor]:
-        """Uniform numbers [layers, crops, batch] for each group of crops; empty without randomness."""
+    def _drop_path_factors(
+        self, randomness: Randomness | None, crops: int, device: torch.device
+    ) -> list[Tensor | None]:
+        """Factors of every layer for all crops, [crops * batch] on the device; None: not drawn."""
         if not self.drop_paths or not self.training or randomness is None:
-            return [torch.empty(len(self.drop_paths), 0) for _ in groups]
-        crops = [len(group) for group in groups]
-        return randomness.uniform("depth", len(self.drop_paths), sum(crops)).split(crops, dim=1)
+            return [None] * len(self.drop_paths)
+        numbers = randomness.uniform("depth", len(self.drop_paths), crops).flatten(1)
+        scaled = [layer.scale(of_layer) for layer, of_layer in zip(self.drop_paths, numbers, strict=True)]
+        factors = torch.stack(scaled)
+        if torch.is_autocast_enabled(device.type):
+            dtype = torch.get_autocast_dtype(device.type)
+            factors = factors.to(dtype)
+        return list(copy_to_device(factors, device))
 
 
 class StudentTeacher(Method):
@@ -131,7 +139,7 @@ class Queue(nn.Module):
 
 
 class StochasticDepth(nn.Module):
-    """Drop the branch of a residual block for some images, by random numbers set beforehand.
+    """Drop the branch of a residual block for some images, by factors set beforehand.
 
     A branch is kept if the image's uniform number is at least `drop_prob`, and is then scaled to keep its
     mean (Huang et al. 2016). timm's layer draws from the global generator: a resumed training would differ.
@@ -140,11 +148,12 @@ class StochasticDepth(nn.Module):
     def __init__(self, drop_prob: float) -> None:
         super().__init__()
         self.drop_prob = drop_prob
-        self.factors: Tensor | None = None  # [images], 0 or 1 / (1 - drop_prob)
+        self.factors: Tensor | None = None
+        """Of the images of the next pass, from `scale`: [images], 0 or 1 / (1 - drop_prob)."""
 
-    def set_random(self, numbers: Tensor) -> None:
-        """Set the uniform numbers [images] in [0, 1) of the next pass."""
-        self.factors = (numbers >= self.drop_prob).float() / (1 - self.drop_prob)
+    def scale(self, numbers: Tensor) -> Tensor:
+        """Factors of the images by uniform numbers [images] in [0, 1)."""
+        return (numbers >= self.drop_prob).float() / (1 - self.drop_prob)
 
     def forward(self, branch: Tensor) -> Tensor:
         """[images, ...] -> the same shape."""

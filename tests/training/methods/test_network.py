@@ -14,7 +14,7 @@ def network(drop_path=0.5):
 
 def test_stochastic_depth_drops_its_share_and_keeps_the_mean():
     layer, numbers = StochasticDepth(0.3), torch.rand(20_000)
-    layer.set_random(numbers)
+    layer.factors = layer.scale(numbers)
     kept = layer(torch.ones(20_000, 2, 3))
     assert kept.mean() == pytest.approx(1.0, abs=0.02)
     assert kept.unique().tolist() == pytest.approx([0.0, 1 / 0.7])
@@ -22,11 +22,11 @@ def test_stochastic_depth_drops_its_share_and_keeps_the_mean():
 
 
 def test_network_gives_each_layer_and_crop_own_random_numbers(monkeypatch):
-    student, dealt, honest = network(), [], StochasticDepth.set_random
-    monkeypatch.setattr(StochasticDepth, "set_random", lambda self, n: (dealt.append(n), honest(self, n)))
+    student, dealt, honest = network(), [], StochasticDepth.scale
+    monkeypatch.setattr(StochasticDepth, "scale", lambda self, n: (dealt.append(n), honest(self, n))[1])
     views, locals_ = torch.randn(2, 4, 3, 16, 16), torch.randn(3, 4, 3, 8, 8)
     student(views, locals_, randomness=Randomness(0, 0, 0, 4, 4))
-    assert [len(numbers) for numbers in dealt] == [8] * 4 + [12] * 4  # each layer's, for every group
+    assert [len(numbers) for numbers in dealt] == [20] * 4  # each layer's, for all crops
     assert len(torch.cat(dealt).unique()) == 80
 
 
