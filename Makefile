@@ -25,7 +25,7 @@ help:
 	@echo "make bench     every benchmark against its plain reference"
 	@echo "make mutants   one-line faults that the tests must notice: half an hour"
 	@echo "make format    ruff and, where Node is there, prettier over everything"
-	@echo "make browser   install Chromium with apt-get, for the browser tests"
+	@echo "make browser   install Chromium and nginx with apt-get, for the browser tests"
 	@echo "make node      install Node with apt-get, for the checks of the page's JavaScript"
 	@echo "make clean     remove .venv, caches and what tests wrote"
 
@@ -164,6 +164,7 @@ export check_opencv
 browser:
 	@if command -v chromium >/dev/null; then echo "Chromium is there: $$(command -v chromium)"; \
 	else $(call apt_install,chromium fonts-dejavu-core,Chromium so that the command 'chromium' exists); fi
+	@if [ -x /usr/sbin/nginx ]; then echo "nginx is there"; else $(call apt_install,nginx-light,nginx); fi
 
 node:
 	@if command -v npm >/dev/null; then echo "Node is there: $$(node --version)"; \

@@ -48,6 +48,9 @@ class Serve:
     """Device of the model: auto, cpu, cuda or mps."""
     allowed_hosts: tuple[str, ...] = ()
     """Names under which users reach the page, in addition to --host and localhost."""
+    proxies: tuple[str, ...] = ()
+    """Addresses or networks of proxies on other machines, such as 10.0.0.0/8. Limits apply to the client that
+    their X-Forwarded headers name. Proxies on this machine are always trusted."""
     auth: Path | None = None
     """File with a line USER:PASSWORD for each user; or set DINO_LAB_AUTH to such lines. No option takes the
     password itself, because the list of processes shows options. Passwords are sent unencrypted: beyond this
@@ -77,6 +80,8 @@ class Serve:
 
         guard.check_root_path(self.root_path)
         guard.check_frame_ancestors(self.frame_ancestors)
+        if self.proxies:  # read by uvicorn
+            os.environ["FORWARDED_ALLOW_IPS"] = ",".join(guard.trusted_addresses(self.proxies))
         hosts, users = guard.host_names(self.host, self.allowed_hosts), guard.read_users(self.auth)
         port = free_port(self.host, self.port)
         fairness.MODEL.max_waiting = self.limits.max_waiting

@@ -3,7 +3,7 @@
 import base64
 import os
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 from pathlib import Path
 
 import gradio as gr
@@ -210,7 +210,7 @@ class Endpoints:
         labels = np.zeros(loaded_clip.sent_size, np.uint8)
         for label, mask in enumerate(masks, start=1):
             labels[mask_of(mask, loaded_clip.sent_size)] = label
-        await fairness.LOADING.run(client, self.backend.models.ready, model)
+        await self._load(model, client)
         results = self.backend.track(
             loaded_clip, resize_nearest(labels, loaded_clip.size), model, size, client
         )
@@ -220,8 +220,12 @@ class Endpoints:
     async def _encoding(self, image: str, model: str, size: int, request: gr.Request | None) -> Encoding:
         """Encode an image; its decoding, and loading the model, hold no turn at the models."""
         photo, client = await in_thread(self._photo, image), client_of(request)
-        await fairness.LOADING.run(client, self.backend.models.ready, model)
+        await self._load(model, client)
         return await fairness.MODEL.run(client, self.backend.encode, photo, model, size)
+
+    async def _load(self, model: str, client: Hashable) -> None:
+        if load := await in_thread(self.backend.models.loader, model):
+            await fairness.LOADING.run(client, load)
 
     def _photo(self, image: object) -> str:
         content = self._decoded(image, "image", EXAMPLES)

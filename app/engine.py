@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from app.errors import LabError, NotHere
-from app.limits import Limits
+from app.limits import RESOLUTIONS, Limits
 from app.photos import EXAMPLES
 from dino_model.inference.predictor import AttentionPredictor
 from dino_model.inference.resize import fed_size
@@ -141,7 +141,11 @@ def check_patches(image_size: tuple[int, int], size: int, patch_size: int, limit
     """Refuse an image of this height and width if it has too many patches at a resolution."""
     patches, (height, width) = patches_of(image_size, size, patch_size), image_size
     if patches > limits.max_patches:
+        lower = [one for one in RESOLUTIONS if patches_of(image_size, one, patch_size) <= limits.max_patches]
+        ratio = limits.max_patches * (patch_size / size) ** 2  # of the sides, at which the bound is reached
+        crop = f"crop its longer side to {ratio:.1f} times the shorter one"
+        advice = f"choose resolution {max(lower)}" if lower else crop
         raise LabError(
             f"At resolution {size} an image of {width} × {height} pixels has {patches:,} patches, "
-            f"more than the {limits.max_patches:,} allowed: choose a lower resolution or crop it."
+            f"more than the {limits.max_patches:,} allowed: {advice}."
         )

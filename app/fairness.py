@@ -6,11 +6,11 @@ Events that use the model therefore run without a concurrency limit and take a t
 
 import asyncio
 import contextlib
-import time
 import traceback
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Hashable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeVar
 
 import anyio.to_thread
@@ -19,8 +19,6 @@ import gradio as gr
 from app.errors import Busy, LabError
 
 Result = TypeVar("Result")
-PATIENCE_SECONDS = 10.0
-"""Longest time that a request waits only because a queue that goes first is busy."""
 RECHECK_SECONDS = 1.0
 """Longest time after which a waiting event yields, so that Gradio can end it when its client has left."""
 
@@ -28,7 +26,6 @@ RECHECK_SECONDS = 1.0
 @dataclass(eq=False)
 class _Ticket:
     client: Hashable
-    arrival: float
 
 
 class FairTurns:
@@ -37,20 +34,12 @@ class FairTurns:
     Args:
         name: What clients wait for, as it appears in messages: "the model".
         width: Number of requests that run at once.
-        max_waiting: Number of requests that may wait.
+        max_waiting: Number of waiting requests from which on only clients without any are taken in.
         max_per_client: Number of requests that one client may have waiting or running.
-        after: A queue whose requests go first; they share the processor.
     """
 
-    def __init__(
-        self,
-        name: str,
-        width: int = 1,
-        max_waiting: int = 64,
-        max_per_client: int = 8,
-        after: "FairTurns | None" = None,
-    ) -> None:
-        self.name, self.width, self.after = name, width, after
+    def __init__(self, name: str, width: int = 1, max_waiting: int = 64, max_per_client: int = 24) -> None:
+        self.name, self.width = name, width
         self.max_waiting, self.max_per_client = max_waiting, max_per_client
         self._waiting: list[_Ticket] = []
         self._running: list[_Ticket] = []
@@ -78,7 +67,7 @@ class FairTurns:
             for tickets in (self._waiting, self._running):
                 if ticket in tickets:
                     tickets.remove(ticket)
-            if not self._busy:
+            if not self._waiting and not self._running:
                 self._last_turn.clear()
             self._wake()
 
@@ -97,18 +86,19 @@ class FairTurns:
             return await in_thread(work, *inputs)
 
     def _join(self, client: Hashable) -> _Ticket:
-        """Enter the queue; if it is full, the client that waits for most loses its newest request."""
+        """Enter the queue. A full queue takes only the first request of a client."""
         own = sum(ticket.client == client for ticket in (*self._waiting, *self._running))
         if own >= self.max_per_client:
-            raise Busy(f"{own} of your requests wait for {self.name} already: try again in a moment.")
-        if len(self._waiting) >= self.max_waiting:
-            greedy, most = Counter(ticket.client for ticket in self._waiting).most_common(1)[0]
-            if most <= own + 1:
-                raise Busy(f"Too many requests wait for {self.name}: try again in a moment.")
-            newest = next(ticket for ticket in reversed(self._waiting) if ticket.client == greedy)
-            self._waiting.remove(newest)
-            self._wake()
-        ticket = _Ticket(client, time.monotonic())
+            raise Busy(
+                f"{own} of your requests wait for {self.name}, the most that one client may have: "
+                "send the next when one is answered."
+            )
+        if own and len(self._waiting) >= self.max_waiting:
+            raise Busy(
+                f"{len(self._waiting)} requests wait for {self.name}, and {own} of them are yours: "
+                "send the next when one is answered."
+            )
+        ticket = _Ticket(client)
         self._waiting.append(ticket)
         return ticket
 
@@ -116,17 +106,11 @@ class FairTurns:
         self._moved.set()
         self._moved = asyncio.Event()
 
-    @property
-    def _busy(self) -> bool:
-        return bool(self._waiting or self._running)
-
     def _requests_ahead(self, ticket: _Ticket) -> int:
         """Return the number of requests before this one; at 0 the ticket moves from waiting to running.
 
         Every client's first request is served before the second request of any.
         """
-        if ticket not in self._waiting:
-            raise Busy(f"Others wait for {self.name}: send fewer requests at once.")
         earlier: Counter[Hashable] = Counter()
         keys = {}
         for arrival, other in enumerate(self._waiting):
@@ -135,8 +119,6 @@ class FairTurns:
         place = sum(key < keys[ticket] for key in keys.values())
         if place or len(self._running) >= self.width:
             return place + len(self._running)
-        if self.after and self.after._busy and time.monotonic() - ticket.arrival < PATIENCE_SECONDS:
-            return 1
         self._waiting.remove(ticket)
         self._running.append(ticket)
         self._turns += 1
@@ -146,18 +128,20 @@ class FairTurns:
 
 MODEL = FairTurns("the model")
 """Turns at the models: one encoding at a time uses all cores, or the accelerator."""
-LOADING = FairTurns("models that are being loaded", width=16, max_per_client=2)
+LOADING = FairTurns("a model that is being loaded", width=16)
 """Turns at downloads and at reading weights; they do not delay other requests."""
-READING = FairTurns("maps that are being computed", width=2, max_per_client=24)
+READING = FairTurns("maps that are being computed", width=2)
 """Turns at arrays of encodings in memory."""
-FINDING = FairTurns("objects that are being computed", max_per_client=4, after=MODEL)
-"""Turns at finding objects in encodings, which takes seconds; images that are opened go first."""
+FINDING = FairTurns("objects that are being computed")
+"""Turns at finding objects in encodings, which takes seconds."""
 DECODING = FairTurns("images that are being read", width=2)
 """Turns at decoding uploads."""
 
 
 def in_turn(
-    function: Callable[..., Any], prepare: Callable[..., Any] | None = None, turns: FairTurns | None = None
+    function: Callable[..., Any],
+    prepare: Callable[..., Callable[[], object] | None] | None = None,
+    turns: FairTurns | None = None,
 ) -> Callable[..., AsyncIterator[Any]]:
     """Wrap a blocking event handler so that it takes a turn and runs in a thread.
 
@@ -165,19 +149,19 @@ def in_turn(
 
     Args:
         function: The handler.
-        prepare: Runs first with the same inputs, for example a download that must not hold a turn.
+        prepare: Returns what these inputs have to load first, as `Models.loader`; None for nothing.
         turns: Default: `MODEL`.
     """
 
-    stages = [(LOADING, prepare)] if prepare else []
-    stages.append((turns or MODEL, function))
-
     async def handler(request: gr.Request, progress=gr.Progress(), *inputs):  # type: ignore[no-untyped-def]
+        stages: list[tuple[FairTurns, Callable[[], Any]]] = [(turns or MODEL, partial(function, *inputs))]
+        if prepare and (load := await in_thread(prepare, *inputs)):
+            stages.insert(0, (LOADING, load))
         for queue, work in stages:
             async with contextlib.aclosing(queue.wait(client_of(request))) as places:  # type: ignore[type-var]
                 async for ahead in places:
                     if not ahead:
-                        result = await in_thread(work, *inputs)
+                        result = await in_thread(work)
                         break
                     progress(0, desc=f"{ahead} ahead of you")
                     yield gr.skip()

@@ -3,6 +3,7 @@
 import asyncio
 import base64
 import hmac
+import ipaddress
 import json
 import os
 import re
@@ -119,7 +120,8 @@ class Guard:
         `most` has the names under which the request is counted, and how many of each may be under way.
         """
         path, method = scope["path"], scope["method"]
-        if host_of(headers.get("host", "")) not in self._hosts:
+        host = host_of(headers.get("host", ""))
+        if host not in self._hosts and not is_address(host):
             return refuse(400, "Unknown host name: the server allows names by --allowed-hosts.")
         opened = headers.get("sec-fetch-mode") == "navigate" and method in ("GET", "HEAD")
         if headers.get("sec-fetch-site") == "cross-site" and not opened:
@@ -131,8 +133,11 @@ class Guard:
             return refuse(404, "Unknown address.")
         if FOREIGN_FILE.search(path):
             return refuse(403, FOREIGN)
-        if any(self._under_way[name] >= bound for name, bound in most.items()):
-            return refuse(429, "Too many of your requests are under way: try again in a moment.")
+        for name, bound in most.items():
+            if self._under_way[name] >= bound:
+                return refuse(
+                    429, f"{bound} of your requests are under way, the most allowed: try again later."
+                )
         if not headers.get("content-length", "0").isdecimal():
             return refuse(400, "The length of the request is no number.")
         return None
@@ -243,6 +248,26 @@ def host_of(header: str) -> str:
         return ""
 
 
+def is_address(host: str) -> bool:
+    """Return True for an IP address, as in probes of health: only a name can be rebound to this server."""
+    try:
+        return bool(ipaddress.ip_address(host))
+    except ValueError:
+        return False
+
+
+def trusted_addresses(proxies: Sequence[str]) -> list[str]:
+    """Return addresses and networks whose X-Forwarded headers are trusted: `proxies` and this machine.
+
+    Raises:
+        ValueError: Text is no address and no network.
+    """
+    try:
+        return ["127.0.0.1", "::1", *(str(ipaddress.ip_network(proxy, strict=False)) for proxy in proxies)]
+    except ValueError as error:
+        raise ValueError(f"--proxies: {error}; expected addresses such as 10.0.0.0/8") from error
+
+
 def host_names(host: str, further: Sequence[str] = ()) -> list[str]:
     """Return the names under which the app may be addressed; others are refused, against DNS rebinding.
 
@@ -254,7 +279,7 @@ def host_names(host: str, further: Sequence[str] = ()) -> list[str]:
     if not further:
         raise ValueError(
             f"--host {host!r} listens on every address: "
-            "name the hosts that visitors type with --allowed-hosts NAME …"
+            "name the hosts that users type with --allowed-hosts NAME …"
         )
     return [*LOCAL_NAMES, *further]
 

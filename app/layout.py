@@ -16,6 +16,7 @@ from app import fairness
 from app.api import add_endpoints
 from app.arrays import STATIC
 from app.backend import Backend
+from app.errors import LabError
 from app.page import HEAVY, Page, samples, strip
 from app.photos import EXAMPLES
 from app.tabs import class_map, compare, explore, learn, match, segment, training, video
@@ -48,7 +49,7 @@ def build(backend: Backend, *, routes: bool = False) -> gr.Blocks:
         routes: Whether it will be launched with `app.arrays.routes(backend)`.
     """
     backend.models.load_first()
-    with gr.Blocks(
+    with _Blocks(
         title="DINO attention lab", analytics_enabled=False, delete_cache=(600, 3600), fill_width=True
     ) as demo:
         add_endpoints(backend)  # first: the names of its functions stay as they are
@@ -75,7 +76,7 @@ def build(backend: Backend, *, routes: bool = False) -> gr.Blocks:
             return [value] * len(page.views) + [gr.Slider(maximum=value["blocks"])]
 
         looked = page.count.change(
-            fairness.in_turn(show, page.ready), question, [*page.views, page.block], **HEAVY
+            fairness.in_turn(show, page.loader), question, [*page.views, page.block], **HEAVY
         )
         looked.success(None, question, None, js=_script("note"))
         looked.failure(None, question, question, js=_script("shown"))
@@ -83,6 +84,14 @@ def build(backend: Backend, *, routes: bool = False) -> gr.Blocks:
             tab.select(None, None, None, js=f"async () => (await window.pageModule).tab('{name}')")
         demo.load(None, [*question, page.count], [*question, page.count], js=_script("restore"))
     return demo
+
+
+class _Blocks(gr.Blocks):
+    def validate_inputs(self, block_fn: Any, inputs: list[Any]) -> None:
+        """Refuse too few values of a client in a sentence; Gradio's own error does not reach clients."""
+        expected, found = len(block_fn.inputs), len(inputs)
+        if found < expected:
+            raise LabError(f"{block_fn.name} takes {expected} values, found {found}: see /gradio_api/info.")
 
 
 def head(backend: Backend) -> str:

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 MEGABYTE = 1_000_000
 SIZES = (32, 2048)
 """Smallest and largest resolution: pixels of the short side."""
+RESOLUTIONS = (224, 336, 480, 640)
+"""Resolutions that the page offers."""
 
 
 @dataclass(frozen=True)
@@ -22,7 +24,7 @@ class Limits:
     max_weights_mb: int = 2000
     """Memory for the weights of models, in MB. The least recently used model is dropped first."""
     max_waiting: int = 64
-    """Most requests that wait for the model; further requests are refused."""
+    """Requests that wait for the model; beyond them, each client may have one waiting."""
     max_frames: int = 120
     """Most frames of a clip that are used; the rest is left out with a note."""
     max_clip_seconds: int = 10

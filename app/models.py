@@ -7,6 +7,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -160,6 +161,10 @@ class Models:
                 traceback.print_exc()
                 raise LabError(f"The weights of {name} cannot be loaded: choose another model.") from error
         return predictor
+
+    def loader(self, name: object) -> Callable[[], AttentionPredictor] | None:
+        """Return a function that downloads and loads a model; None if the model is in memory."""
+        return None if self._predictors.get(self.source(name)) else partial(self.ready, name)
 
     def load_first(self) -> None:
         """Load the model that the page opens with; the terminal shows the progress of a download.

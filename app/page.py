@@ -30,6 +30,7 @@ from app import arrays, fairness, views
 from app.backend import Backend
 from app.engine import Encoding
 from app.errors import LabError
+from app.limits import RESOLUTIONS
 from app.photos import EXAMPLES, THUMBNAIL_SIDE, clean_name, thumbnail
 from app.temporary import read_upload
 from app.views import encoding_value, image_address
@@ -43,7 +44,6 @@ HEAVY: dict[str, Any] = PRIVATE | {
     "trigger_mode": "always_last",
 }
 """Options of events that run a model in turn: of several quick ones, the newest is answered last."""
-SIZES = (224, 336, 480, 640)
 MAX_ALBUM = 20_000  # characters
 
 
@@ -69,7 +69,7 @@ class Page:
 
     def __init__(self, backend: Backend, *, routes: bool) -> None:
         self.backend, self.routes = backend, routes
-        start, sizes = backend.start, sorted({*SIZES, backend.start.size})
+        start, sizes = backend.start, sorted({*RESOLUTIONS, backend.start.size})
         self.photo = gr.Textbox(start.photo, visible="hidden", elem_id="photo")
         self.album = gr.Textbox("\n".join(EXAMPLES), visible="hidden", elem_id="album")
         self.count = gr.Textbox("0", visible="hidden", elem_id="ask")
@@ -111,9 +111,9 @@ class Page:
         """Encode an image; return the value of a view."""
         return self.value(self.encode(photo, model, size), photo)
 
-    def ready(self, photo: object, model: object, *others: object) -> None:
-        """Download and load a model: the preparation of handlers that start with an image and a model."""
-        self.backend.models.ready(model)
+    def loader(self, photo: object, model: object, *others: object) -> Callable[[], object] | None:
+        """Return what loads the model: the preparation of handlers that start with an image and a model."""
+        return self.backend.models.loader(model)
 
     def address(self, name: str, *, small: bool = False) -> str:
         """Return the address of an image, or of its thumbnail."""
@@ -124,8 +124,11 @@ class Page:
 
     def keep(self, path: object) -> str:
         """Read an uploaded image and keep it; return its name as `photo` has it."""
-        name = self.backend.images.keep(read_upload(path, self.backend.limits.max_upload_bytes))
-        return f"{name}/{clean_name(str(path))}"
+        content, title = read_upload(path, self.backend.limits.max_upload_bytes), clean_name(str(path))
+        name = self.backend.images.keep(content)
+        if self.backend.images.is_halved(content):
+            gr.Info(f"{html.escape(title)} is very large: it is shown at half its width and height.")
+        return f"{name}/{title}"
 
     def photos(self, album: object) -> list[str]:
         """Return the images of an album that are still in memory."""

@@ -55,6 +55,11 @@ class ImageStore:
         self._files.put(name, content, len(content))
         return name
 
+    def is_halved(self, content: bytes) -> bool:
+        """Return True if a file that was kept is so large that it is decoded at half its width and height."""
+        with Image.open(io.BytesIO(content), formats=images.FORMATS) as header:
+            return header.width * header.height > self._limits.max_megapixels * MEGABYTE
+
     def check(self, name: str) -> None:
         """Check that an image is in memory."""
         if name not in EXAMPLES and self._files.get(name) is None:
@@ -72,7 +77,7 @@ class ImageStore:
                 image = photographs.image(name)
             else:
                 image = images.read(
-                    content, max_pixels=self._limits.max_megapixels * MEGABYTE, name="This file"
+                    content, max_pixels=self._limits.max_megapixels * MEGABYTE, name="This file", halve=True
                 )
         except images.ImageError as error:  # the decoder's details are not for users
             file, damaged, _ = str(error).partition(" is damaged or cut short")

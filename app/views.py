@@ -23,7 +23,10 @@ Contract of a view NAME
 """
 
 import base64
+import hashlib
+import json
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import gradio as gr
@@ -48,16 +51,19 @@ def static(path: str, *, routes: bool = False) -> str:
     return f"gradio_api/file={STATIC}/{path}"
 
 
-def attention_view(value: Mapping[str, Any] | None = None, **props: Any) -> gr.HTML:
+def attention_view(
+    value: Mapping[str, Any] | None = None, *, head: str | int | None = None, **props: Any
+) -> gr.HTML:
     """Show an image with its attention maps, and below it the map of every head.
 
     Args:
         value: From `attention_value`, or None for an empty view.
+        head: "mean", "max", "heads" or a number. A handler changes it by `gr.HTML(shown_head="max")`, because
+            `gr.HTML` has a parameter `head` of its own.
         props: `elem_id` and other arguments of `gr.HTML`, and these settings.
             - quantity: "attention", "key-similarity", "logits", "key-cosine", "token-cosine", "token-norm",
               "key-pca" or "token-pca".
             - block: From 1; 0 is the last.
-            - head: "mean", "max", "heads" or a number.
             - layer: "light", "heat" or "mask".
             - mass: 10..100. opacity: 0..100. colormap: A name.
             - title: True shows the name of the model. tiles: False hides the row of heads.
@@ -67,6 +73,8 @@ def attention_view(value: Mapping[str, Any] | None = None, **props: Any) -> gr.H
     Events:
         select: A patch was clicked; data {row, column, x, y, token}. shown, edited: See the module.
     """
+    if head is not None:
+        props["shown_head"] = str(head)
     return view("attention", value, **props)
 
 
@@ -81,27 +89,36 @@ def view(name: str, value: Mapping[str, Any] | None = None, *, routes: bool = Fa
     """
     module = static(f"views/{name}_view.js", routes=routes)
     constructor = name.title().replace("_", "") + "View"
-    # Gradio finds the names of events as `trigger("name"` in this string.
-    mount = f"""
-      import(new URL("{module}", document.baseURI)).then((exported) => {{
-        const emits = {{
-          select: (data) => trigger("select", data),
-          shown: (data) => trigger("shown", data),
-          edited: (data) => trigger("edited", data),
-        }};
-        const root = element.querySelector(".lab-view");
-        if (root.view) return;
-        const emit = (event, data) => emits[event]?.(data);
-        const ask = typeof server === "undefined" ? null : server;
-        root.view = new exported.{constructor}({{ element: root, props, watch, emit, server: ask }});
+    # Gradio offers the events that stand in quotes in this script.
+    script = f"""// "select", "shown", "edited"
+      const root = element.firstElementChild;
+      import(new URL("{module}", document.baseURI)).then(({{ {constructor} }}) => {{
+        root.view ??= new {constructor}({{ element: root, props, watch, emit: trigger, server }});
       }});"""
-    return gr.HTML(
+    component = gr.HTML(
         dict(value) if value else None,
         html_template='<div class="lab-view"></div>',  # without ${value}: never rendered again
-        js_on_load=mount,
+        js_on_load=script,
         apply_default_css=False,
         **props,
     )
+    vars(component).update(flag=_flag, read_from_flag=_read_from_flag)
+    return component
+
+
+def _flag(value: object, flag_dir: str | Path = "") -> str:
+    """Store a value of a client, which holds images and arrays, in a file; return its path for the log."""
+    if not value:
+        return ""
+    content = json.dumps(value).encode()
+    file = Path(flag_dir, f"{hashlib.blake2b(content, digest_size=16).hexdigest()}.json")
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_bytes(content)
+    return str(file)
+
+
+def _read_from_flag(path: str) -> object:
+    return json.loads(Path(path).read_bytes())
 
 
 def attention_value(

@@ -8,7 +8,6 @@ import gradio as gr
 from app import class_maps, fairness
 from app.errors import LabError, NotHere
 from app.page import HEAVY, LIGHT, Page, split
-from dino_model.inference.predictor import AttentionPredictor
 
 TITLE = "Class map"
 NOTE = (
@@ -42,7 +41,9 @@ def build(page: Page) -> None:
     name.input(open_map, name, [opened, search, facts], trigger_mode="always_last", **LIGHT).success(
         None, opened, None, js="(map) => viewOf('class-map').openMap(map)", **LIGHT
     )
-    place_in_turn = fairness.in_turn(place, lambda photo, chosen: _predictor(page, chosen))
+    place_in_turn = fairness.in_turn(
+        place, lambda photo, chosen: page.backend.models.loader(_model(page, chosen))
+    )
     view.shown(place_in_turn, [page.photo, name], view, **HEAVY)
     search.input(None, search, None, js="(index) => viewOf('class-map').goTo(index)", **LIGHT)
 
@@ -53,7 +54,7 @@ def placed(page: Page, photo: Any, chosen: Any) -> dict[str, Any]:
     drawn = backend.maps.get(chosen)
     stored, title = split(photo)
     image = backend.images.read(stored)
-    placement = class_maps.place_image(drawn, _predictor(page, chosen), image)
+    placement = class_maps.place_image(drawn, backend.models.ready(_model(page, chosen)), image)
     return asdict(placement) | {
         "name": title or stored,
         "highlight": stored != backend.start.photo,
@@ -62,14 +63,15 @@ def placed(page: Page, photo: Any, chosen: Any) -> dict[str, Any]:
     }
 
 
-def _predictor(page: Page, chosen: Any) -> AttentionPredictor:
+def _model(page: Page, chosen: Any) -> str:
     model = page.backend.maps.get(chosen).origin.model
     try:
-        return page.backend.models.ready(model)
+        page.backend.models.source(model)
     except NotHere as error:
         raise LabError(
             f"This map needs the model {model}, which is not offered here: choose another map."
         ) from error
+    return model
 
 
 def _classes(page: Page, name: str) -> list[tuple[str, int]]:

@@ -37,7 +37,7 @@ def build(page: Page) -> None:
     page.views.append(left)
     for event in (left.shown, other.input):
         event(
-            fairness.in_turn(page.encode_image, page.ready),
+            fairness.in_turn(page.encode_image, page.loader),
             [page.photo, other, page.size],
             right,
             **HEAVY,

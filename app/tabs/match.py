@@ -38,7 +38,7 @@ def build(page: Page) -> None:
     taken = own.upload(take, own, second, show_progress="minimal", **PRIVATE)
     inputs = [page.photo, page.model, page.size, second, ratio]
     for event in (view.shown, second.input, ratio.release, taken.success):
-        event(fairness.in_turn(find, page.ready), inputs, view, **HEAVY)
+        event(fairness.in_turn(find, page.loader), inputs, view, **HEAVY)
 
 
 def matched(

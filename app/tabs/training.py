@@ -1,5 +1,6 @@
 """The tab Training: the log of a run as curves that grow with it, and the attention of its checkpoints."""
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -58,7 +59,7 @@ def build(page: Page) -> None:
     opened = page.tabs["training"].select
     events = [page.photo.change, page.size.change, opened, checkpoint.input, redrawn.success]
     page.question(events, inputs, "#checkpoints").change(
-        fairness.in_turn(partial(_see, page), partial(_prepare, page)), inputs, [view, label], **HEAVY
+        fairness.in_turn(partial(_see, page), partial(_loader, page)), inputs, [view, label], **HEAVY
     )
 
 
@@ -68,8 +69,8 @@ def plot(chart: Chart, run: TrainingRun, **props: Any) -> gr.LinePlot:
     return gr.LinePlot(chart_table(chart, run), x="step", y="value", color="curve", tooltip="all", **named)
 
 
-def _prepare(page: Page, name: Any, index: Any, photo: Any, size: Any) -> None:
-    page.backend.models.ready(_checkpoint(page.backend.runs.read(name), index).model)
+def _loader(page: Page, name: Any, index: Any, photo: Any, size: Any) -> Callable[[], object] | None:
+    return page.backend.models.loader(_checkpoint(page.backend.runs.read(name), index).model)
 
 
 def _see(page: Page, name: Any, index: Any, photo: Any, size: Any) -> tuple[Any, str]:

@@ -75,7 +75,7 @@ def build(page: Page) -> None:
 
     inputs = [clip, page.model, page.size]
     clip.change(partial(_open, page), clip, view, trigger_mode="always_last", **LIGHT)
-    encode = fairness.in_turn(partial(_encode, page), page.ready)
+    encode = fairness.in_turn(partial(_encode, page), page.loader)
     view.shown(encode, inputs, view, **HEAVY)
     gr.on([page.model.change, page.size.change], None, js="() => viewOf('film')?.expire()", **LIGHT)
     reach.change(None, reach, js="(reach) => viewOf('film')?.set({ reach })", **LIGHT)

@@ -9,5 +9,6 @@ Serve(
     port=int(os.environ.get("GRADIO_SERVER_PORT", "7860")),
     allowed_hosts=(os.environ.get("SPACE_HOST", "localhost"),),
     frame_ancestors=("https://huggingface.co",),
+    proxies=("10.0.0.0/8",),
     downloads=False,
 ).run()

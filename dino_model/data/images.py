@@ -36,7 +36,9 @@ class ImageError(ValueError):
     """An image, or a collection of images, that cannot be read. The message is one sentence."""
 
 
-def read(source: str | Path | bytes, *, max_pixels: int = MAX_PIXELS, name: str | None = None) -> np.ndarray:
+def read(
+    source: str | Path | bytes, *, max_pixels: int = MAX_PIXELS, name: str | None = None, halve: bool = False
+) -> np.ndarray:
     """Read an image as a screen shows it: uint8 [height, width, 3], RGB.
 
     EXIF orientation is applied. Gray, palette and CMYK become RGB, without color profiles. Transparency
@@ -47,6 +49,7 @@ def read(source: str | Path | bytes, *, max_pixels: int = MAX_PIXELS, name: str 
         source: Path, or bytes of a file.
         max_pixels: Largest width × height that is decoded; the header is checked before memory is allocated.
         name: Name of the image in messages. Default: the file's name, or "the image".
+        halve: Decode a JPEG of up to four times `max_pixels` at half its width and height.
 
     Raises:
         ImageError: Missing, empty, damaged, cut short, too large, or not one of `FORMATS`.
@@ -61,6 +64,9 @@ def read(source: str | Path | bytes, *, max_pixels: int = MAX_PIXELS, name: str 
     try:
         with Image.open(io.BytesIO(source), formats=FORMATS) as image:
             width, height = image.size
+            if width * height > max_pixels and halve and not image.info.get("progressive"):
+                image.draft(None, (width // 2, height // 2))  # JPEG only; progressive ones need all memory
+                width, height = image.size
             if width * height > max_pixels:
                 raise Image.DecompressionBombError
             image.load()

@@ -44,7 +44,7 @@ def address() -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def client(address: str) -> Client:
-    return Client(address, verbose=False)
+    return Client(address, verbose=False, httpx_kwargs={"timeout": 120})
 
 
 @pytest.fixture(scope="module")
@@ -101,6 +101,17 @@ def test_objects_and_matches_are_those_of_the_image(client, file):
     found = client.predict(file, file, MODEL, 64, api_name="/matches")
     assert found["scale"] in found["scales"]
     assert all(0 <= match["ratio"] <= 1 for match in found["matches"])
+
+
+def test_parallel_calls_of_one_client_are_all_answered(client):
+    jobs = [client.submit("kitten", MODEL, 64, api_name="/attention") for _ in range(20)]
+    assert {job.result(60)["block"] for job in jobs} == {11}
+
+
+@pytest.mark.parametrize("data", [["nope"], [], ["kitten"]])
+def test_too_few_values_are_refused_in_a_sentence(address, data):
+    response = httpx.post(f"{address}/gradio_api/run/attention", json={"data": data})
+    assert response.json()["error"] == f"attention takes 6 values, found {len(data)}: see /gradio_api/info."
 
 
 def test_objects_are_followed_through_a_clip(client, tmp_path):

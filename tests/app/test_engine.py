@@ -82,7 +82,9 @@ def test_forgotten_image_is_refused_and_forgotten_encoding_is_computed_again():
 
 def test_image_with_too_many_patches_is_refused_before_it_is_encoded(backend, monkeypatch):
     monkeypatch.setattr(AttentionPredictor, "set_image", lambda *_: pytest.fail("it was encoded"))
-    with pytest.raises(LabError, match=r"6000 × 10 pixels .* choose a lower resolution or crop it\.$"):
+    with pytest.raises(
+        LabError, match=r"6000 × 10 pixels .* crop its longer side to 75\.0 times the shorter one\.$"
+    ):
         backend.encode(backend.images.keep(png(noise(3, 10, 6000))), MODEL, 64)
 
 

@@ -60,7 +60,8 @@ def test_users_are_read_from_file_or_environment(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(
     ("path", "host", "expected"),
-    [("", "localhost.evil.example", 400), ("", "169.254.169.254", 400), ("", "", 400), ("", "[::2]", 400),
+    [("", "localhost.evil.example", 400), ("", "localhost.", 400), ("", "", 400), ("", "1.evil.example", 400),
+     ("", "172.17.0.2:7860", 200), ("", "[fd00::2]", 200),
      ("", "[::1", 400), ("", "127.0.0.1:7860", 200), ("", "LocalHost:80", 200), ("", "[::1]:7860", 200),
      ("gradio_api/file=https://example.com", "localhost", 403), ("file=HTTP://10.0.0.1/", "localhost", 403),
      ("gradio_api/file/https:x", "localhost", 403), ("monitoring/summary", "localhost", 404),

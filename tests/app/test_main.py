@@ -107,6 +107,7 @@ def test_host_without_password_prints_a_warning(monkeypatch, capsys):
             "--frame-ancestors",
             ["a.example", "https://", "javascript:a", "https://a;b *"],
         ),
+        ("--proxies", "--proxies", ["nginx", "10.0.0.0/99"]),
         ("--port", "--port", ["99999", "-1"]),
     ],
 )

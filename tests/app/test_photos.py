@@ -29,6 +29,22 @@ def test_large_and_damaged_files_are_refused_without_details_of_the_decoder(pixe
         images.keep(png(pixels)[:9000])
 
 
+def test_jpeg_beyond_the_limit_is_decoded_at_half_its_size_unless_it_is_progressive_or_larger_still():
+    images = ImageStore(Limits(max_megapixels=1))
+    large = Image.fromarray(np.zeros((1201, 2000, 3), np.uint8))
+    content = {True: io.BytesIO(), False: io.BytesIO()}
+    for progressive, file in content.items():
+        large.save(file, "JPEG", progressive=progressive)
+    name = images.keep(content[False].getvalue())
+    assert images.read(name).shape == (601, 1000, 3)
+    assert images.is_halved(content[False].getvalue())
+    whole = io.BytesIO()
+    large.resize((4000, 1201)).save(whole, "JPEG")
+    for file in (content[True], whole):
+        with pytest.raises(LabError, match="too large"):
+            images.keep(file.getvalue())
+
+
 def test_decoded_images_are_bounded_by_their_bytes():
     images = ImageStore(Limits(max_memory_mb=4))  # a quarter for decoded images
     names = [images.keep(png(np.full((500, 500, 3), shade, np.uint8))) for shade in range(9)]

@@ -98,7 +98,7 @@ def test_refused_resolution_and_failed_block_return_to_what_is_shown(page, image
     shown = actions.state(page)
     assert shown["name"] == "ribbon.png"  # 3,052 patches at 224, 25,000 at 640: more than the 8,192 allowed
     actions.pick(page, "size", "640")
-    assert "choose a lower resolution" in actions.toast(page)
+    assert "choose resolution 336" in actions.toast(page)
     actions.wait(page, "document.querySelector('#size input').value === '224'")
     assert actions.state(page)["token"] == shown["token"]
     assert page.locator("#photo textarea, #photo input").input_value().endswith("ribbon.png")

@@ -18,7 +18,7 @@ import { COLORMAPS, LIGHT } from "./paint.js";
 import { COLORS } from "./palette.js";
 import { STAGE_PIXELS, Stage } from "./stage.js";
 import { Tiles, colorBar, writeScale } from "./tiles.js";
-import { View } from "./view.js";
+import { PROPS, View } from "./view.js";
 
 const SPEAK_AFTER = 500; // milliseconds of rest
 const MASK_OPACITY = 0.6; // of a mask, relative to a heat map
@@ -76,7 +76,8 @@ export class AttentionView extends View {
     this.grid = props.grid && new BlocksGrid(this);
     const details = el("details", {}, el("summary", {}, "Details of the computation"), this.facts);
     if (props.group) GROUPS.set(props.group, (GROUPS.get(props.group) ?? new Set()).add(this));
-    this.watch(Object.keys(SETTINGS), () => this.set(this.given(SETTINGS)));
+    const names = Object.keys(SETTINGS).map((name) => PROPS[name] ?? name);
+    this.watch(names, () => this.set(this.given(SETTINGS)));
     const below = [this.scale, readout, this.tiles.element, this.pinBox, this.grid && this.grid.element];
     this.mount("value", props.title && this.title, this.banner, this.stage.element, ...below, props.facts && details);
   }

@@ -4,6 +4,8 @@ import { el, loadStyle } from "./dom.js";
 import { Refusal } from "./encoding.js";
 import { Newest } from "./newest.js";
 
+export const PROPS = { head: "shown_head" }; // `gr.HTML` has a parameter `head` of its own
+
 export class View {
   problem = el("p", { class: "lab-problem", role: "alert", hidden: true });
   spoken = el("p", { class: "lab-spoken", "aria-live": "polite" });
@@ -25,7 +27,7 @@ export class View {
 
   /** Return the settings that the props give. @param {Record<string, any>} settings  names as keys */
   given(settings) {
-    const entries = Object.keys(settings).map((name) => [name, this.props[name]]);
+    const entries = Object.keys(settings).map((name) => [name, this.props[PROPS[name] ?? name]]);
     return Object.fromEntries(entries.filter(([, setting]) => setting !== undefined));
   }
 
