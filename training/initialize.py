@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from dino_model.data.channels import ChannelStatistics
 from dino_model.models import position
 from dino_model.models.checkpoints import read_torch
+from dino_model.models.state_names import unwrap
 from dino_model.models.weights import LoadedModel, adapt_channels, load_model
 from training.checkpoint import first_misfit, read_state
 from training.methods.method import Method
@@ -40,7 +41,7 @@ def from_checkpoint(method: Method, recipe: Recipe, path: Path) -> str:
         trained, words = "dino", f"student, teacher, their heads and the center of {path}"
         words += f", epoch {payload.get('epoch', 0)}"
         pairs = [(name, *pair) for name in ("student", "teacher") for pair in payload[name].items()]
-        tensors = {f"{name}.{key.removeprefix('module.')}": tensor for name, key, tensor in pairs}
+        tensors = {f"{name}.{unwrap(key)}": tensor for name, key, tensor in pairs}
         loaded = (*loaded, "center")
         tensors |= {key: tensor for key, tensor in payload.get("dino_loss", {}).items() if key == "center"}
     else:

@@ -1,4 +1,4 @@
-"""Load backbones of timm (by its names) and of Hugging Face repositories (`hf:owner/name`).
+"""Load backbones of timm (by its names), of Hugging Face repositories (`hf:owner/name`) and of their folders.
 
 Two kinds of repository are read: timm's (any of its models), and transformers' ViT, DINOv2, DINOv2 with
 registers and DINOv3, whose tensors have other names. None of their code is run.
@@ -15,13 +15,19 @@ import timm
 import torch
 from torch import Tensor, nn
 
-from dino_model.models.checkpoints import WeightsError, open_safetensors, read_backbone
+from dino_model.data.images import IMAGENET_MEAN, IMAGENET_STD
+from dino_model.models import position
+from dino_model.models.checkpoints import WeightsError, open_safetensors, read_backbone, read_torch
 from dino_model.models.official import load_official
+from dino_model.models.state_names import NetworkError, find_network
 from dino_model.runtime.download import PublishedFile
 
 PREFIX = "hf:"
 WEIGHTS, CONFIG, IMAGE_PROCESSOR = "model.safetensors", "config.json", "preprocessor_config.json"
-KINDS = ("vit", "dinov2", "dinov2_with_registers", "dinov3_vit")
+SHARDS, PICKLE = f"{WEIGHTS}.index.json", "pytorch_model.bin"
+KINDS = {name: name for name in ("vit", "dinov2", "dinov2_with_registers", "dinov3_vit")}
+KINDS |= {"vit_mae": "vit", "vit_msn": "vit"}
+"""Kind of model in transformers' config.json -> kind whose names its tensors have."""
 
 NAMES: dict[str, tuple[str, str, str]] = {
     "cls_token": ("embeddings.cls_token",) * 3,
@@ -46,7 +52,6 @@ NAMES: dict[str, tuple[str, str, str]] = {
 }
 """Official name -> transformers' in a ViT, a DINOv2 and a DINOv3; empty if it has none. There, queries, keys
 and values are apart."""
-_UNUSED = ("pooler.", "classifier.")
 
 
 Hosted = tuple[nn.Module, tuple[float, ...], tuple[float, ...], str]
@@ -77,19 +82,97 @@ def load(name: str) -> Hosted:
     """
     if not name.startswith(PREFIX):
         path = _timm_file(name).fetch()
-        backbone: Any = _create_timm(name, path, f"the timm weights in {path}", {})
+        backbone: Any = _create_timm(name, open_safetensors(path)[0], f"the timm weights in {path}", {})
         settings = backbone.pretrained_cfg
         return backbone, tuple(settings["mean"]), tuple(settings["std"]), f"timm weights {name}"
     config = _json(_published(name, CONFIG).fetch())
+    tensors = open_safetensors(_published(name, WEIGHTS).fetch())[0]
+    processor = {} if "architecture" in config else _json(_published(name, IMAGE_PROCESSOR).fetch())
+    return _described(tensors, config, processor, name, f"https://huggingface.co/{name.removeprefix(PREFIX)}")
+
+
+def is_repository(path: Path) -> bool:
+    """Return whether a folder, or that of a file of the usual name, is one of timm or transformers."""
+    folder = path if path.is_dir() else path.parent
+    usual = path.is_dir() or path.name in (WEIGHTS, PICKLE, SHARDS)
+    return (
+        usual
+        and (folder / CONFIG).is_file()
+        and not {"model_type", "architecture"}.isdisjoint(_json(folder / CONFIG))
+    )
+
+
+def load_folder(folder: Path, tensors: Mapping[str, Tensor] | None = None) -> Hosted:
+    """Load the backbone of a folder that timm, transformers or `export --format transformers` wrote.
+
+    Args:
+        folder: With config.json, and weights as .safetensors or pytorch_model.bin.
+        tensors: Weights of a file of another name.
+
+    Raises:
+        WeightsError: As `load`, or missing files.
+    """
+    if not (folder / CONFIG).is_file():
+        raise WeightsError(f"{folder} has no {CONFIG}, which describes tensors with transformers' names")
+    file = folder / IMAGE_PROCESSOR
+    processor = _json(file) if file.is_file() else {}
+    tensors = _read_weights(folder) if tensors is None else tensors
+    return _described(tensors, _json(folder / CONFIG), processor, str(folder), str(folder))
+
+
+def _read_weights(folder: Path) -> dict[str, Tensor]:
+    if (folder / SHARDS).is_file():
+        shards = sorted(set(_json(folder / SHARDS).get("weight_map", {}).values()))
+        return {
+            name: value for shard in shards for name, value in open_safetensors(folder / shard)[0].items()
+        }
+    if (folder / WEIGHTS).is_file():
+        return open_safetensors(folder / WEIGHTS)[0]
+    if (folder / PICKLE).is_file():
+        return read_torch(folder / PICKLE)
+    raise WeightsError(f"{folder} has no weights: expected {WEIGHTS} or {PICKLE} next to {CONFIG}")
+
+
+def _described(
+    tensors: Mapping[str, Tensor],
+    config: Mapping[str, Any],
+    processor: Mapping[str, Any],
+    name: str,
+    place: str,
+) -> Hosted:
+    """Build the backbone that config.json describes, with its tensors."""
     if "architecture" in config:
-        return _of_timm(name, config)
+        return _of_timm(tensors, config, name, place)
     kind = config.get("model_type")
     if kind not in KINDS:
         raise WeightsError(
             f"{name} holds a {kind or 'model of no named kind'}: expected a repository of timm's or one of "
             f"transformers' {', '.join(KINDS)}"
         )
-    return _of_transformers(name, config, str(kind))
+    return _of_transformers(tensors, config, processor, name, place)
+
+
+def similar_names(name: str) -> list[str]:
+    """Return names that load the model which `name` means on PyTorch Hub or Hugging Face, if it is one."""
+    if re.fullmatch(r"[\w-][\w.-]*/[\w.-]+", name):
+        return [PREFIX + name]
+    sizes = {
+        "s": "small",
+        "b": "base",
+        "l": "large",
+        "g": "giant",
+        "splus": "small_plus",
+        "hplus": "huge_plus",
+    }
+    match = re.fullmatch(r"(dinov2|dinov3)_vit(s|b|l|g|splus|hplus|7b)(14|16)(_reg)?(_lc)?", name)
+    if not match:
+        return []
+    family, size, patch, registers, _ = match.groups()
+    size = sizes.get(size, size)
+    if family == "dinov3":
+        return [f"vit_{size}_patch{patch}_dinov3.lvd1689m"]
+    repository = f"{PREFIX}facebook/dinov2-{'with-registers-' if registers else ''}{size}"
+    return [f"vit_{size}_patch{patch}_{'reg4_' if registers else ''}dinov2.lvd142m", repository]
 
 
 def split_name(name: str) -> tuple[str, str, str]:
@@ -107,10 +190,7 @@ def _official_names(tensors: Mapping[str, Tensor], where: str, kind: str) -> dic
     official = {names[column]: name for name, names in NAMES.items() if names[column]}
     renamed: dict[str, Tensor] = {}
     for name, tensor in tensors.items():
-        bare = re.sub(r"^(?:vit|dinov2|dinov2_with_registers|dinov3_vit|model)\.", "", name)
-        if bare.startswith(_UNUSED):
-            continue
-        block, middle, end = split_name(bare)
+        block, middle, end = split_name(name)
         if middle not in official:
             raise WeightsError(f"{where} has a tensor {name!r}, which no {kind} of transformers has")
         renamed[(f"blocks.{block}." if block else "") + official[middle] + end] = tensor
@@ -129,24 +209,42 @@ def _official_names(tensors: Mapping[str, Tensor], where: str, kind: str) -> dic
     return renamed
 
 
-def _of_transformers(name: str, config: Mapping[str, Any], kind: str) -> Hosted:
-    where = f"{name} ({WEIGHTS})"
-    tensors = _official_names(open_safetensors(_published(name, WEIGHTS).fetch())[0], where, kind)
-    processor = _json(_published(name, IMAGE_PROCESSOR).fetch())
+def _of_transformers(
+    tensors: Mapping[str, Tensor],
+    config: Mapping[str, Any],
+    processor: Mapping[str, Any],
+    name: str,
+    place: str,
+) -> Hosted:
+    kind, where = KINDS[config["model_type"]], f"the weights of {name}"
     try:
         heads, eps = config["num_attention_heads"], config["layer_norm_eps"]
-        mean, std = tuple(processor["image_mean"]), tuple(processor["image_std"])
+        mean, std = (
+            tuple(processor[f"image_{key}"]) if processor else usual
+            for key, usual in (("mean", IMAGENET_MEAN), ("std", IMAGENET_STD))
+        )
+        official = _official_names(find_network(tensors).tensors, where, kind)
+    except NetworkError as error:
+        raise WeightsError(f"{where}: {error}") from error
     except KeyError as error:
         raise WeightsError(f"{name} does not describe a {kind}: {error!r}") from error
     theta = config.get("rope_parameters", config).get("rope_theta", 100.0)
-    return load_official(tensors, where, heads=heads, eps=eps, theta=theta), mean, std, _source(name, kind)
+    backbone = load_official(official, where, heads=heads, eps=eps, theta=theta)
+    source = f"{place} ({kind})"
+    if not processor:
+        source += f"; ImageNet's mean and deviation assumed: no {IMAGE_PROCESSOR}"
+    if "position_mode" in config:  # of our own export
+        position.install(backbone, config["position_mode"])
+    return backbone, mean, std, source
 
 
 def _create_timm(
-    architecture: str, path: Path, where: str, described: Mapping[str, Any], **options: Any
+    architecture: str, tensors: Mapping[str, Tensor], where: str, described: Mapping[str, Any], **options: Any
 ) -> nn.Module:
-    """Create a timm model, load a file strictly, its classifier included, then remove the classifier."""
-    options |= {"pretrained": True, "pretrained_cfg_overlay": {"file": str(path), **described}}
+    """Create a timm model, load tensors strictly, its classifier included, then remove the classifier."""
+    if not tensors:  # timm would download others
+        raise WeightsError(f"{where} are empty")
+    options |= {"pretrained": True, "pretrained_cfg_overlay": {"state_dict": dict(tensors), **described}}
     # Images may have any size if the model supports that: only its constructor tells.
     for names in (("dynamic_img_size", "dynamic_img_pad"), ("dynamic_img_size",), ()):
         try:
@@ -155,15 +253,14 @@ def _create_timm(
             if isinstance(error, TypeError) and "dynamic_img" in str(error):
                 continue
             reason = " ".join(line.strip() for line in str(error).splitlines()[:2])
-            raise WeightsError(
-                f"{where} do not fit ({reason}): delete the file to download it again"
-            ) from error
+            raise WeightsError(f"{where} do not fit: {reason}") from error
         model.reset_classifier(0)
+        model.pretrained_cfg.pop("state_dict", None)
         return model
     raise WeightsError(f"timm cannot create {architecture}")
 
 
-def _of_timm(name: str, config: Mapping[str, Any]) -> Hosted:
+def _of_timm(tensors: Mapping[str, Tensor], config: Mapping[str, Any], name: str, place: str) -> Hosted:
     architecture, described = str(config["architecture"]), config.get("pretrained_cfg", {})
     if not timm.is_model(architecture):
         raise WeightsError(f"{name} holds a {architecture!r}, which timm {timm.__version__} does not have")
@@ -171,14 +268,10 @@ def _of_timm(name: str, config: Mapping[str, Any]) -> Hosted:
         raise WeightsError(f"{name} does not describe its normalization: {missing.pop()} is missing")
     classes = {"num_classes": config.get("num_classes", 0)}
     backbone = _create_timm(
-        architecture, _published(name, WEIGHTS).fetch(), f"the weights of {name} ({WEIGHTS})", classes,
-        **config.get("model_args", {}) | classes,
-    )  # fmt: skip
-    return backbone, tuple(described["mean"]), tuple(described["std"]), _source(name, f"timm {architecture}")
-
-
-def _source(name: str, kind: str) -> str:
-    return f"https://huggingface.co/{name.removeprefix(PREFIX)} ({kind})"
+        architecture, tensors, f"the weights of {name}", classes, **config.get("model_args", {}) | classes
+    )
+    full_name = ".".join(filter(None, (architecture, described.get("tag"))))
+    return backbone, tuple(described["mean"]), tuple(described["std"]), f"{place} (timm {full_name})"
 
 
 def _published(name: str, file: str) -> PublishedFile:

@@ -93,6 +93,8 @@ def find_network(payload: Mapping[str, Any], key: CheckpointKey = None, prefix: 
     if not roots:
         dropped = [name for name in tensors if _EXTRAS.match(name)]
         kind = "tensors of a backbone" if len(dropped) == len(tensors) else "DINO backbone"
+        if tensors.keys() == {"weight", "bias"}:
+            kind = "backbone, but a linear head; `training evaluate linear --head` takes it"
         raise NetworkError(f"holds no {kind}: found {len(tensors)} tensors ({few(tensors) or 'nothing'})")
     labels = _labels(roots)
     label = _choose(list(labels), key)

@@ -71,7 +71,10 @@ def write_transformers(model: LoadedModel, folder: Path) -> None:
     )  # fmt: skip
     with files.replacing(folder / WEIGHTS) as temporary:
         safetensors.torch.save_file(tensors, temporary, {"format": "pt"})
-    files.write_json(folder / CONFIG, _config(vit, kind, len(model.mean)))
+    config = _config(vit, kind, len(model.mean))
+    if hasattr(vit, "position_mode"):
+        config["position_mode"] = mode  # read by `hub` alone
+    files.write_json(folder / CONFIG, config)
     files.write_text(folder / IMAGE_PROCESSOR, json.dumps(processor, indent=2) + "\n")
     files.write_text(folder / "README.md", card)
 

@@ -91,8 +91,8 @@ def load_model(
             - `embedded` or `embedded-dino`: the models that are part of this package.
             - A key of `OFFICIAL`, such as `dino_vits16`: downloaded once into the cache.
             - `random:vit_small/16`, `random:resnet50`, `random:embedded`: random weights from seed 0.
-            - A file of torch.save or .safetensors (DINO, DINOv2, DINOv3, DeiT, MAE, MoCo-v3, timm), or the
-              folder of a training run.
+            - A file of torch.save or .safetensors (DINO, DINOv2, DINOv3, DeiT, MAE, MoCo-v3, timm).
+            - The folder of a training run, or one with config.json that timm or transformers wrote.
             - A name of timm with weights, such as `vit_small_patch14_reg4_dinov2.lvd142m`.
             - `hf:OWNER/NAME`: a Hugging Face repository of timm's or of transformers' ViT or DINOv2 weights.
         checkpoint_key: Network of a checkpoint that holds several. Default: the network that the run's method
@@ -192,6 +192,7 @@ def check_name(name: str) -> None:
         names = {known: known for known in (*EMBEDDED, *OFFICIAL, *timm.list_models(pretrained=True))}
         names |= {architecture: f"random:{architecture}/16" for architecture in VIT_SHAPES}
         close = [names[match] for match in difflib.get_close_matches(name, names)]
+        close = hub.similar_names(name) or close
         hint = f" (did you mean {' or '.join(close)}?)" if close else ""
         raise WeightsError(
             f"unknown model {name!r}{hint}: give one of {', '.join((*EMBEDDED, *OFFICIAL))}, "
@@ -202,7 +203,8 @@ def check_name(name: str) -> None:
 def is_path(name: str) -> bool:
     """Return whether a name means a file or folder, existing or not."""
     known = name in OFFICIAL or name in EMBEDDED or name.startswith(("random:", hub.PREFIX))
-    return not known and bool(name) and (Path(name).exists() or Path(name).suffix in SUFFIXES)
+    looks_like_path = name.startswith(("/", "./", "../")) or Path(name).suffix in SUFFIXES
+    return not known and bool(name) and (looks_like_path or Path(name).exists())
 
 
 def _load_single(name: str) -> LoadedModel:
@@ -216,8 +218,13 @@ def _load_single(name: str) -> LoadedModel:
         stored = replace(read_backbone(path), config=entry.config)
         return _build(name, stored, str(path), f"{entry.title} published with the paper, {path.name}")
     check_name(name)
-    backbone, mean, std, source = hub.load(name)
-    _accept_any_size(backbone, f"{name} {source}")
+    return _accept_hosted(name, hub.load(name))
+
+
+def _accept_hosted(name: str, hosted: hub.Hosted) -> LoadedModel:
+    backbone, mean, std, source = hosted
+    if not hasattr(backbone, "position_mode"):
+        _accept_any_size(backbone, f"{name} {source}")
     return LoadedModel(name, backbone, mean, std, source, None)
 
 
@@ -250,7 +257,13 @@ def _load_file(
     checkpoint_prefix: str | None = None,
     heads: int | None = None,
 ) -> LoadedModel:
+    if hub.is_repository(path):
+        refuse_options(str(path), checkpoint_key, checkpoint_prefix, heads)
+        return _accept_hosted(name, hub.load_folder(path if path.is_dir() else path.parent))
     stored = read_backbone(path, checkpoint_key, checkpoint_prefix)
+    if "embeddings.cls_token" in stored.tensors:
+        refuse_options(str(path), heads=heads)
+        return _accept_hosted(name, hub.load_folder(path.parent, stored.tensors))
     source = f"{stored.network} of {path.name}" if stored.network else path.name
     if stored.config is None:
         return _load_bare(name, path, stored, source, heads)

@@ -47,6 +47,12 @@ def test_a_published_head_reads_what_its_size_tells(oracle):
         assert head.spec == spec
         expected = spec.select(features) @ tensors["module.linear.weight"].T + tensors["module.linear.bias"]
         torch.testing.assert_close(head.scores(features), expected)
+    for blocks in (1, 4):  # published with DINOv2, whose linear layer has no name
+        weights = {"weight": torch.randn(7, (blocks + 1) * width), "bias": torch.randn(7)}
+        last = features[:, -1 - blocks : -1].flatten(1)  # create_linear_input of dinov2/eval/linear.py
+        inputs = torch.cat([last, features[:, -1]], dim=1)
+        expected = inputs @ weights["weight"].T + weights["bias"]
+        torch.testing.assert_close(parse_official_head(weights, width).scores(features), expected)
     with pytest.raises(ValueError, match="has 3 inputs, which a model of width 24 does not output"):
         parse_official_head({"linear.weight": torch.ones(7, 3), "linear.bias": torch.ones(7)}, 24)
     with pytest.raises(ValueError, match="no linear head"):

@@ -165,19 +165,26 @@ def batches(count: int, options: Linear, epoch: int) -> Iterator[Tensor]:
 
 
 def parse_official_head(tensors: Mapping[str, Tensor], width: int) -> LinearHead:
-    """Convert a published head's state dict, with or without prefixes, for a [CLS] of this width.
+    """Convert a published head's state dict for a [CLS] of this width.
+
+    DINO's heads are named `linear.weight`, with or without prefixes, and DINOv2's `weight`.
 
     Raises:
         ValueError: Other tensors, or a number of inputs that no combination of [CLS] and average has.
     """
+    is_dinov2 = tensors.keys() == {"weight", "bias"}
     classifier = {
-        name.rpartition("linear.")[2]: tensor for name, tensor in tensors.items() if "linear." in name
+        name.rpartition("linear.")[2]: tensor
+        for name, tensor in tensors.items()
+        if is_dinov2 or "linear." in name
     }
     if classifier.keys() != {"weight", "bias"}:
         names = sorted(tensors)[:3]
         raise ValueError(f"Found no linear head: expected linear.weight and linear.bias, found {names}.")
     values = classifier["weight"].shape[1]
     specs = {width: FeatureSpec(1), 2 * width: FeatureSpec(1, "interleaved"), 4 * width: FeatureSpec(4)}
+    if is_dinov2:
+        specs = {2 * width: FeatureSpec(1, "after"), 5 * width: FeatureSpec(4, "after")}
     if values not in specs:
         raise ValueError(f"The head has {values} inputs, which a model of width {width} does not output.")
     return LinearHead(specs[values], classifier["weight"].float(), classifier["bias"].float())

@@ -11,7 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from dino_model import commands
+from dino_model.data.images import IMAGENET_MEAN
 from dino_model.inference.predictor import AttentionPredictor
+from dino_model.models import position
 from dino_model.models.backbones import BackboneConfig, create_backbone
 from dino_model.models.checkpoints import WeightsError
 from dino_model.models.description import describe_model
@@ -86,6 +88,74 @@ def test_exported_folder_has_transformers_names_and_reads_back_equal(kind, gated
     assert (loaded.mean, loaded.std, loaded.backbone.position_mode) == (MEAN, STD, MODES[kind])
     assert_equal_tokens(loaded.backbone, model.backbone, 56, 56)
     assert f"({kind})" in describe_model("hf:me/tiny").source
+
+
+def assert_same_model(name: Path, model: LoadedModel) -> LoadedModel:
+    loaded = load_model(str(name))
+    for height, width in ((56, 56), (42, 70)):
+        assert_equal_tokens(loaded.backbone, model.backbone, height, width)
+    assert (loaded.mean, loaded.std) == (model.mean, model.std)
+    return loaded
+
+
+@pytest.mark.parametrize(("kind", "gated"), KINDS)
+def test_local_folder_of_own_export_loads_as_its_source(kind, gated, tmp_path: Path):
+    model, folder = tiny(kind, gated), tmp_path / "export"
+    mode = MODES[kind] if kind != "vit" else "official"  # as DINO's own, which no name of a folder tells
+    position.install(model.backbone, mode)
+    write_transformers(model, folder)
+    assert assert_same_model(folder, model).source == f"{folder} ({kind})"
+    assert assert_same_model(folder / "model.safetensors", model).backbone.position_mode == mode
+    (folder / "model.safetensors").rename(folder / "weights-of-mine.safetensors")
+    assert_same_model(folder / "weights-of-mine.safetensors", model)
+    with pytest.raises(WeightsError, match=r"export has no weights: expected model.safetensors or pytorch_m"):
+        load_model(str(folder))
+    with pytest.raises(WeightsError, match="describes itself: leave --heads out"):
+        load_model(str(folder / "weights-of-mine.safetensors"), heads=3)
+    (folder / "config.json").unlink()
+    with pytest.raises(WeightsError, match=r"has no config.json, which describes tensors with transformers'"):
+        load_model(str(folder / "weights-of-mine.safetensors"))
+
+
+def test_local_folder_of_classifier_shards_or_pickle_loads(tmp_path: Path):
+    model = tiny("vit")
+    write_transformers(model, tmp_path)
+    tensors = {f"vit.{k}": v for k, v in safetensors.torch.load_file(tmp_path / "model.safetensors").items()}
+    tensors["classifier.weight"] = torch.zeros(5, 192)
+    torch.save(tensors, tmp_path / "pytorch_model.bin")
+    (tmp_path / "model.safetensors").unlink()
+    assert_same_model(tmp_path, model)
+    parts = {f"model-0000{part}-of-00002.safetensors": part for part in (1, 2)}
+    owner = {name: [*parts][index % 2] for index, name in enumerate(tensors)}
+    for part in parts:
+        own = {name: tensor for name, tensor in tensors.items() if owner[name] == part}
+        safetensors.torch.save_file(own, tmp_path / part)
+    (tmp_path / "model.safetensors.index.json").write_text(json.dumps({"weight_map": owner}))
+    (tmp_path / "pytorch_model.bin").unlink()
+    assert_same_model(tmp_path, model)
+    (tmp_path / "preprocessor_config.json").unlink()
+    loaded = load_model(str(tmp_path))
+    assert loaded.mean == IMAGENET_MEAN
+    assert "ImageNet's mean and deviation assumed" in loaded.source
+
+
+@pytest.mark.parametrize("file", ["model.safetensors", "pytorch_model.bin"])
+def test_local_folder_of_timm_loads(tmp_path: Path, file: str):
+    model: nn.Module = randomized(timm.create_model("test_vit", num_classes=7))
+    config = {
+        "architecture": "test_vit",
+        "num_classes": 7,
+        "pretrained_cfg": {"mean": MEAN, "std": STD, "tag": "a"},
+    }
+    store(tmp_path, config, model.state_dict())
+    if file == "pytorch_model.bin":
+        (tmp_path / "model.safetensors").unlink()
+        torch.save(model.state_dict(), tmp_path / file)
+    loaded = load_model(str(tmp_path))
+    assert (loaded.mean, loaded.source) == (MEAN, f"{tmp_path} (timm test_vit.a)")
+    model.reset_classifier(0)
+    with torch.no_grad():
+        torch.testing.assert_close(*(vit(torch.ones(1, 3, 160, 160)) for vit in (model, loaded.backbone)))
 
 
 def test_export_command_writes_a_transformers_folder_with_provenance(tmp_path: Path):
