@@ -134,6 +134,10 @@ def _similarity(queries: Tensor, contexts: Tensor) -> Tensor:
 _NEIGHBORS_AT_A_TIME = 1 << 18  # in a black border all patches of the window are equal neighbors
 
 
+DENSE_DEVICES = ("cuda",)
+"""Devices that weight all patches with 0 or more: the host does not wait for the number of neighbors."""
+
+
 def _average(sources: list[tuple[Tensor, Tensor]], topk: int, temperature: float) -> Tensor:
     """Average the labels [queries, C] of the neighbors that are as similar as the k-th or more.
 
@@ -147,6 +151,11 @@ def _average(sources: list[tuple[Tensor, Tensor]], topk: int, temperature: float
     total = best.new_zeros(len(best))
     average = best.new_zeros(len(best), sources[0][1].shape[-1])
     for values, labels in ((similarity.flatten(1), labels.flatten(0, 2)) for similarity, labels in sources):
+        if values.device.type in DENSE_DEVICES:
+            weights = ((values - best[:, :1]) / temperature).exp_().mul_(values >= threshold)
+            total += weights.sum(dim=1)
+            average += weights @ labels
+            continue
         for query, patch in (part.T for part in (values >= threshold).nonzero().split(_NEIGHBORS_AT_A_TIME)):
             weight = ((values[query, patch] - best[query, 0]) / temperature).exp()
             total.index_add_(0, query, weight)
@@ -250,8 +259,9 @@ def hard_labels(soft: Tensor, patch_size: int, preset: Preset = DINO) -> NDArray
         large = _bilinear(channel, (height, width))
         low, high = channel.aminmax()
         # A constant channel is not scaled: the result would be 0 / 0 or rounding errors.
-        if preset.min_max and high > low:
-            large = (large - large.min()) / (large.max() - large.min())
+        if preset.min_max:
+            scaled = (large - large.min()) / (large.max() - large.min())
+            large = torch.where(high > low, scaled, large)
         winner = torch.where(large > highest, index, winner)
         highest = torch.maximum(highest, large)
     return winner.to(torch.uint8).cpu().numpy()

@@ -32,7 +32,7 @@ FAKE = FakeTensorMode(allow_non_fake_inputs=True)
 """Shared by all devices of this process: fake tensors of two modes cannot be mixed."""
 STUB = ctypes.CDLL(None)
 HOOK = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
-aten = torch.ops.aten
+SWAP = torch.utils.swap_tensors
 
 
 class HostWaitError(AssertionError):
@@ -50,8 +50,8 @@ class Pending(NamedTuple):
 class FakeDevice(TorchDispatchMode):
     """CUDA device without values. Inside the `with` block it counts; `reset` begins again.
 
-    Copies to the host arrive when the host waits for them; before, their buffers hold NaN or -1. Values that
-    the host reads are 1. Mixed devices raise an error.
+    Copies to pinned memory arrive when the host waits for them; before, it holds NaN or -1, then 1. Other
+    copies bring random numbers, and single values are 1. Mixed devices raise an error.
     """
 
     operations: Counter[str]
@@ -86,11 +86,13 @@ class FakeDevice(TorchDispatchMode):
 
     def __enter__(self) -> "FakeDevice":
         STUB.stub_set_hook(self.hook)
+        torch.utils.swap_tensors = swap_to_device
         super().__enter__()
         return self
 
     def __exit__(self, *error: Any) -> None:
         super().__exit__(*error)
+        torch.utils.swap_tensors = SWAP
         STUB.stub_set_hook(None)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -107,7 +109,7 @@ class FakeDevice(TorchDispatchMode):
             return self._read(name, fake[0])
         if name == "_to_copy" and fake and torch.device(target or "cuda").type == "cpu":
             self._note(self.waits, "copy to the host")
-            return torch.ones(args[0].shape, dtype=kwargs.get("dtype") or args[0].dtype)
+            return made_up(args[0], kwargs.get("dtype") or args[0].dtype)
         asynchronous = bool(kwargs.get("non_blocking") or (name == "copy_" and args[2:] and args[2]))
         if name == "copy_" and not isinstance(args[0], FakeTensor):
             return self._download(args[0], args[1], asynchronous)
@@ -126,7 +128,7 @@ class FakeDevice(TorchDispatchMode):
         """Copy to memory of the host: it arrives later if that is pinned and the copy asynchronous."""
         if not (asynchronous and buffer.is_pinned()):
             self._note(self.waits, "copy to the host")
-            return buffer.fill_(1)
+            return buffer.copy_(made_up(source, buffer.dtype))
         stream = current_stream()
         number = self.order.issue(stream)
         self._access([source], [], stream, number)
@@ -197,6 +199,19 @@ class FakeDevice(TorchDispatchMode):
 
     def _note(self, counts: Counter[str], what: str) -> None:
         counts[f"{what} at {project_line()}"] += 1
+
+
+def swap_to_device(old: Tensor, new: Tensor) -> None:
+    """Swap a parameter of `Module.to` that comes to the device; of fake ones PyTorch cannot swap others."""
+    if new.is_cuda and (old.device, old.dtype) != (new.device, new.dtype):
+        SWAP(old, new)
+
+
+def made_up(tensor: Tensor, dtype: torch.dtype) -> Tensor:
+    """Values that a copy to the host finds: uniform random numbers, or 1 for integers and conditions."""
+    if dtype.is_floating_point:
+        return torch.rand(tensor.shape, generator=torch.Generator().manual_seed(0)).to(dtype)
+    return torch.ones(tensor.shape, dtype=dtype)
 
 
 def moved_bytes(name: str, read: Sequence[Tensor], results: Sequence[Tensor]) -> int:

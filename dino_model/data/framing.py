@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Literal
 
 import numpy as np
@@ -14,6 +15,12 @@ from torchvision.transforms.functional import InterpolationMode, center_crop, re
 FramingMode = Literal["center-crop", "long-side", "squash"]
 Box = tuple[float, float, float, float]
 """Left, top, right, bottom in pixels of the image."""
+
+
+@cache
+def _per_channel(values: tuple[float, ...], device: torch.device) -> Tensor:
+    """Values [channels, 1, 1] on a device, copied there once: the host waits for each copy."""
+    return torch.tensor(values, device=device)[:, None, None]
 
 
 @dataclass(frozen=True)
@@ -82,9 +89,7 @@ class Framing:
 
     def normalize(self, crops: Tensor) -> Tensor:
         """Normalize crops: uint8 [batch, channels, rows, columns] -> float32."""
-        mean, std = (
-            torch.tensor(values, device=crops.device)[:, None, None] for values in (self.mean, self.std)
-        )
+        mean, std = (_per_channel(tuple(values), crops.device) for values in (self.mean, self.std))
         return (crops / 255 - mean) / std
 
     def rescale(self, images: Tensor) -> Iterator[Tensor]:

@@ -1,5 +1,7 @@
 """Work on the fake CUDA device. Each function runs in its process and returns its counts."""
 
+import runpy
+import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
@@ -9,16 +11,21 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from unittest import mock
 
+import numpy as np
+import pytest
 import torch
 import torch.distributed as dist
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from benchmarks.fake_cuda.device import FakeDevice
 from dino_model.data.collections import open_images
-from dino_model.models.backbones import BackboneConfig
+from dino_model.inference.predictor import AttentionPredictor
+from dino_model.models.backbones import BackboneConfig, create_backbone
+from segmentation.propagation import propagate_frames
 from tests.training.runs import RECIPE, noise
 from training.crop_config import CropConfig
 from training.methods.dino_config import DINOConfig
+from training.monitor import Probe
 from training.recipe import OptimizerConfig, Recipe
 from training.run import CheckpointOptions, Run
 from training.session import Session
@@ -127,3 +134,38 @@ def two_streams(wait: bool, record: bool) -> dict[str, int]:
             tensor.record_stream(main)
         del tensor
         return dict(device.errors)
+
+
+def run_command(package: str, *words: object) -> tuple[dict[str, int], dict[str, int]]:
+    """Run `python -m PACKAGE WORDS --device cuda`; return the waits and the copies from pageable memory."""
+    command = [package, *map(str, words), "--device", "cuda"]
+    save = mock.patch("torch.save", lambda state, path: Path(path).touch())  # fake tensors have no values
+    write = mock.patch("training.evaluation.finetune.write_safetensors")
+    arguments, end = mock.patch.object(sys, "argv", command), pytest.raises(SystemExit)
+    with FakeDevice() as device, arguments, save, write, end as ended:
+        runpy.run_module(package, run_name="__main__")
+    assert ended.value.code in (0, None), f"exit code {ended.value.code}"
+    counts = Counts.of(device)
+    assert not counts.errors
+    return counts.waits, counts.pageable
+
+
+def propagate(frames: int) -> tuple[dict[str, int], dict[str, int]]:
+    """Propagate the mask of a first frame; return the waits and the copies from pageable memory."""
+    video = [np.full((96, 96, 3), 20 * frame, np.uint8) for frame in range(frames)]
+    mask = np.zeros((96, 96), np.uint8)
+    mask[20:60, 20:60], mask[70:90, 30:80] = 1, 2
+    with FakeDevice() as device:
+        predictor = AttentionPredictor("random:vit_tiny/16", size=96, resize="davis", device="cuda")
+        device.reset()
+        assert len(list(propagate_frames(video, mask, predictor, batch=2))) == frames
+    return dict(device.waits), dict(device.uploads)
+
+
+def probe() -> tuple[dict[str, int], dict[str, int]]:
+    """Evaluate a backbone as during training; return the waits and the copies from pageable memory."""
+    with FakeDevice() as device:
+        backbone = create_backbone(SMALL.backbone).to("cuda")
+        found = Probe(images(20), SMALL, "bf16", torch.device("cuda")).evaluate(backbone)
+    assert {"knn", "rank", "lift"} <= found.keys()
+    return dict(device.waits), dict(device.uploads)

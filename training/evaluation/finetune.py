@@ -20,6 +20,7 @@ from timm.data.mixup import Mixup
 from timm.loss import SoftTargetCrossEntropy
 from timm.optim import param_groups_weight_decay
 from torch import Tensor, nn
+from torch.amp import GradScaler
 from torch.nn.parallel import DistributedDataParallel
 
 from dino_model.data.collections import Images
@@ -30,7 +31,7 @@ from dino_model.models.checkpoints import WeightsError, read_torch, write_safete
 from dino_model.models.weights import LoadedModel
 from dino_model.runtime import files, ranks
 from dino_model.runtime.device import ComputePrecision, autocast, choose_device
-from dino_model.runtime.errors import SettingError, counted
+from dino_model.runtime.errors import counted
 from dino_model.runtime.progress import progress
 from training.distributed import barrier, synchronise_batch_norm
 from training.evaluation.datasets import Split
@@ -44,7 +45,7 @@ from training.evaluation.run import (
     open_options,
     random_batches,
 )
-from training.randomness import mix
+from training.randomness import copy_to_device, mix
 from training.settings import at_least, positive
 
 WEIGHT_DECAY, WARMUP_EPOCHS = 0.05, 5
@@ -107,12 +108,18 @@ def _local_share(batch: Sequence[int]) -> tuple[list[int], float]:
 def _train_epoch(
     network: nn.Module,
     optimizer: torch.optim.Optimizer,
+    scaler: GradScaler,
     batches: Iterable[tuple[Tensor, Tensor, float]],
     rates: Sequence[float],
     classes: int,
     precision: ComputePrecision,
 ) -> None:
-    """Train for one epoch on images, labels and loss weights, with a learning rate for each step."""
+    """Train for one epoch on images, labels and loss weights, with a learning rate for each step.
+
+    Raises:
+        ValueError: A loss is not finite. The host learns it after the epoch, so that no step waits for it.
+    """
+    checked: Tensor | None = None
     mixup = Mixup(MIXUP, CUTMIX, label_smoothing=SMOOTHING, num_classes=classes)
     criterion = SoftTargetCrossEntropy()
     network.train()
@@ -122,17 +129,18 @@ def _train_epoch(
         images, targets = mixup(images, labels)
         with autocast(precision, images.device):  # once per step: it caches the casts of the weights
             loss = weight * criterion(network(images), targets.to(images.device))
-        if not loss.isfinite():
-            raise ValueError(f"The loss is {float(loss)}: lower --rate, or pass --precision fp32.")
+        latest = loss.detach()  # the first loss that is not finite stays
+        checked = latest if checked is None else torch.where(checked.isfinite(), latest, checked)
         optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
+    if checked is not None and not checked.isfinite():
+        raise ValueError(f"The loss is {float(checked)}: lower --rate, or pass --precision fp32.")
 
 
 def evaluate(options: Finetune) -> None:
     """Run `evaluate finetune`."""
-    if options.chosen_precision() == "fp16":
-        raise SettingError("Fine-tuning has no loss scaling for fp16: pass --precision bf16 or fp32.")
     changes = {"epochs": options.epochs, "rate": options.rate, "batch": options.batch}
     given: Metrics = {name: value for name, value in changes.items() if value is not None}
     recipe, split = replace(RECIPES[options.recipe], **given), open_options(options)
@@ -177,8 +185,10 @@ def _finetune(options: Finetune, recipe: FinetuneRecipe, split: Split, model: Lo
     if ranks.world() > 1:
         synchronise_batch_norm(network)
         trained = DistributedDataParallel(network, broadcast_buffers=False)
-    optimizer = torch.optim.AdamW(param_groups_weight_decay(network, WEIGHT_DECAY), lr=recipe.rate)
-    first = _restore(network, optimizer, unfinished)
+    groups, precision = param_groups_weight_decay(network, WEIGHT_DECAY), options.chosen_precision()
+    optimizer = torch.optim.AdamW(groups, lr=recipe.rate, fused=device.type == "cuda")
+    scaler = GradScaler(device.type, enabled=precision == "fp16")
+    first = _restore(network, optimizer, scaler, unfinished)
     barrier()  # all have read the file before it is replaced
     framing, steps = framing_of(options, model), math.ceil(len(images) / recipe.batch)
     for epoch in progress(range(first, recipe.epochs), model.name, recipe.epochs, done=first):
@@ -186,9 +196,10 @@ def _finetune(options: Finetune, recipe: FinetuneRecipe, split: Split, model: Lo
         np.random.seed(seed % 2**32)  # noqa: NPY002 (timm's mixup draws from it)
         batches = _batches(images, split.labels(images), recipe.batch, framing, device, seed)
         rates = [learning_rate(recipe, epoch + (step + 1) / steps) for step in range(steps)]
-        _train_epoch(trained, optimizer, batches, rates, classes, options.chosen_precision())
+        _train_epoch(trained, optimizer, scaler, batches, rates, classes, precision)
         if ranks.rank() == 0:
             state = {"model": network.state_dict(), "optimizer": optimizer.state_dict()}
+            state["scaler"] = scaler.state_dict()
             with files.replacing(unfinished) as temporary:
                 torch.save({"epoch": epoch + 1, **state}, temporary)
     classifier = replace(model, backbone=network)
@@ -211,10 +222,11 @@ def _batches(
     shares = [_local_share(chunk.tolist()) for chunk in order.split(batch_size) if len(chunk) > 1]
     crops = random_batches(images, [chosen for chosen, _ in shares], framing.size, seed)
     for crop, (chosen, weight) in zip(crops, shares, strict=True):
-        yield framing.normalize(crop.to(device)), labels[chosen].to(device), weight
+        images_on_device = copy_to_device(crop, device)
+        yield framing.normalize(images_on_device), copy_to_device(labels[chosen], device), weight
 
 
-def _restore(network: nn.Module, optimizer: torch.optim.Optimizer, file: Path) -> int:
+def _restore(network: nn.Module, optimizer: torch.optim.Optimizer, scaler: GradScaler, file: Path) -> int:
     """Load an unfinished training; returns the epoch to continue with."""
     if not file.exists():
         return 0
@@ -222,6 +234,8 @@ def _restore(network: nn.Module, optimizer: torch.optim.Optimizer, file: Path) -
         state = read_torch(file)
         network.load_state_dict(state["model"])
         optimizer.load_state_dict(state["optimizer"])
+        if scaler.is_enabled():
+            scaler.load_state_dict(state["scaler"])
         return int(state["epoch"])
     except (WeightsError, KeyError, RuntimeError, ValueError) as error:
         raise ValueError(f"{file} cannot be read: delete it to start again.") from error

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch.amp import GradScaler
 
 from dino_model.models.weights import load_model
 from training.evaluation import finetune as protocol
@@ -53,15 +54,25 @@ def test_finetune_after_interruption_gives_same_weights(shapes, tmp_path: Path, 
         torch.testing.assert_close(tensor, changed[name], rtol=0, atol=1e-4)
 
 
-def test_finetune_in_bf16_changes_weights_as_in_fp32(shapes, tmp_path: Path, evaluate):
+def test_finetune_in_half_precision_changes_weights_as_in_fp32(shapes, tmp_path: Path, evaluate):
     """One epoch of nine steps: with casts kept from the first step, later steps train on stale weights."""
     words = ("finetune", "--data", shapes, *TINY, "--epochs", 1, "--batch", 2, "--rate", 0.001)
     before, changes = load_model("random:embedded").backbone.state_dict(), []
-    for precision in ("fp32", "bf16"):
+    for precision in ("fp32", "bf16", "fp16"):
         evaluate(*words, "--precision", precision, "--output", tmp_path / precision)
         after = weights(tmp_path / precision)
         changes.append(torch.cat([(after[name] - tensor).flatten() for name, tensor in before.items()]))
-    assert torch.cosine_similarity(*changes, dim=0) > 0.9
+    for change in changes[1:]:
+        assert torch.cosine_similarity(changes[0], change, dim=0) > 0.9
+
+
+def test_train_epoch_with_infinite_loss_raises(monkeypatch):
+    monkeypatch.setattr(protocol, "Mixup", lambda *_, **__: lambda images, labels: (images, torch.eye(2)))
+    network = torch.nn.Linear(1, 2)
+    optimizer, scaler = torch.optim.SGD(network.parameters()), GradScaler("cpu", enabled=False)
+    batches = [(torch.full((2, 1), value), torch.arange(2), 1.0) for value in (0.0, torch.nan, 0.0)]
+    with pytest.raises(ValueError, match="The loss is nan"):
+        protocol._train_epoch(network, optimizer, scaler, batches, [0.0] * 3, 2, "fp32")
 
 
 def test_output_file_keeps_dots_of_names(tmp_path: Path):

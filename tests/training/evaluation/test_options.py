@@ -23,7 +23,6 @@ from dino_model.runtime.errors import SettingError
         ("finetune --output out --batch 1", "--batch is 1, expected at least 2"),
         ("finetune --output out --epochs 0", "--epochs is 0"),
         ("finetune --output out --rate 0", "--rate is 0"),
-        ("finetune --output out --precision fp16", "no loss scaling for fp16"),
         ("throughput --batch 0", "--batch is 0, expected at least 1"),
     ],
 )
