@@ -19,7 +19,7 @@ from app.example_clips import EXAMPLES as EXAMPLE_CLIPS
 from app.fairness import client_of, in_thread
 from app.objects import Recipe
 from app.photos import EXAMPLES
-from segmentation.coco import coco_record
+from segmentation.coco import coco_annotation
 from segmentation.labels import resize_nearest
 from segmentation.masks import Mask, best_head, decode, enlarge, keep_mass_of_maps
 from segmentation.metrics import jaccard
@@ -261,7 +261,7 @@ class Endpoints:
         records = []
         for number, one in enumerate(regions, 1):
             mask = labels == number
-            record = coco_record(1, 1, mask)
+            record = coco_annotation(number, 1, 1, mask)
             fields = {name: record[name] for name in ("segmentation", "bbox")}
             records.append(fields | {"area": float(mask.mean()), "seed": list(map(int, one.seed))})
         return records

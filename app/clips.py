@@ -27,7 +27,7 @@ from dino_model.data import images
 from dino_model.inference.predictor import AttentionPredictor
 from dino_model.inference.resize import fed_size
 from segmentation import drawing
-from segmentation.coco import coco_record
+from segmentation.coco import coco_annotation
 from segmentation.labels import DataError, Labels, object_ids
 from segmentation.masks import ImageArray
 from segmentation.propagation import propagate_frames, vanished_objects
@@ -266,9 +266,7 @@ def coco(following: TrackedClip) -> dict[str, Any]:
         name = f"{following.clip.stem}/{number - 1:05d}.jpg"
         images.append({"id": number, "file_name": name, "height": height, "width": width})
         for label in object_ids(labels):
-            mask = labels == label
-            added = {"id": len(annotations) + 1, "area": int(mask.sum()), "iscrowd": 0}
-            annotations.append(coco_record(number, label, mask) | added)
+            annotations.append(coco_annotation(len(annotations) + 1, number, label, labels == label))
     return {
         "info": {"description": following.clip.name, "fps": following.clip.fps},
         "images": images,

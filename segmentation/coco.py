@@ -1,28 +1,38 @@
 """COCO files of masks: results that `COCO.loadRes` reads, their images, and labels from instance files."""
 
 import json
-from collections import defaultdict
-from collections.abc import Iterable, Mapping
+import unicodedata
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from dino_model.runtime.errors import counted
 from dino_model.runtime.files import write_text
 from segmentation.labels import VOID, DataError, Labels, object_ids
 from segmentation.masks import Mask, bounding_box, decode, rle
 
 
 def coco_record(image_id: int, category_id: int, mask: Mask, score: float = 1.0) -> dict[str, Any]:
-    """Describe a mask, Boolean [height, width], in COCO's results format; without pixels its box is empty."""
-    left, top, right, bottom = bounding_box(mask) if mask.any() else (0, 0, 0, 0)
+    """Describe a mask, Boolean [height, width], in COCO's results format.
+
+    Without a box: `COCO.loadRes` would take the area of the box for that of the mask.
+    """
     return {
         "image_id": image_id,
         "category_id": category_id,
         "segmentation": rle(mask),
-        "bbox": [left, top, right - left, bottom - top],
         "score": float(score),
     }
+
+
+def coco_annotation(number: int, image_id: int, category_id: int, mask: Mask) -> dict[str, Any]:
+    """Describe a mask, Boolean [height, width], in the format of COCO's data sets, with box and area."""
+    left, top, right, bottom = bounding_box(mask) if mask.any() else (0, 0, 0, 0)
+    measures = {"area": int(mask.sum()), "bbox": [left, top, right - left, bottom - top], "iscrowd": 0}
+    return {"id": number, **coco_record(image_id, category_id, mask), **measures}
 
 
 class CocoWriter:
@@ -56,7 +66,14 @@ class CocoWriter:
         self.add(file_name, (labels.shape[0], labels.shape[1]), masks)
 
     def write(self) -> None:
-        """Write both files, each whole or not at all."""
+        """Write both files, each whole or not at all.
+
+        Without any mask the results have an empty one with score 0: `COCO.loadRes` fails for an empty list.
+        """
+        if not self._records and self._images:
+            first = next(iter(self._images.values()))
+            empty = np.zeros((first["height"], first["width"]), dtype=bool)
+            self._records.append(coco_record(1, min(self._categories or [1]), empty, 0.0))
         used = sorted({record["category_id"] for record in self._records})
         named = self._categories or {number: f"object {number}" for number in used}
         categories = [{"id": number, "name": name} for number, name in named.items()]
@@ -69,52 +86,148 @@ class CocoWriter:
 class CocoLabels:
     """Labels per pixel from a COCO file of annotated objects, which DataError refuses if it is damaged.
 
-    The attribute `names` has the name of each label: 0 is the background, the others are category ids.
+    Category ids are labels. If a used one is below 1 or above 254, all categories are numbered in ascending
+    order of their ids. Ids may be numbers or texts of digits.
+
+    Attributes:
+        names: Of each label; 0 is the background.
+        damaged: Annotations that cannot be used, with the reasons.
+        annotations: Number of annotations in the file.
     """
 
-    def __init__(self, file: Path) -> None:
-        self.file = file
+    def __init__(self, file: Path, classes: Sequence[str] = ()) -> None:
+        """Read the file; categories have the labels of their names in `classes`, names of all labels."""
+        self.file, self.damaged = file, list[str]()
         try:
-            content = json.loads(file.read_text(encoding="utf-8"))
-            self._images = {image["file_name"]: image for image in content["images"]}
-            self._annotations = defaultdict(list)
-            for annotation in content["annotations"]:
-                self._annotations[annotation["image_id"]].append(annotation)
-            categories = {int(category["id"]): str(category["name"]) for category in content["categories"]}
-        except (OSError, ValueError, KeyError, TypeError) as error:
+            content = json.loads(file.read_text(encoding="utf-8-sig"))
+            self._images = [(_parts(image["file_name"]), image) for image in content["images"]]
+            categories = {
+                _id(each["id"]): str(each.get("name", f"class {each['id']}"))
+                for each in content["categories"]
+            }
+            self._annotations, self._strays = self._by_image(content["annotations"])
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise DataError(f"{file} cannot be read as a COCO file of annotations: {error!r}") from None
-        if not categories or min(categories) < 1 or max(categories) >= VOID:
-            raise DataError(f"{file} has category ids {sorted(categories)[:5]}…; expected 1 to {VOID - 1}")
-        self.names = {0: "background", **categories}
+        self.annotations = len(content["annotations"])
+        if self.annotations and not self._annotations:
+            raise DataError(f"{file} has no usable annotation: {self._strays_in_words() or self.damaged[0]}")
+        self._labels = self._number(categories, classes)
+        self.names = {0: "background"} | {label: categories[key] for key, label in self._labels.items()}
 
-    def read(self, file_name: str) -> Labels:
+    def describe(self) -> str:
+        """Return in words how categories are numbered, and which annotations have no image; or nothing."""
+        numbered = [
+            f"{label} = {self.names[label]} (id {key})" for key, label in self._labels.items() if label != key
+        ]
+        labels = f"labels of categories: {', '.join(numbered)}" if numbered else ""
+        parts = "; ".join(filter(None, (labels, self._strays_in_words())))
+        return parts and f"{self.file.name}: {parts}"
+
+    def read(self, file_name: str, size: tuple[int, ...]) -> Labels:
         """Draw the objects of an image, smaller ones on top; crowds are 255: uint8 [height, width].
 
-        Raises DataError for an image that is not listed, or an annotation that cannot be used.
+        `size` (height, width) is used if the file has none. Annotations that cannot be used are added to
+        `damaged`. Raises DataError for an image that is not listed.
         """
-        if file_name not in self._images:
-            raise DataError(f"{self.file} lists no image {file_name!r}")
-        image = self._images[file_name]
-        try:
-            height, width = int(image["height"]), int(image["width"])
-            masks = []
-            for annotation in self._annotations[image["id"]]:
-                label = VOID if annotation.get("iscrowd") else int(annotation["category_id"])
-                if label != VOID and label not in self.names:
-                    raise ValueError(f"its category {label} is not listed")
-                masks.append((label, _decode(annotation["segmentation"], height, width)))
-        except (ValueError, KeyError, TypeError, IndexError) as error:
-            raise DataError(f"annotations of {file_name} in {self.file} cannot be used: {error}") from None
+        image = self._find(file_name)
+        height, width = (
+            int(image.get(side) or length) for side, length in zip(("height", "width"), size, strict=False)
+        )
+        masks = []
+        for annotation in self._annotations.get(_id(image["id"]), ()):
+            try:
+                label = VOID if annotation.get("iscrowd") else self._labels[_id(annotation["category_id"])]
+                masks.append((label, _decode(annotation.get("segmentation"), height, width)))
+            except (ValueError, KeyError, TypeError, IndexError) as error:
+                reason = f"no category {error}" if isinstance(error, KeyError) else error
+                problem = f"annotation {annotation.get('id')} of {file_name}: {reason}"
+                if problem not in self.damaged:
+                    self.damaged.append(problem)
         labels = np.zeros((height, width), dtype=np.uint8)
         for label, mask in sorted(masks, key=lambda pair: -int(pair[1].sum())):
             labels[mask] = label
         return labels
+
+    def _by_image(self, annotations: Sequence[Any]) -> tuple[dict[int | str, list[Any]], Counter[int | str]]:
+        """Group annotations by image, and count those of each image that is not listed."""
+        groups: dict[int | str, list[Any]] = {}
+        for _, image in self._images:
+            if _id(image["id"]) in groups:
+                raise ValueError(f"two images have the id {image['id']!r}")
+            groups[_id(image["id"])] = []
+        strays = Counter[int | str]()
+        for place, annotation in enumerate(annotations):
+            if not isinstance(annotation, dict) or annotation.get("image_id") is None:
+                self.damaged.append(f"annotation {place + 1} of the file: no image_id")
+            elif (key := _id(annotation["image_id"])) in groups:
+                groups[key].append(annotation)
+            else:
+                strays[key] += 1
+        return {key: group for key, group in groups.items() if group}, strays
+
+    def _strays_in_words(self) -> str:
+        if not self._strays:
+            return ""
+        images = ", ".join(map(repr, list(self._strays)[:5]))
+        count = counted(sum(self._strays.values()), "annotation")
+        return f"{count} left out, because no listed image has the id {images}"
+
+    def _number(self, categories: Mapping[int | str, str], classes: Sequence[str]) -> dict[int | str, int]:
+        """Return the label of each category that is used or has the id of a label."""
+        used = {_id(each.get("category_id")) for group in self._annotations.values() for each in group}
+        keys = sorted(categories, key=lambda key: (isinstance(key, str), key))
+        kept = [key for key in keys if key in used or _is_label(key)]
+        unknown = [categories[key] for key in kept if categories[key] not in classes[1:]]
+        if kept and not unknown:
+            return {key: classes.index(categories[key], 1) for key in kept}
+        if kept and all(map(_is_label, kept)):
+            return {key: int(key) for key in kept}
+        if classes:
+            raise DataError(
+                f"{self.file} has the category {unknown[0]!r}; the head has {', '.join(classes[1:])}"
+            )
+        kept = kept if len(kept) < VOID else [key for key in kept if key in used]
+        if not 0 < len(kept) < VOID:
+            raise DataError(f"{self.file} has {len(kept)} categories in use; expected 1 to {VOID - 1}")
+        return {key: label for label, key in enumerate(kept, start=1)}
+
+    def _find(self, file_name: str) -> dict[str, Any]:
+        """Return the listed image whose path is the end of `file_name`, or ends with it."""
+        parts = _parts(file_name)
+        exact = [image for listed, image in self._images if listed == parts]
+        ends = [image for listed, image in self._images if listed[-len(parts) :] == parts[-len(listed) :]]
+        if not (found := exact or ends):
+            raise DataError(f"{self.file} lists no image {file_name!r}")
+        if len(found) > 1:
+            names = " and ".join(repr(image["file_name"]) for image in found[:2])
+            raise DataError(f"{self.file} lists {names}, which can both be {file_name!r}; expected one")
+        return found[0]
+
+
+def _parts(file_name: str) -> tuple[str, ...]:
+    """Divide a path, of any system, into its parts."""
+    text = unicodedata.normalize("NFC", str(file_name)).replace("\\", "/")
+    return tuple(part for part in text.split("/") if part not in ("", "."))
+
+
+def _id(value: Any) -> int | str:
+    """Return an id as a number if it is a whole one: 7, 7.0 and "7" are equal."""
+    try:
+        return int(value) if isinstance(value, str) or int(value) == value else str(value)
+    except (ValueError, TypeError, OverflowError):
+        return str(value)
+
+
+def _is_label(key: int | str) -> bool:
+    return isinstance(key, int) and 0 < key < VOID
 
 
 def _decode(segmentation: Any, height: int, width: int) -> Mask:
     """Decode polygons, run lengths or compressed run lengths of COCO: [height, width]."""
     from pycocotools import mask as coco_mask
 
+    if not segmentation:
+        raise ValueError("it has no segmentation")
     if isinstance(segmentation, dict):
         return decode({"size": [height, width], "counts": segmentation["counts"]})
     polygons = []

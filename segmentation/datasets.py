@@ -1,5 +1,6 @@
 """Readers of DAVIS 2016 and 2017, and of PASCAL VOC 2007 and 2012."""
 
+import codecs
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -7,7 +8,8 @@ from typing import NamedTuple
 from xml.etree import ElementTree
 
 from segmentation.frames import frame_files
-from segmentation.labels import VOID, DataError, Labels, check_size, object_ids, read_labels
+from segmentation.labels import VOID, DataError, Labels, check_size, object_ids
+from segmentation.mask_files import VOC_COLORS, MaskReader
 from segmentation.masks import Box
 
 VOC_CLASSES = (
@@ -69,6 +71,13 @@ def _find_clip(root: Path, name: str) -> Clip:
     return Clip(name, frames, tuple(masks[frame.stem] for frame in frames if frame.stem in masks))
 
 
+def read_text(file: Path) -> str:
+    """Read a text file in UTF-8 or, as its byte-order mark says, UTF-16, without the mark."""
+    content = file.read_bytes()
+    is_wide = content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+    return content.decode("utf-16" if is_wide else "utf-8-sig")
+
+
 def read_names(file: Path, hint: str = "") -> tuple[str, ...]:
     """Read the names of sequences or images from a text file: the first word of each line.
 
@@ -79,7 +88,7 @@ def read_names(file: Path, hint: str = "") -> tuple[str, ...]:
         there = ", ".join(sorted(path.stem for path in file.parent.glob("*.txt"))) or "none"
         raise DataError(f"the list {file} is missing; lists there: {there}{hint}")
     try:
-        names = [line.split()[0] for line in file.read_text(encoding="utf-8").splitlines() if line.strip()]
+        names = [line.split()[0] for line in read_text(file).splitlines() if line.strip()]
     except (OSError, UnicodeDecodeError) as error:
         raise DataError(f"the list {file} cannot be read as text: {error}") from None
     if not names:
@@ -87,18 +96,18 @@ def read_names(file: Path, hint: str = "") -> tuple[str, ...]:
     return tuple(dict.fromkeys(names))
 
 
-def read_first_mask(file: Path, frame_size: tuple[int, ...], *, binary: bool = False) -> Labels:
-    """Read the labels of the first frame of a video of this size (height, width): uint8 [H, W].
-
-    With `binary`, every label other than 0 is object 1.
+def read_frame_mask(reader: MaskReader, file: Path, frame_size: tuple[int, ...]) -> Labels:
+    """Read the labels of a frame of a video of this size (height, width): uint8 [H, W].
 
     Raises:
         DataError: Unreadable, without object, or of another size than the frames.
     """
-    labels = read_labels(file, binary=binary)
+    labels = reader.read(file)
     if not object_ids(labels):
         is_binary = bool((labels == VOID).any())
-        remedy = "it has 255 only, as binary masks have: pass --binary" if is_binary else "every pixel is 0"
+        is_faint = reader.threshold is not None and reader.threshold > 1
+        remedy = f"every pixel is below {reader.threshold}" if is_faint else "every pixel is 0"
+        remedy = "it has 255 only, as binary masks have: pass --binary" if is_binary else remedy
         raise DataError(f"the mask {file} marks no object: {remedy}")
     check_size(f"the mask {file}", labels.shape, "the frames", frame_size)
     return labels
@@ -110,16 +119,24 @@ class VocSample(NamedTuple):
     name: str
     image: Path
     classes: Path
-    objects: Path
+    objects: Path | None
 
     @property
     def file_name(self) -> str:
         """Name of the image file."""
         return self.image.name
 
+    @property
+    def files(self) -> list[Path]:
+        """The image and its annotations."""
+        return [path for path in (self.image, self.classes, self.objects) if path]
+
 
 class Annotation(NamedTuple):
-    """Classes and objects per pixel, [height, width] each; void is a band around objects."""
+    """Classes and objects per pixel, [height, width] each; void is a band around objects.
+
+    Without annotated objects, `objects` are the classes.
+    """
 
     classes: Labels
     objects: Labels
@@ -134,31 +151,43 @@ def find_voc(root: Path, year: int = 2012) -> Path:
     return root / f"VOC{year}"
 
 
-def list_voc_samples(root: Path, split: str = "val") -> list[VocSample]:
-    """List the images and annotations of a split of VOC 2012 segmentation.
+def list_voc_samples(root: Path, split: str = "val", *, objects: bool = True) -> list[VocSample]:
+    """List the images and annotations of a split of VOC 2012 segmentation; `objects`: also of single objects.
 
     Raises:
         FileNotFoundError: Wrong root (see `find_voc`), or a file of the list is missing.
         DataError: No list.
     """
     voc = find_voc(root)
-    files = {"JPEGImages": "jpg", "SegmentationClass": "png", "SegmentationObject": "png"}
     samples = []
     for name in read_names(voc / "ImageSets" / "Segmentation" / f"{split}.txt"):
-        sample = VocSample(name, *(voc / folder / f"{name}.{suffix}" for folder, suffix in files.items()))
-        for path in sample[1:]:
+        masks = [voc / folder / f"{name}.png" for folder in ("SegmentationClass", "SegmentationObject")]
+        sample = VocSample(name, voc / "JPEGImages" / f"{name}.jpg", masks[0], masks[1] if objects else None)
+        for path in sample.files:
             if not path.is_file():
                 raise FileNotFoundError(f"{path} is missing, though {split}.txt names {name}")
         samples.append(sample)
     return samples
 
 
-def read_voc_annotation(sample: VocSample, size: tuple[int, int]) -> Annotation:
-    """Read both annotations of an image of `size` (height, width); raises DataError if they are unusable."""
-    annotation = Annotation(read_labels(sample.classes), read_labels(sample.objects))
-    for path, labels in zip((sample.classes, sample.objects), annotation, strict=True):
-        check_size(str(path), labels.shape, "its image", size)
-    return annotation
+class VocMasks:
+    """Reads the annotations of the images of a split, see `MaskReader`."""
+
+    def __init__(self, samples: Sequence[VocSample]) -> None:
+        """Raise DataError if the classes have colors other than those of PASCAL VOC."""
+        self._classes = MaskReader([sample.classes for sample in samples])
+        self._objects = MaskReader([sample.objects for sample in samples if sample.objects])
+        if self._classes.values not in ((), VOC_COLORS):
+            found = f"{samples[0].classes.parent} has {self._classes.describe()[:200]}"
+            raise DataError(f"{found}; expected PASCAL VOC's palette, or palette PNGs")
+
+    def read(self, sample: VocSample, size: tuple[int, int]) -> Annotation:
+        """Read the annotations of an image of `size` (height, width); raises DataError for unusable ones."""
+        classes = self._classes.read(sample.classes)
+        annotation = Annotation(classes, self._objects.read(sample.objects) if sample.objects else classes)
+        for path, labels in zip(sample.files[1:], annotation, strict=False):
+            check_size(str(path), labels.shape, "its image", size)
+        return annotation
 
 
 def voc_class_name(category: int) -> str:

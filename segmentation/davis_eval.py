@@ -16,7 +16,8 @@ import numpy as np
 from dino_model.runtime.errors import counted
 from segmentation.datasets import nearby_hint
 from segmentation.frames import frame_files
-from segmentation.labels import VOID, DataError, Labels, check_size, object_ids, read_labels
+from segmentation.labels import VOID, DataError, Labels, check_size, object_ids
+from segmentation.mask_files import MaskReader
 from segmentation.metrics import Scores, contour_match, contour_radius, jaccard, statistics, trace
 
 Task = Literal["semi-supervised", "unsupervised"]
@@ -117,7 +118,7 @@ def score_folders(
     task: Task = "semi-supervised",
     objects: Objects = "first-mask",
     sequences: Sequence[str] = (),
-    binary: bool = False,
+    threshold: int | None = None,
     progress: Callable[[Iterable[Any]], Iterable[Any]] = iter,
 ) -> dict[str, Any]:
     """Score a folder of predicted masks against a folder of true masks.
@@ -129,7 +130,7 @@ def score_folders(
         task: semi-supervised: the labels are those of the objects. unsupervised: see `score_proposals`.
         objects: first-mask: the labels from 1 to the highest of the first true mask, as officially.
             appearance: every label, on the true masks after the first one that has it, as YouTube-VOS does.
-        binary: Make every label other than 0 object 1 (DAVIS-2016).
+        threshold: Least value of the one object of all masks; 1 for DAVIS-2016.
         progress: Wraps the iterator over the sequences.
 
     Returns:
@@ -149,7 +150,11 @@ def score_folders(
     if unknown := [name for name in sequences if name not in names]:
         raise DataError(f"sequence {unknown[0]!r} is not in {ground_truth}; it has {', '.join(names)[:300]}")
     names = [name for name in names if name in sequences or not sequences]
-    score = partial(_score_sequence, ground_truth, predictions, task, objects, binary)
+    folders = [root / name for root in (ground_truth, predictions) for name in names]
+    reader = MaskReader(
+        [file for folder in folders for file in sorted(folder.glob("*.png"))], threshold=threshold
+    )
+    score = partial(_score_sequence, ground_truth, predictions, task, objects, reader)
     # Decoding and counting release the interpreter lock. Each thread holds a frame or two.
     with ThreadPoolExecutor(min(os.cpu_count() or 1, MAX_THREADS)) as threads:
         results = dict(zip(names, progress(threads.map(score, names)), strict=True))
@@ -164,8 +169,8 @@ def score_folders(
         "task": task,
         "frames": frames,
         "label_255": "background" if task == "semi-supervised" else "excluded",
-        "objects": "one, every value but 0" if binary else counted_objects,
-    }
+        "objects": counted_objects if threshold is None else f"one, values from {threshold} on",
+    } | ({"masks": reader.describe()} if reader.values else {})
     return {
         "protocol": protocol,
         "dataset": mean_scores(per_object.values()),
@@ -177,14 +182,14 @@ def score_folders(
 
 
 def _score_sequence(
-    ground_truth: Path, predictions: Path, task: Task, objects: Objects, binary: bool, name: str
+    ground_truth: Path, predictions: Path, task: Task, objects: Objects, reader: MaskReader, name: str
 ) -> tuple[dict[str, dict[str, Any]], list[str]] | ValueError:
     """Score each object of a sequence, in ascending order of the labels, with notes; returns errors."""
     try:
         masks = frame_files(ground_truth / name)
         scored = masks if task == "unsupervised" else masks[1:-1] if objects == "first-mask" else masks[1:]
         pairs = _pair_files(masks, scored, predictions / name)
-        appearances = _appearances(masks if objects == "appearance" else masks[:1], binary)
+        appearances = _appearances(masks if objects == "appearance" else masks[:1], reader)
         if min(appearances.values(), default=len(pairs)) >= len(pairs):
             raise DataError(f"the first mask {masks[0]} marks no object; if masks are binary, pass --binary")
         if objects == "first-mask":
@@ -198,9 +203,9 @@ def _score_sequence(
             notes.append(f"{len(masks)} true masks for {found} predictions; scored on the frames they have")
         labels = sorted(appearances)
         if task == "semi-supervised":
-            region, boundary = score_frames(_read_pairs(pairs, binary, (0, *labels)), labels)
+            region, boundary = score_frames(_read_pairs(pairs, reader, (0, *labels)), labels)
         else:
-            region, boundary = score_proposals(_read_pairs(pairs, binary, range(VOID)), labels)
+            region, boundary = score_proposals(_read_pairs(pairs, reader, range(VOID)), labels)
     except DataError as error:
         return error
     scores = {
@@ -211,11 +216,11 @@ def _score_sequence(
     return scores, notes
 
 
-def _appearances(masks: Sequence[Path], binary: bool) -> dict[int, int]:
+def _appearances(masks: Sequence[Path], reader: MaskReader) -> dict[int, int]:
     """Return the number of the first mask that has each label."""
     found: dict[int, int] = {}
     for number, mask in enumerate(masks):
-        found = dict.fromkeys(object_ids(read_labels(mask, binary=binary)), number) | found
+        found = dict.fromkeys(object_ids(reader.read(mask)), number) | found
     return found
 
 
@@ -249,13 +254,13 @@ def _sequence_folders(root: Path, content: str, wanted: Sequence[str] = ()) -> l
 
 
 def _read_pairs(
-    pairs: Iterable[tuple[Path, Path]], binary: bool, known: Sequence[int]
+    pairs: Iterable[tuple[Path, Path]], reader: MaskReader, known: Sequence[int]
 ) -> Iterator[tuple[Labels, Labels]]:
     """Yield prediction and ground truth of each frame, of one size, with labels among the `known` only."""
     is_unknown = np.ones(256, np.uint8)
     is_unknown[list(known)] = 0
     for file, truth_file in pairs:
-        prediction, truth = read_labels(file, binary=binary), read_labels(truth_file, binary=binary)
+        prediction, truth = reader.read(file), reader.read(truth_file)
         check_size(f"the prediction {file}", prediction.shape, "its ground truth", truth.shape)
         # Listing the labels takes longer than everything else about a mask, so it is done for the error only.
         if prediction.max() >= is_unknown.argmax() and cv2.LUT(prediction, is_unknown).any():

@@ -5,7 +5,7 @@ image, and each pixel takes the class with the highest score.
 """
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -18,6 +18,7 @@ from dino_model.inference.quantities import unit_vectors
 from dino_model.inference.resize import fed_size
 from dino_model.runtime.files import replacing
 from segmentation.labels import VOID, DataError, Labels
+from segmentation.mask_files import MaskKind
 from segmentation.masks import ImageArray, enlarge
 
 if TYPE_CHECKING:  # commands import this module before they need PyTorch
@@ -122,7 +123,8 @@ def fit_classifier(features: Array, shares: Array, kind: Kind = "linear") -> Cla
     """
     labels = np.flatnonzero(shares.any(axis=0))
     if len(labels) < 2:
-        raise DataError(f"the masks have label {labels[0]} only; expected at least two classes")
+        binary = "; if 255 marks an object, pass --binary" if labels[0] == 0 else ""
+        raise DataError(f"the masks have label {labels[0]} only; expected at least two classes{binary}")
     shares = np.ascontiguousarray(shares[:, labels])
     if kind == "knn":
         arrays = {"features": unit_vectors(features), "shares": shares}
@@ -198,6 +200,9 @@ class Head:
     foreground: bool  # masks were read with every label other than 0 and 255 as class 1
     names: list[str]  # of labels, from 0 on
     colors: list[list[int]]  # red, green and blue of each of these labels
+    threshold: int | None = None  # these three as of `MaskReader`, for masks to score
+    mask_kind: MaskKind = "labels"
+    mask_values: Sequence[int] = ()
 
     def save(self, path: Path) -> None:
         """Write a .safetensors file, whole or not at all."""

@@ -18,6 +18,7 @@ from dino_model.runtime.files import write_text
 from dino_model.runtime.outputs import SkippedInputs
 from dino_model.runtime.progress import progress
 from segmentation.datasets import VocSample
+from segmentation.mask_files import MaskReader
 from segmentation.masks import ImageArray
 
 if TYPE_CHECKING:  # commands import this module before they need PyTorch
@@ -111,6 +112,28 @@ def read_ahead(
             skipped.add(item.file_name, loaded)
         else:
             yield item, loaded
+
+
+@dataclass(frozen=True, kw_only=True)
+class MaskOptions:
+    """Options of commands that read masks."""
+
+    binary: bool = False
+    """Every value of masks other than 0 is object 1, also 255, as in DAVIS-2016."""
+    threshold: int | None = None
+    """Values of masks from this one on are object 1, the others background, as for antialiased masks."""
+
+    @property
+    def least_value(self) -> int | None:
+        """Least value of object 1, if masks have one object."""
+        return 1 if self.binary and self.threshold is None else self.threshold
+
+    def mask_reader(self, files: Sequence[Path]) -> MaskReader:
+        """Return the reader of these masks, and print which numbers it gives to colors and ids."""
+        reader = MaskReader(files, threshold=self.least_value)
+        if described := reader.describe():
+            print(textwrap.fill(described, 110), flush=True)
+        return reader
 
 
 def check_patches(image: ImageArray, predictor: "AttentionPredictor") -> ImageArray:

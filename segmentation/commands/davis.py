@@ -7,6 +7,9 @@ from itertools import repeat
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+import numpy as np
+from numpy.typing import NDArray
+
 from dino_model.data import images
 from dino_model.inference.options import ModelOptions
 from dino_model.inference.resize import fed_size
@@ -16,9 +19,10 @@ from dino_model.runtime.outputs import OutputFolder, OutputOptions, SkippedInput
 from segmentation import davis_eval, drawing
 from segmentation.coco import CocoWriter
 from segmentation.commands import score
-from segmentation.commands.common import describe, model_settings, propagation_predictor
-from segmentation.datasets import Clip, open_davis, read_first_mask
-from segmentation.labels import DataError, Labels, object_ids, read_labels, without_void, write_mask_png
+from segmentation.commands.common import MaskOptions, describe, model_settings, propagation_predictor
+from segmentation.datasets import Clip, open_davis, read_frame_mask
+from segmentation.labels import DataError, Labels, object_ids, without_void, write_mask_png
+from segmentation.mask_files import MaskReader, read_labels
 from segmentation.masks import ImageArray
 from segmentation.video import draw_labels
 
@@ -28,7 +32,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Davis(ModelOptions, OutputOptions):
+class Davis(MaskOptions, ModelOptions, OutputOptions):
     """Labels of first frames propagated through DAVIS by nearest neighbors, and their scores.
 
     Writes OUTPUT/SEQUENCE/FRAME.png, palette PNGs whose values are the labels, masks.json with
@@ -46,8 +50,6 @@ class Davis(ModelOptions, OutputOptions):
     """List of sequences in ImageSets/2017."""
     sequences: tuple[str, ...] = ()
     """Only these sequences."""
-    binary: bool = False
-    """Every value other than 0 of the masks is object 1, as in DAVIS-2016."""
     json: Path | None = None
     """File for the scores: `dataset`, `per_sequence`, `per_object`, `protocol`."""
 
@@ -58,7 +60,8 @@ class Davis(ModelOptions, OutputOptions):
         self.check_output()
         if self.json and all(len(clip.masks) == 1 for clip in clips):
             raise DataError("--json holds scores, but there are no masks beyond the first; leave it out")
-        masks = {clip.name: _first_mask(clip, self.binary) for clip in clips}
+        reader = self.mask_reader([mask for clip in clips for mask in clip.masks])
+        masks = {clip.name: _first_mask(clip, reader) for clip in clips}
         source, settings = self._source()
         print(describe("settings", settings))
         output, skipped = self.open_output(settings), SkippedInputs()
@@ -66,7 +69,7 @@ class Davis(ModelOptions, OutputOptions):
         writer = CocoWriter(output.path("masks.json"), output.path("masks_images.json"))
         for number, clip in enumerate(clips, start=1):
             try:
-                duration = self._finish_clip(clip, masks[clip.name], source, output)
+                duration = self._finish_clip(clip, masks[clip.name], source, output, reader.palette())
             except ValueError as error:  # a frame that is damaged or has another size
                 skipped.add(clip.name, error)
                 continue
@@ -111,6 +114,7 @@ class Davis(ModelOptions, OutputOptions):
         mask: Labels,
         source: "AttentionPredictor | ColorPatches | None",
         output: OutputFolder,
+        colors: NDArray[np.uint8],
     ) -> str:
         """Write the masks of one sequence unless they are there; returns how long it took."""
         from segmentation import propagation
@@ -129,7 +133,7 @@ class Davis(ModelOptions, OutputOptions):
             propagated = propagation.propagate_frames(frames, mask, source, preset, overlap=True)
         files = [output.path(clip.name, f"{frame.stem}.png") for frame in clip.frames]
         for file, labels in zip(files, propagated, strict=True):
-            write_mask_png(file, labels)
+            write_mask_png(file, labels, colors)
         output.add(clip.name, inputs=inputs, files=files)
         seconds = time.monotonic() - started
         return f"{seconds:.1f} s ({seconds / len(clip.frames):.2f} s a frame)"
@@ -141,7 +145,7 @@ class Davis(ModelOptions, OutputOptions):
             return {}
         truth = clips[0].masks[0].parent.parent
         scores = davis_eval.score_folders(
-            truth, self.output, sequences=names, binary=self.binary, progress=score.track
+            truth, self.output, sequences=names, threshold=self.least_value, progress=score.track
         )
         scores["protocol"] |= settings
         reason = "it has no masks beyond the first, or no prediction"
@@ -152,9 +156,9 @@ class Davis(ModelOptions, OutputOptions):
         return scores
 
 
-def _first_mask(clip: Clip, binary: bool) -> Labels:
+def _first_mask(clip: Clip, reader: MaskReader) -> Labels:
     frame = images.read(clip.frames[0], name=str(clip.frames[0]))
-    return read_first_mask(clip.masks[0], frame.shape, binary=binary)
+    return read_frame_mask(reader, clip.masks[0], frame.shape)
 
 
 def _add_and_sample(

@@ -18,7 +18,8 @@ from segmentation.coco import CocoWriter
 from segmentation.commands import common
 from segmentation.commands.common import InputImage
 from segmentation.discovery import Method
-from segmentation.labels import check_size, read_labels, write_mask_png
+from segmentation.labels import check_size, write_mask_png
+from segmentation.mask_files import MaskReader, mask_file
 from segmentation.masks import ImageArray, Mask, bounding_box, components, decode, rle
 from segmentation.metrics import jaccard
 
@@ -45,7 +46,9 @@ class Discover(ModelOptions, OutputOptions):
     inputs: tyro.conf.Positional[tuple[Path, ...]] = ()
     """Images: files, folders, tars, lists of paths, or glob patterns."""
     masks: Path | None = None
-    """Folder of true masks with the names of the images, .png, foreground above 0."""
+    """Folder of true masks with the names of the images."""
+    threshold: int = 1
+    """Least value of the foreground in --masks, such as 128 for antialiased masks."""
     dataset: Literal["voc07", "voc12"] | None = None
     """Instead of inputs: trainval of VOC 2007 or 2012 in --root, with its boxes."""
     root: Path = Path("VOCdevkit")
@@ -83,6 +86,7 @@ class Discover(ModelOptions, OutputOptions):
             "resize": resize if resize in ("pad", "native") else f"{resize} {self.size}",
             "methods": ", ".join(self.methods),
             "count": self.count,
+            "mask_threshold": self.threshold,
             "head": self.head,
             "min_confidence": self.min_confidence,
             "edges": "guided filter" if self.refine else "patches",
@@ -94,6 +98,7 @@ class Discover(ModelOptions, OutputOptions):
 
         skipped = SkippedInputs()
         todo = [sample for sample in samples if not output.has(sample.name, sample.files)]
+        masks = MaskReader(threshold=self.threshold)
         set_image = discovery.set_padded if resize == "pad" else discovery.set_resized
         for sample, image in common.read_ahead(todo, read, skipped, "discover"):
             placement = set_image(predictor, image)
@@ -103,7 +108,7 @@ class Discover(ModelOptions, OutputOptions):
             for method in self.methods:
                 on_grid = discovery.find(method, features, self.count, attention)
                 objects[method] = self._objects(on_grid, image, placement)
-            _finish_image(output, sample, image, objects)
+            _finish_image(output, sample, image, objects, masks)
         finished = [sample for sample in samples if sample.name in output.finished]
         if not finished:
             skipped.check(len(samples))
@@ -148,16 +153,20 @@ class Discover(ModelOptions, OutputOptions):
             raise ValueError(f"--min-confidence is {self.min_confidence}; expected -1 to 1")
         if bool(self.inputs) == bool(self.dataset):
             raise ValueError("pass images, or --dataset voc07 or voc12: one of the two")
-        annotations, suffix, inputs = self.masks, ".png", list(self.inputs)
+        annotations, inputs = self.masks, list(self.inputs)
         if self.dataset:
             folder = datasets.find_voc(self.root, 2000 + int(self.dataset[-2:]))
             names = datasets.read_names(folder / "ImageSets" / "Main" / "trainval.txt")
             inputs = [folder / "JPEGImages" / f"{name}.jpg" for name in names]
-            annotations, suffix = folder / "Annotations", ".xml"
+            annotations = folder / "Annotations"
         samples = common.list_inputs(common.open_inputs(inputs))
         if annotations is None:
             return samples
-        truths = [annotations / Path(each.file_name).with_suffix(suffix) for each in samples]
+        stems = [Path(each.file_name).with_suffix("") for each in samples]
+        truths = [
+            annotations / f"{stem}.xml" if self.dataset else mask_file(annotations, str(stem))
+            for stem in stems
+        ]
         for truth, each in zip(truths, samples, strict=True):
             if not truth.is_file():
                 raise FileNotFoundError(f"{truth} is missing, though the data set lists {each.file_name}")
@@ -184,7 +193,11 @@ def _unite(masks: list[Mask], image: ImageArray) -> Mask:
 
 
 def _finish_image(
-    output: OutputFolder, sample: InputImage, image: ImageArray, found: dict[Method, Objects]
+    output: OutputFolder,
+    sample: InputImage,
+    image: ImageArray,
+    found: dict[Method, Objects],
+    truths: MaskReader,
 ) -> None:
     """Write masks and overlays of one image and record size, masks as run lengths, and scores."""
     files = []
@@ -193,7 +206,7 @@ def _finish_image(
         labels = np.zeros(image.shape[:2], dtype=np.uint8)
         for label, mask in reversed(list(enumerate(objects.masks, start=1))):  # the first object on top
             labels[mask] = label
-        scores = _score(sample, image, objects)
+        scores = _score(sample, image, objects, truths)
         record["masks"][method] = [rle(mask) for mask in objects.masks]
         record["confidences"][method], record["scored"][method] = objects.confidences, scores
         mask_file = output.path("masks", method, f"{sample.name}.png")
@@ -206,7 +219,7 @@ def _finish_image(
     output.add(sample.name, record, inputs=sample.files, files=files)
 
 
-def _score(sample: InputImage, image: ImageArray, objects: Objects) -> dict[str, Any]:
+def _score(sample: InputImage, image: ImageArray, objects: Objects, masks: MaskReader) -> dict[str, Any]:
     """Score the objects of one image against its ground truth, as JSON types."""
     scores: dict[str, Any] = {
         "objects": len(objects.masks),
@@ -216,7 +229,7 @@ def _score(sample: InputImage, image: ImageArray, objects: Objects) -> dict[str,
         box = bounding_box(objects.masks[0]) if objects.masks else None
         scores["localized"] = discovery.localized(box, datasets.read_voc_boxes(sample.truth))
     elif sample.truth:
-        truth, union = read_labels(sample.truth) > 0, _unite(objects.masks, image)
+        truth, union = masks.read(sample.truth) > 0, _unite(objects.masks, image)
         check_size(str(sample.truth), truth.shape, "its image", union.shape)
         scores["iou"] = float(jaccard(union, truth))
         scores["accuracy"] = float((union == truth).mean())

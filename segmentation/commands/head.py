@@ -1,6 +1,7 @@
 """`python -m segmentation head`: segmentation from few masks with a head on frozen patch features."""
 
 import mimetypes
+import textwrap
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -28,7 +29,7 @@ from segmentation import drawing, heads, metrics
 from segmentation.coco import CocoLabels
 from segmentation.commands import common
 from segmentation.commands.common import InputImage
-from segmentation.datasets import VOC_CLASSES, read_names
+from segmentation.datasets import VOC_CLASSES, read_names, read_text
 from segmentation.heads import Classifier, Kind
 from segmentation.labels import (
     VOID,
@@ -36,11 +37,11 @@ from segmentation.labels import (
     Labels,
     check_size,
     palette,
-    read_labels,
     read_palette,
     resize_nearest,
     write_mask_png,
 )
+from segmentation.mask_files import VOC_COLORS, MaskReader, mask_file
 from segmentation.masks import ImageArray
 from segmentation.video import VideoWriter, open_frames, shrunk
 
@@ -57,13 +58,13 @@ SCORING = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class MaskOptions:
+class TruthOptions:
     """Images and their true masks."""
 
     images: Path
     """Images: a folder, a tar or a list of paths."""
     masks: Path
-    """Folder of mask PNGs named after the images (such as SegmentationClass of VOC), or a COCO .json file."""
+    """Folder of masks named after the images (such as SegmentationClass of VOC), or a COCO .json file."""
     image_list: Annotated[Path | None, tyro.conf.arg(name="list")] = None
     """Text file with the names of the images to use, one per line; all by default."""
 
@@ -78,17 +79,38 @@ class MaskOptions:
 
 
 class TrueMasks:
-    """True masks of images: a folder of PNGs, or a COCO file.
+    """True masks of images: a folder of mask files, or a COCO file.
 
     Attributes:
+        reader: Of the mask files; unused for a COCO file.
         skipped: Images and masks that could not be used.
     """
 
-    def __init__(self, path: Path, foreground: bool) -> None:
+    def __init__(
+        self,
+        path: Path,
+        images: Sequence[InputImage],
+        *,
+        foreground: bool,
+        threshold: int | None = None,
+        head: heads.Head | None = None,
+    ) -> None:
+        """Look at the masks of `images`; those of a `head` are read as the ones that it was fitted on."""
         self.path, self.foreground = path, foreground
         if not path.exists():
-            raise DataError(f"{path} does not exist; pass a folder of mask PNGs or a COCO .json file")
-        self.coco = None if path.is_dir() else CocoLabels(path)
+            raise DataError(f"{path} does not exist; pass a folder of masks or a COCO .json file")
+        self.coco = None if path.is_dir() else CocoLabels(path, head.names if head and not foreground else ())
+        if self.coco and threshold is not None:
+            raise DataError(
+                f"{path} has no pixel values; pass --foreground instead of --binary or --threshold"
+            )
+        files = [] if self.coco else [self._file(image) for image in images]
+        if head is None or self.coco:
+            self.reader = MaskReader(files, threshold=threshold)
+        else:
+            self.reader = MaskReader(threshold=head.threshold, kind=head.mask_kind, values=head.mask_values)
+        if described := (self.coco or self.reader).describe():
+            print(textwrap.fill(described, 110), flush=True)
         self.skipped = SkippedInputs()
 
     def read(
@@ -98,7 +120,11 @@ class TrueMasks:
 
         def read(image: InputImage) -> Sample:
             pixels = common.check_patches(image.read(), predictor)
-            labels = self.coco.read(image.file_name) if self.coco else read_labels(self._file(image))
+            labels = (
+                self.coco.read(image.file_name, pixels.shape)
+                if self.coco
+                else self.reader.read(self._file(image))
+            )
             check_size(f"the mask of {image.file_name}", labels.shape, "its image", pixels.shape)
             if self.foreground:
                 labels = np.where(labels == VOID, VOID, labels > 0).astype(np.uint8)
@@ -106,29 +132,40 @@ class TrueMasks:
 
         return common.read_ahead(images, read, self.skipped, title)
 
+    def check(self, total: int) -> None:
+        """Raise ValueError if annotations were damaged, or some of `total` images or their masks."""
+        annotations = SkippedInputs()
+        for problem in self.coco.damaged if self.coco else ():
+            annotations.add(self.path.name, DataError(problem))
+        self.skipped.check(total)
+        if self.coco:
+            annotations.check(self.coco.annotations, "annotations")
+
     def names(self, file: Path | None) -> Sequence[str]:
         """Return the names of labels from 0 on, as far as they are known."""
         if file is not None:
-            return file.read_text(encoding="utf-8").splitlines()
-        if self.foreground:
+            return read_text(file).splitlines()
+        if self.foreground or self.reader.threshold is not None:
             return ("background", "foreground")
         if self.coco:
             return [self.coco.names.get(label, f"class {label}") for label in range(max(self.coco.names) + 1)]
+        if self.reader.values not in ((), VOC_COLORS):
+            return ["background", *map(self.reader.name, range(1, len(self.reader.values) + 1))]
         return ("background", *VOC_CLASSES) if self.path.name == "SegmentationClass" else ()
 
     def palette(self, images: Sequence[InputImage]) -> NDArray[np.uint8]:
-        """Return the colors [256, 3] of the first mask that can be read; the usual ones for COCO."""
-        for image in images if self.coco is None else ():
+        """Return the colors [256, 3] of the first palette PNG, or of colored masks; else the usual ones."""
+        for image in images if self.coco is None and not self.reader.values else ():
             with suppress(DataError):
                 return read_palette(self._file(image))
-        return palette()
+        return self.reader.palette()
 
     def _file(self, image: InputImage) -> Path:
-        return self.path / Path(image.file_name).with_suffix(".png")
+        return mask_file(self.path, str(Path(image.file_name).with_suffix("")))
 
 
 @dataclass(frozen=True, kw_only=True)
-class FitOptions(MaskOptions):
+class FitOptions(TruthOptions, common.MaskOptions):
     """Options of the fit of a head."""
 
     kind: Kind = "linear"
@@ -137,6 +174,10 @@ class FitOptions(MaskOptions):
     """Number of last layers whose patch tokens are the features; DINOv2 reports 1 and 4."""
     foreground: bool = False
     """Make every label other than 0 and 255 class 1."""
+
+    def true_masks(self, images: Sequence[InputImage]) -> "TrueMasks":
+        """Open the masks of these images."""
+        return TrueMasks(self.masks, images, foreground=self.foreground, threshold=self.least_value)
 
     def source(self, predictor: "AttentionPredictor") -> Features:
         """Return the function from an image to its features."""
@@ -159,7 +200,8 @@ class Fit(FitOptions, ModelOptions):
     def run(self) -> None:
         """Fit and write; images and masks that cannot be used are named and skipped."""
         check_output_file(self.output, overwrite=self.overwrite)
-        images, masks = self.find(self.image_list), TrueMasks(self.masks, self.foreground)
+        images = self.find(self.image_list)
+        masks = self.true_masks(images)
         names, predictor = masks.names(self.classes)[:VOID], self.predictor()
         samples = masks.read(images, predictor, "fit")
         classifier = _fit(samples, len(images), self.source(predictor), self.kind)
@@ -174,13 +216,16 @@ class Fit(FitOptions, ModelOptions):
             foreground=self.foreground,
             names=[*names, *(f"class {label}" for label in range(len(names), count))],
             colors=masks.palette(images)[:count].tolist(),
+            threshold=masks.reader.threshold,
+            mask_kind=masks.reader.kind,
+            mask_values=masks.reader.values,
         )
         head.save(self.output)
         fitted = {"kind": self.kind, "layers": self.layers, "foreground": self.foreground}
         write_provenance(self.output.with_suffix(".provenance.json"), settings | fitted)
         listing = ", ".join(head.names[label] for label in classifier.labels)
         print(f"{self.output}: {self.kind} head of {len(classifier.labels)} classes ({listing})")
-        masks.skipped.check(len(images))
+        masks.check(len(images))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -247,7 +292,7 @@ class Apply(HeadOptions, OutputOptions):
 
 
 @dataclass(frozen=True)
-class Score(MaskOptions, HeadOptions):
+class Score(TruthOptions, HeadOptions):
     """IoU of each class and their mean, over all pixels of images with true masks."""
 
     json: Path | None = None
@@ -257,7 +302,8 @@ class Score(MaskOptions, HeadOptions):
         """Segment, score, print."""
         make_room(self.json)
         head, predictor = self.load()
-        images, masks = self.find(self.image_list), TrueMasks(self.masks, head.foreground)
+        images = self.find(self.image_list)
+        masks = TrueMasks(self.masks, images, foreground=head.foreground, head=head)
         features = partial(heads.patch_features, predictor, layers=head.layers)
         (class_iou,), number = _class_iou(masks.read(images, predictor, "score"), features, [head.classifier])
         names = dict(enumerate(head.names))
@@ -268,7 +314,7 @@ class Score(MaskOptions, HeadOptions):
         print(f"{'mean IoU':<24}{scores['miou']:>6.1f}   ({number} images)")
         if self.json:
             write_json(self.json, scores | {"protocol": protocol})
-        masks.skipped.check(len(images))
+        masks.check(len(images))
 
 
 @dataclass(frozen=True)
@@ -294,13 +340,13 @@ class Curve(FitOptions, ComputeOptions):
         make_room(self.json)
         if not self.models or min(self.counts, default=1) < 1:
             raise DataError(f"--counts is {self.counts}, --models {self.models}; expected counts from 1")
-        masks = TrueMasks(self.masks, self.foreground)
         lists = self.find(self.image_list), self.find(self.test)
+        masks = self.true_masks([*lists[0], *lists[1]])
         predictors = {name: _predictor(self, name, self.size) for name in self.models}
         predictor = predictors[self.models[0]]
         images, test = ([each for each, _ in masks.read(listed, predictor, "check")] for listed in lists)
         if not images or not test:
-            masks.skipped.check(sum(map(len, lists)))
+            masks.check(sum(map(len, lists)))
         counts = sorted({min(count, len(images)) for count in (*self.counts, len(images))})
         sources = {name: self.source(each) for name, each in predictors.items()}
         sources[BASELINE] = partial(heads.color_position, size=self.size, patch_size=predictor.patch_size)
@@ -318,7 +364,7 @@ class Curve(FitOptions, ComputeOptions):
             print(f"{name:<24}" + "".join(f"{value:>8.1f}" for value in row.values()))
         if self.json:
             write_json(self.json, {"miou": miou, "images": len(test), "protocol": protocol})
-        masks.skipped.check(sum(map(len, lists)))
+        masks.check(sum(map(len, lists)))
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ import tyro
 
 from dino_model.runtime.files import make_room, write_json
 from dino_model.runtime.progress import progress
-from segmentation.commands.common import describe
+from segmentation.commands.common import MaskOptions, describe
 from segmentation.datasets import read_names
 from segmentation.davis_eval import Objects, mean_scores, score_folders
 from segmentation.labels import DataError
@@ -20,8 +20,8 @@ COLUMNS = ("J&F_mean", "J_mean", "J_recall", "J_decay", "F_mean", "F_recall", "F
 track = partial(progress, name="score")
 
 
-@dataclass(frozen=True)
-class Score:
+@dataclass(frozen=True, kw_only=True)
+class Score(MaskOptions):
     """Region similarity J and contour accuracy F of predicted masks, as DAVIS defines them.
 
     Both folders hold one folder of PNGs per sequence; their values (palette indices or gray) are the labels.
@@ -40,8 +40,6 @@ class Score:
     objects: Objects = "first-mask"
     """first-mask: labels 1 to the highest of the first true mask, as officially. appearance: every label,
     after the first true mask that has it, as YouTube-VOS does."""
-    binary: bool = False
-    """Every value other than 0 is object 1, as in DAVIS-2016."""
     json: Path | None = None
     """File for the scores: `dataset`, `per_sequence`, `per_object` with the scores of every frame."""
 
@@ -54,7 +52,7 @@ class Score:
             sequences=() if self.sequence_list is None else read_names(self.sequence_list),
             task=self.protocol,
             objects=self.objects,
-            binary=self.binary,
+            threshold=self.least_value,
             progress=track,
         )
         print(table(scores))

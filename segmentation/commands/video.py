@@ -10,14 +10,15 @@ from typing import TYPE_CHECKING, Any, Literal
 import tyro
 
 from dino_model.inference.options import ModelOptions
+from dino_model.inference.resize import fed_size
 from dino_model.runtime.ahead import run_ahead
 from dino_model.runtime.errors import counted
 from dino_model.runtime.outputs import OutputFolder, OutputOptions
 from dino_model.runtime.progress import progress
 from segmentation.coco import CocoWriter
-from segmentation.commands.common import model_settings, propagation_predictor
-from segmentation.datasets import read_first_mask
-from segmentation.labels import DataError, Labels, object_ids, write_mask_png
+from segmentation.commands.common import MaskOptions, model_settings, propagation_predictor
+from segmentation.datasets import read_frame_mask
+from segmentation.labels import VOID, DataError, Labels, object_ids, write_mask_png
 from segmentation.masks import ImageArray, check_mass
 from segmentation.video import (
     VIEWS,
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Video(ModelOptions, OutputOptions):
+class Video(MaskOptions, ModelOptions, OutputOptions):
     """Attention of a video; with --mask, the labels of its first frame propagated.
 
     Writes three videos. heads has every head next to the frame, mean the heat map of the mean of the heads,
@@ -47,8 +48,6 @@ class Video(ModelOptions, OutputOptions):
     """Video file, or folder of images numbered in their order."""
     mask: Path | None = None
     """Labels of the first frame, a palette or gray PNG, to propagate through the video."""
-    binary: bool = False
-    """Every value other than 0 of --mask is object 1."""
     mass: float = 0.6
     """Share of the attention that a mask keeps, above 0 and up to 1."""
     preset: Literal["dino", "crw"] = "dino"
@@ -74,9 +73,11 @@ class Video(ModelOptions, OutputOptions):
             frame_results = attention_video(run_ahead(frames), predictor, mass=self.mass)
         else:
             inputs, names = [self.input, self.mask], ("labels",)
-            mask = read_first_mask(self.mask, (height, width), binary=self.binary)
+            reader = self.mask_reader([self.mask])
+            mask = read_frame_mask(reader, self.mask, (height, width))
             predictor = propagation_predictor(self, self.preset)
-            settings |= {"preset": self.preset, "binary": self.binary}
+            settings |= {"preset": self.preset, "threshold": self.least_value, "masks": reader.describe()}
+            _report_lost(self.mask, mask, predictor, self.preset)
             frame_results = self._propagated(frames, predictor, mask)
         output = self.open_output(model_settings(predictor) | settings)
         if output.has(frames.name, inputs):
@@ -126,3 +127,15 @@ class Video(ModelOptions, OutputOptions):
 
         for labels in propagate_frames(read(), mask, predictor, PRESETS[self.preset], overlap=True):
             yield [draw_labels(waiting.popleft(), labels, ids)], labels
+
+
+def _report_lost(file: Path, mask: Labels, predictor: "AttentionPredictor", preset: str) -> None:
+    """Print the objects and pixels of a mask that cannot be followed."""
+    from segmentation.propagation import PRESETS, vanished_objects
+
+    fed = fed_size(mask.shape[0], mask.shape[1], predictor.size, predictor.resize, predictor.patch_size)
+    for label in vanished_objects(mask, fed, predictor.patch_size, PRESETS[preset]):
+        fault = "is smaller than a patch and cannot be followed; a larger --size may help"
+        print(f"{file.name}: object {label} {fault}")
+    if void := int((mask == VOID).sum()):
+        print(f"{file.name}: {counted(void, 'pixel')} of 255 (void) are background")

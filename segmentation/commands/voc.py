@@ -53,7 +53,8 @@ class Voc(VocProtocol, ModelOptions, OutputOptions):
         self.check_output()
         protocol = VocProtocol(**{each.name: getattr(self, each.name) for each in fields(VocProtocol)})
         protocols = list(dict.fromkeys([protocol, *(_grid_around(protocol) if self.grid else ())]))
-        samples = datasets.list_voc_samples(self.root, self.split)
+        needs_objects = any(each.ground_truth == "object" for each in protocols)
+        samples = datasets.list_voc_samples(self.root, self.split, objects=needs_objects)
         predictor = self.predictor(self.resize) if self.baseline == "none" else None
         scored = {"model": f"baseline {self.baseline}", "precision": "no model"}
         if predictor is not None:
@@ -92,13 +93,15 @@ class Voc(VocProtocol, ModelOptions, OutputOptions):
     ) -> SkippedInputs:
         """Score what is not finished; returns the images that could not be read."""
 
+        masks = datasets.VocMasks(samples)
+
         def read(sample: VocSample) -> tuple[ImageArray, Annotation]:
             image = images.read(sample.image, name=str(sample.image))
-            annotation = datasets.read_voc_annotation(sample, (image.shape[0], image.shape[1]))
+            annotation = masks.read(sample, (image.shape[0], image.shape[1]))
             return image if predictor is None else common.check_patches(image, predictor), annotation
 
         skipped = SkippedInputs()
-        todo = [sample for sample in samples if not output.has(sample.name, sample[1:])]
+        todo = [sample for sample in samples if not output.has(sample.name, sample.files)]
         for sample, (image, annotation) in common.read_ahead(todo, read, skipped, "voc"):
             name, scores, files, attention = sample.name, [], [], None
             if predictor is not None:
@@ -116,7 +119,7 @@ class Voc(VocProtocol, ModelOptions, OutputOptions):
                 write_mask_png(files[0], _label_map(scores[0]))
                 drawing.save_image(files[1], _overlay(image, annotation, scores[0]))
             record = [[list(target) for target in score.targets] for score in scores]
-            output.add(name, record, inputs=sample[1:], files=files)
+            output.add(name, record, inputs=sample.files, files=files)
         return skipped
 
 

@@ -22,7 +22,8 @@ from app.limits import Limits
 from app.photos import ImageStore
 from app.tabs import video
 from dino_model.inference.predictor import AttentionPredictor
-from segmentation.datasets import open_davis, read_labels
+from segmentation.datasets import open_davis
+from segmentation.mask_files import read_labels
 from segmentation.propagation import propagate_frames
 from segmentation.video import VideoFile
 from tests.app.conftest import MODEL, run, square_frames, write_video

@@ -1,15 +1,21 @@
-"""COCO files that pycocotools reads."""
+"""COCO files: written ones that pycocotools reads, and the labels of annotated ones."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from pycocotools.coco import COCO
 
 from segmentation import coco
+from segmentation.labels import DataError
 
 
 def test_writer_makes_files_that_coco_reads(tmp_path):
     labels = np.zeros((6, 8), np.uint8)
-    labels[1:3, 2:5], labels[4, 4] = 2, 9
+    labels[1:3, 2:5], labels[1, 4], labels[4, 4] = 2, 0, 9
     writer = coco.CocoWriter(tmp_path / "masks.json", tmp_path / "images.json")
     writer.add_labels("x/a.jpg", labels)
     writer.add_labels("x/b.jpg", labels * 0)
@@ -23,5 +29,146 @@ def test_writer_makes_files_that_coco_reads(tmp_path):
     *found, empty = results.loadAnns(results.getAnnIds())
     for record in found:
         np.testing.assert_array_equal(results.annToMask(record), labels == record["category_id"])
-    assert (found[0]["bbox"], found[2]["score"]) == ([2, 1, 3, 2], 0.5)
+        assert record["area"] == (labels == record["category_id"]).sum()  # of the mask, not of its box
+    assert (found[0]["bbox"].tolist(), found[2]["score"]) == ([2, 1, 3, 2], 0.5)
     assert results.annToMask(empty).sum() == 0
+
+
+@pytest.mark.parametrize("categories", [None, {0: "foreground"}, {3: "cat", 7: "dog"}])
+def test_results_without_a_mask_are_loaded(tmp_path, categories):
+    writer = coco.CocoWriter(tmp_path / "masks.json", tmp_path / "images.json", categories)
+    writer.add("a.jpg", (6, 8))
+    writer.write()
+    results = COCO(tmp_path / "images.json").loadRes(str(tmp_path / "masks.json"))
+    assert [(each["area"], each["score"]) for each in results.loadAnns(results.getAnnIds())] == [(0, 0)]
+
+
+SQUARE, SMALL = [[2, 2, 8, 2, 8, 8, 2, 8]], [[4, 4, 6, 4, 6, 6, 4, 6]]
+
+
+def annotate(category: Any = 1, image: Any = 1, shape: Any = SQUARE, **more: Any) -> dict[str, Any]:
+    return {"id": 5, "image_id": image, "category_id": category, "segmentation": shape} | more
+
+
+def coco_file(folder: Path, annotations: Any, categories: Any = (1, 2), **image: Any) -> Path:
+    images = [{"id": 1, "file_name": "img0.png", "height": 12, "width": 10} | image]
+    named = [{"id": key, "name": f"name {key}"} for key in categories]
+    content = {"images": images, "annotations": annotations, "categories": named}
+    (folder / "coco.json").write_text(json.dumps(content), encoding="utf-8-sig")
+    return folder / "coco.json"
+
+
+CATEGORIES: dict[str, tuple[tuple[Any, ...], Any, dict[int, str]]] = {  # ids, one that is used, names
+    "kept": ((1, 2, 200), 2, {1: "name 1", 2: "name 2", 200: "name 200"}),
+    "unused 0": ((0, 1, 2), 2, {1: "name 1", 2: "name 2"}),
+    "used 0": ((0, 1), 0, {1: "name 0", 2: "name 1"}),
+    "above 254": ((300, 7, 1000), 300, {1: "name 7", 2: "name 300"}),
+    "texts of digits": (("1", "12"), 12, {1: "name 1", 12: "name 12"}),
+    "texts": (("cat", "dog"), "dog", {1: "name dog"}),
+    "more than 254": (tuple(range(1, 400)), 399, {1: "name 399"}),
+}
+
+
+@pytest.mark.parametrize("form", CATEGORIES)
+def test_categories_of_any_id_keep_their_names(form, tmp_path):
+    ids, used, names = CATEGORIES[form]
+    labels = coco.CocoLabels(coco_file(tmp_path, [annotate(used)], ids))
+    found = {name: label for label, name in labels.names.items()}
+    assert set(np.unique(labels.read("img0.png", (12, 10)))) == {0, found[f"name {used}"]}
+    assert labels.names == {0: "background"} | names
+    assert ("labels of categories" in labels.describe()) == (
+        form not in ("kept", "unused 0", "texts of digits")
+    )
+
+
+def test_categories_have_the_labels_of_a_heads_names(tmp_path):
+    file = coco_file(tmp_path, [annotate(0)], (0, 4))
+    assert coco.CocoLabels(file, ["background", "name 4", "name 0"]).read("img0.png", (12, 10)).max() == 2
+    with pytest.raises(DataError, match=r"has the category 'name 0'; the head has name 1, name 4"):
+        coco.CocoLabels(file, ["background", "name 1", "name 4"])
+
+
+DAMAGED: dict[str, tuple[Any, str]] = {
+    "null": (None, "annotation 2 of the file: no image_id"),
+    "no image": ({"id": 9}, "annotation 2 of the file: no image_id"),
+    "no segmentation": (annotate(2, shape=None), r"annotation 5 of img0\.png: it has no segmentation"),
+    "empty segmentation": (annotate(2, shape=[]), "it has no segmentation"),
+    "two points": (annotate(2, shape=[[1, 1, 5, 5]]), "fewer than three corners"),
+    "odd number of coordinates": (annotate(2, shape=[[1, 1, 5, 5, 7, 3, 2]]), "cannot reshape"),
+    "unknown category": (annotate(8), "no category 8"),
+    "run lengths of another size": (
+        annotate(2, shape={"size": [2, 2], "counts": [4]}),
+        "run lengths of 12 × 10",
+    ),
+}
+
+
+@pytest.mark.parametrize("form", DAMAGED)
+def test_damaged_annotation_loses_itself_only(form, tmp_path):
+    annotation, message = DAMAGED[form]
+    labels = coco.CocoLabels(coco_file(tmp_path, [annotate(), annotation]))
+    for _ in range(2):
+        assert (labels.read("img0.png", (12, 10)) == 1).sum() == 36
+    (problem,) = labels.damaged
+    assert re.search(message, problem)
+
+
+STRAYS = {
+    "text ids": ([annotate(image="1")], 36, ""),
+    "decimal ids": ([annotate(image=1.0)], 36, ""),
+    "zeros in front": ([annotate(image="000001")], 36, ""),
+    "image not listed": (
+        [annotate(), *[annotate(image=7)] * 3],
+        36,
+        "3 annotations left out, .* has the id 7",
+    ),
+    "name for an id": (
+        [annotate(), annotate(2, "img0.png")],
+        36,
+        r"1 annotation left out, .* the id 'img0\.png'",
+    ),
+}
+
+
+@pytest.mark.parametrize("form", STRAYS)
+def test_annotations_of_other_images_are_named_and_counted(form, tmp_path):
+    annotations, area, message = STRAYS[form]
+    labels = coco.CocoLabels(coco_file(tmp_path, annotations))
+    assert (labels.read("img0.png", (12, 10)) == 1).sum() == area
+    assert re.search(message or "^$", labels.describe())
+
+
+def test_file_whose_annotations_have_no_listed_image_is_refused(tmp_path):
+    file = coco_file(tmp_path, [annotate(image=9), annotate(image=12)])
+    with pytest.raises(DataError, match=r"has no usable annotation: 2 annotations left out.* the id 9, 12"):
+        coco.CocoLabels(file)
+
+
+@pytest.mark.parametrize(
+    ("listed", "asked"),
+    [
+        ("images/img0.png", "img0.png"),
+        ("./img0.png", "img0.png"),
+        ("C:\\data\\images\\img0.png", "images/img0.png"),
+        ("img0.png", "train/img0.png"),
+        ("/data/caf\u00e9/img0.png", "cafe\u0301/img0.png"),
+    ],
+)
+def test_image_is_found_by_the_end_of_its_path(listed, asked, tmp_path):
+    labels = coco.CocoLabels(coco_file(tmp_path, [annotate()], file_name=listed, height=None, width=None))
+    assert labels.read(asked, (12, 10)).sum() == 36
+    with pytest.raises(DataError, match=r"lists no image 'mg0\.png'"):
+        labels.read("mg0.png", (12, 10))
+
+
+def test_ambiguous_images_are_refused(tmp_path):
+    file = coco_file(tmp_path, [annotate()])
+    content = json.loads(file.read_text(encoding="utf-8-sig"))
+    content["images"] = [{"id": number, "file_name": f"{number}/a.png"} for number in (1, 2)]
+    file.write_text(json.dumps(content))
+    with pytest.raises(DataError, match=r"lists '1/a\.png' and '2/a\.png', which can both be 'a\.png'"):
+        coco.CocoLabels(file).read("a.png", (12, 10))
+    content["images"][1]["id"] = "1"
+    file.write_text(json.dumps(content))
+    with pytest.raises(DataError, match="two images have the id '1'"):
+        coco.CocoLabels(file)

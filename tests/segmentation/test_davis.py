@@ -13,8 +13,9 @@ from dino_model.inference.predictor import AttentionPredictor
 from dino_model.models.weights import load_model
 from segmentation.commands.davis import Davis
 from segmentation.commands.video import Video
-from segmentation.datasets import open_davis, read_first_mask
-from segmentation.labels import DataError, read_labels, write_mask_png
+from segmentation.datasets import open_davis, read_frame_mask
+from segmentation.labels import DataError, write_mask_png
+from segmentation.mask_files import MaskReader, read_labels
 from segmentation.propagation import CRW, DINO, OFFICIAL_STD, official_std, propagate_frames
 
 FRAMES = 5
@@ -84,7 +85,7 @@ def test_first_mask_of_wrong_size_or_labels_is_named(tmp_path):
     for message, labels in wrong.items():
         write_mask_png(file, labels.astype(np.uint8))
         with pytest.raises(DataError, match=message):
-            read_first_mask(file, SIZE)
+            read_frame_mask(MaskReader([file]), file, SIZE)
 
 
 def test_davis_writes_masks_and_scores(davis, tmp_path, capsys):

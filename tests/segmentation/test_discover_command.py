@@ -44,7 +44,8 @@ def test_corloc_counts_boxes_over_objects(devkit, tmp_path):
     Discover(**options, methods=("attention",), head=0).run()
     scores = json.loads(file.read_text())
     assert scores["protocol"]["resize"] == "pad"
-    boxes = [record["bbox"] for record in json.loads((out / "attention.json").read_text())]
+    results = COCO(str(out / "attention_images.json")).loadRes(str(out / "attention.json"))
+    boxes = [record["bbox"] for record in results.loadAnns(results.getAnnIds())]
     found = [discovery.localized(Box(x, y, x + w, y + h), [Box(0, 0, 160, 119)]) for x, y, w, h in boxes]
     assert scores["scores"]["attention"]["corloc"] == pytest.approx(100 * np.mean(found))
     rows = csv.DictReader((out / "per_image.csv").read_text().splitlines())

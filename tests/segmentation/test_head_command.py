@@ -10,7 +10,8 @@ from skimage import data
 
 from segmentation import heads
 from segmentation.commands.head import Apply, Curve, Fit, Score
-from segmentation.labels import DataError, read_labels, read_palette, write_mask_png
+from segmentation.labels import DataError, read_palette, write_mask_png
+from segmentation.mask_files import read_labels
 from segmentation.video import VideoFile, VideoWriter
 
 MODEL = "random:vit_tiny/16"
@@ -113,9 +114,64 @@ def test_coco_file_gives_the_head_of_equal_pngs(cups, tmp_path):
         np.testing.assert_allclose(coco.classifier.arrays[name], array, atol=1e-6)
 
 
+def test_damaged_annotation_is_skipped_after_the_fit(cups, tmp_path, capsys):
+    size, polygon = {"height": 96, "width": 128}, [[0, 0, 60, 0, 60, 96, 0, 96]]
+    shapes = {"cup": polygon, "cat": None}
+    content = {
+        "images": [{"id": name, "file_name": f"images/{name}.png"} | size for name in shapes],
+        "annotations": [
+            {"id": 3, "image_id": n, "category_id": 0, "segmentation": s} for n, s in shapes.items()
+        ],
+        "categories": [{"id": 0, "name": "left"}],
+    }
+    (tmp_path / "coco.json").write_text(json.dumps(content))
+    with pytest.raises(
+        ValueError, match=r"skipped 1 of 2 annotations: .* annotation 3 of cat\.png: it has no seg"
+    ):
+        fit(cups | {"masks": tmp_path / "coco.json"}, tmp_path)
+    assert heads.read_head(tmp_path / "head.safetensors").names == ["background", "left"]
+    assert "coco.json: labels of categories: 1 = left (id 0)" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("options", "kind", "names"),
+    [
+        ({"binary": True}, "labels", ["background", "foreground"]),
+        ({"threshold": 100}, "labels", ["background", "foreground"]),
+        ({}, "colors", ["background", "#0000ff", "#ff0000"]),
+        ({}, "ids", ["background", "id 7", "id 900"]),
+    ],
+)
+def test_masks_of_other_forms_are_read_alike_by_fit_and_score(cups, tmp_path, options, kind, names):
+    left = np.zeros((96, 128), np.uint8)
+    left[:, :64] = 1
+    files = [cups["masks"] / f"{name}.png" for name in ("cat", "cup")]
+    for file, value in zip(files, (7, 900) if kind == "ids" else (0xFF0000, 0x0000FF), strict=True):
+        color = np.array([value >> 16, value >> 8 & 255, value & 255], np.uint8)
+        stored = left * np.uint16(value) if kind == "ids" else left[..., None] * color
+        Image.fromarray(left * np.uint8(255) if options else stored).save(file)
+    head = fit(cups, tmp_path, **options)
+    assert (head.names, head.mask_kind, head.threshold) == (
+        names,
+        kind,
+        1 if "binary" in options else options.get("threshold"),
+    )
+    (tmp_path / "one.txt").write_text("cup\n")
+    Score(
+        **cups, image_list=tmp_path / "one.txt", head=tmp_path / "head.safetensors", json=tmp_path / "s.json"
+    ).run()
+    iou = json.loads((tmp_path / "s.json").read_text())["iou"]
+    assert set(iou) - {names[-1]} >= {names[0]}
+    for file in files:
+        Image.fromarray(left * np.uint8(255)).save(file)
+    if not options:
+        with pytest.raises(DataError, match=r"label 0 only.* if 255 marks an object, pass --binary"):
+            fit(cups, tmp_path)
+
+
 def test_head_refuses_another_model_and_names_broken_masks(cups, tmp_path):
     (cups["masks"] / "cat.png").write_bytes(b"no png")
-    with pytest.raises(ValueError, match=r"skipped 1 of 2 images: .*cat\.png is not a PNG"):
+    with pytest.raises(ValueError, match=r"skipped 1 of 2 images: .*cat\.png is not an image of PNG"):
         fit(cups, tmp_path)
     assert heads.read_head(tmp_path / "head.safetensors").classifier.labels == (0, 1)
     with pytest.raises(DataError, match=r"fitted on 'random:vit_tiny/16'.*other weights"):

@@ -14,7 +14,8 @@ from dino_model.data.images import ImageError
 from dino_model.inference.predictor import AttentionPredictor
 from segmentation import video
 from segmentation.commands.video import Video
-from segmentation.labels import DataError, read_labels, write_mask_png
+from segmentation.labels import DataError, write_mask_png
+from segmentation.mask_files import read_labels
 from segmentation.video import FrameFolder, VideoFile, VideoWriter, open_frames
 
 MODEL = "random:vit_tiny/16"

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -60,11 +61,38 @@ def test_wrong_root_or_file_is_named(devkit):
         datasets.find_voc(devkit / "VOC2012")
     with pytest.raises(datasets.DataError, match=r"trainval\.txt is missing; lists there: val"):
         datasets.list_voc_samples(devkit, "trainval")
+    samples = datasets.list_voc_samples(devkit)
     with pytest.raises(ValueError, match=r"cat\.png is 160x120 pixels, its image 160x90"):
-        datasets.read_voc_annotation(datasets.list_voc_samples(devkit)[0], (90, 160))
+        datasets.VocMasks(samples).read(samples[0], (90, 160))
     (devkit / "VOC2012" / "SegmentationObject" / "cup.png").unlink()
     with pytest.raises(FileNotFoundError, match=r"cup\.png is missing, though val\.txt names cup"):
         datasets.list_voc_samples(devkit)
+
+
+@pytest.mark.parametrize("ground_truth", ["class", "foreground"])
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
+def test_classes_need_no_objects_and_lists_may_have_a_mark(devkit, tmp_path, ground_truth, encoding):
+    shutil.rmtree(devkit / "VOC2012" / "SegmentationObject")
+    (devkit / "VOC2012/ImageSets/Segmentation/val.txt").write_text("cat\r\ncup 1\n", encoding=encoding)
+    options = {"root": devkit, "baseline": "centered-box", "ground_truth": ground_truth}
+    Voc(**options, output=tmp_path / "out", json=tmp_path / "voc.json").run()
+    assert json.loads((tmp_path / "voc.json").read_text())["images"] == 2
+    with pytest.raises(FileNotFoundError, match=r"SegmentationObject.cat\.png is missing"):
+        Voc(**options | {"ground_truth": "object"}, output=tmp_path / "objects").run()
+
+
+def test_class_masks_may_have_the_colors_of_voc_and_no_others(devkit):
+    samples = datasets.list_voc_samples(devkit)
+    before = [datasets.VocMasks(samples).read(sample, (120, 160)).classes for sample in samples]
+    for sample in samples:
+        Image.open(sample.classes).convert("RGB").save(sample.classes)
+    for sample, classes in zip(samples, before, strict=True):
+        np.testing.assert_array_equal(datasets.VocMasks(samples).read(sample, (120, 160)).classes, classes)
+    Image.new("RGB", (160, 120), (255, 3, 9)).save(samples[0].classes)
+    with pytest.raises(
+        datasets.DataError, match=r"SegmentationClass has colors .*#ff0309.*; expected PASCAL VOC"
+    ):
+        datasets.VocMasks(samples)
 
 
 def test_lift_is_mean_of_all_heads_over_targets_then_images():
