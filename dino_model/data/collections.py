@@ -4,33 +4,30 @@ import glob
 import hashlib
 import json
 import os
-import posixpath
 import re
-import tarfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from itertools import accumulate
-from operator import eq
 from pathlib import Path, PurePosixPath
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from dino_model.data import remote
+from dino_model.data import lists, remote
 from dino_model.data.channels import ARRAY_SUFFIX, MEASURED_IMAGES, ChannelRange, read_channels
+from dino_model.data.columns import Column, take
 from dino_model.data.images import SUFFIXES, ImageError, read, read_file
+from dino_model.data.labels import Labeling, describe_classes, label_by_folders, number_classes
+from dino_model.data.names import NameIndex, is_image, left_out_folder, walk
+from dino_model.data.tars import Stamp, is_tar, read_members, read_part, stamp
 from dino_model.data.textures import textures_tar
 from dino_model.runtime import files
 from dino_model.runtime.download import cache_folder
 from dino_model.runtime.errors import counted, sentence
+from dino_model.runtime.files import printable
 
-Stamp = tuple[int, int | str]
-"""Size in bytes, and time of change or another mark of the file's state."""
-VERSION = 3
+VERSION = 4
 """Version of the cached index of tars."""
-ROWS_AT_ONCE = 65_536
 
 
 class ShardError(ImageError):
@@ -44,67 +41,26 @@ class Store(NamedTuple):
     stamp: Stamp | None = None
     """State of a tar when it was indexed; None: a folder."""
     file_list: Path | None = None
-    files: tuple[str, ...] = ()
-    """Names of single files in the folder; empty: all of its files."""
     prefix: str = ""
     """Beginning of the images' names that is not part of their path in a folder."""
 
 
-class Column(Sequence[Any]):
-    """A column of a table: strings or integers, equal to any sequence of the same values.
-
-    A table of millions of rows is mapped from a file. Processes share it: a pickled column holds the path.
-    """
-
-    def __init__(self, table: np.ndarray | str, field: str, rows: np.ndarray | None = None) -> None:
-        """`table` is a structured array or its file; `rows` are the numbers of the rows, None for all."""
-        self.table: np.ndarray = np.load(table, mmap_mode="r") if isinstance(table, str) else table
-        self.field, self.rows = field, rows
-
-    def take(self, chosen: np.ndarray) -> "Column":
-        """Return these elements, in this order, without copying the table."""
-        return Column(self.table, self.field, chosen if self.rows is None else self.rows[chosen])
-
-    def __len__(self) -> int:
-        return len(self.table) if self.rows is None else len(self.rows)
-
-    def __getitem__(self, index: Any) -> Any:
-        values = self.table[self.field][index if self.rows is None else self.rows[index]].tolist()
-        return tuple(map(_plain, values)) if isinstance(index, slice) else _plain(values)
-
-    def __iter__(self) -> Iterator[Any]:
-        for start in range(0, len(self), ROWS_AT_ONCE):
-            yield from self[start : start + ROWS_AT_ONCE]
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Sequence) and len(self) == len(other) and all(map(eq, self, other))
-
-    __hash__ = None  # type: ignore[assignment]
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        table = str(self.table.filename) if isinstance(self.table, np.memmap) else self.table
-        return Column, (table, self.field, self.rows)
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, bytes):
-        return os.fsdecode(value)
-    return tuple(value) if isinstance(value, list) else value
-
-
 @dataclass(frozen=True, eq=False)
 class Images:
-    """A sequence of images, made by `open_images`, sorted by name. It holds no open file.
+    """A sequence of images, made by `open_images`. It holds no open file.
 
     Attributes:
-        names: Paths relative to the folder, with "/".
-        labels: Indices into `classes`; None without classes.
-        classes: Names of the parent folders, sorted.
+        names: Paths relative to the folder, with "/": sorted, those of a list in its order.
+        labels: Indices into `classes`; None without classes, or with several for an image.
+        classes: Names of the classes, see `dino_model.data.labels`.
         root: Folder that names are relative to, or the tar.
         extents: Store, offset and size in bytes of every image; None: all are files below `root`.
         stores: Folders and tars that `extents` refers to.
         ignored: Number of files that are not images.
         channel_range: Of images of other channels than RGB.
+        label_sets: Indices of the classes of every image, if an image has several; else None.
+        no_classes: Reason why there are no classes; empty if there are.
+        notes: Folders and lines that were left out.
     """
 
     names: Sequence[str]
@@ -115,14 +71,18 @@ class Images:
     stores: tuple[Store, ...] = ()
     ignored: int = 0
     channel_range: ChannelRange | None = None
+    label_sets: Sequence[tuple[int, ...]] | None = None
+    no_classes: str = "it has no class folders"
+    notes: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self.names)
 
     def __str__(self) -> str:
-        in_classes = f" in {len(self.classes):,} classes" if self.classes else ""
-        ignored = f"; {counted(self.ignored, 'other file')} ignored" if self.ignored else ""
-        return f"{counted(len(self), 'image')} of {self.root.name}{in_classes}{ignored}"
+        in_classes = f" in {describe_classes(self.classes)}" if self.classes else ""
+        ignored = [f"{counted(self.ignored, 'other file')} ignored"] if self.ignored else []
+        found = f"{counted(len(self), 'image')} of {printable(self.root.name)}{in_classes}"
+        return "; ".join([found, *ignored, *self.notes])
 
     def read(self, index: int) -> np.ndarray:
         """Read an image: uint8 RGB [height, width, 3], or as `channel_range` says, [height, width, channels].
@@ -130,7 +90,7 @@ class Images:
         Raises:
             ImageError: As `images.read` or `read_channels`.
         """
-        data, name = self.read_bytes(index), self.names[index]
+        data, name = self.read_bytes(index), printable(self.names[index])
         return self.channel_range.read(data, name) if self.channel_range else read(data, name=name)
 
     def raw_channels(self, channels: int) -> Iterator[np.ndarray]:
@@ -146,11 +106,11 @@ class Images:
             ImageError: It cannot be read; names the image.
             ShardError: The tar is missing, cut or changed; names the tar.
         """
-        name, (store, path, offset, size) = self.names[index], self._place(index)
+        name, (store, path, offset, size) = printable(self.names[index]), self._place(index)
         if store.stamp is None:
             return read_file(Path(path), name)
         try:
-            data = _read_part(path, offset, size, store.stamp)
+            data = read_part(path, offset, size, store.stamp)
         except OSError as error:
             raise ShardError(f"{sentence(error)} (reading {name})") from error
         if len(data) < size:
@@ -166,7 +126,8 @@ class Images:
         places: list[tuple[object, ...]] = []
         for index in range(len(self)):
             _, path, *extent = self._place(index)
-            file = (path,) if isinstance(path, str) else (path.stat().st_dev, path.stat().st_ino)
+            status = None if isinstance(path, str) else _status(path)
+            file = (status.st_dev, status.st_ino) if status else (str(path),)
             places.append((*file, *extent))
         return places
 
@@ -183,12 +144,13 @@ class Images:
         for index, name in enumerate(self.names):
             store, path, offset, size = self._place(index)
             if store.stamp is None:
-                status = Path(path).stat()
-                size, state = status.st_size, f"{status.st_size}\0{status.st_mtime_ns}"
+                status = _status(Path(path))
+                size, time = (status.st_size, status.st_mtime_ns) if status else (-1, 0)
+                state = f"{size}\0{time}"
             else:
                 state = f"{offset}\0{size}\0{store.stamp[1]}"
             identity = state if with_times else size
-            digest.update(f"{name}\0{identity}\n".encode())
+            digest.update(os.fsencode(f"{name}\0{identity}\n"))
         return digest.hexdigest()[:32]
 
     def subset(self, indices: Iterable[int]) -> "Images":
@@ -196,10 +158,28 @@ class Images:
         chosen = np.fromiter(indices, np.int64)
         return replace(
             self,
-            names=_take(self.names, chosen),
-            labels=None if self.labels is None else _take(self.labels, chosen),
-            extents=None if self.extents is None else _take(self.extents, chosen),
+            names=take(self.names, chosen),
+            labels=None if self.labels is None else take(self.labels, chosen),
+            extents=None if self.extents is None else take(self.extents, chosen),
+            label_sets=None if self.label_sets is None else take(self.label_sets, chosen),
         )
+
+    def labeled(self, found: Labeling, *notes: str) -> "Images":
+        """Return these images with other classes."""
+        return replace(
+            self,
+            labels=None if found.labels is None else tuple(found.labels.tolist()),
+            classes=found.classes,
+            label_sets=found.sets,
+            no_classes=found.reason,
+            notes=(*self.notes, *notes),
+        )
+
+    def label_names(self, index: int) -> tuple[str, ...]:
+        """Return the classes of an image."""
+        if self.label_sets is not None:
+            return tuple(self.classes[label] for label in self.label_sets[index])
+        return () if self.labels is None else (self.classes[self.labels[index]],)
 
     def _place(self, index: int) -> tuple[Store, Path | str, int, int]:
         """Store, file or tar, and offset and size in a tar."""
@@ -211,19 +191,19 @@ class Images:
 
 
 def open_images(
-    source: str | Path | Sequence[str | Path], *, exclude: str | Path | None = None, arrays: bool = False
+    source: str | Path | Sequence[str | Path],
+    *,
+    exclude: str | Path | None = None,
+    arrays: bool = False,
+    labels: Path | None = None,
 ) -> Images:
     """Open the images of a folder, uncompressed tars, a list, or several of these. Nothing is decoded.
 
-    A folder is searched through all its levels, except hidden folders and links that lead back up. Files with
-    the suffix of no image are counted as ignored. In a single tar, one top folder that holds everything is
-    left out of the names. A list is a text file with one path per line, relative to the list's folder. All
-    paths of a list are images, or all are tars. Empty lines and lines that begin with # are skipped. With
-    several sources or tars, the name of each is the folder of its images.
-
-    The label of an image is its parent folder, or the one above if all parent folders have one name (Tiny
-    ImageNet: class/images/image). In tars, the content of a file with the image's name and the suffix .cls is
-    its class (WebDataset). One class alone counts as none.
+    A folder is searched through all its levels, except hidden and system folders and links that lead back up.
+    Files with the suffix of no image are counted as ignored. In a single tar, one top folder that holds
+    everything is left out of the names. A list is a text or table of paths, see `dino_model.data.lists`. All
+    its paths are images, or all are tars. With several sources or tars, the name of each is the folder of its
+    images. Classes come from folders, lists, or the .cls and .json files of WebDataset.
 
     Args:
         source: FOLDER, TAR, LIST, an image or a pattern of images (`*/*.jpg`), or a pattern of tars:
@@ -232,46 +212,75 @@ def open_images(
         exclude: Text file with the names of images to leave out, one a line, as in `Images.names`. The end of
             a name is enough if no other name ends with it: a list made for one source serves for several.
         arrays: Count .npy files as images, too.
+        labels: Table of paths and classes, which replaces all other classes. Images that are not in it are
+            left out.
 
     Raises:
         ImageError: Nothing found, no images, or a compressed or damaged tar. A listed or excluded name does
-            not exist, or several images have an excluded one.
+            not exist, or several images have an excluded one. A table without classes of these images.
     """
     sources = [source] if isinstance(source, str | Path) else source
     suffixes = frozenset(SUFFIXES | {ARRAY_SUFFIX} if arrays else SUFFIXES)
     single = {str(each): _image_files(str(each), suffixes) for each in sources}
-    stores = [store for each, group in single.items() if not group for store in _find_stores(each)]
+    parts = [part for each, group in single.items() if not group for part in _find_parts(each, suffixes)]
     paths = [path.absolute() for group in single.values() for path in group]
     if paths:
         root = Path(os.path.commonpath([path.parent for path in paths]))
-        stores.append(Store(root, files=tuple(path.relative_to(root).as_posix() for path in paths)))
-    images = _open(list(dict.fromkeys(stores)), suffixes)
-    if exclude is None:
-        return images
-    unwanted = _complete_names(images.names, Path(exclude))
-    numbers = [i for i, name in enumerate(images.names) if name not in unwanted]
-    if not numbers:
-        raise ImageError(f"{exclude} leaves no image: it names all {len(images)}")
-    return images.subset(numbers)
+        parts.append(Part(Store(root), sorted({path.relative_to(root).as_posix() for path in paths})))
+    images = _open(list({part.store: part for part in parts}.values()), suffixes)
+    if exclude is not None:
+        unwanted = set(find_listed(images, Path(exclude)))
+        numbers = [number for number in range(len(images)) if number not in unwanted]
+        if not numbers:
+            raise ImageError(f"{exclude} leaves no image: it names all {len(images)}")
+        images = images.subset(numbers)
+    return images if labels is None else label_by_table(images, labels)
 
 
-def _complete_names(names: Sequence[str], path: Path) -> set[str]:
-    """Return the names that a text file lists, completed where a line is the end of a single name."""
-    complete = set(_lines(path))
-    ends: dict[str, list[str]] = {line: [] for line in complete.difference(names)}
-    for name in names if ends else ():
-        for end in accumulate(reversed(name.split("/")[1:]), "{1}/{0}".format):
-            if end in ends:
-                ends[end].append(name)
-    if unknown := sorted(end for end, complete_names in ends.items() if not complete_names):
+def find_listed(images: Images, file: Path) -> list[int]:
+    """Return the numbers of the images that a list names, in its order, by whole names or their ends.
+
+    Raises:
+        ImageError: A name that no image has, or that several images have.
+    """
+    index = NameIndex(images.names)
+    return index.find_all([row.path for row in lists.read_rows(file, index.find)], file)
+
+
+def label_by_table(images: Images, table: Path) -> Images:
+    """Label images by a table of paths and classes; images without a row are left out and counted.
+
+    Raises:
+        ImageError: A table without classes or without these images, or a path of several images.
+    """
+    index = NameIndex(images.names)
+    rows = lists.read_rows(table, index.find)
+    known = [(row, index.find(row.path)) for row in rows]
+    names = f"names look like {index.names[0]}"
+    if not any(numbers for _, numbers in known):
         raise ImageError(
-            f"{path} names {len(unknown)} images that do not exist, the first is {unknown[0]};"
-            f" names look like {names[0]}"
+            f"{table} names no image of {images.root}: {names}, its first path is {rows[0].path!r}"
+            if rows
+            else f"{table} is empty: expected a path and classes in each line"
         )
-    for end, (first, *others) in ends.items():
-        if others:
-            raise ImageError(f"{path} names {end}, which can be {first} or {others[0]}: write the whole name")
-    return complete.difference(ends).union(first for first, *_ in ends.values())
+    if all(row.classes is None for row in rows):
+        raise ImageError(f"{table} has paths and no classes: expected a column 'label' behind them")
+    classes: dict[int, dict[str, None]] = {}
+    for row, numbers in known:
+        if len(numbers) > 1:
+            first, second = (index.names[number] for number in numbers[:2])
+            raise ImageError(
+                f"{table} names {row.path}, which can be {first} or {second}: write the whole name"
+            )
+        if numbers:
+            classes.setdefault(numbers[0], {}).update(dict.fromkeys(row.classes or ()))
+    is_multi = any(len(given) > 1 for given in classes.values())
+    chosen = [number for number, given in sorted(classes.items()) if given or is_multi]
+    missing, unknown = len(images) - len(chosen), sum(not numbers for _, numbers in known)
+    notes = [f"{counted(missing, 'image')} without a class in {table.name} left out"] if missing else []
+    notes += [f"{counted(unknown, 'row')} of {table.name} without an image"] if unknown else []
+    found = number_classes([tuple(classes[number]) for number in chosen])
+    return images.subset(chosen).labeled(found, *notes)
 
 
 def expand_braces(pattern: str) -> list[str]:
@@ -304,7 +313,18 @@ def _image_files(source: str, suffixes: frozenset[str]) -> list[Path]:
     return [path] if path.is_file() else sorted(map(Path, glob.glob(source)))  # noqa: PTH207
 
 
-def _find_stores(source: str) -> list[Store]:
+class Part(NamedTuple):
+    """A store, and the names in it that were found or named."""
+
+    store: Store
+    names: Sequence[str] = ()
+    """Names of single files or of a list; empty: all files of the store."""
+    classes: Sequence[tuple[str, ...]] | None = None
+    """Classes of these names in a list."""
+    notes: tuple[str, ...] = ()
+
+
+def _find_parts(source: str, suffixes: frozenset[str]) -> list[Part]:
     """The tars of a tar, pattern or list, or else a folder or list. Raises ImageError if a tar is missing."""
     path, is_remote = Path(source), remote.is_remote(source)
     tars: list[Path | str] = []
@@ -312,87 +332,71 @@ def _find_stores(source: str) -> list[Store]:
         if source.startswith("textures:"):
             tars = [textures_tar(source)]
         elif not is_remote and path.is_file():
-            if _is_tar(path):
+            if is_tar(path):
                 tars = [path]
-            elif all(line.endswith(".tar") for line in _lines(path)):
-                tars = [line if remote.is_remote(line) else path.parent / line for line in _lines(path)]
+            elif listed_tars := lists.read_tars(path):
+                tars = listed_tars
+            else:
+                listed = lists.read_list(path, suffixes)
+                return [Part(Store(listed.folder, file_list=path), *listed[1:])]
         elif is_remote or (re.search(r"[*?\[{]", source) and not path.is_dir()):
             for name in expand_braces(source):
                 if remote.is_remote(name):
                     tars += remote.glob(name) if "*" in name else [name]
                 else:
                     tars += map(Path, sorted(glob.glob(name)) if glob.has_magic(name) else [name])  # noqa: PTH207
-        store = Store(path) if path.is_dir() else Store(path.parent, file_list=path)
-        return [Store(tar, _stamp(tar)) for tar in tars] or [store]
+        if not tars and not path.is_dir():
+            path.stat()  # raises the reason
+        return [Part(Store(tar, stamp(tar))) for tar in tars] or [Part(Store(path))]
     except OSError as error:
         reason = f"{error.filename} cannot be opened: {error.strerror}" if error.filename else str(error)
-        raise ImageError(reason) from error
+        raise ImageError(printable(reason)) from error
 
 
-def _is_tar(path: Path) -> bool:
+def _status(path: Path) -> os.stat_result | None:
+    """State of a file; None for a dangling link."""
     try:
-        tarfile.open(path, "r:").close()
-        return True
-    except tarfile.ReadError:
-        with path.open("rb") as file:
-            is_packed = file.read(4) in (b"PK\x03\x04", b"\x28\xb5\x2f\xfd")  # zip, Zstandard
-        if is_packed or tarfile.is_tarfile(path):
-            raise ImageError(
-                f"{path} is compressed: unpack it, then pass its folder or a plain tar"
-            ) from None
-        return False
+        return path.stat()
+    except OSError:
+        return None
 
 
-def _stamp(tar: Path | str) -> Stamp:
-    if isinstance(tar, str):
-        return remote.stamp(tar)
-    status = tar.stat()
-    return status.st_size, status.st_mtime_ns
-
-
-def _read_part(tar: Path | str, offset: int, size: int, stamp: Stamp) -> bytes:
-    """Read a part of a tar that had this stamp when it was indexed; less of it if the tar is cut."""
-    if isinstance(tar, str):
-        return remote.read(tar, offset, size, stamp)
-    with tar.open("rb") as file:
-        file.seek(offset)
-        data = file.read(size)
-    if len(data) == size and _stamp(tar) != stamp:
-        raise OSError(f"{tar} was changed while it was in use: restore it, or start again")
-    return data
-
-
-def _open(stores: Sequence[Store], suffixes: frozenset[str]) -> Images:
+def _open(parts: Sequence[Part], suffixes: frozenset[str]) -> Images:
     """Open the images of stores, those of tars alone through their cached index."""
+    stores = [part.store for part in parts]
     root = Path(stores[0].path)
     if len(stores) > 1:
         folders = [Path(store.path).parent if store.stamp else Path(store.path) for store in stores]
         root = Path(os.path.commonpath([folder.absolute() for folder in folders]))
         names = titles([store.file_list or store.path for store in stores])
         stores = [store._replace(prefix=f"{name}/") for store, name in zip(stores, names, strict=True)]
+        parts = [part._replace(store=store) for part, store in zip(parts, stores, strict=True)]
     if all(store.stamp for store in stores):
         resolved = [(s.path if isinstance(s.path, str) else s.path.resolve(), *s[1:]) for s in stores]
         key = hashlib.sha256(repr((VERSION, resolved, sorted(suffixes))).encode()).hexdigest()[:32]
-        table, facts = _cached_index(cache_folder() / "tars" / f"{key}.npy", stores, suffixes)
+        table, facts = _cached_index(cache_folder() / "tars" / f"{key}.npy", parts, suffixes)
     else:
-        table, facts = _index(stores, suffixes)
+        table, facts = _index(parts, suffixes)
     return Images(
         Column(table, "name"),
-        Column(table, "label") if facts["classes"] else None,
+        Column(table, "label") if facts["classes"] and facts["sets"] is None else None,
         tuple(facts["classes"]),
         root,
         Column(table, "extent") if len(stores) > 1 or stores[0].stamp else None,
         tuple(stores),
         facts["ignored"],
+        label_sets=None if facts["sets"] is None else tuple(map(tuple, facts["sets"])),
+        no_classes=facts["reason"],
+        notes=tuple(facts["notes"]),
     )
 
 
 def _cached_index(
-    path: Path, stores: Sequence[Store], suffixes: frozenset[str]
+    path: Path, parts: Sequence[Part], suffixes: frozenset[str]
 ) -> tuple[np.ndarray, dict[str, Any]]:
     """Map an index and read the facts stored with it; make both if there is none."""
     if not path.is_file():
-        table, facts = _index(stores, suffixes)
+        table, facts = _index(parts, suffixes)
         try:
             files.write_json(path.with_suffix(".json"), facts)
             with files.replacing(path) as temporary:
@@ -402,119 +406,87 @@ def _cached_index(
     return np.load(path, mmap_mode="r"), json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))
 
 
-def _index(stores: Sequence[Store], suffixes: frozenset[str]) -> tuple[np.ndarray, dict[str, Any]]:
-    """Make the table of the images, sorted by name."""
-    extents: dict[str, tuple[int, int, int]] = {}
-    class_files: dict[str, str] = {}
+class Entry(NamedTuple):
+    """An image of the index."""
+
+    name: str
+    source: str
+    """Prefix of the store."""
+    extent: tuple[int, int, int]
+    classes: tuple[str, ...] | None
+    """Classes of a list or of WebDataset; None: the folders tell."""
+
+
+def _index(parts: Sequence[Part], suffixes: frozenset[str]) -> tuple[np.ndarray, dict[str, Any]]:
+    """Make the table of the images: sorted by name, or by source and then in the order of a list."""
+    groups: list[list[Entry]] = []
+    notes: list[str] = []
     ignored = 0
-    for number, store in enumerate(stores):
-        members, contents = _members(store)
-        tops = {name.partition("/")[0] for name in members} if store.stamp and len(stores) == 1 else set()
-        top = f"{tops.pop()}/" if len(tops) == 1 else ""
-        places = {
-            store.prefix + name.removeprefix(top): (name, place)
-            for name, place in members.items()
-            if _is_image(name, suffixes)
-        }
-        extents |= {full: (number, *place) for full, (_, place) in places.items()}
-        if contents:
-            class_files |= {full: contents.get(_stem(name), ".") for full, (name, _) in places.items()}
-        ignored += len(members) - len(places)
-        if not places and (store.stamp is None or (number == len(stores) - 1 and not extents)):
-            raise ImageError(
-                f"no images in {store.path}: found {ignored} files, none of them "
-                ".jpg, .png, .webp, .bmp, .tif, .gif or .ppm"
-            )
-    names = sorted(extents)
-    labels, classes = _labels([f"{class_files[name]}/_" if name in class_files else name for name in names])
-    encoded = [os.fsencode(name) for name in names]
+    for number, part in enumerate(parts):
+        entries, others, more = _entries(number, part, suffixes, len(parts) == 1)
+        groups.append(entries)
+        ignored, notes = ignored + others, [*notes, *more]
+        if not entries and (part.store.stamp is None or (number == len(parts) - 1 and not any(groups))):
+            more = [*more, f"found {ignored} files, none of them .jpg, .png, .webp, .bmp, .tif, .gif or .ppm"]
+            raise ImageError(f"no images in {printable(str(part.store.path))}: {'; '.join(more)}")
+    if all(part.classes is None and part.store.file_list is None for part in parts):
+        entries = sorted(({entry.name: entry for group in groups for entry in group}).values())
+    else:
+        order = sorted(range(len(parts)), key=lambda number: parts[number].store.prefix)
+        entries = [entry for number in order for entry in groups[number]]
+    found = _labeling(entries)
+    encoded = [os.fsencode(entry.name) for entry in entries]
     fields = [("name", f"S{max(map(len, encoded))}"), ("label", "<i4"), ("extent", "<i8", (3,))]
-    table = np.empty(len(names), fields)
-    table["name"], table["label"] = encoded, labels
-    table["extent"] = [extents[name] for name in names]
-    return table, {"classes": classes, "ignored": ignored}
+    table = np.empty(len(entries), fields)
+    table["name"], table["label"] = encoded, -1 if found.labels is None else found.labels
+    table["extent"] = [entry.extent for entry in entries]
+    facts = {"classes": found.classes, "sets": found.sets, "reason": found.reason}
+    return table, facts | {"ignored": ignored, "notes": notes}
 
 
-def _members(store: Store) -> tuple[dict[str, tuple[int, int]], dict[str, str]]:
-    """Offset and size of every file, and the contents of a tar's .cls files by name without suffix."""
-    if store.stamp is None:
-        names = store.files or (_read_list(store.file_list) if store.file_list else _walk(Path(store.path)))
-        return dict.fromkeys(names, (0, 0)), {}
-    try:
-        with remote.opened(store.path) if isinstance(store.path, str) else store.path.open("rb") as file:
-            members, contents = _tar_members(file)
-            if not members or not all(name.endswith(".tar") for name in members):
-                return members, contents
-            return {  # a tar of tars, as ImageNet's training images come: each is a folder of its name
-                f"{_stem(name)}/{posixpath.basename(image)}": place
-                for name, (offset, _) in members.items()
-                for image, place in _tar_members(file, offset)[0].items()
-            }, {}
-    except (tarfile.TarError, OSError) as error:
-        raise ImageError(f"{store.path} is no whole, uncompressed tar: {error}") from error
+def _labeling(entries: Sequence[Entry]) -> Labeling:
+    """Classes of lists and WebDataset if an image has one, else those of the folders."""
+    if any(entry.classes for entry in entries):
+        return number_classes([entry.classes or () for entry in entries])
+    names = [entry.name.removeprefix(entry.source) for entry in entries]
+    return label_by_folders(names, [entry.source.rstrip("/") for entry in entries])
 
 
-def _tar_members(file: BinaryIO, start: int = 0) -> tuple[dict[str, tuple[int, int]], dict[str, str]]:
-    members, contents = {}, {}
-    file.seek(start)
-    with tarfile.open(fileobj=file, mode="r:") as tar:
-        for member in filter(tarfile.TarInfo.isreg, tar):
-            name = posixpath.normpath(member.name)
-            members[name] = member.offset_data, member.size
-            if name.endswith(".cls") and member.size < 100:
-                file.seek(member.offset_data)
-                contents[_stem(name)] = file.read(member.size).decode("utf-8", "replace").strip()
-    return members, contents
-
-
-def _take(values: Sequence[Any], chosen: np.ndarray) -> Sequence[Any]:
-    return values.take(chosen) if isinstance(values, Column) else tuple(values[i] for i in chosen.tolist())
-
-
-def _walk(folder: Path) -> Iterator[str]:
-    """Names of all files below a folder; hidden folders and links that lead back up are skipped."""
-    above: dict[str, frozenset[str]] = {}  # real paths of each folder and its parents
-    for parent, folders, names in os.walk(folder, followlinks=True):
-        here = above.pop(parent, frozenset()) | {os.path.realpath(parent)}
-        inside = {name: str(Path(parent) / name) for name in folders if not name.startswith(".")}
-        folders[:] = [name for name, path in inside.items() if os.path.realpath(path) not in here]
-        above |= {inside[name]: here for name in folders}
-        relative = Path(parent).relative_to(folder)
-        yield from ((relative / name).as_posix() for name in names)
-
-
-def _read_list(path: Path) -> list[str]:
-    names = _lines(path)
-    missing = [name for name in names if not (path.parent / name).is_file()]
-    if missing:
-        raise ImageError(
-            f"{path} lists {len(names)} files, and {len(missing)} of them do not exist,"
-            f" the first is {missing[0]}; paths in a list are relative to the list's folder"
+def _entries(
+    number: int, part: Part, suffixes: frozenset[str], is_single: bool
+) -> tuple[list[Entry], int, list[str]]:
+    """Return the images of a part, the number of its other files, and what was left out."""
+    store, prefix = part.store, part.store.prefix
+    if part.names:
+        no_classes: Sequence[tuple[str, ...]] = [()] * len(part.names)
+        pairs = zip(part.names, part.classes or no_classes, strict=True)
+        return (
+            [Entry(prefix + name, prefix, (number, 0, 0), given or None) for name, given in pairs],
+            0,
+            [*part.notes],
         )
-    return names
+    if store.stamp is None:
+        found = walk(Path(store.path))
+        names = sorted(name for name in found.names if is_image(name, suffixes))
+        entries = [Entry(prefix + name, prefix, (number, 0, 0), None) for name in names]
+        notes = _name_first("folder", "left out", found.left_out)
+        notes += _name_first("folder", "cannot be read", found.unreadable)
+        return entries, len(found.names) - len(names), [*part.notes, *notes]
+    members = read_members(store.path)
+    tops = {name.partition("/")[0] for name in members.places} if is_single else set()
+    top = f"{tops.pop()}/" if len(tops) == 1 else ""
+    entries = [
+        Entry(prefix + name.removeprefix(top), prefix, (number, *place), members.classes_of(name) or None)
+        for name, place in members.places.items()
+        if is_image(name.removeprefix(top), suffixes)
+    ]
+    left_out = sorted({left_out_folder(name.removeprefix(top)) for name in members.places} - {""})
+    return entries, len(members.places) - len(entries), _name_first("folder", "left out", left_out)
 
 
-def _lines(path: Path) -> list[str]:
-    try:
-        lines = read_file(path, str(path)).decode("utf-8").splitlines()
-    except UnicodeDecodeError as error:
-        raise ImageError(f"{path} is no folder, no tar and no text with one name a line") from error
-    return [line.strip() for line in lines if line.strip() and not line.startswith("#")]
-
-
-def _stem(name: str) -> str:
-    return posixpath.splitext(name)[0]
-
-
-def _is_image(name: str, suffixes: frozenset[str]) -> bool:
-    hidden = any(part.startswith(".") and part != ".." for part in name.split("/"))
-    return posixpath.splitext(name)[1].lower() in suffixes and not hidden
-
-
-def _labels(names: Sequence[str]) -> tuple[NDArray[np.int64] | int, tuple[str, ...]]:
-    """Number of every name's parent folder, and the folders; -1 and none if there is one only."""
-    paths = [posixpath.dirname(name) for name in names]
-    while all(paths) and len({posixpath.basename(path) for path in paths}) == 1 < len(set(paths)):
-        paths = [posixpath.dirname(path) for path in paths]
-    classes, labels = np.unique([posixpath.basename(path) or "." for path in paths], return_inverse=True)
-    return (-1, ()) if len(classes) == 1 else (labels, tuple(classes.tolist()))
+def _name_first(noun: str, what: str, names: Sequence[str]) -> list[str]:
+    """Count and name what was left out: `3 folders left out: @eaDir, a/.cache, …`."""
+    if not names:
+        return []
+    first = ", ".join(printable(name) for name in names[:3]) + (", …" if len(names) > 3 else "")
+    return [f"{counted(len(names), noun)} {what}: {first}"]

@@ -25,7 +25,7 @@ from dino_model.inference.feature_cache import model_fingerprint
 from dino_model.inference.features import FeatureExtractor, find_readable
 from dino_model.runtime import ranks
 from dino_model.runtime.errors import counted
-from dino_model.runtime.files import replacing
+from dino_model.runtime.files import printable, replacing
 
 ROWS_AT_ONCE = 1024
 Shape = tuple[int, ...]
@@ -37,8 +37,8 @@ class FeatureTable(NamedTuple):
 
     Attributes:
         features: float32 [images, width], or [images, tokens, width].
-        names: Paths of the images in their collection.
-        labels: Class of each image; None without classes.
+        names: Paths of the images in their collection, as `printable`.
+        labels: Class of each image, several joined by "|"; None without classes.
         metadata: Settings of the features; empty in a .csv file.
     """
 
@@ -76,10 +76,13 @@ def embed(
     if broken:
         print(f"left out ({len(broken)}): {'; '.join(broken)}")
     subset = images.subset(kept)
-    labels = None if subset.labels is None else [subset.classes[label] for label in subset.labels]
+    labels = ["|".join(subset.label_names(number)) for number in range(len(subset))]
     metadata = {"format": "features", "model": model.name, "weights": model_fingerprint(model.backbone)}
     metadata |= {"tokens": kind.tokens, "layers": str(kind.blocks), "size": str(extractor.framing.size)}
-    table = FeatureTable(rows.numpy(), list(subset.names), labels, metadata | dict(settings or {}))
+    names = [printable(name) for name in subset.names]
+    table = FeatureTable(
+        rows.numpy(), names, labels if subset.classes else None, metadata | dict(settings or {})
+    )
     write_features(output, table, np.array(kept))
     rmtree(cache)
     print(f"{counted(len(subset), 'image')}, {kind}: {output}")

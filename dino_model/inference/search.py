@@ -20,6 +20,7 @@ from dino_model.inference.features import FeatureExtractor
 from dino_model.models.weights import load_model
 from dino_model.runtime import files, ranks
 from dino_model.runtime.device import Precision
+from dino_model.runtime.files import printable
 
 TILE = 112
 """Longest side of the images of a contact sheet in pixels."""
@@ -82,7 +83,7 @@ class Index:
     features: Tensor
     """[CLS] of the last layer: float32 [names, width]."""
     images: Images
-    """The indexed folder."""
+    """The indexed images, in the order of the names."""
     extractor: FeatureExtractor
 
     def search(self, image: NDArray[np.uint8], count: int, box: Box | None = None) -> list[tuple[str, float]]:
@@ -99,7 +100,7 @@ class Index:
 
     def read(self, name: str) -> NDArray[np.uint8]:
         """Read an image of the index: uint8 [height, width, 3]."""
-        return self.images.read(self.images.names.index(name))
+        return self.images.read(self.names.index(name))
 
 
 def open_index(path: Path, *, precision: Precision = "auto", device: str = "auto") -> Index:
@@ -120,7 +121,7 @@ def open_index(path: Path, *, precision: Precision = "auto", device: str = "auto
     if (key.get("tokens"), key.get("layers")) != ("cls", "1"):
         raise ValueError(f"{path} holds other features than [CLS] of the last layer: index the images.")
     images = open_images(key["root"])
-    known = set(images.names)
+    known = {printable(name): number for number, name in enumerate(images.names)}
     if missing := [name for name in table.names if name not in known]:
         raise ValueError(
             f"{len(missing)} images of {path} are not in {images.root}, such as {missing[0]}: index it again."
@@ -130,6 +131,7 @@ def open_index(path: Path, *, precision: Precision = "auto", device: str = "auto
         raise ValueError(f"{path} was made with other weights of {key['model']}: index it again.")
     framing = Framing(int(key["size"]), model.mean, model.std)
     extractor = FeatureExtractor(model, framing, precision=precision, device=device)
+    images = images.subset(known[name] for name in table.names)
     return Index(list(table.names), torch.from_numpy(table.features), images, extractor)
 
 

@@ -96,22 +96,32 @@ def _is_at(file: TextIO, path: Path) -> bool:
         return False
 
 
+def printable(name: str) -> str:
+    """Return a name of a file as it is printed and written: bytes that are not UTF-8 become `\\xE9`-like.
+
+    Python holds such bytes as lone surrogates, which no encoding accepts.
+    """
+    return os.fsencode(name).decode("utf-8", "backslashreplace") if not name.isascii() else name
+
+
 def write_text(path: Path, text: str) -> None:
-    """Write a text file (UTF-8, line ends as they are in `text`) whole or not at all."""
+    """Write a text file (UTF-8, names as `printable`, line ends as in `text`) whole or not at all."""
     with replacing(path) as temporary:
-        temporary.write_text(text, encoding="utf-8", newline="")
+        temporary.write_text(printable(text), encoding="utf-8", newline="")
 
 
 def write_json(path: Path, content: Any) -> None:
-    """Write JSON, whole or not at all; not-a-number and infinity become null, which every reader accepts."""
-    write_text(path, json.dumps(_finite(content), indent=2, ensure_ascii=False) + "\n")
+    """Write JSON, whole or not at all: names as `printable`, not-a-number and infinity as null."""
+    write_text(path, json.dumps(_plain(content), indent=2, ensure_ascii=False) + "\n")
 
 
-def _finite(content: Any) -> Any:
+def _plain(content: Any) -> Any:
     if isinstance(content, Mapping):
-        return {key: _finite(value) for key, value in content.items()}
+        return {_plain(key): _plain(value) for key, value in content.items()}
     if isinstance(content, (list, tuple)):
-        return [_finite(value) for value in content]
+        return [_plain(value) for value in content]
+    if isinstance(content, str):
+        return printable(content)
     if hasattr(content, "item"):  # a number of NumPy's
         content = content.item()
     return None if isinstance(content, float) and not math.isfinite(content) else content

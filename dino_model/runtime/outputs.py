@@ -4,7 +4,9 @@ A command that writes a folder derives its options from `OutputOptions` and writ
 `run_command` turns the end of a command into its exit code.
 """
 
+import codecs
 import importlib.metadata
+import io
 import json
 import os
 import platform
@@ -22,7 +24,7 @@ from typing import Any
 from tqdm import tqdm
 
 from dino_model.runtime.errors import EXPECTED, sentence
-from dino_model.runtime.files import make_room, write_json, write_text
+from dino_model.runtime.files import make_room, printable, write_json, write_text
 
 PROVENANCE = "provenance.json"
 FINISHED_ITEMS = "progress.jsonl"
@@ -255,6 +257,9 @@ def run_command(run: Callable[[], int | None]) -> int:
         after SIGTERM; 141 after a closed pipe.
     """
     former = signal.signal(signal.SIGTERM, _raise_terminated)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="printable")
     try:
         try:
             return run() or 0
@@ -271,6 +276,18 @@ def run_command(run: Callable[[], int | None]) -> int:
         return EXIT_SIGTERM if isinstance(interrupt, Terminated) else EXIT_INTERRUPTED
     finally:
         signal.signal(signal.SIGTERM, former)
+
+
+def _escape(error: UnicodeError) -> tuple[str, int]:
+    """Print names that are not UTF-8 as `printable`, other characters as Python does."""
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    text = error.object[error.start : error.end]
+    is_name = all("\udc80" <= character <= "\udcff" for character in text)
+    return printable(text) if is_name else text.encode("ascii", "backslashreplace").decode(), error.end
+
+
+codecs.register_error("printable", _escape)
 
 
 def _raise_terminated(_signal: int, _frame: object) -> None:

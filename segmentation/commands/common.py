@@ -2,6 +2,7 @@
 
 import csv
 import io
+import sys
 import textwrap
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -54,12 +55,17 @@ class InputImage:
 def open_inputs(sources: Sequence[Path], *, arrays: bool = False) -> Images:
     """Open the images of files, folders, tars, lists of paths, and glob patterns; `arrays`: also .npy files.
 
+    What is left out is printed.
+
     Raises:
         ImageError: No input, or as `open_images`.
     """
     if not sources:
         raise ImageError("no image given; pass image files, folders, tars, lists of paths or glob patterns")
-    return open_images(sources, arrays=arrays)
+    images = open_images(sources, arrays=arrays)
+    for note in images.notes:
+        print(note, file=sys.stderr)
+    return images
 
 
 def list_inputs(images: Images) -> list[InputImage]:

@@ -104,6 +104,7 @@ def train(options: Pretrain, session: Session, run: Run, first_step: int) -> int
         RunError: The loss diverged; the newest checkpoint is from before.
     """
     recipe, steps, precision = session.recipe, session.plan.steps, session.precision
+    print(session.images)
     print(
         f"{counted(len(session.images), 'image')}, {counted(steps, 'step')} of {recipe.batch_size} "
         f"in {counted(recipe.epochs, 'epoch')}, {session.device.type}, {precision}, {recipe.method.name}"
@@ -141,8 +142,9 @@ def create_monitor(options: Pretrain, session: Session, first_step: int) -> Moni
     """Progress, probe and diagnosis of the run."""
     every, recipe, images = options.probe_every, session.recipe, session.images
     probe = None
-    if every and (images.labels is None or len(images) < 10):
-        print("no k-NN probe: it needs 10 images or more, in a folder for each class")
+    if every and (images.labels is None or len(images.classes) < 2 or len(images) < 10):
+        reason = f" ({images.no_classes})" if images.no_classes else ""
+        print(f"no k-NN probe: it needs 10 images or more, in a folder for each class{reason}")
     elif every:
         probe = Probe(images, recipe, session.precision, session.device)
     bar = progress((), "steps", session.plan.steps, done=first_step)

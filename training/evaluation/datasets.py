@@ -1,8 +1,9 @@
-"""Labeled images in class folders, and which of them are test images."""
+"""Labeled images, and which of them are test images."""
 
 import posixpath
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,11 +11,22 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dino_model.data.collections import Images, open_images
+from dino_model.data.collections import Images, find_listed, open_images
+from dino_model.data.images import ImageError
+from dino_model.data.labels import (
+    describe_classes,
+    find_splits,
+    label_by_folders,
+    sort_classes,
+    split_of,
+)
+from dino_model.data.names import is_left_out
 from dino_model.runtime.errors import counted
 
 BACKGROUND = "BACKGROUND_Google"
 """Caltech-101's folder of images that belong to no class. It is left out."""
+FEW_IMAGES = 5
+"""Images of a class below which a warning is printed: every fifth one is a test image."""
 
 
 @dataclass(frozen=True)
@@ -25,12 +37,14 @@ class Split:
     test: Images
     rule: str
     """Rule that selected the test images."""
+    unused: str = ""
+    """Images of the data set that are in neither part, in words."""
 
     def __post_init__(self) -> None:
         train, test = _class_names(self.train), _class_names(self.test)
         if not train or not test:
             raise ValueError(f"Found {len(train)} training and {len(test)} test images: both are needed.")
-        if unknown := sorted({*test}.difference(train)):
+        if unknown := sort_classes({*test}.difference(train)):
             raise ValueError(f"Test classes without training images: {', '.join(unknown)[:300]}.")
         if len({*train}) == 1:
             raise ValueError(f"All training images are of one class, {train[0]!r}: two are needed.")
@@ -40,66 +54,123 @@ class Split:
 
     def __str__(self) -> str:
         test, train = counted(len(self.test), "test image"), counted(len(self.train), "training image")
-        return f"{test} ({self.rule}), {train}"
+        return f"{test} ({self.rule}), {train}, {describe_classes(self.classes)}{self.unused}"
 
     @property
     def classes(self) -> tuple[str, ...]:
-        """Names of the training classes, sorted; labels are their numbers."""
-        return tuple(sorted({*_class_names(self.train)}))
+        """Names of the training classes, in the order of `sort_classes`; labels are their numbers."""
+        return sort_classes(_class_names(self.train))
 
     def labels(self, images: Images) -> Tensor:
         """Return the labels of images of this split: int64 [images]."""
         number = {name: index for index, name in enumerate(self.classes)}
         return torch.tensor([number[name] for name in _class_names(images)])
 
+    def warnings(self) -> list[str]:
+        """Return what makes a score uncertain: classes without a test image, or of few images."""
+        tested = Counter(_class_names(self.test))
+        total = Counter(_class_names(self.train)) + tested
+        found = {
+            "have no test image": [name for name in self.classes if not tested[name]],
+            f"have fewer than {FEW_IMAGES} images": [
+                name for name in self.classes if total[name] < FEW_IMAGES
+            ],
+        }
+        return [
+            f"{len(names)} of {describe_classes(self.classes).partition(' (')[0]} {what}: "
+            + describe_classes(names).partition(" (")[2].rstrip(")")
+            for what, names in found.items()
+            if names
+        ]
+
 
 def open_split(
-    data: Path, test: Path | None = None, split: Path | None = None, *, arrays: bool = False
+    data: Path,
+    test: Path | None = None,
+    split: Path | None = None,
+    *,
+    arrays: bool = False,
+    labels: Path | None = None,
 ) -> Split:
     """Open training and test images.
 
     Args:
-        data: Folder, tar or list with a folder per class; or a folder with `train` and `val` (or `test`),
-            each of that kind.
+        data: Labeled images as `open_images` takes them. Folders such as `train` and `val` (else `test`), in
+            any capitalization, divide them; without `train`, all images outside `val` are for training.
         test: Test images, if they are not part of `data`.
         split: Text file with the names of the test images of `data`, one per line.
         arrays: Count .npy files as images, too.
+        labels: Table of paths and classes, instead of class folders.
 
-    Without `test`, `split` and folders `train` and `val`, every fifth image of each class is a test image.
+    Without `test`, `split` and such folders, every fifth image of each class is a test image.
 
     Raises:
         ImageError: As `open_images`.
         ValueError: No classes, one class, an empty class folder, classes without training images, images that
             are in both parts, names in `split` that do not exist.
     """
-    if test is None and split is None:
-        val = next((data / name for name in ("val", "test") if (data / name).is_dir()), None)
-        if (data / "train").is_dir() and val is not None:
-            data, test = data / "train", val
-    images = open_labeled(data, arrays=arrays)
     if test is not None:
-        return Split(images, open_labeled(test, arrays=arrays), f"those in {test.name}")
-    if split is not None:
-        chosen, rule = find_listed(images, split), f"those listed in {split.name}"
-        rest = torch.tensor([*{*range(len(images))}.difference(chosen.tolist())])
-    else:
-        (rest, chosen), rule = every_fifth(torch.tensor(images.labels)), "every fifth of each class, by name"
-    return Split(images.subset(rest.tolist()), images.subset(chosen.tolist()), rule)
+        parts = (open_labeled(path, arrays=arrays, labels=labels) for path in (data, test))
+        return Split(*_in_same_classes(*parts), f"those in {test.name}")
+    images = open_images(data, arrays=arrays, labels=labels)
+    names = images.names
+    splits = find_splits(names)
+    tested = next((split for split in ("val", "test") if split in splits), "")
+    if split is not None or not tested:
+        images = _without_background(images, None if labels else data, names)
+        if split is not None:
+            chosen, rule = torch.tensor(sorted(find_listed(images, split))), f"those listed in {split.name}"
+            rest = torch.tensor(sorted({*range(len(images))}.difference(chosen.tolist())))
+        else:
+            (rest, chosen), rule = (
+                every_fifth(torch.tensor(images.labels)),
+                "every fifth of each class, in order",
+            )
+        return Split(images.subset(rest.tolist()), images.subset(chosen.tolist()), rule)
+    trained = "train" if "train" in splits else ""
+    if trained not in splits:
+        found = " and ".join(sorted({*splits}))
+        raise ValueError(f"Found {found} in {data}, and no training images: pass --data and --test.")
+    left = Counter(split or "outside of them" for split in splits if split not in (trained, tested))
+    unused = "".join(f"; not used: {counted(number, 'image')} ({name})" for name, number in left.items())
+    images = images.subset(i for i, split in enumerate(splits) if split in (trained, tested))
+    if images.labels is None and labels is None:
+        images = images.labeled(label_by_folders(images.names))
+    images = _without_background(images, None if labels else data, names)
+    splits = find_splits(images.names)
+    train, test_images = (
+        images.subset(i for i, split in enumerate(splits) if split == wanted) for wanted in (trained, tested)
+    )
+    folder = next(part for part in test_images.names[0].split("/") if split_of(part) == tested)
+    return Split(train, test_images, f"those in {folder}", unused)
 
 
-def open_labeled(path: Path, *, arrays: bool = False) -> Images:
-    """Open images in class folders, except those of `BACKGROUND`; arguments and errors as `open_split`."""
-    images = open_images(path, arrays=arrays)
-    names = _class_names(images)
-    if path.is_dir():
-        _refuse_empty_class(path, images.names)
-    if "." in images.classes:
-        loose = [name for name in images.names if "/" not in name]
-        found = counted(len(loose), "image")
-        raise ValueError(
-            f"Found {found} in {path} outside class folders, the first is {loose[0]}: move them."
-        )
-    return images.subset(index for index, name in enumerate(names) if name != BACKGROUND)
+def open_labeled(path: Path, *, arrays: bool = False, labels: Path | None = None) -> Images:
+    """Open labeled images, except those of `BACKGROUND`; arguments and errors as `open_split`."""
+    images = open_images(path, arrays=arrays, labels=labels)
+    return _without_background(images, None if labels else path, images.names)
+
+
+def _without_background(images: Images, folder: Path | None, names: Sequence[str]) -> Images:
+    """Refuse images without classes and empty class folders; `names` are all images of the folder."""
+    classes = _class_names(images)
+    if folder and folder.is_dir():
+        _refuse_empty_class(folder, images.names, names)
+    return images.subset(i for i, name in enumerate(classes) if posixpath.basename(name) != BACKGROUND)
+
+
+def _in_same_classes(train: Images, test: Images) -> tuple[Images, Images]:
+    """Name the classes of two collections alike if their folders begin differently."""
+    if {*_class_names(test)} <= {*_class_names(train)}:
+        return train, test
+    found = label_by_folders([*train.names, *test.names])
+    if found.labels is None:
+        return train, test
+    parts = found.labels[: len(train)], found.labels[len(train) :]
+    first, second = (
+        images.labeled(found._replace(labels=part)) for images, part in zip((train, test), parts, strict=True)
+    )
+    return (first, second) if {*_class_names(second)} <= {*_class_names(first)} else (train, test)
 
 
 def every_fifth(labels: Tensor) -> tuple[Tensor, Tensor]:
@@ -155,40 +226,23 @@ def draw_labeled(labels: Tensor, seed: int, names: Sequence[str], wanted: str) -
     return torch.from_numpy(np.sort(np.concatenate(chosen)))
 
 
-def find_listed(images: Images, file: Path) -> Tensor:
-    """Return indices of the images that a list names, such as the published 1 % and 10 % of ImageNet.
-
-    The file holds one name per line, with or without folders.
-
-    Raises:
-        ValueError: A name that does not exist, or an empty list.
-    """
-    lines = {line.strip() for line in file.read_text(encoding="utf-8").splitlines() if line.strip()}
-    number = {posixpath.basename(name): index for index, name in enumerate(images.names)}
-    number |= {name: index for index, name in enumerate(images.names)}
-    missing = sorted(lines.difference(number))
-    if missing or not lines:
-        unknown = counted(len(missing), "unknown image")
-        found = f"{unknown}, the first is {missing[0]}" if missing else "no image"
-        raise ValueError(f"{file} names {found}; names look like {images.names[0]}.")
-    return torch.tensor(sorted({number[line] for line in lines}))
-
-
 def _class_names(images: Images) -> list[str]:
     if images.labels is None:
         raise ValueError(
-            f"Images in {images.root} have no classes: expected two folders or more, one per class."
+            f"Images in {images.root} have no classes: {images.no_classes}. Expected a folder for each class:"
+            " move them, or pass --labels TABLE."
         )
     return [images.classes[label] for label in images.labels]
 
 
-def _refuse_empty_class(folder: Path, names: Iterable[str]) -> None:
+def _refuse_empty_class(folder: Path, names: Iterable[str], all_names: Iterable[str]) -> None:
     """Raise ValueError for a class folder without images: the result would be of fewer classes."""
     classes = {folder / posixpath.dirname(name) for name in names}
-    filled = classes.union(*(path.parents for path in classes))
-    for parent in sorted({path.parent for path in classes - {folder}}):
+    filled = {folder / posixpath.dirname(name) for name in all_names}
+    filled = filled.union(*(path.parents for path in filled))
+    for parent in sorted({path.parent for path in classes - {folder}} - classes):
         for child in sorted(parent.iterdir()):
-            if child.is_dir() and not child.name.startswith(".") and child not in filled:
+            if child.is_dir() and child not in filled and not is_left_out(child.name):
                 raise ValueError(f"The class folder {child} holds no image: fill or remove it.")
 
 
@@ -196,10 +250,21 @@ def _in_both(train: Images, test: Images) -> list[str]:
     """Return names of test images whose file, or a copy of it with the same name, is a training image."""
     places, same_name = set(train.places()), defaultdict(list)
     for index, name in enumerate(train.names):
-        same_name[name].append(index)
+        same_name[_below_split(name)].append(index)
     return [
         name
         for index, (name, place) in enumerate(zip(test.names, test.places(), strict=True))
         if place in places
-        or any(train.read_bytes(other) == test.read_bytes(index) for other in same_name.get(name, ()))
+        or any(_is_same(train, other, test, index) for other in same_name.get(_below_split(name), ()))
     ]
+
+
+def _below_split(name: str) -> str:
+    return "/".join(part for part in name.split("/") if not split_of(part))
+
+
+def _is_same(train: Images, first: int, test: Images, second: int) -> bool:
+    """Whether two files are equal; those that cannot be read are named when their features are computed."""
+    with suppress(ImageError):
+        return train.read_bytes(first) == test.read_bytes(second)
+    return False

@@ -41,6 +41,8 @@ from training.randomness import mix
 
 MOMENTUM = 0.9
 """Momentum of SGD; there is no weight decay."""
+MIN_HELD_OUT = 50
+"""Training images for the selection, below which a warning is printed: each is 2 % of the accuracy."""
 _ROWS_AT_ONCE = 4096
 
 
@@ -207,6 +209,7 @@ def evaluate(options: Linear) -> None:
     how = "random crops (8 to 100 %, bilinear) and flips" if options.augment else "no augmentation"
     specs = "; ".join(str(FeatureSpec.parse(text)) for text in options.features)
     measure = partial(_train_and_test, options, split)
+    warnings = [] if head_file else _selection_warnings(split)
     description = (
         f"{framing_of(options)}; {how}; {len(rates)} learning rates from {min(rates):g} to {max(rates):g} ×"
         f" {len(options.features)} inputs ({specs}); SGD, momentum {MOMENTUM:g}, no weight decay, cosine to 0"
@@ -216,7 +219,16 @@ def evaluate(options: Linear) -> None:
     if head_file is not None:
         measure = partial(_measure_head, options, split, head_file)
         description = f"published head, {framing_of(options)}"
-    evaluate_models(options, "linear", description, measure, "2", "linear top-1", split=split)
+    evaluate_models(
+        options, "linear", description, measure, "2", "linear top-1", split=split, warnings=warnings
+    )
+
+
+def _selection_warnings(split: Split) -> list[str]:
+    held_out = len(every_fifth(split.labels(split.train))[1])
+    if held_out >= MIN_HELD_OUT:
+        return []
+    return [f"input and rate are selected on {counted(held_out, 'image')}: other images can give others"]
 
 
 def _measure_head(options: Linear, split: Split, file: Path, model: LoadedModel) -> Metrics:

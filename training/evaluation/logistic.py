@@ -13,12 +13,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from dino_model.data.collections import Images
+from dino_model.data.collections import Images, find_listed
 from dino_model.inference.features import CLS
 from dino_model.models.weights import LoadedModel
 from dino_model.runtime import ranks
 from dino_model.runtime.device import choose_device
-from training.evaluation.datasets import draw_labeled, find_listed
+from training.evaluation.datasets import draw_labeled
 from training.evaluation.metrics import accuracy
 from training.evaluation.options import Logistic
 from training.evaluation.run import Labeled, Metrics, evaluate_models, extract_parts, framing_of, open_options
@@ -167,7 +167,7 @@ def _draw(
 ) -> list[Tensor]:
     """Return the indices of the labeled images of every draw."""
     if not (wanted.endswith("%") or wanted.isdecimal()):
-        return [find_listed(images, Path(wanted))]
+        return [torch.tensor(sorted(find_listed(images, Path(wanted))))]
     seeds = 1 if wanted == "100%" else options.seeds
     return [draw_labeled(labels, seed, names, wanted) for seed in range(seeds)]
 

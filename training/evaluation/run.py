@@ -144,6 +144,7 @@ def evaluate_models(
     measure: Callable[[LoadedModel], Metrics],
     *published: str,
     split: Split | None = None,
+    warnings: Sequence[str] = (),
 ) -> None:
     """Measure every model; write the results after each, so that an interruption loses one model at most.
 
@@ -154,6 +155,7 @@ def evaluate_models(
         measure: Computes "metrics" and further entries of a model.
         published: Table of the paper, and its measures that are comparable.
         split: Labeled images; the models are adapted to the channels of the training images.
+        warnings: What makes the metrics uncertain, besides `Split.warnings`.
     """
     files.make_room(options.json)
     precision, device = options.chosen_precision(), str(choose_device(options.device))
@@ -161,8 +163,12 @@ def evaluate_models(
     protocol = settings | {"description": description, "precision": precision, "device": device}
     print(description)
     if split:
-        print(f"{settings['data']}: {split}")
-        protocol |= {"split": str(split), "classes": len(split.classes)}
+        notes = dict.fromkeys((*split.train.notes, *split.test.notes))
+        print("; ".join([f"{settings['data']}: {split}", *notes]))
+        warnings = [*split.warnings(), *warnings]
+        protocol |= {"split": str(split), "classes": len(split.classes), "notes": list(notes)}
+    print(*(f"warning: {sentence}\n" for sentence in warnings), sep="", end="", flush=True)
+    protocol |= {"warnings": list(warnings)}
     results: list[Metrics] = []
     for model_name in options.model or ("embedded",):
         model = _load(options, model_name, split.train if split else None)

@@ -97,7 +97,7 @@ def test_open_folders_of_one_name_labels_by_those_above(tmp_path: Path):
         write_folder(tmp_path / name, {f"images/{name}_0.JPEG": 1, f"{name}_boxes.txt": b"0 0 1 1"})
     found = open_images(tmp_path)
     assert (found.classes, found.labels) == (("n01", "n02"), (0, 1))
-    assert str(found) == f"2 images of {tmp_path.name} in 2 classes; 2 other files ignored"
+    assert str(found) == f"2 images of {tmp_path.name} in 2 classes (n01, n02); 2 other files ignored"
     assert columns(open_images(tmp_path / "n01" / "images")) == (("n01_0.JPEG",), None, ())
 
 
@@ -258,7 +258,7 @@ def test_index_of_tars_is_made_once_and_again_after_a_change(tmp_path: Path, mon
         write_tar(folder / f"{name}.tar", {f"{i}.png": i for i in range(2)})
     first, size = open_images(source), (folder / "x.tar").stat().st_size
     with monkeypatch.context() as patch:
-        patch.setattr(collections, "_members", lambda path: pytest.fail("indexed again"))
+        patch.setattr(collections, "read_members", lambda path: pytest.fail("indexed again"))
         assert open_images(source).inventory() == first.inventory()
     write_tar(folder / "x.tar", {f"{i}.png": i for i in (3, 4)})
     assert (folder / "x.tar").stat().st_size == size

@@ -38,7 +38,7 @@ def test_open_split_reads_list_of_names_with_or_without_folders(shapes, tmp_path
     assert len(split.train) == 10 + 4 + 7 - 3
     assert not set(split.train.names) & set(split.test.names)
     names.write_text("a/001.png\nghost.JPEG\n")
-    with pytest.raises(ValueError, match=r"1 unknown image, the first is ghost\.JPEG"):
+    with pytest.raises(ValueError, match=r"names 1 images that do not exist, the first is ghost\.JPEG"):
         open_split(shapes, split=names)
 
 
@@ -62,9 +62,9 @@ def test_open_split_with_empty_class_or_loose_image_raises(shapes, tmp_path: Pat
         open_split(shapes)
     (shapes / "empty").rmdir()
     (shapes / "loose.png").write_bytes((shapes / "a" / "000.png").read_bytes())
-    with pytest.raises(ValueError, match=r"1 image in .* outside class folders, the first is loose\.png"):
+    with pytest.raises(ValueError, match=r"1 image of 28 in no class folder, the first is loose\.png"):
         open_split(shapes)
-    with pytest.raises(ValueError, match="have no classes: expected two folders or more"):
+    with pytest.raises(ValueError, match="have no classes: 10 images of 10 in no class folder"):
         open_split(shapes / "a")
     only = write_rectangles(tmp_path / "only", {"BACKGROUND_Google": 5, "a": 10})
     with pytest.raises(ValueError, match="All training images are of one class, 'a': two are needed"):

@@ -52,7 +52,10 @@ def test_knn_command_writes_protocol_results_and_test_list(shapes, evaluate, tmp
     content = evaluate("knn", *words, "--k", 3, 5, "--test-list", names, "--precision", "fp32")
     shown = capsys.readouterr()
     assert "32; [CLS] after the final norm, L2; k = 3, 5, temperature 0.07" in shown.out
-    assert "shapes: 3 test images (every fifth of each class, by name), 18 training images" in shown.out
+    assert (
+        "shapes: 3 test images (every fifth of each class, in order), 18 training images, 3 classes (a, b, c)"
+        in shown.out
+    )
     assert "left out (1): c/003.png" in shown.err
     result, other = content["results"]
     assert (content["name"], result["metrics"]["k"], result["metrics"]["top1"]) == ("knn", 3, 100)

@@ -1,0 +1,264 @@
+"""Read lists of images and tables of labels: text of any common form, CSV and TSV.
+
+A line is a path, or a path and classes. The accepted forms are described in docs/protocols.md.
+"""
+
+import codecs
+import csv
+import os
+import posixpath
+import re
+from collections.abc import Callable, Container, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from dino_model.data.images import ImageError, read_file
+from dino_model.data.names import clean_path, suffix_of
+from dino_model.data.remote import is_remote
+from dino_model.runtime.errors import counted
+from dino_model.runtime.files import printable
+
+PATH_COLUMNS = (
+    *(
+        "path",
+        "filepath",
+        "imagepath",
+        "imgpath",
+        "relpath",
+        "file",
+        "filename",
+        "image",
+        "imagefile",
+        "imagename",
+    ),
+    *("img", "imgname", "imageid", "imgid", "imageindex", "id", "name", "images", "files", "photo"),
+)
+"""Headers of the column of paths, in lower case without spaces, - and _."""
+CLASS_COLUMNS = (
+    *("label", "labels", "class", "classes", "classname", "labelname", "category", "categories", "target"),
+    *("cls", "tag", "tags", "breed", "species", "y", "findinglabels", "groundtruth"),
+)
+"""Headers of the column of classes, written as in `PATH_COLUMNS`."""
+_MARKS = (
+    (codecs.BOM_UTF8, "utf-8"),
+    (codecs.BOM_UTF16_LE, "utf-16-le"),
+    (codecs.BOM_UTF16_BE, "utf-16-be"),
+)
+_ONE, _FLAGS = ("1", "1.0", "true"), ("1", "1.0", "true", "0", "0.0", "false", "")
+Known = Callable[[str], object]
+"""Whether a text is the path of an image."""
+
+
+class Row(NamedTuple):
+    """Line of a list or table."""
+
+    path: str
+    classes: tuple[str, ...] | None
+    """Classes of the image; None: the line has a path only."""
+
+
+class ImageList(NamedTuple):
+    """Images of a list, in its order."""
+
+    folder: Path
+    """Folder that the names are relative to."""
+    names: tuple[str, ...]
+    classes: tuple[tuple[str, ...], ...] | None
+    """Classes of each image; None: the list has paths only."""
+    notes: tuple[str, ...]
+    """Lines that are left out."""
+
+
+def read_text(path: Path) -> str:
+    """Read a text in UTF-8, or in UTF-16 with or without a byte-order mark; other bytes become surrogates.
+
+    Raises:
+        ImageError: Binary content.
+    """
+    data = read_file(path, str(path))
+    for mark, encoding in _MARKS:
+        if data.startswith(mark):
+            return data[len(mark) :].decode(encoding, "surrogateescape" if encoding == "utf-8" else "replace")
+    if b"\0" not in data:
+        return data.decode("utf-8", "surrogateescape")
+    for encoding in ("utf-16-le", "utf-16-be"):
+        text = data.decode(encoding, "replace")
+        if "\0" not in text and "\ufffd" not in text and sum(map(ord, text)) < 0x1000 * len(text):
+            return text
+    raise ImageError(f"{path} is no folder, no tar and no text with one name a line")
+
+
+def read_lines(path: Path) -> list[str]:
+    """Read the lines of a text that are not blank, without line ends; errors as `read_text`."""
+    return [line for line in re.split(r"\r\n|\n|\r", read_text(path)) if line.strip()]
+
+
+def read_tars(path: Path) -> list[Path | str]:
+    """Read a list of tars, paths or addresses; empty if a line names another file."""
+    lines = [line.strip() for line in read_lines(path) if not line.startswith("#")]
+    if not all(suffix_of(line.strip("\"'")) == ".tar" for line in lines):
+        return []
+    named = [line if is_remote(line) else clean_path(line) for line in dict.fromkeys(lines)]
+    folders = (path.parent, Path())
+    folder = next((f for f in folders if any((f / name).exists() for name in named)), path.parent)
+    return [name if is_remote(name) else folder / name for name in named]
+
+
+def read_rows(path: Path, is_known: Known) -> list[Row]:
+    """Read the rows of a list or table.
+
+    Args:
+        path: Text with a path, or a path and classes, in each line; or CSV or TSV, with a header or without.
+        is_known: Decides where a path with spaces or commas ends, and which column holds the paths.
+
+    Raises:
+        ImageError: Binary content, or columns of 0 and 1 without the names of their classes.
+    """
+    lines = [line for line in read_lines(path) if not line.startswith("#") or is_known(line)]
+    if not lines:
+        return []
+    separator = None if is_known(lines[0].strip()) else _separator(path, lines[:2], is_known)
+    if separator is not None:
+        cells = [[cell.strip() for cell in row] for row in csv.reader(lines, delimiter=separator)]
+        return _rows_of_table(path, cells, is_known)
+    has_header = not is_known(lines[0]) and _is_header(lines[0].split())
+    return [_split_at_space(line, is_known) for line in lines[has_header:]]
+
+
+def read_list(path: Path, suffixes: Container[str]) -> ImageList:
+    """Read a list of images; paths are relative to the list's folder, else to the working folder.
+
+    Raises:
+        ImageError: Binary content, a file that does not exist, or the address of an image.
+    """
+    for folder in (path.absolute().parent, Path.cwd()):
+        finder = _Finder(folder)
+        rows = read_rows(path, finder.find)
+        if any(finder.find(row.path) for row in rows):
+            break
+    else:
+        finder = _Finder(path.absolute().parent)
+    if address := next((row.path for row in rows if is_remote(row.path)), None):
+        raise ImageError(f"{path} lists {address}: images are read from disks, only tars from addresses")
+    if missing := [row.path for row in rows if not finder.find(row.path)]:
+        raise ImageError(
+            f"{path} lists {len(rows)} files, and {len(missing)} of them do not exist, the first is"
+            f" {printable(missing[0])}; paths in a list are relative to the list's folder, or to the working"
+            " folder"
+        )
+    found = [(finder.find(row.path) or "", row.classes) for row in rows]
+    others = [name for name, _ in found if suffix_of(name) and suffix_of(name) not in suffixes]
+    others += [name for name, _ in found if not suffix_of(name) and (finder.folder / name).is_dir()]
+    notes = [f"{counted(len(others), 'line')} without an image, the first is {others[0]}"] if others else []
+    classes: dict[str, tuple[str, ...]] = {}
+    unwanted = set(others)
+    for name, given in found:
+        if name not in unwanted:
+            classes[name] = tuple(dict.fromkeys([*classes.get(name, ()), *(given or ())]))
+    if repeated := len(found) - len(others) - len(classes):
+        notes.append(f"{counted(repeated, 'line')} with an image that is listed before, which counts once")
+    if not classes:
+        raise ImageError(f"{path} lists no image: {'; '.join(notes) or 'it is empty'}")
+    folder, names = _relative(finder.folder, list(classes))
+    labeled = any(given is not None for _, given in found)
+    left_out = tuple(f"{printable(note)} (in {path.name})" for note in notes)
+    return ImageList(folder, tuple(names), tuple(classes.values()) if labeled else None, left_out)
+
+
+class _Finder:
+    """Finds the files that the lines of a list name; each is looked up once."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self._found = folder, dict[str, str | None]()
+
+    def find(self, text: str) -> str | None:
+        """Return the name of a file, a dangling link or a folder; None if it does not exist."""
+        if text not in self._found:
+            forms = dict.fromkeys((text, text.strip(), clean_path(text.strip())))
+            exists = (form for form in forms if form and os.path.lexists(self.folder / form))
+            name = next(exists, None)
+            self._found[text] = None if name is None else posixpath.normpath(name)
+        return self._found[text]
+
+
+def _relative(folder: Path, names: list[str]) -> tuple[Path, list[str]]:
+    """Make absolute names relative: to the folder, or to the one that holds all, if all are absolute."""
+    beginning = f"{folder.as_posix()}/"
+    names = [name.removeprefix(beginning) for name in names]
+    if names and all(map(posixpath.isabs, names)):
+        folder = Path(posixpath.commonpath([posixpath.dirname(name) for name in names]))
+        names = [posixpath.relpath(name, folder.as_posix()) for name in names]
+    return folder, names
+
+
+def _separator(path: Path, lines: Sequence[str], is_known: Known) -> str | None:
+    """Separator of the columns: the first whose cells are a header, or hold a path."""
+    tables = {sep: list(csv.reader(lines, delimiter=sep)) for sep in "\t,;" if sep in lines[0]}
+    for separator, rows in tables.items():
+        if _is_header(rows[0]) or any(is_known(cell.strip()) for row in rows for cell in row):
+            return separator
+    return next(iter(tables), None) if path.suffix.lower() in (".csv", ".tsv") else None
+
+
+def _is_header(cells: Sequence[str]) -> bool:
+    return any(_header(cell) in PATH_COLUMNS for cell in cells)
+
+
+def _header(cell: str) -> str:
+    return re.sub(r"[\s_-]", "", cell.strip(" \"'").lower())
+
+
+def _split_at_space(line: str, is_known: Known) -> Row:
+    """Split a path from the words behind it, each of which is a class."""
+    text = line.strip()
+    if is_known(line) or is_known(text):
+        return Row(text, None)
+    for match in reversed(list(re.finditer(r"\s+", text))):
+        if is_known(text[: match.start()]):
+            return Row(text[: match.start()], tuple(text[match.end() :].split()))
+    return Row(text, None)
+
+
+def _rows_of_table(path: Path, cells: list[list[str]], is_known: Known) -> list[Row]:
+    """Find the columns of paths and classes."""
+    width = max(map(len, cells))
+    cells = [row + [""] * (width - len(row)) for row in cells]
+    is_header = not any(map(is_known, cells[0])) and any(is_known(cell) for row in cells[1:2] for cell in row)
+    names = cells.pop(0) if _is_header(cells[0]) or is_header else []
+    header = [_header(name) for name in names] or [""] * width
+    by_header = sorted(range(width), key=lambda c: (*PATH_COLUMNS, header[c]).index(header[c]))
+    candidates = (c for c in by_header if any(is_known(row[c]) for row in cells[:100]))
+    column = next(candidates, by_header[0])
+    others = [
+        c for c in range(width) if c != column and not (names and re.match(r"(unnamed.*)?$", header[c]))
+    ]
+    given = [c for c in others if header[c] in CLASS_COLUMNS][:1]
+    if not given and len(others) > 1 and all(row[c].lower() in _FLAGS for row in cells for c in others):
+        if not names:
+            raise ImageError(
+                f"{path} has columns of 0 and 1: expected a header with the names of the classes"
+            )
+        flags = [tuple(printable(names[c]) for c in others if row[c].lower() in _ONE) for row in cells]
+        return [Row(row[column], classes) for row, classes in zip(cells, flags, strict=True)]
+    if not given and len(others) > 1 and names:
+        return [Row(row[column], None) for row in cells]  # which column holds the classes is unknown
+    given = given or others
+    if len(given) > 1 and not any(_is_number(row[given[0]]) for row in cells):  # boxes behind the class
+        given = [c for c in given if not all(_is_number(row[c]) for row in cells)]
+    return [
+        Row(row[column], tuple(name for c in given for name in _classes_of(row[c])) if given else None)
+        for row in cells
+    ]
+
+
+def _is_number(text: str) -> bool:
+    return re.fullmatch(r"-?\d+(\.\d*)?", text) is not None
+
+
+def _classes_of(cell: str) -> list[str]:
+    """Split a cell `cat|dog`, `cat;dog` or `['cat', 'dog']`."""
+    listed = (
+        re.split(r"[,|;]", cell[1:-1]) if cell[:1] == "[" and cell[-1:] == "]" else re.split(r"[|;]", cell)
+    )
+    names = (printable(name.strip(" '\"")) for name in listed)
+    return [name for name in names if name]
