@@ -4,17 +4,16 @@ import copy
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import get_args
+from typing import Any, get_args
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from dino_model.inference.resize import fed_size, sample
 from dino_model.models.attention import MAPS, BlockCall, FusedCall, attention_of, readable
-from dino_model.models.backbones import patch_grid
 from dino_model.models.configs import Resize
-from dino_model.models.weights import LoadedModel, load_model
+from dino_model.models.weights import LoadedModel, load_model, wrap_module
 from dino_model.runtime.device import autocast, choose_device, choose_precision
 from dino_model.runtime.precision import ComputePrecision, Precision
 
@@ -40,7 +39,8 @@ class AttentionPredictor:
     for a block that does not exist, and for NaN or infinity.
 
     Args:
-        model: A name for `load_model`, or its result. Its backbone is moved to `device`.
+        model: A name for `load_model`, its result, a module of timm, or any module that fulfils
+            `models.protocol.ViT`. It is moved to `device`.
         size: Pixels the image is resized to; `native` ignores it.
         resize: `short-side` resizes the short side to `size`, `squash` both sides, `native` none. All three
             round the sides to the nearest multiple of the patch and sample bilinearly with antialiasing.
@@ -49,7 +49,8 @@ class AttentionPredictor:
             the mean color to whole patches.
         precision: `bf16` runs matrix products in bfloat16, `auto` does so where the hardware has it.
         device: `auto` takes the first of cuda, mps and cpu.
-        std: Standard deviations instead of the model's own, one per channel on a scale of 0 to 1.
+        mean, std: Normalization instead of the model's own, one value per channel on a scale of 0 to 1. A
+            module that is not of timm needs both.
 
     Attributes:
         heads, blocks, patch_size, prefix_tokens: Sizes of the model; prefix tokens are [CLS] and registers.
@@ -64,12 +65,13 @@ class AttentionPredictor:
 
     def __init__(
         self,
-        model: LoadedModel | str = "embedded",
+        model: LoadedModel | str | nn.Module = "embedded",
         *,
         size: int = 480,
         resize: Resize = "short-side",
         precision: Precision = "auto",
         device: str = "auto",
+        mean: Sequence[float] | None = None,
         std: Sequence[float] | None = None,
     ) -> None:
         if resize not in get_args(Resize):
@@ -78,6 +80,8 @@ class AttentionPredictor:
             raise ValueError(f"size is {size}, expected at least 1")
         self.device = choose_device(device)
         self.precision: ComputePrecision = choose_precision(precision, self.device)
+        if isinstance(model, nn.Module):
+            model = wrap_module(model, mean, std)
         self.model = load_model(model) if isinstance(model, str) else model
         self._vit = readable(self.model.backbone)
         self._vit.vit.to(self.device)
@@ -90,10 +94,17 @@ class AttentionPredictor:
         self.prefix_tokens = self._vit.prefix_tokens
         self.size, self.resize = size, resize
         self._channels = self._vit.channels
-        self._mean = self._per_channel("mean", self.model.mean)
+        self._mean = self._per_channel("mean", self.model.mean if mean is None else mean)
         self._std = self._per_channel("std", self.model.std if std is None else std)
         self._key = b""
         self._encoded: _EncodedImage | None = None
+
+    @classmethod
+    def from_timm(
+        cls, module: nn.Module, mean: Sequence[float], std: Sequence[float], **options: Any
+    ) -> "AttentionPredictor":
+        """Create a predictor of a module of timm; `options` are further arguments of the class."""
+        return cls(module, mean=mean, std=std, **options)
 
     @property
     def image_size(self) -> tuple[int, int]:
@@ -254,9 +265,7 @@ class AttentionPredictor:
             with autocast(self.precision, self.device):
                 tokens = self._vit.calls(batch, keep=1)[0]()
             tokens = self._finite(self._vit.vit.norm(tokens))
-        return (
-            tokens[:, self.prefix_tokens :].float().unflatten(1, patch_grid(self._vit.vit, *batch.shape[2:]))
-        )
+        return tokens[:, self.prefix_tokens :].float().unflatten(1, self._vit.grid(*batch.shape[2:]))
 
     @property
     def _encoding(self) -> _EncodedImage:
@@ -281,7 +290,7 @@ class AttentionPredictor:
         tokens = [call.args[0] for call in calls]
         self._finite(tokens[-1])
         sizes = (image.shape[0], image.shape[1]), (pixels.shape[2], pixels.shape[3])
-        return _EncodedImage(*sizes, patch_grid(self._vit.vit, *sizes[1]), calls, tokens)
+        return _EncodedImage(*sizes, self._vit.grid(*sizes[1]), calls, tokens)
 
     @torch.no_grad()
     def _queries_keys(self, block: int) -> FusedCall:
@@ -300,7 +309,7 @@ class AttentionPredictor:
     def _prepare(self, image: np.ndarray) -> Tensor:
         """Resize and normalize: uint8 [height, width, channels] -> float32 [1, channels, height, width]."""
         height, width = fed_size(image.shape[0], image.shape[1], self.size, self.resize, self.patch_size)
-        rows, columns = patch_grid(self._vit.vit, height, width)
+        rows, columns = self._vit.grid(height, width)
         if rows * columns > self.max_patches:
             raise ValueError(
                 f"an image of {image.shape[0]} × {image.shape[1]} has {rows} × {columns} patches, "

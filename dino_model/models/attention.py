@@ -1,4 +1,4 @@
-"""Attention of chosen queries, for every family of ViTs in timm.
+"""Attention of chosen queries, for every family of ViTs in timm and for modules of `protocol.ViT`.
 
 torch's fused attention never forms the matrix softmax(q · k / sqrt(d) + bias). Its call is intercepted
 instead: it receives queries, keys and bias as the family computes them, with norms, rotation by position and
@@ -24,6 +24,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from dino_model.models.backbones import patch_grid
+from dino_model.models.protocol import as_protocol
 
 Layer = Any  # a layer of timm's: mypy does not know its attributes
 Queries = Sequence[int] | None
@@ -67,7 +68,9 @@ class ReadableViT:
         self.heads: int = vit.blocks[0].attn.num_heads
         self.depth = len(vit.blocks)
         self.patch_size: tuple[int, int] = to_2tuple(vit.patch_embed.patch_size)
-        self._first = next(layer for layer in vit.patch_embed.modules() if isinstance(layer, nn.Conv2d))
+        self._first: Layer = next(
+            layer for layer in vit.patch_embed.modules() if isinstance(layer, nn.Conv2d)
+        )
         self.channels: int = self._first.in_channels
         self.prefix_tokens: int = vit.num_prefix_tokens
         self.summary: Summary | None = None
@@ -90,6 +93,16 @@ class ReadableViT:
             )
         return block % self.depth
 
+    def grid(self, height: int, width: int) -> tuple[int, int]:
+        """Return the rows and columns of patches of an image of this size, padding included."""
+        return patch_grid(self.vit, height, width)
+
+    def _check(self, images: Tensor) -> None:
+        if images.ndim != 4 or images.shape[1] != self.channels or 0 in images.shape:
+            raise ValueError(
+                f"images have shape {list(images.shape)}, expected [batch, {self.channels}, height, width]"
+            )
+
     def calls(self, images: Tensor, stop: int = -1, *, keep: int | None = None) -> list[BlockCall]:
         """Run the blocks before block `stop` on images [batch, channels, height, width].
 
@@ -104,10 +117,7 @@ class ReadableViT:
         Raises:
             ValueError: Images of another shape or number of channels, or no such block.
         """
-        if images.ndim != 4 or images.shape[1] != self.channels or 0 in images.shape:
-            raise ValueError(
-                f"images have shape {list(images.shape)}, expected [batch, {self.channels}, height, width]"
-            )
+        self._check(images)
         vit, images = _fitted(self.vit, images.to(self._first.weight.dtype))
         last, calls = self.block_index(stop), deque[BlockCall](maxlen=keep)
         recording = copy.copy(vit)  # other threads may use the model itself
@@ -158,18 +168,68 @@ class ReadableViT:
         return attention_of(query, key)[:, :, 0, self.prefix_tokens - tokens.shape[1] :]
 
 
+class ModuleViT(ReadableViT):
+    """Access to the attention of a module that fulfils `protocol.ViT`."""
+
+    def __init__(self, vit: Any) -> None:
+        self.vit = vit
+        self.heads, self.depth = vit.heads, len(vit.blocks)
+        self.patch_size, self.prefix_tokens = (vit.patch_size, vit.patch_size), vit.prefix_tokens
+        self._first = next(layer for layer in vit.modules() if isinstance(layer, nn.Conv2d | nn.Linear))
+        self.channels = self._first.in_channels if isinstance(self._first, nn.Conv2d) else 3
+        self.summary = "cls" if vit.prefix_tokens else None
+
+    def grid(self, height: int, width: int) -> tuple[int, int]:
+        """Return the rows and columns of patches of an image of this size, padding included."""
+        return -(-height // self.patch_size[0]), -(-width // self.patch_size[0])
+
+    def calls(self, images: Tensor, stop: int = -1, *, keep: int | None = None) -> list[BlockCall]:
+        """See `ReadableViT.calls`."""
+        self._check(images)
+        side, (height, width) = self.patch_size[0], images.shape[2:]
+        images = F.pad(images, (0, -width % side, 0, -height % side)).to(self._first.weight.dtype)
+        rows, columns = self.grid(height, width)
+        tokens, calls = self.vit.embed(images), deque[BlockCall](maxlen=keep)
+        if tokens.ndim != 3 or tokens.shape[1] != self.prefix_tokens + rows * columns:
+            raise ValueError(
+                f"embed returned {list(tokens.shape)}, expected [batch, tokens, width] with "
+                f"{self.prefix_tokens} prefix tokens and {rows} × {columns} patches"
+            )
+        for block in list(self.vit.blocks)[: self.block_index(stop) + 1]:
+            if calls:
+                tokens = calls[-1]()
+            calls.append(partial(block, tokens))
+        return list(calls)
+
+    def queries_and_keys(self, call: BlockCall) -> FusedCall:
+        """See `ReadableViT.queries_and_keys`."""
+        block = next(index for index, layer in enumerate(self.vit.blocks) if layer is call.func)
+        query, key = self.vit.queries_keys(block, call.args[0])
+        expected = [len(call.args[0]), self.heads, call.args[0].shape[1]]
+        for part in (query, key):
+            if part.ndim != 4 or list(part.shape[:3]) != expected:
+                raise ValueError(
+                    f"queries_keys returned {list(part.shape)}, expected [batch, heads, tokens, d] = "
+                    f"{expected} and d"
+                )
+        return query, key, None
+
+
 def readable(model: Layer) -> ReadableViT:
-    """Return access to the attention of a model.
+    """Return access to the attention of a model of timm, or of one that fulfils `protocol.ViT`.
 
     Raises:
         ValueError: naming the model or layer, and why its attention cannot be read.
     """
     kind = type(model).__name__
+    if not isinstance(model, _FAMILIES) and (vit := as_protocol(model)):
+        return ModuleViT(vit)
     if not isinstance(model, _FAMILIES):
         families = ", ".join(family.__name__ for family in _FAMILIES)
         raise ValueError(
-            f"the attention of a {kind} cannot be read: expected one of timm's {families}. "
-            "Choose a ViT, such as 'dino_vits16'; `python -m dino_model show NAME` names a model's maps"
+            f"the attention of a {kind} cannot be read: expected one of timm's {families}, or a module that "
+            "fulfils dino_model.models.protocol.ViT. Choose a ViT, such as 'dino_vits16'; "
+            "`python -m dino_model show NAME` names a model's maps"
         )
     embedding: Layer = model.patch_embed
     if not isinstance(embedding, PatchEmbed | xcit.ConvPatchEmbed):

@@ -113,6 +113,34 @@ def load_model(
     return model
 
 
+def wrap_module(
+    module: nn.Module, mean: Sequence[float] | None = None, std: Sequence[float] | None = None
+) -> LoadedModel:
+    """Describe a module that another program made; it shares its weights with the result.
+
+    Args:
+        module: A model of timm, which is made to accept images of any size, or a ViT of `protocol.ViT`.
+        mean, std: Per channel, on a scale of 0 to 1. Default: timm's of this model.
+
+    Raises:
+        ValueError: A module without mean and standard deviation.
+    """
+    described = getattr(module, "pretrained_cfg", None) or {}
+    mean, std = mean or described.get("mean"), std or described.get("std")
+    if mean is None or std is None:
+        raise ValueError(
+            f"a {type(module).__name__} has no mean and std of its own: pass both, such as ImageNet's "
+            f"mean={IMAGENET_MEAN}, std={IMAGENET_STD}"
+        )
+    name = ".".join(filter(None, (described.get("architecture"), described.get("tag"))))
+    shared = {id(tensor): tensor for tensor in (*module.parameters(), *module.buffers())}
+    backbone = copy.deepcopy(module, shared).eval()
+    if not hasattr(backbone, "position_mode"):
+        _accept_any_size(backbone, name)
+    words, statistics = name or type(module).__name__, (tuple(map(float, mean)), tuple(map(float, std)))
+    return LoadedModel(words, backbone, *statistics, "a module of the caller", None)
+
+
 def fit_channels(
     model: LoadedModel, images: Iterable[NDArray[Any]] | None, channels: int | None
 ) -> LoadedModel:

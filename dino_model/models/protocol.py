@@ -1,0 +1,114 @@
+"""What a ViT of another code base needs for its attention to be read, with two worked examples."""
+
+from typing import Any, Protocol, cast, runtime_checkable
+
+import torch
+import torch.nn.functional as F
+from timm.layers import to_2tuple
+from torch import Tensor, nn
+
+from dino_model.models.position import resample
+
+
+@runtime_checkable
+class ViT(Protocol):
+    """A `torch.nn.Module` whose attention `AttentionPredictor` computes.
+
+    Attributes:
+        blocks: Each maps tokens [batch, tokens, width] to tokens of the same shape.
+        heads: Attention heads of a block.
+        patch_size: Side of a patch in pixels.
+        prefix_tokens: Tokens before the patches, of which the first is [CLS]; 0 without [CLS].
+    """
+
+    blocks: Any
+    heads: int
+    patch_size: int
+    prefix_tokens: int
+
+    def embed(self, images: Tensor) -> Tensor:
+        """Compute the tokens that enter the first block, the patches row by row.
+
+        Args:
+            images: Normalized, [batch, channels, height, width], sides in whole patches.
+        """
+
+    def queries_keys(self, block: int, tokens: Tensor) -> tuple[Tensor, Tensor]:
+        """Compute queries and keys [batch, heads, tokens, d] of a block from the tokens that enter it.
+
+        The attention of the block is softmax(q · k / sqrt(d)).
+        """
+
+    def norm(self, tokens: Tensor) -> Tensor:
+        """Apply the final norm to the output of the last block."""
+
+
+class FacebookViT(nn.Module):
+    """The `VisionTransformer` of facebookresearch/dino, and of facebookresearch/dinov2."""
+
+    def __init__(self, vit: Any) -> None:
+        super().__init__()
+        self.vit = vit
+        blocks = [block for part in vit.blocks for block in (part if _is_chunk(part) else [part])]
+        self.blocks = [block for block in blocks if not isinstance(block, nn.Identity)]
+        self.heads = self.blocks[0].attn.num_heads
+        self.patch_size = to_2tuple(vit.patch_embed.patch_size)[0]
+        self.prefix_tokens = 1 + getattr(vit, "num_register_tokens", 0)
+        self.norm = vit.norm
+
+    def embed(self, images: Tensor) -> Tensor:
+        """See `ViT`."""
+        prepare = getattr(self.vit, "prepare_tokens_with_masks", None) or self.vit.prepare_tokens
+        return cast(Tensor, prepare(images))
+
+    def queries_keys(self, block: int, tokens: Tensor) -> tuple[Tensor, Tensor]:
+        """See `ViT`."""
+        layer = self.blocks[block]
+        joined = layer.attn.qkv(layer.norm1(tokens)).unflatten(-1, (3, self.heads, -1))
+        query, key, _ = joined.permute(2, 0, 3, 1, 4)
+        return query, key
+
+
+class TorchvisionViT(nn.Module):
+    """The `VisionTransformer` of torchvision, for images of any size."""
+
+    prefix_tokens = 1
+
+    def __init__(self, vit: Any) -> None:
+        super().__init__()
+        self.vit = vit
+        self.blocks = list(vit.encoder.layers)
+        self.heads = self.blocks[0].num_heads
+        self.patch_size = vit.patch_size
+        self.norm = vit.encoder.ln
+
+    def embed(self, images: Tensor) -> Tensor:
+        """See `ViT`."""
+        patches = self.vit.conv_proj(images)
+        side, grid = self.vit.image_size // self.patch_size, (patches.shape[2], patches.shape[3])
+        tokens = torch.cat([self.vit.class_token.expand(len(images), -1, -1), patches.flatten(2).mT], dim=1)
+        return tokens + resample(self.vit.encoder.pos_embedding, (side, side), grid)
+
+    def queries_keys(self, block: int, tokens: Tensor) -> tuple[Tensor, Tensor]:
+        """See `ViT`."""
+        layer = self.blocks[block]
+        attention = layer.self_attention
+        joined = F.linear(layer.ln_1(tokens), attention.in_proj_weight, attention.in_proj_bias)
+        query, key, _ = joined.unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
+        return query, key
+
+
+def as_protocol(model: nn.Module) -> Any:
+    """Return a model as `ViT`: itself if it fulfils the protocol, an adapter of a known kind, else None."""
+    if isinstance(model, ViT):
+        return model
+    if hasattr(model, "prepare_tokens") or hasattr(model, "prepare_tokens_with_masks"):
+        return FacebookViT(model)
+    if hasattr(model, "conv_proj") and hasattr(model, "class_token"):
+        return TorchvisionViT(model)
+    return None
+
+
+def _is_chunk(part: nn.Module) -> bool:
+    """DINOv2 may keep its blocks in lists."""
+    return isinstance(part, nn.ModuleList)

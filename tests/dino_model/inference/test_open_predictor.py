@@ -1,0 +1,174 @@
+"""The predictor takes modules of timm, of the official code, of torchvision, and of any other code."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from timm.models.vision_transformer import VisionTransformer
+from torch import Tensor, nn
+from torchvision.models import VisionTransformer as TorchvisionTransformer
+
+from dino_model.inference.predictor import AttentionPredictor
+from dino_model.models.backbones import BackboneConfig, create_backbone
+from dino_model.models.position import resample
+from dino_model.models.weights import LoadedModel
+from tests.dino_model.models.test_official import randomized
+
+MEAN, STD = (0.5, 0.4, 0.3), (0.2, 0.25, 0.3)
+COMPUTE: dict[str, Any] = {"size": 32, "precision": "fp32", "device": "cpu"}
+IMAGE = np.random.default_rng(0).integers(0, 256, (40, 60, 3), dtype=np.uint8)
+
+
+class OfficialAttention(nn.Module):
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.num_heads, self.qkv, self.proj = heads, nn.Linear(width, 3 * width), nn.Linear(width, width)
+
+    def forward(self, tokens: Tensor) -> tuple[Tensor, Tensor]:
+        query, key, value = self.qkv(tokens).unflatten(-1, (3, self.num_heads, -1)).permute(2, 0, 3, 1, 4)
+        weights = (query @ key.mT * query.shape[-1] ** -0.5).softmax(dim=-1)
+        return self.proj((weights @ value).transpose(1, 2).flatten(2)), weights
+
+
+class OfficialMlp(nn.Module):
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.fc1, self.fc2 = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        return self.fc2(nn.functional.gelu(self.fc1(tokens)))
+
+
+class OfficialBlock(nn.Module):
+    """A block with the interface of facebookresearch/dino."""
+
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.norm1, self.norm2 = nn.LayerNorm(width, eps=1e-6), nn.LayerNorm(width, eps=1e-6)
+        self.attn, self.mlp = OfficialAttention(width, heads), OfficialMlp(width)
+
+    def forward(self, tokens: Tensor, return_attention: bool = False) -> Tensor:
+        mixed, weights = self.attn(self.norm1(tokens))
+        if return_attention:
+            return weights
+        tokens = tokens + mixed
+        return tokens + self.mlp(self.norm2(tokens))
+
+
+class OfficialEmbedding(nn.Module):
+    def __init__(self, width: int, patch_size: int) -> None:
+        super().__init__()
+        self.patch_size, self.proj = patch_size, nn.Conv2d(3, width, patch_size, patch_size)
+
+
+class OfficialViT(nn.Module):
+    """A ViT with the names and the interface of facebookresearch/dino."""
+
+    def __init__(self, width: int, depth: int, heads: int, patch_size: int, side: int) -> None:
+        super().__init__()
+        self.patch_embed, self.side = OfficialEmbedding(width, patch_size), side
+        self.cls_token = nn.Parameter(torch.zeros(1, 1, width))
+        self.pos_embed = nn.Parameter(torch.zeros(1, 1 + side**2, width))
+        self.blocks = nn.ModuleList(OfficialBlock(width, heads) for _ in range(depth))
+        self.norm = nn.LayerNorm(width, eps=1e-6)
+
+    def prepare_tokens(self, images: Tensor) -> Tensor:
+        patches = self.patch_embed.proj(images)
+        grid = patches.shape[2], patches.shape[3]
+        tokens = torch.cat([self.cls_token.expand(len(images), -1, -1), patches.flatten(2).mT], dim=1)
+        return tokens + resample(self.pos_embed, (self.side, self.side), grid, mode="official")
+
+
+class ChunkedViT(OfficialViT):
+    """The interface of facebookresearch/dinov2 with its blocks in chunks."""
+
+    def __init__(self, *sizes: int) -> None:
+        super().__init__(*sizes)
+        first, *others = self.blocks
+        self.blocks = nn.ModuleList([nn.ModuleList([first]), nn.ModuleList([nn.Identity(), *others])])
+        self.num_register_tokens = 0
+
+    def prepare_tokens_with_masks(self, images: Tensor, masks: Tensor | None = None) -> Tensor:
+        assert masks is None
+        return super().prepare_tokens(images)
+
+
+@pytest.mark.parametrize("kind", [OfficialViT, ChunkedViT])
+def test_official_vit_gives_the_maps_of_the_same_weights(kind: type[OfficialViT]):
+    config = BackboneConfig(patch_size=8, image_size=32, width=48, depth=3, heads=3, position_mode="official")
+    own = randomized(create_backbone(config))
+    vit, state = kind(48, 3, 3, 8, 4), own.state_dict()
+    if kind is ChunkedViT:
+        places = {0: "0.0", 1: "1.1", 2: "1.2"}
+        for block, place in places.items():
+            state = {k.replace(f"blocks.{block}.", f"chunk.{place}."): v for k, v in state.items()}
+        state = {k.replace("chunk.", "blocks."): v for k, v in state.items()}
+    vit.load_state_dict(state)
+    found = AttentionPredictor(vit, mean=MEAN, std=STD, **COMPUTE)
+    expected = AttentionPredictor(LoadedModel("own", own, MEAN, STD, "", None), **COMPUTE)
+    for predictor in (found, expected):
+        predictor.set_image(IMAGE)
+    assert (found.heads, found.blocks, found.patch_size, found.prefix_tokens) == (3, 3, 8, 1)
+    assert found.grid == expected.grid == (4, 6)
+    for block in (0, -1):
+        np.testing.assert_allclose(found.cls_attention(block), expected.cls_attention(block), atol=1e-5)
+        np.testing.assert_allclose(found.tokens(block), expected.tokens(block), atol=1e-4)
+        for ours, theirs in zip(found.queries_keys(block), expected.queries_keys(block), strict=True):
+            np.testing.assert_allclose(ours, theirs, atol=1e-2)
+    torch.testing.assert_close(found.features([IMAGE]), expected.features([IMAGE]), atol=1e-4, rtol=1e-4)
+
+
+@torch.no_grad()
+def test_torchvision_vit_gives_its_own_attention_and_tokens():
+    vit = TorchvisionTransformer(32, 8, num_layers=2, num_heads=3, hidden_dim=48, mlp_dim=96).eval()
+    randomized(vit)
+    predictor = AttentionPredictor(vit, mean=MEAN, std=STD, resize="squash", **COMPUTE)
+    predictor.set_image(IMAGE)
+    pixels = predictor._prepare(IMAGE)
+    tokens = torch.cat([vit.class_token, vit._process_input(pixels)], dim=1)
+    np.testing.assert_allclose(predictor.tokens(), vit.encoder(tokens)[0], atol=1e-4)
+    tokens = vit.encoder.layers[0](tokens + vit.encoder.pos_embedding)
+    normed, layer = vit.encoder.layers[1].ln_1(tokens), vit.encoder.layers[1].self_attention
+    _, weights = layer(normed, normed, normed, average_attn_weights=False)
+    np.testing.assert_allclose(predictor.cls_attention().reshape(3, -1), weights[0, :, 0, 1:], atol=1e-5)
+    predictor.at(64).set_image(IMAGE)  # another size than it was trained on
+
+
+def test_timm_module_is_read_at_any_size_and_left_unchanged():
+    vit = randomized(VisionTransformer(32, 8, embed_dim=48, depth=2, num_heads=3, num_classes=5)).train()
+    image = torch.randn(1, 3, 32, 32)
+    predictor = AttentionPredictor.from_timm(vit, MEAN, STD, **COMPUTE)
+    predictor.set_image(IMAGE)
+    assert predictor.cls_attention().shape == (3, 4, 6)
+    assert predictor.model.backbone.blocks[0].attn.qkv.weight is vit.blocks[0].attn.qkv.weight
+    assert vit.training
+    assert not vit.dynamic_img_size
+    assert vit(image).shape == (1, 5)
+
+
+def test_modules_that_do_not_fit_are_refused_with_what_is_expected():
+    with pytest.raises(ValueError, match=r"a OfficialViT has no mean and std of its own: pass both"):
+        AttentionPredictor(OfficialViT(48, 2, 3, 8, 4), std=STD)
+    with pytest.raises(ValueError, match=r"expected one of timm's .*protocol.ViT"):
+        AttentionPredictor(nn.Linear(2, 2), mean=MEAN, std=STD)
+
+    class Wrong(OfficialViT):
+        heads, patch_size, prefix_tokens = 3, 8, 2
+
+        def embed(self, images: Tensor) -> Tensor:
+            return self.prepare_tokens(images)
+
+        def queries_keys(self, block: int, tokens: Tensor) -> tuple[Tensor, Tensor]:
+            return tokens, tokens
+
+    predictor = AttentionPredictor(Wrong(48, 2, 3, 8, 4), mean=MEAN, std=STD, **COMPUTE)
+    with pytest.raises(
+        ValueError, match=r"embed returned \[1, 25, 48\], expected .* 2 prefix tokens and 4 × 6"
+    ):
+        predictor.set_image(IMAGE)
+    Wrong.prefix_tokens = 1
+    predictor = AttentionPredictor(Wrong(48, 2, 3, 8, 4), mean=MEAN, std=STD, **COMPUTE)
+    predictor.set_image(IMAGE)
+    with pytest.raises(ValueError, match=r"queries_keys returned \[1, 25, 48\], expected \[batch, heads"):
+        predictor.cls_attention()
