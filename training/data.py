@@ -14,6 +14,7 @@ from torchvision.io import ImageReadMode, decode_jpeg
 from dino_model.data import images as image_files
 from dino_model.data.collections import Images, ShardError
 from dino_model.data.images import ImageError
+from dino_model.runtime.outputs import STOP_SIGNALS
 from training.crop_config import CropConfig
 from training.crops import AugmentPlan, Crops, MultiCrop
 from training.distributed import rank, world
@@ -264,5 +265,5 @@ def _stacked(of_images: Sequence[Crops]) -> Crops:
 
 def _ignore_signals(_worker: int) -> None:
     """Ctrl-C reaches every process of the terminal; only the main one decides when to stop."""
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in (signal.SIGINT, *STOP_SIGNALS):
         signal.signal(number, signal.SIG_IGN)

@@ -5,15 +5,35 @@ gradients. A rank has its own consecutive part of every global batch.
 """
 
 import warnings
+from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed.nn.functional import all_reduce
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.parallel import DistributedDataParallel
 
 from dino_model.runtime.ranks import rank, world
+
+
+class _SumOverRanks(torch.autograd.Function):
+    """Sum of a tensor over all ranks; its gradient is the sum of the gradients of all ranks."""
+
+    @staticmethod
+    def forward(ctx: Any, tensor: Tensor) -> Tensor:
+        total = tensor.clone(memory_format=torch.contiguous_format)
+        dist.all_reduce(total)
+        return total
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Tensor:
+        return sum_with_gradient(gradients[0])
+
+
+def sum_with_gradient(tensor: Tensor) -> Tensor:
+    """Sum of a tensor over all ranks; gradients flow to every rank."""
+    total: Tensor = _SumOverRanks.apply(tensor)
+    return total
 
 
 def all_mean(tensor: Tensor) -> Tensor:
@@ -23,8 +43,7 @@ def all_mean(tensor: Tensor) -> Tensor:
 
 def mean_with_gradient(tensor: Tensor) -> Tensor:
     """Mean of a tensor over all ranks; gradients flow to every rank."""
-    mean: Tensor = all_reduce(tensor.contiguous()) / world()
-    return mean
+    return sum_with_gradient(tensor) / world()
 
 
 def any_rank(flag: bool) -> bool:
@@ -52,8 +71,7 @@ def gather_with_gradient(tensor: Tensor) -> Tensor:
     if world() == 1:
         return tensor
     zeros = torch.zeros_like(tensor)
-    gathered: Tensor = all_reduce(torch.cat([tensor if i == rank() else zeros for i in range(world())]))
-    return gathered
+    return sum_with_gradient(torch.cat([tensor if i == rank() else zeros for i in range(world())]))
 
 
 class BatchNormOverRanks(_BatchNorm):

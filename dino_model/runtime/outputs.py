@@ -245,8 +245,12 @@ def first_reasons(messages: Sequence[str]) -> str:
     return "; ".join([*messages[:MAX_REASONS], *more])
 
 
+STOP_SIGNALS = (signal.SIGTERM, *((signal.SIGUSR1,) if hasattr(signal, "SIGUSR1") else ()))
+"""Signals of a scheduler that end a command resumably. Slurm can send SIGUSR1 before the time limit."""
+
+
 class Terminated(KeyboardInterrupt):
-    """SIGTERM was received."""
+    """One of `STOP_SIGNALS` was received."""
 
 
 def run_command(run: Callable[[], int | None]) -> int:
@@ -254,9 +258,9 @@ def run_command(run: Callable[[], int | None]) -> int:
 
     Returns:
         What `run` returns, 0 for None; 1 after an error, printed as one sentence; 130 after Ctrl-C; 75
-        after SIGTERM; 141 after a closed pipe.
+        after SIGTERM or SIGUSR1; 141 after a closed pipe.
     """
-    former = signal.signal(signal.SIGTERM, _raise_terminated)
+    former = {number: signal.signal(number, _raise_terminated) for number in STOP_SIGNALS}
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="printable")
@@ -275,7 +279,8 @@ def run_command(run: Callable[[], int | None]) -> int:
         print("Interrupted. Finished results are kept.", file=sys.stderr)
         return EXIT_SIGTERM if isinstance(interrupt, Terminated) else EXIT_INTERRUPTED
     finally:
-        signal.signal(signal.SIGTERM, former)
+        for number, handler in former.items():
+            signal.signal(number, handler)
 
 
 def _escape(error: UnicodeError) -> tuple[str, int]:

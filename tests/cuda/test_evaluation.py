@@ -38,9 +38,9 @@ def test_fine_tuning_waits_once_per_epoch(on_cuda, shapes, tmp_path, precision):
     reads = of_file(waits, "training/evaluation/finetune.py")
     # The loss is read once, and with fp16 the two numbers of the loss scale.
     assert reads["_local_scalar_dense"] == (3 if precision == "fp16" else 1)
-    copied = of_file(pageable, "training/evaluation/finetune.py")  # the network at the start
-    assert copied.total() == reads["synchronization"]
-    assert copied.total() < 100
+    copying_lines = [line for line in pageable if "training/evaluation/finetune.py" in line]
+    assert len(copying_lines) == 1  # that of the network, at the start
+    assert not reads["copy to the device"]
 
 
 @pytest.mark.parametrize("frames", [3, 7])

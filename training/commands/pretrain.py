@@ -15,7 +15,13 @@ from dino_model.models.weights import is_path
 from dino_model.runtime import outputs
 from dino_model.runtime.device import choose_device, choose_precision
 from dino_model.runtime.errors import counted
-from dino_model.runtime.outputs import EXIT_INTERRUPTED, EXIT_SIGTERM, PROVENANCE, write_provenance
+from dino_model.runtime.outputs import (
+    EXIT_INTERRUPTED,
+    EXIT_SIGTERM,
+    PROVENANCE,
+    STOP_SIGNALS,
+    write_provenance,
+)
 from dino_model.runtime.progress import progress
 from dino_model.runtime.ranks import LostRank, process_group, rank, world
 from training import initialize
@@ -27,7 +33,7 @@ from training.run import Run, RunError
 from training.session import Session, in_words
 from training.train import Callbacks
 
-EXIT_CODES = {signal.SIGTERM: EXIT_SIGTERM, signal.SIGINT: EXIT_INTERRUPTED}
+EXIT_CODES = {**dict.fromkeys(STOP_SIGNALS, EXIT_SIGTERM), signal.SIGINT: EXIT_INTERRUPTED}
 
 
 def run(options: Pretrain) -> int:
@@ -153,7 +159,7 @@ def create_monitor(options: Pretrain, session: Session, first_step: int) -> Moni
 
 @contextmanager
 def stop_signal() -> Iterator[list[signal.Signals]]:
-    """Record Ctrl-C or SIGTERM, to stop after the current step; a second Ctrl-C stops at once."""
+    """Record Ctrl-C, SIGTERM or SIGUSR1, to stop after the current step; a second Ctrl-C stops at once."""
     received: list[signal.Signals] = []
 
     def note(number: int, _frame: object) -> None:

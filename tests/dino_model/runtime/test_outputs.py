@@ -135,7 +135,9 @@ def started(work: str) -> subprocess.Popen:
     return subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 75)])
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 75), (signal.SIGUSR1, 75)]
+)
 def test_signal_gives_its_exit_code(number, code):
     with started("lambda: (print('ready', flush=True), time.sleep(60))") as process:
         process.stdout.readline()
