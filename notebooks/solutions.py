@@ -45,7 +45,8 @@ def keep_mass(attention: NDArray[np.floating], mass: float) -> NDArray[np.bool_]
     """Keep the strongest patches of a map [rows, columns] that together hold a share `mass` of it."""
     shares = attention.ravel() / attention.sum()
     strongest_first = np.argsort(shares)[::-1]
-    count = int(np.argmax(np.cumsum(shares[strongest_first]) >= mass)) + 1
+    before = np.cumsum(shares[strongest_first]) - shares[strongest_first]  # the share of all stronger patches
+    count = int(np.sum(before < mass * (1 - 1e-12)))
     kept = np.zeros(shares.size, bool)
     kept[strongest_first[:count]] = True
     return kept.reshape(attention.shape)

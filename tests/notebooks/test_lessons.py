@@ -55,6 +55,7 @@ def test_check_accepts_the_solution_and_describes_any_other_answer(number, capsy
 def test_check_accepts_arrays_of_one_number_and_names_exercises():
     for answer in (np.float32(18), np.array([18.0]), torch.tensor(18)):
         assert checks.check("3.1", answer) is answer
+    assert checks.check("4.1", 5.5) == 5.5  # as lesson 3 prints it
     with pytest.raises(KeyError, match=r"Available: 1\.1"):
         checks.check("9.9", 1)
 
@@ -68,6 +69,9 @@ def test_check_accepts_arrays_of_one_number_and_names_exercises():
         ("3.2", lambda logits, center, t: logits[0], "Found shape (3, 5), expected shape (2, 3, 5)."),
         ("3.3", lambda p, x, t: solutions.dino_loss(p, x, t).detach(), "Your result has no gradient"),
         ("5.2", 1 / 3, "give percent"),
+        ("5.2", 34, "34 is not correct"),
+        ("1.3", lambda q, k, v: list(solutions.attention(q, k, v)), "without brackets"),
+        ("2.1", lambda a, mass: solutions.keep_mass(a, mass).astype(np.uint8), "expected bool values"),
     ],
 )
 def test_check_names_errors_types_shapes_percent_and_missing_gradients(number, answer, part, capsys):
@@ -83,6 +87,7 @@ def test_solutions_equal_the_packages():
     np.testing.assert_allclose(weights[0, :, 3], expected, atol=1e-6)
     heat = generator.random((1, 6, 7))
     np.testing.assert_array_equal(solutions.keep_mass(heat[0], 0.6), keep_mass_of_maps(heat, 0.6)[0])
+    assert all(solutions.keep_mass(map_, 1.0).all() for map_ in generator.random((50, 6, 7)))
     mask, truth = generator.random((2, 6, 7)) > 0.4
     assert solutions.jaccard(mask, truth) == pytest.approx(float(jaccard(mask, truth)))
     targets, logits = torch.randn(2, 4, 6).softmax(-1), torch.randn(2, 4, 6)
