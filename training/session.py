@@ -19,7 +19,7 @@ from dino_model.data.collections import Images
 from dino_model.models.backbones import choose_training_attention
 from dino_model.runtime.device import ComputePrecision, autocast, set_tensor_float32
 from dino_model.runtime.errors import SettingError
-from dino_model.runtime.ranks import gather_objects
+from dino_model.runtime.ranks import gather_objects, on_first
 from training.blocks import compile_blocks, recompute_blocks
 from training.checkpoint import CheckpointWriter, load_checkpoint
 from training.crops import normalize
@@ -77,7 +77,8 @@ class Session:
         recipe = replace(recipe, crops=recipe.crops.for_device(self.device.type, rgb=not recipe.low))
         images = replace(images, channel_range=recipe.channel_range)
         self.recipe, self.images, self.seed, self.workers = recipe, images, seed, workers
-        check_ranks("images", f"{len(images):,} of fingerprint {images.inventory()}")
+        check_ranks("images", f"{len(images):,} whose names have the hash {images.name_hash()}")
+        self.inventory = on_first(images.inventory)  # millions of files may take minutes
         check_ranks("settings", str((recipe, seed, precision, accumulate)))
         self.plan = Plan.of(recipe, len(images))
         self.classes = 0 if images.labels is None else len(images.classes)
@@ -118,7 +119,7 @@ class Session:
             "channel_range": asdict(found) if (found := self.recipe.channel_range) else None,
             "recipe": asdict(self.recipe),
             "num_images": len(self.images),
-            "data": self.images.inventory(),
+            "data": self.inventory,
             "seed": self.seed,
             "precision": self.precision,
         }

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -133,15 +133,22 @@ class Images:
 
     def fingerprint(self) -> str:
         """Hash names, sizes and times of change."""
-        return self._hash(with_times=True)
+        return self._hash("times")
 
     def inventory(self) -> str:
         """Hash names and sizes: equal for copies of the same images, in a folder or a tar."""
-        return self._hash(with_times=False)
+        return self._hash("sizes")
 
-    def _hash(self, with_times: bool) -> str:
+    def name_hash(self) -> str:
+        """Hash the names; no file is touched."""
+        return self._hash("names")
+
+    def _hash(self, what: Literal["names", "sizes", "times"]) -> str:
         digest = hashlib.sha256(repr(self.channel_range).encode() if self.channel_range else b"")
         for index, name in enumerate(self.names):
+            if what == "names":
+                digest.update(os.fsencode(f"{name}\n"))
+                continue
             store, path, offset, size = self._place(index)
             if store.stamp is None:
                 status = _status(Path(path))
@@ -149,7 +156,7 @@ class Images:
                 state = f"{size}\0{time}"
             else:
                 state = f"{offset}\0{size}\0{store.stamp[1]}"
-            identity = state if with_times else size
+            identity = state if what == "times" else size
             digest.update(os.fsencode(f"{name}\0{identity}\n"))
         return digest.hexdigest()[:32]
 

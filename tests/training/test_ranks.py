@@ -186,7 +186,7 @@ def test_ranks_with_different_images_or_an_odd_batch_end_with_one_sentence(image
     fewer = shutil.copytree(images, tmp_path / "fewer")
     next(fewer.rglob("*.png")).unlink()
     run = tmp_path / "run"
-    different = "error: the processes have different images: process 0 48 of fingerprint"
+    different = "error: the processes have different images: process 0 48 whose names have"
     odd = "error: --batch-size is 15, no multiple of the 2 processes"
     for name, jobs, sentence in (
         ("different", [pretrain(images, run), pretrain(fewer, run)], different),

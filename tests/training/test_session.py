@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 
+from dino_model.data import collections
 from dino_model.data.collections import open_images
 from dino_model.runtime.errors import SettingError
 from tests.training.runs import RECIPE
@@ -78,3 +79,15 @@ def test_throughput_excludes_callbacks_and_checkpoints(collection, tmp_path, mon
     monkeypatch.setattr(session, "batches", lambda first: (spend(1, batch) for batch in batches(first)))
     session.train(Run(tmp_path / "run"), callbacks=Callbacks(observe=observe))
     assert seen == pytest.approx([3 / 4] * 6)
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_session_reads_sizes_of_files_once_and_on_the_first_rank(collection, tmp_path, monkeypatch, first):
+    read, honest = [], collections._status
+    monkeypatch.setattr(collections, "_status", lambda path: (read.append(path), honest(path))[1])
+    if not first:
+        monkeypatch.setattr("training.session.on_first", lambda action: "that of the first rank")
+    run, session = Run(tmp_path / "run"), Session(SMALL, collection)
+    session.train(run, callbacks=Callbacks(interrupted=lambda: True))
+    assert session.resume(run) == 1
+    assert len(read) == len(collection) * first
