@@ -1,5 +1,6 @@
 """Metrics of frozen features: classification accuracy, effective rank, lift of attention."""
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -9,6 +10,7 @@ from dino_model import photographs
 from dino_model.inference.predictor import AttentionPredictor
 from dino_model.inference.quantities import lift
 from dino_model.models.weights import LoadedModel
+from dino_model.runtime import ranks
 from dino_model.runtime.device import Precision
 
 _NOT_RANKED = 2**31 - 1
@@ -47,14 +49,14 @@ def accuracy(scores: Tensor, labels: Tensor, *, zero_is_no_vote: bool = False) -
         raise ValueError("Scores hold NaN or infinity: the classifier diverged.")
     own = scores.gather(1, labels[:, None])  # [test, 1]
     earlier = torch.arange(scores.shape[1], device=scores.device) < labels[:, None]
-    ranks = ((scores > own) | ((scores == own) & earlier)).sum(dim=1)
+    places = ((scores > own) | ((scores == own) & earlier)).sum(dim=1)
     if zero_is_no_vote:
-        ranks = ranks.where(own[:, 0] > 0, _NOT_RANKED)
+        places = places.where(own[:, 0] > 0, _NOT_RANKED)
     counts = labels.bincount().double()
-    correct = torch.zeros_like(counts).index_add_(0, labels, (ranks == 0).double())
+    correct = torch.zeros_like(counts).index_add_(0, labels, (places == 0).double())
     return Accuracy(
         top1=100 * float(correct.sum() / len(labels)),
-        top5=100 * float((ranks < 5).double().mean()),
+        top5=100 * float((places < 5).double().mean()),
         per_class_top1=100 * float((correct / counts)[counts > 0].mean()),
     )
 
@@ -80,6 +82,8 @@ def photograph_lifts(
 ) -> list[float]:
     """Compute the lift of the last block's [CLS] attention on each of the package's images.
 
+    Each rank encodes its share of the images; all ranks return all lifts.
+
     Args:
         model: ViT with [CLS]; its mode is restored afterwards.
         size: Short side of the images in pixels.
@@ -89,13 +93,19 @@ def photograph_lifts(
         1 for an object that receives attention in proportion to its area. Images whose object covers no
         patch center are left out.
     """
-    training, lifts = model.backbone.training, []
+    training, names = model.backbone.training, photographs.names()
     model.backbone.eval()
     try:
         predictor = AttentionPredictor(model, size=size, precision=precision, device=device)
-        for name in photographs.names():
-            predictor.set_image(photographs.image(name))
-            lifts.append(lift(predictor.cls_attention(), photographs.mask(name)))
+
+        def compute(numbers: range) -> Tensor:
+            lifts = []
+            for number in numbers:
+                predictor.set_image(photographs.image(names[number]))
+                lifts.append(lift(predictor.cls_attention(), photographs.mask(names[number])))
+            return torch.tensor([math.nan if value is None else value for value in lifts], dtype=torch.double)
+
+        rows = ranks.gather_rows(compute, range(len(names)))
     finally:
         model.backbone.train(training)
-    return [value for value in lifts if value is not None]
+    return [] if rows is None else rows[~rows.isnan()].tolist()

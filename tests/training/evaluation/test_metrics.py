@@ -5,6 +5,7 @@ from dino_model import photographs
 from dino_model.inference.predictor import AttentionPredictor
 from dino_model.models.backbones import BackboneConfig, create_backbone
 from dino_model.models.weights import LoadedModel, load_model
+from dino_model.runtime import ranks
 from training.evaluation.metrics import photograph_lifts
 
 
@@ -33,3 +34,11 @@ def test_photograph_lifts_keep_training_mode_and_gradients():
     vit.eval()
     assert photograph_lifts(model, size=48, device="cpu") == first  # no stochastic depth in either
     assert not vit.training
+
+
+def test_photograph_lifts_of_a_rank_encode_its_share_only(monkeypatch):
+    encoded, honest = [], photographs.image
+    monkeypatch.setattr(photographs, "image", lambda name: (encoded.append(name), honest(name))[1])
+    monkeypatch.setattr(ranks, "gather_rows", lambda compute, numbers: compute(numbers[1:3]))
+    assert len(photograph_lifts(load_model("random:embedded"), size=64, device="cpu")) == 2
+    assert encoded == [*photographs.names()[1:3]]
