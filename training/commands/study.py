@@ -107,14 +107,14 @@ def train_study(law: Law, data: StudyData, folder: Path, seeds: int, epochs: int
 
 
 def emergence(device: str, precision: Precision) -> Outcome:
-    """Compare the attention of the embedded model with that of random weights on the same images."""
+    """Compare the attention of `embedded-dino` with that of random weights on the same images."""
     from dino_model.models.weights import load_model
     from training.evaluation.metrics import photograph_lifts
     from training.studies.report import Outcome
 
     random, trained = (
         photograph_lifts(load_model(name), precision=precision, device=device)
-        for name in ("random:embedded", "embedded")
+        for name in ("random:embedded", "embedded-dino")
     )
     values = {"random weights": random, "trained": trained}
     return Outcome(LAWS["emergence"], values, {"attention in proportion to area": 1.0}, {})
