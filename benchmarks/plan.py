@@ -1,26 +1,27 @@
-"""Images/s, hours and cost of pretraining on ImageNet, computed from operations that PyTorch counts.
+"""Images/s of a GPU, hours and cost of pretraining on ImageNet, computed from a step on the fake CUDA device.
 
-python -m benchmarks.plan [--gpu A100] [--gpus 8] [--utilization 0.3] [--price 2.0] [--json FILE]
+python -m benchmarks.plan [--gpu A100] [--gpus 8] [--price 2.0] [--json FILE]
+
+The device computes products and other operations one after the other, while the host launches the next ones.
+A step therefore takes the longer of both. Nothing of this is measured.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, NamedTuple
 
-import torch
 import tyro
-from torch.utils.flop_counter import FlopCounterMode
 
-from benchmarks.data import random_crops
-from dino_model.models.backbones import BackboneConfig, choose_training_attention
-from dino_model.runtime.device import ComputePrecision
+from benchmarks import fake_cuda
+from dino_model.models.configs import BackboneConfig
 from dino_model.runtime.files import write_json
+from dino_model.runtime.precision import ComputePrecision
 from training.crop_config import CropConfig
 from training.methods.dino_config import DINOConfig
-from training.methods.method import Batch
-from training.methods.setup import Setup
-from training.randomness import Randomness
 from training.recipe import Recipe
+
+if TYPE_CHECKING:
+    from benchmarks.fake_cuda.steps import StepCost
 
 PEAKS = {
     "V100": 125e12,
@@ -33,6 +34,7 @@ PEAKS = {
     "L4": 121e12,
     "L40S": 362e12,
     "RTX 3090": 71e12,
+    "RTX 4070": 58e12,
     "RTX 4090": 165e12,
     "H100 PCIe": 756e12,
     "H100": 989e12,
@@ -41,8 +43,11 @@ PEAKS = {
 }
 """Operations a second on dense 16-bit matrices with fp32 sums, from NVIDIA's data sheets, by words of the
 name that the driver reports. V100 and T4 have fp16 only."""
-IMAGES = 2
-"""Images on which operations are counted: batch normalization needs two."""
+BANDWIDTHS = {"V100": 0.9e12, "A100": 2.0e12, "H100": 3.35e12, "RTX 4070": 0.504e12}
+"""Bytes a second of the memory, from NVIDIA's data sheets: V100 SXM2, A100 80 GB SXM, H100 SXM, and a
+consumer card with 12 GiB."""
+IMAGES = 64
+"""Images of a step on each GPU."""
 IMAGENET = 1_281_167
 """Images of ImageNet-1k's training set."""
 EPOCHS = (100, 300, 800)
@@ -54,37 +59,80 @@ MODELS = {
 }
 
 
+class StepTime(NamedTuple):
+    """Seconds of a step."""
+
+    products: float
+    traffic: float
+    launches: float
+
+    @property
+    def total(self) -> float:
+        """The device's work, or the launches of the host if these take longer."""
+        return max(self.products + self.traffic, self.launches)
+
+
 @dataclass(frozen=True)
 class Plan:
-    """DINO with 2 × 224 + 8 × 96 and K = 65,536 in bf16. Computed, not timed."""
+    """DINO with 2 × 224 + 8 × 96, K = 65,536, 64 images per GPU, half precision. Computed, not measured."""
 
     gpu: str = "A100"
-    """GPU whose peak is used, one of `benchmarks.plan.PEAKS`."""
+    """GPU of the hours and costs, one of `benchmarks.plan.BANDWIDTHS`."""
     gpus: int = 8
-    """Number of GPUs."""
-    utilization: float = 0.3
-    """Assumed share of the peak."""
+    """Number of GPUs; their exchanges count as free."""
     price: float = 2.0
     """Assumed price of a GPU and hour."""
+    peak_share: float = 0.55
+    """Assumed share of the peak in products."""
+    bandwidth_share: float = 0.85
+    """Assumed share of the memory's bandwidth in other operations."""
+    launch: float = 8.0
+    """Assumed time in µs in which the host launches an operation."""
+    models: tuple[str, ...] = tuple(MODELS)
+    """Networks, of `benchmarks.plan.MODELS`."""
     json: Path | None = None
     """Write the results to this file."""
 
     def run(self) -> None:
-        """Count, compute, print a table in Markdown."""
-        print(f"Computed, not timed: {self.gpus} {self.gpu} at {self.utilization:.0%} of their peak\n")
-        print("| model | GFLOP per image | images/s |", " | ".join(f"{n} epochs" for n in EPOCHS), "|")
-        print("|---" * (3 + len(EPOCHS)) + "|")
+        """Count, compute, print two tables in Markdown for each network."""
+        if reason := fake_cuda.missing():
+            print(f"plan: skipped, {reason}")
+            return
+        from benchmarks.fake_cuda.steps import count_step  # PyTorch, which the process must not find here
+
         rows = []
-        for model, backbone in MODELS.items():
-            flops = image_flops(Recipe(backbone, DINOConfig(), CropConfig()))
-            rate = self.gpus * PEAKS[self.gpu] * self.utilization / flops
-            hours = [epochs * IMAGENET / rate / 3600 for epochs in EPOCHS]
-            runs = " | ".join(f"{n:,.0f} h, {n * self.gpus * self.price:,.0f}" for n in hours)
-            print(f"| {model} | {flops / 1e9:.0f} | {rate:,.0f} | {runs} |", flush=True)
-            rows.append({"model": model, "flops": flops, "images_per_second": rate, "hours": hours})
+        print("Computed, not measured. Parts of a step in ms.\n")
+        print(
+            "| network | GPU | products | other traffic | launches | images/s |", "|---" * 6 + "|", sep="\n"
+        )
+        with fake_cuda.process() as process:
+            for model in self.models:
+                recipe = Recipe(MODELS[model], DINOConfig(), CropConfig(), epochs=100, batch_size=IMAGES)
+                cost = process.submit(count_step, recipe, "bf16").result()
+                for gpu in BANDWIDTHS:
+                    time = self.step_time(cost, gpu)
+                    rate = IMAGES / time.total
+                    parts = " | ".join(f"{1000 * part:.1f}" for part in time)
+                    print(f"| {model} | {gpu} | {parts} | {rate:,.0f}, computed, not measured |", flush=True)
+                    rows.append({"model": model, "gpu": gpu, "images_per_second": rate, **cost._asdict()})
+        print(f"\n{self.gpus} {self.gpu}, hours and costs, computed, not measured\n")
+        print("| network | GFLOP per image |", " | ".join(f"{n} epochs" for n in EPOCHS), "|")
+        print("|---" * (2 + len(EPOCHS)) + "|")
+        for row in rows:
+            if row["gpu"] == self.gpu:
+                hours = [n * IMAGENET / (self.gpus * row["images_per_second"]) / 3600 for n in EPOCHS]
+                runs = " | ".join(f"{n:,.0f} h, {n * self.gpus * self.price:,.0f}" for n in hours)
+                print(f"| {row['model']} | {row['flops'] / IMAGES / 1e9:.0f} | {runs} |")
         if self.json:
-            settings = {"gpu": self.gpu, "gpus": self.gpus, "utilization": self.utilization}
-            write_json(self.json, {"name": "plan", **settings, "epochs": EPOCHS, "rows": rows})
+            write_json(self.json, {"name": "plan", "images": IMAGES, "rows": rows})
+
+    def step_time(self, cost: "StepCost", gpu: str) -> StepTime:
+        """Seconds of the parts of a step on a GPU."""
+        return StepTime(
+            cost.flops / (self.peak_share * PEAKS[gpu]),
+            cost.traffic / (self.bandwidth_share * BANDWIDTHS[gpu]),
+            cost.launches * self.launch / 1e6,
+        )
 
 
 def peak(device_name: str, precision: ComputePrecision) -> float | None:
@@ -92,21 +140,6 @@ def peak(device_name: str, precision: ComputePrecision) -> float | None:
     words = device_name.replace("-", " ").split()
     matches = [name for name in PEAKS if all(word in words for word in name.split())]
     return PEAKS[max(matches, key=len)] if matches and precision != "fp32" else None
-
-
-def image_flops(recipe: Recipe) -> float:
-    """Count floating-point operations of a DINO step for each image: networks, heads and loss, both ways.
-
-    A product and a sum are two. PyTorch counts them on a step of `IMAGES` images on the CPU.
-    """
-    schedules: Any = recipe.method.schedules(recipe.epochs, 1)
-    method = recipe.method.build(Setup(recipe.backbone, schedules))
-    choose_training_attention(method, torch.device("cpu"), "bf16")  # matrices written out, which are counted
-    crops = random_crops(replace(recipe, batch_size=IMAGES))
-    batch = Batch(crops, None, Randomness(0, 0, 0, IMAGES, IMAGES))
-    with FlopCounterMode(display=False) as counter:
-        method(batch, recipe.epochs - 1).value.backward()
-    return float(counter.get_total_flops() / IMAGES)
 
 
 if __name__ == "__main__":

@@ -21,10 +21,11 @@ import tyro
 from timm.models.vision_transformer import Attention
 from torch import Tensor, nn
 from torch.amp import GradScaler
+from torch.utils.flop_counter import FlopCounterMode
 
 from benchmarks import data
 from benchmarks.measure import Benchmark, Computation, median_seconds
-from benchmarks.plan import image_flops, peak
+from benchmarks.plan import peak
 from dino_model.data.collections import open_images
 from dino_model.models.backbones import BackboneConfig, choose_training_attention
 from dino_model.models.head import HeadConfig, ProjectionHead, Prototypes
@@ -131,7 +132,7 @@ class TrainStep(Benchmark):
             "official grouping, fp16": time_step(official, recipe),
             "step from JPEGs": time_training(recipe, precision, self.compile),
         }
-        most, flops = peak(name, precision), image_flops(recipe)
+        most, flops = peak(name, precision), image_flops(recipe, precision, CUDA)
         print(f"train_step: {name}, {precision}, batch {self.batch}, ViT-S/16, 2 × 224 + 10 × 96, K = 65,536")
         for way, result in results.items():
             speed = result["images_per_second"]
@@ -160,6 +161,14 @@ def time_step(step: Callable[[Crops], object], recipe: Recipe) -> Figures:
     seconds, _ = median_seconds(steps, lambda: None)
     memory = torch.cuda.max_memory_allocated()
     return {"images_per_second": 10 * recipe.batch_size / seconds, "memory": memory}
+
+
+def image_flops(recipe: Recipe, precision: ComputePrecision, device: torch.device) -> float:
+    """Count the floating-point operations of a step for each image; a product and a sum are two."""
+    step, crops = OurStep(recipe, precision, device), data.random_crops(recipe, device)
+    with FlopCounterMode(display=False) as counter:
+        step.begin(crops)
+    return float(counter.get_total_flops() / recipe.batch_size)
 
 
 def time_training(recipe: Recipe, precision: ComputePrecision, compile: bool) -> Figures:

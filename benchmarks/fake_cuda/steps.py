@@ -1,0 +1,47 @@
+"""Cost of a training step, counted on the fake device. `count_step` runs in `fake_cuda.process`."""
+
+from typing import NamedTuple
+
+from torch.utils.flop_counter import FlopCounterMode
+
+from benchmarks import data
+from benchmarks.fake_cuda.device import FakeDevice
+from dino_model.data.collections import open_images
+from dino_model.runtime.device import ComputePrecision, autocast
+from training.recipe import Recipe
+from training.session import Session
+from training.train import train_step
+
+PRODUCTS = ("mm", "addmm", "bmm", "baddbmm", "convolution", "convolution_backward", "_scaled_dot_product")
+"""Beginnings of the names of matrix products, convolutions and attention."""
+
+
+class StepCost(NamedTuple):
+    """Cost of a step with its augmentation."""
+
+    flops: int
+    """Floating-point operations of products; a product and a sum are two."""
+    traffic: int
+    """Bytes that all other operations read and write."""
+    launches: int
+    """Operations that launch kernels."""
+    memory: int
+    """Peak in bytes."""
+
+
+def count_step(recipe: Recipe, precision: ComputePrecision) -> StepCost:
+    """Count the last step of a training on one device, with `recipe.batch_size` images."""
+    data.draw()
+    known, count = open_images(data.FOLDER), 2 * recipe.batch_size
+    with FakeDevice() as device:
+        images = known.subset(number % len(known) for number in range(count))
+        session = Session(recipe, images, device="cuda:0", precision=precision)
+        last = session.plan.steps - 2  # late steps also train what is frozen at the start
+        for step, loaded in enumerate(session.batches(last), last):
+            device.reset()
+            with FlopCounterMode(display=False) as counter:
+                batch, context = session.prefetch(loaded), autocast(precision, session.device)
+                rest = (step, session.plan, context, 1, None, session.scaler)
+                train_step(session.method, session.optimizer, batch, *rest)
+    traffic = sum(size for name, size in device.traffic.items() if not name.startswith(PRODUCTS))
+    return StepCost(counter.get_total_flops(), traffic, device.operations.total(), device.peak)
