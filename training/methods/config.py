@@ -47,6 +47,10 @@ class MethodConfig(ABC):
     two_views: ClassVar[bool] = True
     """True if the method compares exactly two global crops."""
 
+    def algorithm(self) -> str:
+        """Module and class of the algorithm that these settings choose, "module:Class"."""
+        return self.implementation
+
     def schedules(self, epochs: int, steps_per_epoch: int) -> MethodSchedules:
         """Return everything that changes over training."""
         return MethodSchedules()
@@ -74,7 +78,7 @@ class MethodConfig(ABC):
 
     def build(self, setup: Setup) -> "Method":
         """Build the method with random weights from torch's global generator, on the CPU."""
-        module, name = self.implementation.split(":")
+        module, name = self.algorithm().split(":")
         method: Method = getattr(import_module(module), name).from_config(self, setup)
         return method
 

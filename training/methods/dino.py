@@ -11,7 +11,7 @@ An image has global crops, called views, and smaller local crops. A step on a ba
     center         <- m * center + (1 - m) * mean(teacher_logits)
 
 Algorithm 1 writes gt, gs, C, tpt and tps for teacher, student, center, tau_t and tau_s. Section 3.1 writes
-lambda for l. With default settings, the methods of `Ablations` change nothing.
+lambda for l. `DINOVariants` adds the ablations of the paper.
 """
 
 import math
@@ -22,11 +22,10 @@ from torch import Tensor, nn
 
 from dino_model.models.head import Prototypes
 from training import losses
-from training.distributed import all_mean, gather
-from training.methods.ablations import Ablations
+from training.distributed import all_mean
 from training.methods.dino_config import DINOConfig
 from training.methods.method import Batch, Loss
-from training.methods.network import Network
+from training.methods.network import Network, StudentTeacher
 from training.methods.setup import MethodSchedules
 from training.prototype_loss import prototype_cross_entropy
 
@@ -34,7 +33,7 @@ MIN_OUTPUTS_FOR_USAGE = 16
 """Smallest number of teacher outputs in a micro-batch for which the number of used prototypes is logged."""
 
 
-class DINO(Ablations):
+class DINO(StudentTeacher):
     """The student learns to predict, from any crop, the teacher's output for another view of the image.
 
     Shapes: [views or crops of an image, batch, d or K] with bottleneck width d and K prototypes, which are
@@ -52,33 +51,19 @@ class DINO(Ablations):
         self.register_buffer("center", torch.zeros(1, config.head.prototypes))
 
     def forward(self, batch: Batch, step: int) -> Loss:
-        """Compute the loss of a micro-batch; the first `num_shared` views are crops of both networks."""
-        teacher_views, student_views, num_shared = self.select_views(batch.crops.views)
+        """Compute the loss of a micro-batch."""
+        views, locals_ = batch.crops
         with torch.no_grad():
-            teacher_bottleneck = self.teacher.project(teacher_views)  # [views, batch, d]
-            teacher_logits = self.teacher.logits(teacher_bottleneck)  # [views, batch, K]
-        visible = self.visible_patches(student_views, batch.randomness)
-        student_bottleneck = self.student.project(
-            student_views, batch.crops.locals, randomness=batch.randomness, visible=visible
-        )  # [crops, batch, d]
-        if self.config.loss == "cross-entropy":
-            targets = self.targets(teacher_logits, float(self.schedules.teacher_temperature[step]))
-            loss, logs = self.cross_entropy(student_bottleneck, targets, num_shared)
-        else:
-            student_logits = self.student.logits(student_bottleneck)
-            loss, logs = self.mse_or_info_nce(student_logits, teacher_logits, num_shared)
+            teacher_logits = self.teacher(views)  # [views, batch, K]
+        targets = self.targets(teacher_logits, float(self.schedules.teacher_temperature[step]))
+        student_bottleneck = self.student.project(views, locals_, randomness=batch.randomness)
+        loss, logs = self.cross_entropy(student_bottleneck, targets, len(views))
         logs["center_norm"] = self.center.norm()
-        loss = self.add_simdino_terms(loss, logs, student_bottleneck, teacher_bottleneck, num_shared)
-        carry = {"teacher_mean": losses.full_precision(teacher_logits).flatten(0, -2).mean(dim=0)}
-        if self.queue:
-            carry["keys"] = losses.unit(teacher_logits).flatten(0, 1)
-        return Loss(loss, logs, carry)
+        return Loss(loss, logs, {"teacher_mean": mean_output(teacher_logits)})
 
     def targets(self, logits: Tensor, temperature: float) -> Tensor:
         """Teacher probabilities of logits [views, batch, K]: centered and sharpened."""
-        if self.config.teacher_output == "centering":
-            return losses.sharpen(logits - self.center, temperature)  # softmax((logits - center) / tau_t)
-        return self.uncentered_targets(logits, temperature)
+        return losses.sharpen(logits - self.center, temperature)  # softmax((logits - center) / tau_t)
 
     def cross_entropy(
         self, student_bottleneck: Tensor, targets: Tensor, num_shared: int
@@ -88,7 +73,9 @@ class DINO(Ablations):
         The loss is entropy(targets) + KL(targets, student); both parts are logged (section 5.3).
         """
         tau, last_layer = self.config.student_temperature, self.student.head.last_layer
-        if isinstance(last_layer, Prototypes):  # the same value, without holding all logits
+        if isinstance(last_layer, Prototypes):
+            # = multi_crop_cross_entropy(last_layer(student_bottleneck), targets, tau, num_shared); its own
+            # gradient needs less memory than autograd's.
             loss = prototype_cross_entropy(student_bottleneck, last_layer, targets, tau, num_shared)
         else:
             # Without a bottleneck, `project` returns the logits.
@@ -107,20 +94,20 @@ class DINO(Ablations):
             return ()
         return self.student.head.output_layer().parameters()
 
-    def after_backward(self, step: int) -> None:
-        """Drop gradients of frozen parameters; update a `previous-iteration` teacher."""
-        super().after_backward(step)
-        if self.config.teacher == "previous-iteration":
-            self.ema_update(0.0)  # the student's weights before this step
-
     def after_step(self, step: int, carry: Sequence[Mapping[str, Tensor]]) -> None:
         """Update the center with the mean of the whole batch, and the teacher with the student."""
         means = all_mean(torch.stack([part["teacher_mean"] for part in carry]))
         update_center(self.center, means, self.config.center_momentum)
-        if self.queue:
-            self.queue.put(gather(torch.cat([part["keys"] for part in carry])))
-        if self.config.teacher != "previous-iteration":
-            self.ema_update(float(self.schedules.teacher_momentum[step]))
+        self.update_teacher(step)
+
+    def update_teacher(self, step: int) -> None:
+        """Move the teacher towards the student."""
+        self.ema_update(float(self.schedules.teacher_momentum[step]))
+
+
+def mean_output(logits: Tensor) -> Tensor:
+    """Mean of logits [views, batch, K] over views and images, for the center: [K]."""
+    return losses.full_precision(logits).flatten(0, -2).mean(dim=0)
 
 
 @torch.no_grad()

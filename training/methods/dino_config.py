@@ -1,25 +1,33 @@
-"""Settings of Algorithm 1, without importing torch; those of ablations are in `ablation_config`."""
+"""Settings of Algorithm 1, without importing torch."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import ClassVar, Self
 
 import numpy as np
 
-from training.methods.ablation_config import AblationConfig
+from dino_model.models.configs import HeadConfig
+from dino_model.runtime.errors import SettingError
+from training.crop_config import CropConfig
 from training.methods.config import SmallData
+from training.methods.dino_variants_config import DINOVariantsConfig
 from training.methods.setup import MethodSchedules
 from training.schedules import cosine, linear_warmup
-from training.settings import at_least, no_longer_than, positive, shares
+from training.settings import at_least, flag, no_longer_than, positive, shares
 
 
 @dataclass(frozen=True)
-class DINOConfig(AblationConfig):
-    """Settings of DINO, its head and ablations; the defaults are the official code's."""
+class DINOConfig(DINOVariantsConfig):
+    """Settings of DINO and its head; the defaults are the official code's."""
 
     name: ClassVar[str] = "dino"
     implementation: ClassVar[str] = "training.methods.dino:DINO"
     remedy: ClassVar[str] = "keep --teacher-output centering and --teacher momentum, or lower --lr"
 
+    two_views: ClassVar[bool] = False
+
+    head: HeadConfig = field(default_factory=HeadConfig)
+    predictor: int = 0
+    """Width of the hidden layer of a predictor in the student's head, before the bottleneck; 0: none."""
     student_temperature: float = 0.1
     """Temperature tau_s of the student's softmax."""
     teacher_temperature_start: float = 0.04
@@ -32,6 +40,8 @@ class DINOConfig(AblationConfig):
     """Momentum l of the teacher's moving average at the start of its cosine schedule."""
     teacher_momentum_end: float = 1.0
     """Momentum l at the end of the cosine schedule."""
+    sharpen: bool = True
+    """Sharpening. --no-sharpen gives the teacher the student's temperature (section 5.3)."""
     center_momentum: float = 0.9
     """Momentum m of the center (Eq. 4)."""
     freeze_last_layer_epochs: int = 1
@@ -41,7 +51,22 @@ class DINOConfig(AblationConfig):
         super().__post_init__()
         positive(self, "student_temperature")
         shares(self, "teacher_momentum", "teacher_momentum_end", "center_momentum")
-        at_least(self, teacher_temperature=0, teacher_temperature_start=0)
+        at_least(self, predictor=0, teacher_temperature=0, teacher_temperature_start=0)
+        for name in ("spreading", "alignment"):
+            if getattr(self, name) and self.head.bottleneck is None:
+                raise SettingError(f"{flag(name)} needs the head's bottleneck: pass --bottleneck 256")
+
+    def algorithm(self) -> str:
+        """Algorithm 1, or the class of its variants if an option asks for one."""
+        if self.has_variant():
+            return "training.methods.dino_variants:DINOVariants"
+        return self.implementation
+
+    def check(self, crops: CropConfig, batch_size: int, accumulate: int, classes: int) -> None:
+        """Check also that a pair of different crops exists."""
+        if crops.global_crops + crops.local_crops < 2:
+            raise SettingError("the loss compares two crops: raise --global-crops or --local-crops")
+        super().check(crops, batch_size, accumulate, classes)
 
     def schedules(self, epochs: int, steps_per_epoch: int) -> MethodSchedules:
         """Schedule the momentum, which changes every step, and the temperature, which changes every epoch."""

@@ -9,9 +9,9 @@ from dino_model.models.head import HeadConfig
 from tests.training.methods.tiny import build, random_batch
 from training import losses
 from training.crops import Crops
-from training.methods.ablations import least_attended
 from training.methods.dino import DINO, update_center
 from training.methods.dino_config import DINOConfig
+from training.methods.dino_variants import least_attended
 from training.methods.method import Batch
 from training.randomness import Randomness
 

@@ -1,5 +1,7 @@
 """The variants that the paper ablates: of the teacher, its output, the loss, the predictor."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -140,3 +142,13 @@ def test_dino_check_with_unusable_batches_raises(settings, crops, words):
     DINOConfig(HEAD).check(CropConfig(local_crops=0), **usual)
     with pytest.raises(SettingError, match=words):
         DINOConfig(HEAD, **settings).check(CropConfig(**{"local_crops": 0} | crops), **usual)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"loss": "mse"}, {"teacher": "student-copy"}, {"views": 1}, {"kept_tokens": 0.5}, {"spreading": 0.3}],
+)
+def test_any_option_next_to_algorithm_1_chooses_the_variants(settings):
+    plain = DINOConfig(HEAD, predictor=8, sharpen=False, center_momentum=0.5)
+    assert plain.algorithm() == "training.methods.dino:DINO"
+    assert replace(plain, **settings).algorithm() == "training.methods.dino_variants:DINOVariants"

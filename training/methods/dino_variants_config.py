@@ -1,24 +1,18 @@
-"""Settings of DINO's ablations and additions, without importing torch."""
+"""Settings of DINO's variants, without importing torch: ablations of the paper, and additions."""
 
-from dataclasses import dataclass, field
-from typing import ClassVar, Literal
+from dataclasses import dataclass, fields
+from typing import Literal
 
-from dino_model.models.configs import HeadConfig
 from dino_model.runtime.errors import SettingError
 from training.crop_config import CropConfig
 from training.methods.config import MethodConfig
-from training.settings import at_least, flag, positive, shares
+from training.settings import at_least, positive, shares
 
 
 @dataclass(frozen=True, kw_only=True)
-class AblationConfig(MethodConfig):
-    """The head, and the options of DINO that its paper ablates or that this project adds."""
+class DINOVariantsConfig(MethodConfig):
+    """Options next to Algorithm 1; `DINOVariants` implements them and runs if one is not the default."""
 
-    two_views: ClassVar[bool] = False
-
-    head: HeadConfig = field(default_factory=HeadConfig, kw_only=False)
-    predictor: int = 0
-    """Width of the hidden layer of a predictor in the student's head, before the bottleneck; 0: none."""
     loss: Literal["cross-entropy", "mse", "infonce"] = "cross-entropy"
     """Comparison of outputs: cross-entropy, or mse or infonce of l2-normalized outputs without sharpening."""
     teacher: Literal["momentum", "previous-epoch", "previous-iteration", "student-copy"] = "momentum"
@@ -26,8 +20,6 @@ class AblationConfig(MethodConfig):
     the last epoch, before the last step, or now."""
     teacher_output: Literal["centering", "softmax-batch", "sinkhorn-knopp", "none"] = "centering"
     """Operation that avoids collapse: centering, softmax over the batch, Sinkhorn-Knopp, none."""
-    sharpen: bool = True
-    """Sharpening. --no-sharpen gives the teacher the student's temperature (section 5.3)."""
     sinkhorn_temperature: float = 0.05
     """Temperature of softmax-batch and sinkhorn-knopp, in place of tau_t."""
     sinkhorn_iterations: int = 3
@@ -53,12 +45,9 @@ class AblationConfig(MethodConfig):
     def __post_init__(self) -> None:
         positive(self, "sinkhorn_temperature", "infonce_temperature", "kept_tokens")
         shares(self, "mask_hint", "kept_tokens")
-        at_least(self, sinkhorn_iterations=1, predictor=0, queue=0, spreading=0, alignment=0)
+        at_least(self, sinkhorn_iterations=1, queue=0, spreading=0, alignment=0)
         if self.masking == "attention" and self.kept_tokens == 1:
             raise SettingError("--masking attention hides no patch: pass --kept-tokens below 1, such as 0.5")
-        for name in ("spreading", "alignment"):
-            if getattr(self, name) and self.head.bottleneck is None:
-                raise SettingError(f"{flag(name)} needs the head's bottleneck: pass --bottleneck 256")
         if self.loss == "mse" and self.teacher_output not in ("centering", "none"):
             raise SettingError(
                 f"--loss mse compares no probabilities, which --teacher-output {self.teacher_output} gives: "
@@ -79,9 +68,12 @@ class AblationConfig(MethodConfig):
         return [option for option, needed in options.items() if needed]
 
     def check(self, crops: CropConfig, batch_size: int, accumulate: int, classes: int) -> None:
-        """Check also that a pair of different crops exists."""
+        """Check also that there is a global crop for each network."""
         if self.views == 1 and crops.global_crops < 2:
             raise SettingError("--views 1 needs a global crop for each network: pass --global-crops 2")
-        if crops.global_crops + crops.local_crops < 2:
-            raise SettingError("the loss compares two crops: raise --global-crops or --local-crops")
         super().check(crops, batch_size, accumulate, classes)
+
+    def has_variant(self) -> bool:
+        """Test if an option is not the default, so that DINO is not Algorithm 1."""
+        options = fields(DINOVariantsConfig)
+        return any(getattr(self, option.name) != option.default for option in options)

@@ -1,4 +1,6 @@
-"""Options of DINO next to Algorithm 1: the ablations of the paper, and additions of this project."""
+"""DINO with options next to Algorithm 1: the ablations of the paper, and additions of this project."""
+
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -6,28 +8,57 @@ from torch import Tensor
 from dino_model.models.attention import attention_rows
 from dino_model.models.backbones import patch_grid
 from training import losses
-from training.methods.ablation_config import AblationConfig
-from training.methods.network import Network, Queue, StudentTeacher
+from training.distributed import gather
+from training.methods.dino import DINO, mean_output
+from training.methods.dino_config import DINOConfig
+from training.methods.method import Batch, Loss
+from training.methods.network import Network, Queue
 from training.methods.setup import MethodSchedules
 from training.randomness import Randomness, copy_to_device
 
 Logs = dict[str, Tensor]
 
 
-class Ablations(StudentTeacher):
-    """Base of DINO. With the default settings every method returns its input, or nothing.
+class DINOVariants(DINO):
+    """DINO with the options of `DINOVariantsConfig`. With the defaults it equals DINO.
 
     Shapes are those of DINO; `num_shared` is the number of views that both networks get.
     """
 
-    config: AblationConfig
-    center: Tensor
-
     def __init__(
-        self, student: Network, teacher: Network, config: AblationConfig, schedules: MethodSchedules
+        self, student: Network, teacher: Network, config: DINOConfig, schedules: MethodSchedules
     ) -> None:
         super().__init__(student, teacher, config, schedules)
         self.queue = Queue(config.queue, config.head.prototypes) if config.queue else None
+
+    def forward(self, batch: Batch, step: int) -> Loss:
+        """Compute the loss of a micro-batch; the first `num_shared` views are crops of both networks."""
+        teacher_views, student_views, num_shared = self.select_views(batch.crops.views)
+        with torch.no_grad():
+            teacher_bottleneck = self.teacher.project(teacher_views)  # [views, batch, d]
+            teacher_logits = self.teacher.logits(teacher_bottleneck)  # [views, batch, K]
+        visible = self.visible_patches(student_views, batch.randomness)
+        student_bottleneck = self.student.project(
+            student_views, batch.crops.locals, randomness=batch.randomness, visible=visible
+        )  # [crops, batch, d]
+        if self.config.loss == "cross-entropy":
+            targets = self.targets(teacher_logits, float(self.schedules.teacher_temperature[step]))
+            loss, logs = self.cross_entropy(student_bottleneck, targets, num_shared)
+        else:
+            student_logits = self.student.logits(student_bottleneck)
+            loss, logs = self.mse_or_info_nce(student_logits, teacher_logits, num_shared)
+        logs["center_norm"] = self.center.norm()
+        loss = self.add_simdino_terms(loss, logs, student_bottleneck, teacher_bottleneck, num_shared)
+        carry = {"teacher_mean": mean_output(teacher_logits)}
+        if self.queue:
+            carry["keys"] = losses.unit(teacher_logits).flatten(0, 1)
+        return Loss(loss, logs, carry)
+
+    def targets(self, logits: Tensor, temperature: float) -> Tensor:
+        """Teacher probabilities of logits [views, batch, K], as `teacher_output` names them."""
+        if self.config.teacher_output == "centering":
+            return super().targets(logits, temperature)
+        return self.uncentered_targets(logits, temperature)
 
     def uncentered_targets(self, logits: Tensor, temperature: float) -> Tensor:
         """Targets without centering; each view is balanced separately."""
@@ -91,6 +122,23 @@ class Ablations(StudentTeacher):
         attention = attention_rows(self.teacher.backbone, views.flatten(0, 1), [0])[:, :, 0, -patches:]
         mean = attention.mean(1).unflatten(0, views.shape[:2])
         return least_attended(mean, numbers, num_visible, self.config.mask_hint)
+
+    def after_backward(self, step: int) -> None:
+        """Drop gradients of frozen parameters; update a `previous-iteration` teacher."""
+        super().after_backward(step)
+        if self.config.teacher == "previous-iteration":
+            self.ema_update(0.0)  # the student's weights before this step
+
+    def after_step(self, step: int, carry: Sequence[Mapping[str, Tensor]]) -> None:
+        """Update center and teacher as DINO, and fill the queue."""
+        super().after_step(step, carry)
+        if self.queue:
+            self.queue.put(gather(torch.cat([part["keys"] for part in carry])))
+
+    def update_teacher(self, step: int) -> None:
+        """Move the teacher, unless it was updated before the student."""
+        if self.config.teacher != "previous-iteration":
+            super().update_teacher(step)
 
 
 def least_attended(attention: Tensor, numbers: Tensor, num_visible: int, hint: float) -> Tensor:
