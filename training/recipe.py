@@ -96,8 +96,8 @@ class Recipe:
             raise SettingError(f"--std is {self.std}, expected numbers above 0")
         if self.resnet and self.backbone.position_start != "normal":
             raise SettingError("--position-start is for ViTs: a ResNet has no position embeddings")
-        if self.resnet and getattr(self.method, "kept_tokens", 1) < 1:
-            raise SettingError("--kept-tokens is for ViTs: a ResNet has no tokens to leave out")
+        if self.resnet and (options := self.method.vit_options()):
+            raise SettingError(f"{options[0]} is for ViTs: a ResNet has no patch tokens")
         for _, crops in self.crops.stages(self.unit):
             crops.check_sizes(self.unit, RESNET_MIN_SIZE if self.resnet else 1)
 

@@ -34,8 +34,8 @@ from training.run import CONFIG_FORMAT, Run, RunError
 from training.train import Callbacks, train_step
 
 FIXED = (
-    *("method.name", "method.head.", "method.predictor", "method.queue", "seed", "num_images", "data"),
-    *("batch_size", "mean", "std", "optimizer.name", "backbone."),
+    *("method.name", "method.head.", "method.predictor", "method.queue", "method.patch_loss"),
+    *("seed", "num_images", "data", "batch_size", "mean", "std", "optimizer.name", "backbone."),
 )
 """Settings, by the beginning of their names, that a resumed run cannot change, except stochastic depth."""
 WORDS = {"num_images": "number of images", "data": "fingerprint of names and sizes of the images"}

@@ -4,7 +4,7 @@ Every backbone maps images [batch, channels, height, width] to one feature per i
 token after the final norm for a ViT (section 3.2 of the paper), the pooled feature map for a ResNet.
 """
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import timm
 import torch
@@ -81,23 +81,50 @@ def traits(backbone: nn.Module) -> dict[str, object]:
     }
 
 
-def features_of_patches(backbone: nn.Module, images: Tensor, visible: Tensor | None = None) -> Tensor:
-    """Compute features [batch, width]; a ViT's from some patches only, as if the others did not exist.
+class Features(NamedTuple):
+    """Output of a backbone; leading axes are those of the images."""
+
+    cls: Tensor
+    """The feature of each image: [CLS] of a ViT, the pooled map of a ResNet [..., width]."""
+    patches: Tensor
+    """Patches of a ViT after the final norm, or positions of a ResNet's last map [..., patches, width]."""
+
+
+class MaskedPatches(NamedTuple):
+    """Patches that a token replaces before the first block."""
+
+    masked: Tensor
+    """bool [batch, patches]."""
+    token: Tensor
+    """[width]."""
+
+
+def compute_features(
+    backbone: nn.Module, images: Tensor, visible: Tensor | None = None, masked: MaskedPatches | None = None
+) -> Features:
+    """Compute the features of images [batch, channels, height, width]: of [CLS] and of every patch.
 
     Args:
-        backbone: A ViT if `visible` is given.
-        images: [batch, channels, height, width].
-        visible: Numbers of the patches that each image keeps, row by row: [batch, visible]. None: all.
+        backbone: A ViT if `visible` or `masked` is given.
+        images: Images of one size.
+        visible: Numbers of the patches that each image keeps, row by row: [batch, visible]. The others are
+            left out, as if they did not exist. None: all.
+        masked: Patches that are replaced. None: none.
     """
-    vit: Any = backbone
-    if visible is None:
-        features: Tensor = vit(images)
-        return features
-    tokens = vit.norm_pre(vit._pos_embed(vit.patch_embed(images)))
-    prefix, patches = tokens.tensor_split((vit.num_prefix_tokens,), dim=1)
-    tokens = torch.cat([prefix, patches.take_along_dim(visible[..., None], dim=1)], dim=1)
-    features = vit.forward_head(vit.norm(vit.blocks(tokens)))
-    return features
+    network: Any = backbone
+    if not hasattr(backbone, "blocks"):
+        maps = network.forward_features(images)
+        return Features(network.forward_head(maps), maps.flatten(2).mT)
+    embedded = network.patch_embed(images)  # [batch, rows, columns, width]
+    if masked is not None:
+        where = masked.masked.unflatten(1, embedded.shape[1:-1])[..., None]
+        embedded = torch.where(where, masked.token.to(embedded.dtype), embedded)
+    tokens = network.norm_pre(network._pos_embed(embedded))
+    if visible is not None:
+        prefix, patches = tokens.tensor_split((network.num_prefix_tokens,), dim=1)
+        tokens = torch.cat([prefix, patches.take_along_dim(visible[..., None], dim=1)], dim=1)
+    tokens = network.norm(network.blocks(tokens))
+    return Features(network.forward_head(tokens), tokens[:, network.num_prefix_tokens :])
 
 
 def patch_grid(vit: Any, height: int, width: int) -> tuple[int, int]:

@@ -66,7 +66,8 @@ class ProjectionHead(nn.Module):
 
     def project(self, features: Tensor) -> Tensor:
         """The bottleneck, fp32 and of length 1, or, without one, the logits: [..., in_width] -> [..., d]."""
-        projected: Tensor = self.predictor(self.mlp(features))
+        projected: Tensor = self.predictor(self.mlp(features.flatten(0, -2)))
+        projected = projected.unflatten(0, features.shape[:-1])
         return F.normalize(projected.float(), dim=-1) if self.normalize else projected
 
     def output_layer(self) -> nn.Module:

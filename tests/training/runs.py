@@ -44,6 +44,7 @@ METHODS = {
     "infonce": replace(DINO, teacher_output="none", loss="infonce"),
     "infonce with a queue": replace(DINO, teacher_output="none", loss="infonce", queue=64),
     "spreading": replace(DINO, spreading=0.3),
+    "koleo and ibot": replace(DINO, koleo=0.1, patch_loss="ibot"),
     "byol": BYOLConfig(NORMED, predictor=8),
     "moco-v2": MoCoConfig(NORMED, queue=16),
     "swav": SwAVConfig(SWAV_HEAD, queue=16, queue_start_epoch=0, freeze_last_layer_epochs=0),

@@ -19,7 +19,7 @@ from tests.training.methods.tiny import BACKBONE, random_batch
 from tests.training.runs import METHODS, RECIPE
 from training import losses, optim, prototype_loss, train
 from training.crops import Crops
-from training.methods import byol, dino, dino_variants, moco, network, supervised, swav
+from training.methods import byol, dino, dino_variants, koleo, moco, network, patch_loss, supervised, swav
 from training.methods.method import Batch
 from training.methods.setup import Setup
 from training.optim import create_optimizer, decay_groups
@@ -77,20 +77,8 @@ def test_train_step_on_cuda_never_synchronizes(name):
         torch.cuda.set_sync_debug_mode("default")
 
 
-MODULES = [
-    head,
-    losses,
-    optim,
-    prototype_loss,
-    network,
-    byol,
-    moco,
-    swav,
-    supervised,
-    dino,
-    dino_variants,
-    train,
-]
+MODULES = [head, losses, optim, prototype_loss, network, byol, moco, swav, supervised, train]
+MODULES += [dino, dino_variants, koleo, patch_loss]
 WAITS = re.compile(
     r"\.(item|tolist|nonzero|new_tensor|cpu|numpy|masked_select|unique|synchronize)\(|\btorch\.tensor\("
     r"|\.to\((?=[^)]*(device|\.index))(?![^)]*non_blocking=True)"

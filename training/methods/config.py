@@ -59,6 +59,10 @@ class MethodConfig(ABC):
         """Name the options whose loss needs the undivided batch."""
         return []
 
+    def vit_options(self) -> list[str]:
+        """Name the options that need a ViT."""
+        return []
+
     def check(self, crops: CropConfig, batch_size: int, accumulate: int, classes: int) -> None:
         """Raise SettingError for crops, a batch over all ranks, micro-batches or labels it cannot use."""
         if self.two_views and crops.global_crops != 2:

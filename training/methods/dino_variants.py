@@ -1,18 +1,21 @@
 """DINO with options next to Algorithm 1: the ablations of the paper, and additions of this project."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from dino_model.models.attention import attention_rows
-from dino_model.models.backbones import patch_grid
+from dino_model.models.backbones import MaskedPatches, patch_grid
 from training import losses
-from training.distributed import gather
-from training.methods.dino import DINO, mean_output
+from training.distributed import all_mean, gather
+from training.methods.dino import DINO, mean_output, update_center
 from training.methods.dino_config import DINOConfig
+from training.methods.koleo import koleo
 from training.methods.method import Batch, Loss
 from training.methods.network import Network, Queue
+from training.methods.patch_loss import masked_cross_entropy, random_blocks
 from training.methods.setup import MethodSchedules
 from training.randomness import Randomness, copy_to_device
 
@@ -25,24 +28,35 @@ class DINOVariants(DINO):
     Shapes are those of DINO; `num_shared` is the number of views that both networks get.
     """
 
+    patch_center: Tensor
+    """Running mean of the teacher's logits of patches, [1, K]; with `patch_loss` only."""
+
     def __init__(
         self, student: Network, teacher: Network, config: DINOConfig, schedules: MethodSchedules
     ) -> None:
         super().__init__(student, teacher, config, schedules)
         self.queue = Queue(config.queue, config.head.prototypes) if config.queue else None
+        if config.patch_loss == "ibot":
+            width: Any = student.backbone.num_features
+            self.mask_token = nn.Parameter(torch.zeros(width))
+            self.register_buffer("patch_center", torch.zeros(1, config.head.prototypes))
 
     def forward(self, batch: Batch, step: int) -> Loss:
         """Compute the loss of a micro-batch; the first `num_shared` views are crops of both networks."""
         teacher_views, student_views, num_shared = self.select_views(batch.crops.views)
         with torch.no_grad():
-            teacher_bottleneck = self.teacher.project(teacher_views)  # [views, batch, d]
+            teacher_features = self.teacher.features(teacher_views)
+            teacher_bottleneck = self.teacher.project_cls(teacher_features)  # [views, batch, d]
             teacher_logits = self.teacher.logits(teacher_bottleneck)  # [views, batch, K]
         visible = self.visible_patches(student_views, batch.randomness)
-        student_bottleneck = self.student.project(
-            student_views, batch.crops.locals, randomness=batch.randomness, visible=visible
-        )  # [crops, batch, d]
+        masked = self.masked_patches(student_views, batch.randomness)
+        student_features = self.student.features(
+            student_views, batch.crops.locals, randomness=batch.randomness, visible=visible, masked=masked
+        )
+        student_bottleneck = self.student.project_cls(student_features)  # [crops, batch, d]
+        temperature = float(self.schedules.teacher_temperature[step])
         if self.config.loss == "cross-entropy":
-            targets = self.targets(teacher_logits, float(self.schedules.teacher_temperature[step]))
+            targets = self.targets(teacher_logits, temperature)
             loss, logs = self.cross_entropy(student_bottleneck, targets, num_shared)
         else:
             student_logits = self.student.logits(student_bottleneck)
@@ -50,6 +64,13 @@ class DINOVariants(DINO):
         logs["center_norm"] = self.center.norm()
         loss = self.add_simdino_terms(loss, logs, student_bottleneck, teacher_bottleneck, num_shared)
         carry = {"teacher_mean": mean_output(teacher_logits)}
+        if self.config.koleo:
+            spacing = koleo(student_features[0].cls).sum()
+            loss, logs["koleo"] = loss + self.config.koleo * spacing, spacing.detach()
+        if masked is not None:
+            patches = (student_features[0].patches, teacher_features[0].patches)
+            patch_loss, carry["patch_mean"] = self.patch_loss(*patches, masked.masked, temperature)
+            loss, logs["patch_loss"] = loss + patch_loss, patch_loss.detach()
         if self.queue:
             carry["keys"] = losses.unit(teacher_logits).flatten(0, 1)
         return Loss(loss, logs, carry)
@@ -123,6 +144,24 @@ class DINOVariants(DINO):
         mean = attention.mean(1).unflatten(0, views.shape[:2])
         return least_attended(mean, numbers, num_visible, self.config.mask_hint)
 
+    def masked_patches(self, views: Tensor, randomness: Randomness) -> MaskedPatches | None:
+        """Choose the patches of the views that the student must predict; None: no patch loss."""
+        if self.config.patch_loss == "none":
+            return None
+        blocks = random_blocks(randomness, len(views), *patch_grid(self.student.backbone, *views.shape[-2:]))
+        return MaskedPatches(blocks.to(views.device, non_blocking=True), self.mask_token)
+
+    def patch_loss(
+        self, student: Tensor, teacher: Tensor, masked: Tensor, temperature: float
+    ) -> tuple[Tensor, Tensor]:
+        """iBOT's loss of patches [views, batch, patches, C], and the mean of the teacher's logits [K]."""
+        with torch.no_grad():
+            teacher_logits = self.teacher.head(teacher)
+        targets = losses.sharpen(teacher_logits - self.patch_center, temperature)
+        student_logits = self.student.head(student)
+        loss = masked_cross_entropy(student_logits, targets, masked, self.config.student_temperature)
+        return loss, mean_output(teacher_logits)
+
     def after_backward(self, step: int) -> None:
         """Drop gradients of frozen parameters; update a `previous-iteration` teacher."""
         super().after_backward(step)
@@ -132,6 +171,9 @@ class DINOVariants(DINO):
     def after_step(self, step: int, carry: Sequence[Mapping[str, Tensor]]) -> None:
         """Update center and teacher as DINO, and fill the queue."""
         super().after_step(step, carry)
+        if self.config.patch_loss == "ibot":
+            means = all_mean(torch.stack([part["patch_mean"] for part in carry]))
+            update_center(self.patch_center, means, self.config.center_momentum)
         if self.queue:
             self.queue.put(gather(torch.cat([part["keys"] for part in carry])))
 

@@ -6,7 +6,7 @@ from typing import Literal
 from dino_model.runtime.errors import SettingError
 from training.crop_config import CropConfig
 from training.methods.config import MethodConfig
-from training.settings import at_least, positive, shares
+from training.settings import at_least, flag, positive, shares
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,10 +42,15 @@ class DINOVariantsConfig(MethodConfig):
     alignment: float = 0.0
     """Weight of 1 - cosine of the bottlenecks of student and teacher; e.g. 5."""
 
+    koleo: float = 0.0
+    """Weight of the regularizer KoLeo on [CLS] of every global crop of the student; DINOv2: 0.1."""
+    patch_loss: Literal["none", "ibot"] = "none"
+    """Loss of patches, which is added: none, or that of iBOT at masked patches of the global crops (ViT)."""
+
     def __post_init__(self) -> None:
         positive(self, "sinkhorn_temperature", "infonce_temperature", "kept_tokens")
         shares(self, "mask_hint", "kept_tokens")
-        at_least(self, sinkhorn_iterations=1, queue=0, spreading=0, alignment=0)
+        at_least(self, sinkhorn_iterations=1, queue=0, spreading=0, alignment=0, koleo=0)
         if self.masking == "attention" and self.kept_tokens == 1:
             raise SettingError("--masking attention hides no patch: pass --kept-tokens below 1, such as 0.5")
         if self.loss == "mse" and self.teacher_output not in ("centering", "none"):
@@ -57,12 +62,24 @@ class DINOVariantsConfig(MethodConfig):
             raise SettingError("--loss infonce compares outputs as they are: pass --teacher-output none")
         if self.queue and self.loss != "infonce":
             raise SettingError(f"--queue is for --loss infonce: leave it out with {self.loss}")
+        if self.patch_loss == "ibot":
+            self._check_patch_loss()
+
+    def _check_patch_loss(self) -> None:
+        """Raise SettingError unless both networks get all patches of the same views, as probabilities."""
+        needed = {"kept_tokens": 1.0, "views": 2, "loss": "cross-entropy", "teacher_output": "centering"}
+        for name, value in needed.items():
+            if (found := getattr(self, name)) != value:
+                raise SettingError(
+                    f"--patch-loss ibot needs {flag(name)} {value}, not {found}: leave one of them out"
+                )
 
     def whole_batch(self) -> list[str]:
         """Name the options that compare the images of a batch."""
         options = {
             "--loss infonce without --queue": self.loss == "infonce" and not self.queue,
             "--spreading": self.spreading > 0,
+            "--koleo": self.koleo > 0,
             f"--teacher-output {self.teacher_output}": self.teacher_output not in ("centering", "none"),
         }
         return [option for option, needed in options.items() if needed]
@@ -71,7 +88,14 @@ class DINOVariantsConfig(MethodConfig):
         """Check also that there is a global crop for each network."""
         if self.views == 1 and crops.global_crops < 2:
             raise SettingError("--views 1 needs a global crop for each network: pass --global-crops 2")
+        if self.koleo and batch_size < 2:
+            raise SettingError("--koleo compares the images of a batch: raise --batch-size to 2 or more")
         super().check(crops, batch_size, accumulate, classes)
+
+    def vit_options(self) -> list[str]:
+        """Name the options that change or compare patches."""
+        options = {"--kept-tokens": self.kept_tokens < 1, "--patch-loss": self.patch_loss != "none"}
+        return [option for option, is_set in options.items() if is_set]
 
     def has_variant(self) -> bool:
         """Test if an option is not the default, so that DINO is not Algorithm 1."""

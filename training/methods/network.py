@@ -8,7 +8,13 @@ import torch.nn.functional as F
 from timm.layers import DropPath
 from torch import Tensor, nn
 
-from dino_model.models.backbones import BackboneConfig, create_backbone, features_of_patches
+from dino_model.models.backbones import (
+    BackboneConfig,
+    Features,
+    MaskedPatches,
+    compute_features,
+    create_backbone,
+)
 from dino_model.models.head import HeadConfig, ProjectionHead
 from training.methods.config import MethodConfig
 from training.methods.method import Method
@@ -32,12 +38,28 @@ class Network(nn.Module):
     def project(
         self, *crops: Tensor, randomness: Randomness | None = None, visible: Tensor | None = None
     ) -> Tensor:
-        """Groups of crops -> the head's bottleneck [all crops, batch, d].
+        """Groups of crops -> the head's bottleneck [all crops, batch, d]; the arguments are `features`'."""
+        return self.project_cls(self.features(*crops, randomness=randomness, visible=visible))
+
+    def project_cls(self, features: Sequence[Features]) -> Tensor:
+        """[CLS] of groups of crops -> the head's bottleneck [all crops, batch, d]."""
+        projected: Tensor = self.head.project(torch.cat([group.cls for group in features]))
+        return projected
+
+    def features(
+        self,
+        *crops: Tensor,
+        randomness: Randomness | None = None,
+        visible: Tensor | None = None,
+        masked: MaskedPatches | None = None,
+    ) -> list[Features]:
+        """Compute the backbone's features of every group: [CLS] [crops, batch, C], patches [..., patches, C].
 
         Args:
-            crops: Groups [crops, batch, channels, height, width], each of one size.
+            crops: Groups [crops, batch, channels, height, width], each of one size; empty ones are left out.
             randomness: Of stochastic depth; needed while training.
             visible: Patch indices [crops, batch, tokens] that the first group is reduced to; None: all.
+            masked: Patches [crops, batch, patches] of the first group that are replaced; None: none.
         """
         batch = crops[0].shape[1]
         groups = [group for group in crops if len(group)]
@@ -48,10 +70,14 @@ class Network(nn.Module):
             for drop_path, of_layer in zip(self.drop_paths, factors, strict=True):
                 drop_path.factors = None if of_layer is None else of_layer[first:end]
             first = end
-            patches = visible.flatten(0, 1) if visible is not None and group is groups[0] else None
-            features.append(features_of_patches(self.backbone, group.flatten(0, 1), patches))
-        projected: Tensor = self.head.project(torch.cat(features))
-        return projected.unflatten(0, (-1, batch))
+            options: dict[str, Any] = {}
+            if visible is not None and group is groups[0]:
+                options["visible"] = visible.flatten(0, 1)
+            if masked is not None and group is groups[0]:
+                options["masked"] = masked._replace(masked=masked.masked.flatten(0, 1))
+            of_group = compute_features(self.backbone, group.flatten(0, 1), **options)
+            features.append(Features(*(tensor.unflatten(0, (-1, batch)) for tensor in of_group)))
+        return features
 
     def logits(self, projected: Tensor) -> Tensor:
         """Bottleneck [..., d] -> fp32 [..., K]."""

@@ -3,7 +3,7 @@ import torch
 from torchvision.models import resnet50
 
 from dino_model.models import position
-from dino_model.models.backbones import BackboneConfig, create_backbone, features_of_patches
+from dino_model.models.backbones import BackboneConfig, MaskedPatches, compute_features, create_backbone
 
 TINY = {"patch_size": 8, "image_size": 32, "width": 24, "depth": 2, "heads": 3}
 
@@ -35,17 +35,45 @@ def test_create_backbone_with_invalid_config_raises(settings, named):
         create_backbone(BackboneConfig(**settings))
 
 
-def test_features_of_patches_ignore_the_other_patches():
+def test_features_of_visible_patches_ignore_the_others():
     torch.manual_seed(0)
     vit = create_backbone(BackboneConfig(**TINY)).eval()
     images, noise = torch.randn(2, 2, 3, 32, 32)
     everything = torch.stack([torch.randperm(16), torch.randperm(16)])
-    torch.testing.assert_close(features_of_patches(vit, images, everything), vit(images))
+    torch.testing.assert_close(compute_features(vit, images, everything).cls, vit(images))
     kept = torch.tensor([[0, 5, 6], [3, 10, 15]])
     hidden = torch.ones(2, 16).scatter(1, kept, 0.0).view(2, 1, 4, 4).bool()
     other = torch.where(hidden.repeat_interleave(8, 2).repeat_interleave(8, 3), noise, images)
-    torch.testing.assert_close(features_of_patches(vit, images, kept), features_of_patches(vit, other, kept))
-    assert not torch.allclose(features_of_patches(vit, images, kept), vit(images))
+    few, same = (compute_features(vit, pixels, kept) for pixels in (images, other))
+    torch.testing.assert_close(few, same)
+    assert few.patches.shape == (2, 3, 24)
+    assert not torch.allclose(few.cls, vit(images))
+
+
+def test_features_of_masked_patches_depend_on_the_token_alone():
+    torch.manual_seed(0)
+    vit = create_backbone(BackboneConfig(**TINY)).eval()
+    images, noise = torch.randn(2, 2, 3, 32, 32)
+    masked = MaskedPatches(torch.zeros(2, 16, dtype=torch.bool), torch.randn(24))
+    torch.testing.assert_close(compute_features(vit, images, masked=masked).cls, vit(images))
+    masked.masked[0, 5], masked.masked[1, 10:] = True, True
+    pixels = masked.masked.view(2, 1, 4, 4).repeat_interleave(8, 2).repeat_interleave(8, 3)
+    other = torch.where(pixels, noise, images)
+    found, same = (compute_features(vit, image, masked=masked) for image in (images, other))
+    torch.testing.assert_close(found, same)
+    another = masked._replace(token=torch.randn(24))
+    assert not torch.allclose(found.patches, compute_features(vit, images, masked=another).patches)
+
+
+@pytest.mark.parametrize("config", [TINY, {"architecture": "resnet50"}])
+def test_features_are_those_of_the_backbone_and_of_its_positions(config):
+    network = create_backbone(BackboneConfig(**config)).eval()
+    images = torch.randn(2, 3, 32, 32)
+    cls, patches = compute_features(network, images)
+    torch.testing.assert_close(cls, network(images))
+    tokens = network.forward_features(images)
+    expected = tokens[:, 1:] if tokens.ndim == 3 else tokens.flatten(2).transpose(1, 2)
+    torch.testing.assert_close(patches, expected)
 
 
 def test_position_start_sincos_initializes_the_patches_alone():

@@ -14,6 +14,12 @@ def test_head_without_and_with_bottleneck_gives_fp32_logits(layers, bottleneck):
     assert sum(isinstance(module, torch.nn.Linear) for module in head.mlp) == layers
 
 
+def test_head_with_batch_norm_takes_any_leading_axes():
+    head = ProjectionHead(6, HeadConfig(20, 3, 12, 4, batch_norm=True), predictor=5)
+    features = torch.randn(2, 5, 7, 6)
+    torch.testing.assert_close(head(features), head(features.flatten(0, 2)).unflatten(0, (2, 5, 7)))
+
+
 @pytest.mark.parametrize(
     ("config", "message"),
     [

@@ -1,0 +1,47 @@
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from dino_model.models.head import HeadConfig
+from tests.training.methods.tiny import build, random_batch
+from training.methods.dino_config import DINOConfig
+from training.methods.koleo import koleo
+
+
+def plain_koleo(features: np.ndarray) -> float:
+    """The formula of the paper, image by image."""
+    points = [row / np.sqrt((row**2).sum()) for row in features]
+    total = 0.0
+    for i, point in enumerate(points):
+        distances = [np.sqrt(((point - other) ** 2).sum()) for j, other in enumerate(points) if j != i]
+        total += np.log(min(distances))
+    return -total / len(points)
+
+
+def test_koleo_of_each_crop_is_the_formula_of_the_paper_with_its_gradient():
+    features = torch.randn(2, 5, 3, dtype=torch.float64, requires_grad=True)
+    found = koleo(features)
+    for crop in range(2):
+        expected = plain_koleo(features[crop].detach().numpy())
+        assert found[crop].item() == pytest.approx(expected, rel=1e-6)
+    assert torch.autograd.gradcheck(koleo, features)
+
+
+def test_koleo_of_equal_features_is_finite_and_larger():
+    equal = torch.ones(4, 3, requires_grad=True)
+    loss = koleo(equal)
+    loss.backward()
+    assert equal.grad.isfinite().all()
+    assert loss > koleo(torch.eye(4, 3) - 0.5)
+
+
+def test_koleo_of_dino_is_added_for_the_global_crops_of_the_student():
+    config, batch = DINOConfig(HeadConfig(32, hidden=16, bottleneck=8)), random_batch()
+    plain = build(config).eval()(batch, 0).value
+    dino = build(replace(config, koleo=0.1)).eval()
+    loss, logs, _ = dino(batch, 0)
+    cls = dino.student.features(batch.crops.views)[0].cls
+    torch.testing.assert_close(logs["koleo"], koleo(cls).sum().detach())
+    torch.testing.assert_close(loss, plain + 0.1 * logs["koleo"])

@@ -1,0 +1,56 @@
+"""iBOT's loss: predict the teacher's output at masked patches (J. Zhou et al., arXiv:2111.07832, section 3).
+
+A view is masked with probability 1/2, by a share drawn from 0.1 to 0.5. The patches share the projection head
+with [CLS]. Here one block of patches is masked, where the paper masks several.
+"""
+
+import math
+
+import torch
+from torch import Tensor
+
+from training import losses
+from training.randomness import Randomness
+
+MASKED_VIEWS = 0.5
+"""Probability that a view is masked."""
+MASKED_SHARE = (0.1, 0.5)
+"""Smallest and largest share of the patches of a masked view that are masked."""
+SMALLEST_ASPECT = 0.3
+"""Smallest ratio of the height and the width of a block of masked patches; the largest is its inverse."""
+
+
+def random_blocks(randomness: Randomness, views: int, rows: int, columns: int) -> Tensor:
+    """Draw a block of patches for every view, or none: bool [views, batch, rows * columns].
+
+    The block depends on the position in the global batch, and not on earlier draws.
+    """
+    draws = randomness.uniform("blocks", 5, views)  # [5, views, batch]
+    is_masked, share, aspect, top, left = draws
+    area = rows * columns * (MASKED_SHARE[0] + (MASKED_SHARE[1] - MASKED_SHARE[0]) * share)
+    ratio = ((1 - 2 * aspect) * math.log(SMALLEST_ASPECT)).exp()
+    height = (area * ratio).sqrt().round().clamp(1, rows)
+    width = (area / height).round().clamp(1, columns)
+    masks = []
+    for size, length, place in ((rows, height, top), (columns, width, left)):
+        start = (place * (size - length + 1)).floor()
+        offsets = torch.arange(size) - start[..., None]  # [views, batch, rows or columns]
+        masks.append((offsets >= 0) & (offsets < length[..., None]))
+    block = masks[0][..., :, None] & masks[1][..., None, :]
+    return (block & (is_masked < MASKED_VIEWS)[..., None, None]).flatten(-2)
+
+
+def masked_cross_entropy(logits: Tensor, targets: Tensor, masked: Tensor, temperature: float) -> Tensor:
+    """Mean cross-entropy at the masked patches of a view (L_MIM), averaged over views and images.
+
+    A view without masked patches counts with 0.
+
+    Args:
+        logits: Of the student, for masked views [views, batch, patches, K].
+        targets: Probabilities of the teacher for the whole views, same shape.
+        masked: bool [views, batch, patches].
+        temperature: tau_s.
+    """
+    logits = losses.full_precision(logits) / temperature
+    of_patches = logits.logsumexp(-1) - (targets * logits).sum(-1)  # [views, batch, patches]
+    return ((of_patches * masked).sum(-1) / masked.sum(-1).clamp(min=1)).mean()
