@@ -78,7 +78,7 @@ def _in_folder(folder: Path) -> dict[str, Choice]:
     choices = {
         entry.name: Choice(f"{entry.name} · from this server's folder", str(entry))
         for entry in sorted(folder.iterdir())
-        if entry.suffix in CHECKPOINT_SUFFIXES or (entry / "checkpoint.pt").is_file()
+        if entry.suffix in CHECKPOINT_SUFFIXES or Run(entry).checkpoint.is_file()
     }
     for run in run_folders(folder):
         for step, file in milestones(run):

@@ -4,7 +4,6 @@ Runs are folders of `training.run.Run` directly inside --models-dir. The log of 
 the package. A client chooses a run by name and never sends a path.
 """
 
-import json
 import math
 import re
 import time
@@ -20,16 +19,16 @@ from numpy.typing import NDArray
 
 from app.errors import NotHere
 from dino_model.models.published import EMBEDDED
+from dino_model.models.run_folder import LOG
 from training.doctor import Facts, diagnose, facts
-from training.run import Run, RunError
+from training.run import Run, RunError, read_log
 
 POINTS = 500
 """Largest number of points of a curve: about the width of a chart in pixels."""
 MAX_CHECKPOINTS = 40
 LIVE_SECONDS = 120.0
 """Time after its last line for which a run counts as live."""
-EMBEDDED_LOG = EMBEDDED["embedded-dino"].with_name("log.jsonl")
-_MILESTONE = re.compile(r"step-(\d{1,12})\.pt")
+EMBEDDED_LOG = EMBEDDED["embedded-dino"].with_name(LOG)
 
 
 class Chart(NamedTuple):
@@ -85,8 +84,8 @@ class Log:
     curves: Mapping[str, NDArray[np.float64]]
 
 
-def read_log(path: Path) -> Log:
-    """Read a log.
+def summarize_log(path: Path) -> Log:
+    """Read a log and thin its curves.
 
     Steps of a later phase follow those of the phase before. If a step is repeated, as after a resume, the
     later line replaces that step and all steps after it.
@@ -95,8 +94,7 @@ def read_log(path: Path) -> Log:
         OSError: The file cannot be read.
     """
     status = path.stat()
-    lines = path.read_bytes().split(b"\n")[:-1]  # after the last newline a line is still being written
-    records = [record for line in lines if (record := _record(line))]
+    records, damaged = read_log(path)
     global_steps: list[int] = []
     phase, first = None, 0
     for record in records:
@@ -122,7 +120,7 @@ def read_log(path: Path) -> Log:
         version=(status.st_mtime_ns, status.st_size),
         last=global_steps[-1] if records else -1,
         newest={name: value for name, value in numbers.items() if math.isfinite(value)},
-        broken=len(lines) - len(records),
+        broken=len(damaged),
         not_finite=not_finite,
         curves=curves,
     )
@@ -212,7 +210,7 @@ class Runs:
             path = Run(folder).log if folder else EMBEDDED_LOG
             found, log = path.stat(), self._logs.get(path)
             if not log or log.version != (found.st_mtime_ns, found.st_size):
-                log = self._logs[path] = read_log(path)
+                log = self._logs[path] = summarize_log(path)
             return TrainingRun(name, folder, log)
         except (KeyError, TypeError, OSError) as error:
             raise NotHere("There is no such run (any more): choose another.") from error
@@ -248,8 +246,7 @@ def warnings_text(run: TrainingRun) -> str:
 
 def milestones(folder: Path) -> list[tuple[int, Path]]:
     """Return steps and files of the kept checkpoints of a run, oldest first, at most `MAX_CHECKPOINTS`."""
-    named = ((_MILESTONE.fullmatch(path.name), path) for path in folder.glob("step-*.pt"))
-    files = sorted((int(name[1]), path) for name, path in named if name)
+    files = Run(folder).milestones()
     chosen = np.linspace(0, len(files) - 1, min(len(files), MAX_CHECKPOINTS)).round().astype(int)
     return [files[index] for index in chosen]
 
@@ -264,19 +261,9 @@ def milestone_file(name: str, folder: Path | None) -> Path | None:
     run, _, step = name.rpartition("@")
     for found in run_folders(folder):
         if found.name == run and re.fullmatch(r"\d{1,12}", step):
-            path = found / f"step-{int(step):08d}.pt"
+            path = Run(found).milestone(int(step))
             return path if path.is_file() else None
     return None
-
-
-def _record(line: bytes) -> dict[str, Any] | None:
-    """Parse a line; None if it is not an object with a step."""
-    try:
-        record = json.loads(line)
-    except (ValueError, RecursionError):
-        return None
-    step = record.get("step") if isinstance(record, dict) else None
-    return record if type(step) is int and 0 <= step < 10**12 else None
 
 
 def _number(value: Any) -> float:

@@ -23,6 +23,7 @@ import tyro
 from dino_model import photographs
 from dino_model.data import images
 from dino_model.inference.predictor import AttentionPredictor
+from dino_model.models import run_folder
 from dino_model.models.published import EMBEDDED
 from dino_model.runtime import files
 from segmentation.drawing import save_image
@@ -31,7 +32,7 @@ from training import figures
 
 REPOSITORY = Path(__file__).parents[1]
 WEIGHTS = EMBEDDED["embedded"]
-CARD, LOG = WEIGHTS.with_name("card.md"), WEIGHTS.with_name("log.jsonl")
+CARD, LOG = WEIGHTS.with_name("card.md"), WEIGHTS.with_name(run_folder.LOG)
 TERMS = {
     "patch_loss": "patch tokens: 1 - cosine",
     "cls_loss": "[CLS]: 1 - cosine",

@@ -117,9 +117,9 @@ def write_checkpoint(run: Run, state: Mapping[str, Any], *, milestone: bool = Fa
     """
     if milestone:
         networks = {name: state[name] for name in ("format", "step", "method")}
-        _write(run.folder / f"step-{state['step']:08d}.pt", networks)
+        _write(run.milestone(state["step"]), networks)
     _write(run.checkpoint, state)
-    for old in sorted(run.folder.glob("step-*.pt"))[: -keep if keep else 0]:
+    for _, old in run.milestones()[: -keep if keep else 0]:
         old.unlink()
 
 

@@ -45,7 +45,7 @@ def from_checkpoint(method: Method, recipe: Recipe, path: Path) -> str:
         loaded = (*loaded, "center")
         tensors |= {key: tensor for key, tensor in payload.get("dino_loss", {}).items() if key == "center"}
     else:
-        file = path / "checkpoint.pt" if path.is_dir() else path
+        file = Run(path).checkpoint if path.is_dir() else path
         try:
             state = read_state(file)
         except RunError as error:

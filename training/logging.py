@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from dino_model.runtime.errors import SettingError
-from training.run import Run
+from training.run import TENSORBOARD, WANDB_ID, Run
 
 Scalar = Tensor | float
 Observer = Callable[[int, dict[str, float], Sequence[str]], object]
@@ -41,7 +41,7 @@ def tensorboard(run: Run, config: Mapping[str, Any], first_step: int) -> Logger:
     """Event files in RUN/tensorboard; what an interrupted run wrote from `first_step` on is hidden."""
     from torch.utils.tensorboard import SummaryWriter
 
-    writer = SummaryWriter(str(run.folder / "tensorboard"), purge_step=first_step)
+    writer = SummaryWriter(str(run.folder / TENSORBOARD), purge_step=first_step)
 
     def log(step: int, metrics: Mapping[str, float]) -> None:
         for name, value in metrics.items():
@@ -56,7 +56,7 @@ def weights_and_biases(run: Run, config: Mapping[str, Any], first_step: int) -> 
     The package's own variables, such as WANDB_MODE, apply.
     """
     wandb = import_module("wandb")
-    name = run.folder / "wandb.txt"
+    name = run.folder / WANDB_ID
     known = name.read_text(encoding="utf-8").strip() if first_step and name.exists() else None
     options = {"project": "dino", "name": run.folder.name, "dir": run.folder, "config": dict(config)}
     try:

@@ -3,9 +3,12 @@
 RUN/config.json        settings: enough to load a network, to resume the run or to repeat it
 RUN/provenance.json    command line and versions of the packages
 RUN/checkpoint.pt      newest state: {"format", "step", "method", "optimizer", "scaler"}
-RUN/step-00012000.pt   milestones: {"format", "step", "method"}
+RUN/step-00012000.pt   milestones: {"format", "step", "method"}; the one of step 0 holds the initial weights
 RUN/log.jsonl          one line per step
+RUN/doctor.png         page of `python -m training doctor`
 RUN/.lock              during training: the process that trains
+
+Names that other packages need, too, are in `dino_model.models.run_folder`.
 """
 
 import json
@@ -15,15 +18,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from dino_model.models.run_folder import CHECKPOINT, CONFIG, LOG, milestone_name, milestones
 from dino_model.runtime import files
+from dino_model.runtime.outputs import PROVENANCE
 from training.settings import at_least
 
 CONFIG_FORMAT = 2
+DOCTOR_PAGE, WANDB_ID, TENSORBOARD = "doctor.png", "wandb.txt", "tensorboard"
 WRITTEN = (
-    *("config.json", "provenance.json", "checkpoint.pt", "step-*.pt", "log.jsonl", "doctor.png"),
-    *("wandb.txt", "tensorboard/events.out.tfevents.*"),
+    *(CONFIG, PROVENANCE, CHECKPOINT, "step-*.pt", LOG, DOCTOR_PAGE, WANDB_ID),
+    f"{TENSORBOARD}/events.out.tfevents.*",
 )
 """Files that training and its doctor write into the folder of a run."""
+NEEDED = ("method", "recipe", "num_images", "seed", "precision")
+"""Entries of a configuration without which a run can neither be resumed nor diagnosed."""
+MAX_STEPS = 10**12
+"""Steps above every run's: a larger number is a damaged line of a log."""
 UNFINISHED = (".checkpoint.*.pt", ".step-*.pt")
 """Checkpoints whose writing was interrupted."""
 
@@ -63,12 +73,25 @@ class Run:
     @property
     def checkpoint(self) -> Path:
         """File of the newest state."""
-        return self.folder / "checkpoint.pt"
+        return self.folder / CHECKPOINT
 
     @property
     def log(self) -> Path:
         """File with one JSON line per step."""
-        return self.folder / "log.jsonl"
+        return self.folder / LOG
+
+    @property
+    def config_file(self) -> Path:
+        """File of the configuration."""
+        return self.folder / CONFIG
+
+    def milestone(self, step: int) -> Path:
+        """File of the checkpoint after `step` steps that stays."""
+        return self.folder / milestone_name(step)
+
+    def milestones(self) -> list[tuple[int, Path]]:
+        """Steps and files of the checkpoints that stay, in the order of the steps."""
+        return milestones(self.folder)
 
     @contextmanager
     def lock(self) -> Iterator[None]:
@@ -89,23 +112,33 @@ class Run:
     def lines(self) -> list[dict[str, Any]]:
         """Read the log; an incomplete last line is left out."""
         if not self.log.exists():
-            raise RunError(
-                f"{self.folder} has no log.jsonl: its training has not begun, or the file was moved"
-            )
-        records = [_parsed(text) for text in self.log.read_text("utf-8", "replace").splitlines()]
-        if None in records[:-1]:
-            number = records.index(None) + 1
-            raise RunError(f"{self.log} is damaged: line {number} of {len(records)} is no step of a run")
-        return [record for record in records if record is not None]
+            raise RunError(f"{self.folder} has no {LOG}: its training has not begun, or the file was moved")
+        records, damaged = read_log(self.log)
+        if damaged:
+            total = len(records) + len(damaged)
+            raise RunError(f"{self.log} is damaged: line {damaged[0]} of {total} is no step of a run")
+        return records
 
     def check_absent(self) -> None:
-        """Raise RunError if the folder holds a run."""
+        """Raise RunError if the folder holds a run, or the rest of one that has lost its checkpoint."""
         if self.checkpoint.exists():
             with self.lock():
                 pass  # if another process trains it, the error says so
             raise RunError(
                 f"{self.folder} already holds a run: --resume continues it, --overwrite replaces it, "
                 "or pass another --output"
+            )
+        steps, file = max(self.milestones(), default=(0, self.folder))
+        if steps:  # that of step 0 may be left by a run that was killed at its start
+            raise RunError(
+                f"{self.folder} has no {CHECKPOINT}, but the weights after {steps:,} steps: put {CHECKPOINT} "
+                f"back, or start from them in another folder with --init-from {file}; --overwrite replaces "
+                "the run"
+            )
+        if self.log.exists() and any(read_log(self.log)):
+            raise RunError(
+                f"{self.folder} has the {LOG} of a run, but no {CHECKPOINT}: put {CHECKPOINT} back, or "
+                "replace the run with --overwrite"
             )
 
     def remove(self) -> None:
@@ -115,29 +148,32 @@ class Run:
     def create(self, config: Mapping[str, Any]) -> None:
         """Create the folder and write its configuration."""
         self.check_absent()
-        self._unlink("log.jsonl", *UNFINISHED)
+        self._unlink(LOG, *UNFINISHED)
         self.rewrite(config)
 
     def config(self) -> dict[str, Any]:
         """Read the configuration."""
-        path = self.folder / "config.json"
+        path, words = self.config_file, "put the file back as training wrote it, or pass another folder"
         if not path.is_file():
-            raise RunError(f"{self.folder} holds no run: expected config.json and checkpoint.pt in it")
+            raise RunError(f"{self.folder} holds no run: expected {CONFIG} and {CHECKPOINT} in it")
         try:
-            return dict(json.loads(path.read_text(encoding="utf-8")))
+            config = dict(json.loads(path.read_text(encoding="utf-8")))
         except (ValueError, TypeError) as error:
-            raise RunError(f"{path} is no configuration of a run: {error}") from None
+            raise RunError(f"{path} is no configuration of a run ({error}): {words}") from None
+        if missing := [name for name in NEEDED if name not in config]:
+            raise RunError(f"{path} is no configuration of a run, it lacks {', '.join(missing)}: {words}")
+        return config
 
     def rewrite(self, config: Mapping[str, Any]) -> None:
         """Replace the configuration."""
-        files.write_text(self.folder / "config.json", json.dumps(config, indent=2) + "\n")
+        files.write_text(self.config_file, json.dumps(config, indent=2) + "\n")
 
     def tidy(self, step: int) -> None:
         """Remove unfinished files and the log after the checkpoint at `step`: those steps are repeated."""
         self._unlink(*UNFINISHED)
-        texts = self.log.read_text(encoding="utf-8").splitlines() if self.log.exists() else []
-        kept = [text for text in texts if (record := _parsed(text)) and record["step"] < step]
-        files.write_text(self.log, "".join(f"{text}\n" for text in kept))
+        records, _ = read_log(self.log) if self.log.exists() else ([], [])
+        kept = [record for record in records if record["step"] < step]
+        files.write_text(self.log, "".join(f"{json.dumps(record)}\n" for record in kept))
 
     def _unlink(self, *patterns: str) -> None:
         for pattern in patterns:
@@ -145,11 +181,23 @@ class Run:
                 file.unlink()
 
 
-def _parsed(line: str) -> dict[str, Any] | None:
-    """Record of a line of the log; None if it is damaged or incomplete."""
+def read_log(path: Path) -> tuple[list[dict[str, Any]], list[int]]:
+    """Read the whole lines of a log, which may still grow.
+
+    Returns:
+        The records, each with an integer `step`; and the numbers, from 1, of lines that are no such record.
+    """
+    lines = path.read_bytes().split(b"\n")[:-1]  # after the last newline a line is still being written
+    found = [(number, _parse_record(line)) for number, line in enumerate(lines, 1)]
+    records = [record for _, record in found if record is not None]
+    return records, [number for number, record in found if record is None]
+
+
+def _parse_record(line: bytes) -> dict[str, Any] | None:
+    """Record of a line of the log; None if it is no object with a step."""
     try:
-        record: dict[str, Any] = json.loads(line)
-        float(record["step"])
-    except (ValueError, KeyError, TypeError):
+        record = json.loads(line)
+    except (ValueError, RecursionError):
         return None
-    return record
+    step = record.get("step") if isinstance(record, dict) else None
+    return record if type(step) is int and 0 <= step < MAX_STEPS else None

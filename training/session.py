@@ -18,7 +18,7 @@ from torch.amp import GradScaler
 from dino_model.data.collections import Images
 from dino_model.models.backbones import choose_training_attention
 from dino_model.runtime.device import ComputePrecision, autocast, set_tensor_float32
-from dino_model.runtime.errors import SettingError
+from dino_model.runtime.errors import SettingError, counted
 from dino_model.runtime.ranks import gather_objects, on_first
 from training.blocks import compile_blocks, recompute_blocks
 from training.checkpoint import CheckpointWriter, load_checkpoint
@@ -144,7 +144,13 @@ class Session:
     def resume(self, run: Run) -> int:
         """Load the state of `run` and return the steps done; raises RunError as `changes`."""
         self.changes(run)
-        step = load_checkpoint(run, self.method, self.optimizer, self.scaler)
+        step, steps = load_checkpoint(run, self.method, self.optimizer, self.scaler), self.plan.steps
+        if step > steps:
+            epochs = -(-step // self.plan.steps_per_epoch)
+            raise RunError(
+                f"{run.folder} has done {counted(step, 'step')}, but --epochs {self.recipe.epochs} are "
+                f"{counted(steps, 'step')}: pass --epochs {epochs} or more"
+            )
         if rank() == 0:
             run.tidy(step)
         return step
@@ -176,7 +182,7 @@ class Session:
             OSError: A checkpoint or the log could not be written; the former checkpoint is intact.
             OutOfMemory: The device's memory does not suffice for a step.
         """
-        if first_step == 0 and rank() == 0 and not (run.folder / "config.json").exists():
+        if first_step == 0 and rank() == 0 and not run.config_file.exists():
             run.create(self.config())
         try:
             return self._train(run, first_step, callbacks or Callbacks())

@@ -26,6 +26,7 @@ from torch import Tensor, nn
 from dino_model.data.channels import ChannelRange
 from dino_model.models.attention_heads import Family, find_family
 from dino_model.models.configs import VIT_SHAPES, BackboneConfig, CheckpointKey
+from dino_model.models.run_folder import CHECKPOINT, CONFIG
 from dino_model.models.state_names import Network, NetworkError, few, find_network, flat_names
 from dino_model.runtime import files
 
@@ -114,7 +115,7 @@ def read_backbone(
         return _read_safetensors(path, checkpoint_key, prefix)
     payload = read_torch(path)
     if "method" in payload and "step" in payload:
-        if not (path.parent / "config.json").is_file():
+        if not (path.parent / CONFIG).is_file():
             raise WeightsError(f"{path} is part of a training run: put its config.json next to it")
         return _read_run(path.parent, checkpoint_key, prefix, path.name)
     return _find(payload, checkpoint_key, prefix, str(path))
@@ -199,14 +200,14 @@ def infer_config(tensors: Mapping[str, Tensor], where: str, heads: int | None = 
 
 
 def _read_run(
-    folder: Path, checkpoint_key: CheckpointKey, prefix: str | None, file_name: str = "checkpoint.pt"
+    folder: Path, checkpoint_key: CheckpointKey, prefix: str | None, file_name: str = CHECKPOINT
 ) -> StoredBackbone:
     """Read a training run's folder: the description in config.json, tensors in checkpoint.pt."""
     refuse_options(str(folder), prefix=prefix)
-    for needed in ("config.json", file_name):
+    for needed in (CONFIG, file_name):
         if not (folder / needed).is_file():
             raise WeightsError(f"{str(folder)!r} is no training run: it has no {needed}")
-    where = str(folder / "config.json")
+    where = str(folder / CONFIG)
     try:
         settings = json.loads(Path(where).read_text(encoding="utf-8"))
         networks = dict(settings.get("networks") or {name: f"{name}.backbone" for name in OFFICIAL_NETWORKS})

@@ -81,7 +81,8 @@ def write_run(folder: Path, *lines: bytes, epochs: int = 3, **config: object) ->
     """Write a run of ten steps an epoch with these lines in its log; default: three lines."""
     folder.mkdir(exist_ok=True)
     recipe = {"epochs": epochs, "batch_size": 4, "method": {}}
-    settings = {"method": "dino", "recipe": recipe, "num_images": 42, "backbone": BACKBONE} | config
+    settings = {"method": "dino", "recipe": recipe, "num_images": 42, "backbone": BACKBONE}
+    settings |= {"seed": 0, "precision": "fp32"} | config
     (folder / "config.json").write_text(json.dumps(settings))
     (folder / "log.jsonl").write_bytes(b"".join(lines or (line(step, loss=1.0) for step in range(3))))
     return folder

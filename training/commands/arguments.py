@@ -163,7 +163,7 @@ def parse(arguments: Sequence[str]) -> Pretrain:
     kind = tyro.conf.OmitArgPrefixes[PartialArgs]
     with name_rules():
         choice, _ = tyro.cli(kind, args=words, return_unknown_args=True, prog=PROGRAM)
-    if choice.resume and choice.output and (choice.output / "config.json").is_file():
+    if choice.resume and choice.output and Run(choice.output).config_file.is_file():
         options = _parse_all(arguments, of_run(choice))
         options.check()
         if options.method != options.settings.method.name:

@@ -13,7 +13,7 @@ from dino_model.runtime import files
 from training import doctor
 from training.doctor import Line
 from training.recipe import known_method
-from training.run import Run, RunError
+from training.run import DOCTOR_PAGE, Run, RunError
 
 EXIT_PROBLEMS = 3
 PANELS: dict[str, tuple[str, ...]] = {
@@ -52,7 +52,7 @@ class Doctor:
         facts, done = doctor.facts(config), int(lines[-1]["step"]) + 1
         findings, is_short = doctor.findings(lines, facts), len(lines) < doctor.MIN_JUDGED_STEPS
         title = f"{self.folder.name}: {method}, {done:,} of {facts.steps:,} steps"
-        page = self.output or self.folder / "doctor.png"
+        page = self.output or self.folder / DOCTOR_PAGE
         healthy = "no problem found"
         if is_short:
             healthy = f"too short to judge: a collapse may show only after {doctor.MIN_JUDGED_STEPS} steps"

@@ -149,7 +149,7 @@ class DINOVariants(DINO):
         if self.config.patch_loss == "none":
             return None
         blocks = random_blocks(randomness, len(views), *patch_grid(self.student.backbone, *views.shape[-2:]))
-        return MaskedPatches(blocks.to(views.device, non_blocking=True), self.mask_token)
+        return MaskedPatches(copy_to_device(blocks, views.device), self.mask_token)
 
     def patch_loss(
         self, student: Tensor, teacher: Tensor, masked: Tensor, temperature: float

@@ -1,5 +1,6 @@
 """Networks g = h ∘ f of backbone f and projection head h, student-teacher pairs, queue, stochastic depth."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Self
 

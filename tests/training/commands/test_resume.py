@@ -1,0 +1,111 @@
+"""Resuming what people have: other settings, and folders with damaged or missing files."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.training.runs import pretrain, resume
+from training.run import Run
+
+pytestmark = pytest.mark.slow
+
+
+def change_config(run: Path, **changes: object) -> None:
+    file = run / "config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | changes))
+
+
+def remove_config_entry(run: Path) -> None:
+    config = json.loads((run / "config.json").read_text())
+    del config["seed"]
+    (run / "config.json").write_text(json.dumps(config))
+
+
+def lose_checkpoint(run: Path) -> None:
+    (run / "checkpoint.pt").unlink()
+
+
+def lose_weights(run: Path) -> None:
+    for file in run.glob("*.pt"):
+        file.unlink()
+
+
+def take_checkpoint_of_other_settings(run: Path) -> None:
+    state = torch.load(run / "checkpoint.pt", weights_only=True)
+    state["method"]["center"] = torch.zeros(1, 8)
+    torch.save(state, run / "checkpoint.pt")
+
+
+DAMAGES = {
+    "fewer epochs than done": (
+        lambda run: None,
+        "--resume --epochs 2",
+        "has done 6 steps, but --epochs 2 are 4 steps: pass --epochs 3 or more",
+    ),
+    "checkpoint gone": (
+        lose_checkpoint,
+        "--resume",
+        "has no checkpoint.pt, but the weights after 6 steps: put checkpoint.pt back, or start from them in "
+        "another folder with --init-from {run}/step-00000006.pt; --overwrite replaces the run",
+    ),
+    "checkpoint gone, started anew": (lose_checkpoint, "", "--init-from {run}/step-00000006.pt"),
+    "all weights gone": (lose_weights, "--resume", "has the log.jsonl of a run, but no checkpoint.pt"),
+    "log without configuration": (
+        lambda run: [lose_weights(run), (run / "config.json").unlink()],
+        "--resume",
+        "has the log.jsonl of a run, but no checkpoint.pt",
+    ),
+    "checkpoint without configuration": (
+        lambda run: (run / "config.json").unlink(),
+        "--resume",
+        "{run} holds no run: expected config.json and checkpoint.pt in it",
+    ),
+    "cut configuration": (
+        lambda run: (run / "config.json").write_text((run / "config.json").read_text()[:200]),
+        "--resume",
+        "config.json is no configuration of a run",
+    ),
+    "configuration without seed": (remove_config_entry, "--resume", "it lacks seed: put the file back"),
+    "unknown method": (
+        lambda run: change_config(run, method="simsiam"),
+        "--resume",
+        "the run was trained with 'simsiam', an unknown method",
+    ),
+    "checkpoint of other settings": (
+        take_checkpoint_of_other_settings,
+        "--resume",
+        "checkpoint.pt does not fit the configuration: size mismatch for center",
+    ),
+    "cut checkpoint": (
+        lambda run: (run / "checkpoint.pt").write_bytes((run / "checkpoint.pt").read_bytes()[:500]),
+        "--resume",
+        "checkpoint.pt",
+    ),
+}
+
+
+@pytest.mark.parametrize(("damage", "words", "message"), DAMAGES.values(), ids=DAMAGES)
+def test_resume_of_unusable_folder_is_an_error_and_touches_nothing(
+    images, trained, tmp_path, capsys, damage, words, message
+):
+    run = Path(shutil.copytree(trained, tmp_path / "run"))
+    damage(run)
+    before = {file: file.read_bytes() for file in run.rglob("*") if file.is_file()}
+    assert pretrain(images, run, "--epochs", 3, *words.split()) == 1
+    assert message.format(run=run) in capsys.readouterr().err
+    assert {file: file.read_bytes() for file in run.rglob("*") if file.is_file()} == before
+
+
+def test_resume_of_finished_run_with_same_epochs_ends_at_once_and_more_epochs_continue(
+    trained, tmp_path, capsys
+):
+    run = Path(shutil.copytree(trained, tmp_path / "run"))
+    before = {file.name: file.read_bytes() for file in run.iterdir() if file.is_file()}
+    assert resume(run, "--epochs", 3) == 0
+    assert "6 of 6 steps done" in capsys.readouterr().out
+    assert {file.name: file.read_bytes() for file in run.iterdir() if file.is_file()} == before
+    assert resume(run, "--epochs", 4, "--probe-every", 0) == 0
+    assert [line["step"] for line in Run(run).lines()] == list(range(8))
