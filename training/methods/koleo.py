@@ -10,7 +10,7 @@ from training import losses
 from training.distributed import gather_with_gradient
 
 SMALLEST_DISTANCE = 1e-8
-"""Added to a distance, so that the logarithm of equal features is finite."""
+"""Distance of equal features, whose logarithm is finite."""
 
 
 def koleo(features: Tensor) -> Tensor:
@@ -31,4 +31,4 @@ def koleo(features: Tensor) -> Tensor:
             nearest = cosines.argmax(-1, keepdim=True)
         neighbors = points.take_along_dim(nearest, dim=-2)
         distances = torch.linalg.vector_norm(points - neighbors, dim=-1)
-        return -(distances + SMALLEST_DISTANCE).log().mean(-1)
+        return -distances.clamp(min=SMALLEST_DISTANCE).log().mean(-1)
