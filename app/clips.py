@@ -31,7 +31,8 @@ from segmentation.coco import coco_annotation
 from segmentation.labels import DataError, Labels, object_ids
 from segmentation.masks import ImageArray
 from segmentation.propagation import propagate_frames, vanished_objects
-from segmentation.video import VideoFile, VideoWriter, shrunk
+from segmentation.video import VideoWriter, shrunk
+from segmentation.video_input import VideoFile
 
 FRAME_SIDE = 854
 """Longer side of the kept frames in pixels: 16:9 at 480 lines, as in DAVIS."""

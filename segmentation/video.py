@@ -1,9 +1,9 @@
-"""Videos: reading frames from files and folders, writing videos, drawing attention and labels.
+"""Videos: writing files, drawing attention and labels.
 
-Each frame is read, used and written before the next, so memory does not grow with the length.
+Each frame is drawn and written before the next, so memory does not grow with the length.
 """
 
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from fractions import Fraction
 from math import ceil, sqrt
@@ -15,130 +15,19 @@ import av
 import numpy as np
 from numpy.typing import NDArray
 
-from dino_model.data import images
 from dino_model.runtime.files import replacing
 from segmentation import drawing
-from segmentation.frames import frame_files
-from segmentation.labels import DataError, Labels, check_size
+from segmentation.labels import DataError, Labels
 from segmentation.masks import ImageArray, enlarge, keep_mass_of_maps
 
 if TYPE_CHECKING:  # commands import this module before they need PyTorch
     from dino_model.inference.predictor import AttentionPredictor
 
-DEFAULT_FPS = 24.0  # frames per second of a folder of frames
 MAX_SIDE = 1280  # of drawn videos, in pixels
 BITS_PER_PIXEL = 0.2  # of a frame, at most: figures and outlines stay sharp
 TIME_BASE = Fraction(1, 60_000)  # of a second: what every usual frame rate divides, 30000/1001 too
 CODECS = {".webm": "libvpx", ".mp4": "mpeg4"}
 """Encoders by suffix. Browsers play WebM (VP8); MPEG-4 is for programs that read no WebM."""
-
-
-def open_frames(path: Path, *, fps: float = DEFAULT_FPS) -> "VideoFile | FrameFolder":
-    """Open a video file, or a folder of images numbered in their order, shown at `fps`.
-
-    Raises:
-        DataError: No such file, no video, no frame, or frames without one sensible order.
-    """
-    if path.is_dir():
-        return FrameFolder(path, fps)
-    if not path.exists():
-        raise DataError(f"{path} does not exist; pass a video file or a folder of frames")
-    return VideoFile(path)
-
-
-class FrameFolder:
-    """A folder of images as a video. Every iteration starts again. Attributes are those of `VideoFile`."""
-
-    def __init__(self, folder: Path, fps: float = DEFAULT_FPS) -> None:
-        self.files = frame_files(folder)
-        self.name, self.fps, self.expected = folder.resolve().name, fps, len(self.files)
-        self.times = [number / fps for number in range(len(self.files))]
-        self.title = f"{self.name}, {self.files[0].name} to {self.files[-1].name}"
-
-    def __iter__(self) -> Iterator[ImageArray]:
-        """Iterate over the frames; raises ImageError or DataError, with its file, for an unusable frame."""
-        read = (images.read(file, name=str(file)) for file in self.files)
-        return _of_one_size(read, lambda number: f"the frame {self.files[number]}")
-
-    def file_name(self, number: int) -> str:
-        """Return the name of the image file."""
-        return self.files[number].name
-
-
-class VideoFile:
-    """A video file, turned upright as its metadata say. Every iteration starts again.
-
-    Attributes:
-        name, title: Name of the video; of a folder the title has the first and last frame.
-        fps: Frames per second.
-        expected: Number of frames according to the file.
-        times: Time of each frame of the latest iteration, in seconds from the first.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self.path, self.name, self.title = path, path.stem, path.name
-        self.times: list[float] = []
-        with _opened(path) as container:
-            stream = container.streams.video[0]
-            rate = float(stream.average_rate or 0)
-            self.fps = rate if 0 < rate < 1000 else DEFAULT_FPS
-            if next(_decoded(container), None) is None:
-                raise DataError(f"no frame of {path} can be decoded; it is damaged, or of an unknown kind")
-            self.expected = int(stream.frames)
-        if not self.expected:  # count without decoding; some packets are never shown
-            with _opened(path) as container:
-                packets = sum(packet.size > 0 for packet in container.demux(video=0))
-                seconds = (container.duration or 0) / 1e6
-            self.expected = min(packets, round(seconds * self.fps) or packets)
-
-    def __iter__(self) -> Iterator[ImageArray]:
-        """Iterate over the frames to the last that can be decoded; raises DataError if their size changes."""
-        return _of_one_size(self._upright(), lambda number: f"frame {number} of {self.path}")
-
-    def _upright(self) -> Iterator[ImageArray]:
-        self.times, start = [], 0.0
-        with _opened(self.path) as container:
-            for number, frame in enumerate(_decoded(container)):
-                # Without times in the file, frames are evenly spaced.
-                time = number / self.fps if frame.time is None else frame.time
-                start = start if number else time
-                self.times.append(time - start)
-                image = frame.to_ndarray(format="rgb24")
-                yield np.ascontiguousarray(np.rot90(image, round(frame.rotation / 90)))
-
-    def file_name(self, number: int) -> str:
-        """Return the number of the frame with five digits or more, as a PNG file name."""
-        return f"{number:05d}.png"
-
-
-def _of_one_size(frames: Iterable[ImageArray], name: Callable[[int], str]) -> Iterator[ImageArray]:
-    """Yield frames; raises DataError, with the name of the frame, if one differs in size from the first."""
-    size = None
-    for number, image in enumerate(frames):
-        size = size or image.shape
-        check_size(name(number), image.shape, "the first", size)
-        yield image
-
-
-@contextmanager
-def _opened(path: Path) -> Iterator[av.container.InputContainer]:
-    try:
-        container = av.open(str(path))
-    except (av.FFmpegError, OSError) as error:
-        raise DataError(f"{path} cannot be opened as a video ({error.strerror})") from error
-    with container:
-        if not container.streams.video:
-            raise DataError(f"{path} holds no video, only {', '.join(s.type for s in container.streams)}")
-        container.streams.video[0].thread_type = "AUTO"
-        yield container
-
-
-def _decoded(container: av.container.InputContainer) -> Iterator[av.VideoFrame]:
-    """Yield the frames to the last that can be decoded."""
-    try:
-        yield from container.decode(video=0)
-    except av.FFmpegError:  # truncated or damaged: the caller counts the frames
-        return
 
 
 class VideoWriter:
@@ -157,7 +46,8 @@ class VideoWriter:
         self._count = 0
 
     def __enter__(self) -> Self:
-        self._container = av.open(str(self._replacing.__enter__()), "w")
+        with _named(self.path):
+            self._container = av.open(str(self._replacing.__enter__()), "w")
         rate = Fraction(self.fps).limit_denominator(1001)  # 30000/1001 among them
         self._stream: Any = self._container.add_stream(CODECS[self.path.suffix.lower()], rate=rate)
         return self
@@ -168,9 +58,10 @@ class VideoWriter:
         if self._keep_partial and self._count:
             kind = error = trace = None
         try:
-            if self._size is not None and kind is None:
-                self._container.mux(self._stream.encode(None))
-            self._container.close()
+            with _named(self.path):
+                if self._size is not None and kind is None:
+                    self._container.mux(self._stream.encode(None))
+                self._container.close()
         finally:
             self._replacing.__exit__(kind, error, trace)
 
@@ -192,7 +83,17 @@ class VideoWriter:
         frame.time_base = TIME_BASE
         frame.pts = round((self._count / self.fps if time is None else time) / TIME_BASE)
         self._count += 1
-        self._container.mux(self._stream.encode(frame))
+        with _named(self.path):
+            self._container.mux(self._stream.encode(frame))
+
+
+@contextmanager
+def _named(path: Path) -> Iterator[None]:
+    """Name the file in errors of FFmpeg, which knows the temporary one."""
+    try:
+        yield
+    except av.FFmpegError as error:
+        raise DataError(f"{path} cannot be written: {error.strerror}") from error
 
 
 VIEWS = ("heads", "mean", "mask")

@@ -43,7 +43,8 @@ from segmentation.labels import (
 )
 from segmentation.mask_files import VOC_COLORS, MaskReader, mask_file
 from segmentation.masks import ImageArray
-from segmentation.video import VideoWriter, open_frames, shrunk
+from segmentation.video import VideoWriter, shrunk
+from segmentation.video_input import open_frames
 
 if TYPE_CHECKING:
     from dino_model.inference.predictor import AttentionPredictor
@@ -281,7 +282,7 @@ class Apply(HeadOptions, OutputOptions):
             output.add(item.name, inputs=[*item.files, self.head], files=files)
         for path in [path for path in videos if not output.has(path.stem, [path, self.head])]:
             try:
-                drawn = _segment_video(head, predictor, path, output)
+                drawn = _segment_video(head, predictor, path, output, skipped)
             except ValueError as error:
                 skipped.add(path.name, error)
             else:
@@ -433,13 +434,19 @@ def _segment(head: heads.Head, predictor: "AttentionPredictor", image: ImageArra
 
 
 def _segment_video(
-    head: heads.Head, predictor: "AttentionPredictor", path: Path, output: OutputFolder
+    head: heads.Head,
+    predictor: "AttentionPredictor",
+    path: Path,
+    output: OutputFolder,
+    skipped: SkippedInputs,
 ) -> Path:
-    """Segment the frames of a video, and return the video of overlays."""
+    """Segment the frames of a video, and return the video of overlays; damaged packets go to `skipped`."""
     frames, drawn = open_frames(path), output.path("overlays", f"{path.stem}.webm")
     with VideoWriter(drawn, frames.fps, keep_partial=True) as writer:
         for number, frame in enumerate(progress(run_ahead(frames), path.name, frames.expected or None)):
             mask = output.path("masks", path.stem, frames.file_name(number))
             overlay = _segment(head, predictor, common.check_patches(frame, predictor), mask)
             writer.write(overlay, frames.times[number])
+    for problem in frames.damaged:
+        skipped.add(path.name, DataError(problem))
     return drawn

@@ -13,7 +13,7 @@ from dino_model.inference.options import ModelOptions
 from dino_model.inference.resize import fed_size
 from dino_model.runtime.ahead import run_ahead
 from dino_model.runtime.errors import counted
-from dino_model.runtime.outputs import OutputFolder, OutputOptions
+from dino_model.runtime.outputs import OutputFolder, OutputOptions, SkippedInputs
 from dino_model.runtime.progress import progress
 from segmentation.coco import CocoWriter
 from segmentation.commands.common import MaskOptions, model_settings, propagation_predictor
@@ -22,13 +22,11 @@ from segmentation.labels import VOID, DataError, Labels, object_ids, write_mask_
 from segmentation.masks import ImageArray, check_mass
 from segmentation.video import (
     VIEWS,
-    FrameFolder,
-    VideoFile,
     VideoWriter,
     attention_video,
     draw_labels,
-    open_frames,
 )
+from segmentation.video_input import AnimatedImage, FrameFolder, VideoFile, open_frames
 
 if TYPE_CHECKING:
     from dino_model.inference.predictor import AttentionPredictor
@@ -108,11 +106,15 @@ class Video(MaskOptions, ModelOptions, OutputOptions):
         output.add(frames.name, count, inputs=inputs, files=[results])
         output.finish()
         print(f"{counted(count, 'frame')} written to {self.output}")
-        if count < frames.expected:
+        if count + len(frames.damaged) < frames.expected:
             print(f"note: {self.input.name} promises {frames.expected} frames, {count} could be decoded")
+        skipped = SkippedInputs()
+        for problem in frames.damaged:
+            skipped.add(self.input.name, DataError(problem))
+        skipped.check(count + len(frames.damaged), "packets")
 
     def _propagated(
-        self, frames: VideoFile | FrameFolder, predictor: "AttentionPredictor", mask: Labels
+        self, frames: VideoFile | AnimatedImage | FrameFolder, predictor: "AttentionPredictor", mask: Labels
     ) -> Generator[tuple[list[ImageArray], Labels]]:
         """Propagate the labels through the video; yields each frame with its labels drawn, and the labels."""
         from segmentation.propagation import PRESETS, propagate_frames

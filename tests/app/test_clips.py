@@ -25,7 +25,7 @@ from dino_model.inference.predictor import AttentionPredictor
 from segmentation.datasets import open_davis
 from segmentation.mask_files import read_labels
 from segmentation.propagation import propagate_frames
-from segmentation.video import VideoFile
+from segmentation.video_input import VideoFile
 from tests.app.conftest import MODEL, run, square_frames, write_video
 
 SMALL = Limits(max_frames=6)

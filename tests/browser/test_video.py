@@ -11,7 +11,7 @@ from playwright.sync_api import expect
 from pycocotools import mask as coco_mask
 
 from app import example_clips
-from segmentation.video import VideoFile
+from segmentation.video_input import VideoFile
 from tests.app.conftest import write_video
 from tests.browser import actions
 

@@ -12,7 +12,8 @@ from segmentation import heads
 from segmentation.commands.head import Apply, Curve, Fit, Score
 from segmentation.labels import DataError, read_palette, write_mask_png
 from segmentation.mask_files import read_labels
-from segmentation.video import VideoFile, VideoWriter
+from segmentation.video import VideoWriter
+from segmentation.video_input import VideoFile
 
 MODEL = "random:vit_tiny/16"
 

@@ -1,10 +1,14 @@
 """Folders of frames, video files, and the command `video`."""
 
+import io
 import json
+import struct
 import wave
+from fractions import Fraction
 from itertools import zip_longest
 from pathlib import Path
 
+import av
 import numpy as np
 import pytest
 from PIL import Image
@@ -16,7 +20,8 @@ from segmentation import video
 from segmentation.commands.video import Video
 from segmentation.labels import DataError, write_mask_png
 from segmentation.mask_files import read_labels
-from segmentation.video import FrameFolder, VideoFile, VideoWriter, open_frames
+from segmentation.video import VideoWriter
+from segmentation.video_input import FrameFolder, VideoFile, open_frames
 
 MODEL = "random:vit_tiny/16"
 
@@ -82,16 +87,172 @@ def test_written_video_is_read_again(tmp_path):
     assert [entry.name for entry in tmp_path.iterdir()] == [path.name]
 
 
-def test_rotated_video_is_read_upright(tmp_path):
+def write_stream(path: Path, codec: str, pixels: str, images: list[np.ndarray]) -> Path:
+    """Write images of any PyAV codec at 10 frames per second."""
+    with av.open(str(path), "w") as container:
+        stream = container.add_stream(codec, rate=10)
+        stream.height, stream.width, stream.pix_fmt = *images[0].shape[:2], pixels
+        for image in images:
+            frame = av.VideoFrame.from_ndarray(image, format="rgba" if image.shape[-1] == 4 else "rgb24")
+            container.mux(stream.encode(frame.reformat(format=pixels)))
+        container.mux(stream.encode(None))
+    return path
+
+
+@pytest.mark.parametrize(("codec", "suffix"), [("png", "mov"), ("mjpeg", "mkv"), ("mjpeg", "avi")])
+@pytest.mark.parametrize("damaged", [(3,), (1, 6, 7)])
+def test_damaged_packets_are_skipped_and_named(tmp_path, codec, suffix, damaged):
+    pixels = "rgb24" if codec == "png" else "yuvj420p"
+    path = write_stream(tmp_path / f"clip.{suffix}", codec, pixels, draw_frames(10))
+    whole, content = list(VideoFile(path)), bytearray(path.read_bytes())
+    with av.open(str(path)) as container:
+        packets = [bytes(packet) for packet in container.demux() if packet.size]
+    for number in damaged:
+        at = content.index(packets[number])
+        content[at : at + len(packets[number])] = b"\xff" * len(packets[number])
+    path.write_bytes(content)
+    frames = VideoFile(path)
+    for frame, expected in zip(frames, np.delete(whole, damaged, axis=0), strict=True):
+        np.testing.assert_array_equal(frame, expected)
+    assert [text.split(" (")[0] for text in frames.damaged] == [f"packet {number}" for number in damaged]
+    expected_times = np.delete(np.arange(10) / 10, damaged)
+    np.testing.assert_allclose(frames.times, expected_times, atol=0.002)
+
+
+def test_video_with_a_damaged_packet_ends_with_its_count(tmp_path):
+    path = write_stream(tmp_path / "clip.mov", "png", "rgb24", draw_frames(4))
+    with av.open(str(path)) as container:
+        packet = [bytes(packet) for packet in container.demux() if packet.size][2]
+    path.write_bytes(path.read_bytes().replace(packet, b"\0" * len(packet)))
+    with pytest.raises(ValueError, match=r"skipped 1 of 4 packets: clip\.mov: packet 2 \(Invalid data"):
+        Video(path, output=tmp_path / "out", model=MODEL, size=32).run()
+    assert len(list(VideoFile(tmp_path / "out" / "mean.webm"))) == 3
+    assert json.loads((tmp_path / "out" / "provenance.json").read_text())["finished"]
+
+
+TIMES = {  # of the file in milliseconds, and those that are read
+    "even": ((0, 100, 200, 300), (0, 0.1, 0.2, 0.3)),
+    "late start": ((5000, 5100, 5300, 5400), (0, 0.1, 0.3, 0.4)),
+    "restart of the first interval": ((200, 300, 200, 300), (0, 0.1, 0.2, 0.3)),
+    "restart at once": ((0, 0, 0, 0), (0, 0.0015, 0.003, 0.0045)),
+    "two restarts": ((500, 0, 100, 0), (0, 0.1, 0.2, 0.3)),
+    "nearly equal": ((0, 1, 2, 300), (0, 0.0015, 0.003, 0.3)),
+    "little backwards": ((0, 100, 99, 200), (0, 0.1, 0.1015, 0.2)),
+}
+
+
+@pytest.mark.parametrize("form", TIMES)
+def test_times_become_strictly_increasing(tmp_path, monkeypatch, form):
+    stored, expected = TIMES[form]
+    path = write_stream(tmp_path / "clip.mov", "png", "rgb24", draw_frames(4))
+    decode = VideoFile._decoded
+
+    def decode_at(self, *arguments):
+        for frame, time in zip(decode(self, *arguments), stored, strict=False):
+            frame.pts, frame.time_base = time, Fraction(1, 1000)
+            yield frame
+
+    monkeypatch.setattr(VideoFile, "_decoded", decode_at)
+    frames = VideoFile(path)
+    images = list(frames)
+    assert frames.times == pytest.approx(expected)
+    write_video(tmp_path / "copy.webm", images, *frames.times)
+    copied = VideoFile(tmp_path / "copy.webm")
+    monkeypatch.undo()
+    assert len(list(copied)) == 4
+    assert (np.diff(copied.times) > 0).all()
+
+
+def test_joined_transport_streams_are_read_to_the_end(tmp_path):
+    part = write_stream(tmp_path / "part.ts", "mpeg2video", "yuv420p", draw_frames(5))
+    (tmp_path / "both.ts").write_bytes(part.read_bytes() * 2)
+    frames = VideoFile(tmp_path / "both.ts")
+    images = list(frames)
+    assert len(images) == len(frames.times) == 10
+    write_video(tmp_path / "both.webm", images, *frames.times)
+    assert len(list(VideoFile(tmp_path / "both.webm"))) == 10
+
+
+@pytest.mark.parametrize("form", ["webp", "gif", "apng", "mov", "qtrle.mov"])
+def test_alpha_is_over_white_in_every_animation(tmp_path, form):
+    images = [
+        np.dstack([np.full((32, 48, 3), 60 + 60 * number, np.uint8), np.full((32, 48), 255, np.uint8)])
+        for number in range(3)
+    ]
+    for image in images:
+        image[:, :24, 3] = 0
+    path = tmp_path / f"clip.{form}"
+    if form.endswith("mov"):
+        write_stream(
+            path,
+            "qtrle" if form.startswith("qtrle") else "png",
+            "argb" if form.startswith("qtrle") else "rgba",
+            images,
+        )
+    else:
+        first, *others = map(Image.fromarray, images)
+        options = {"webp": {"lossless": True}, "gif": {"disposal": 2}, "apng": {"format": "PNG"}}[form]
+        first.save(path, save_all=True, append_images=others, duration=100, **options)
+    frames = open_frames(path)
+    for frame, image in zip(frames, images, strict=True):
+        assert (frame[:, :22] == 255).all()
+        assert np.abs(frame[:, 26:].astype(int) - image[:, 26:, :3]).max() <= 2
+    assert frames.times == pytest.approx([0, 0.1, 0.2], abs=0.011)
+    assert len(frames.times) == frames.expected == 3
+
+
+def test_image_of_one_frame_and_cover_are_no_video(tmp_path):
+    Image.new("RGB", (32, 32)).save(tmp_path / "one.webp")
+    with pytest.raises(DataError, match=r"one\.webp is an image of one frame"):
+        open_frames(tmp_path / "one.webp")
+    (tmp_path / "cut.webp").write_bytes((tmp_path / "one.webp").read_bytes()[:20])
+    with pytest.raises(DataError, match=r"cut\.webp cannot be read as an animated image"):
+        open_frames(tmp_path / "cut.webp")
+    buffer = io.BytesIO()
+    Image.new("RGB", (32, 32)).save(buffer, "JPEG")
+    picture = b"\0image/jpeg\0\3\0" + buffer.getvalue()
+    tag = b"APIC" + struct.pack(">IH", len(picture), 0) + picture
+    size = bytes(len(tag) >> shift & 127 for shift in (21, 14, 7, 0))
+    silence = b"\xff\xfb\x90\x00" + bytes(413)  # a frame of MPEG-1 layer III
+    (tmp_path / "song.mp3").write_bytes(b"ID3\3\0\0" + size + tag + silence * 20)
+    with pytest.raises(DataError, match=r"song\.mp3 holds no video, only audio, a cover image"):
+        open_frames(tmp_path / "song.mp3")
+
+
+def test_error_of_ffmpeg_names_the_users_file(tmp_path):
+    with pytest.raises(DataError, match=rf"{tmp_path}.clip\.webm cannot be written: "):
+        write_video(tmp_path / "clip.webm", draw_frames(2), 0.2, 0.1)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    "matrix",
+    [
+        (1, 0, 0, 1),
+        (-1, 0, 0, 1),
+        (1, 0, 0, -1),
+        (-1, 0, 0, -1),
+        (0, 1, 1, 0),
+        (0, 1, -1, 0),
+        (0, -1, 1, 0),
+        (0, -1, -1, 0),
+    ],
+)
+def test_video_is_turned_and_mirrored_as_its_matrix_says(tmp_path, matrix):
     content = bytearray(write_video(tmp_path / "plain.mp4", draw_frames(1)).read_bytes())
-    one, none, last = (1 << 16).to_bytes(4, "big"), bytes(4), (1 << 30).to_bytes(4, "big")
-    upright = one + none * 3 + one + none * 3 + last  # of a track, as ISO 14496-12 states
-    turned = none + one + none + (-(1 << 16)).to_bytes(4, "big", signed=True) + none * 4 + last
-    at = content.index(upright, content.index(b"tkhd"))
-    content[at : at + len(upright)] = turned
+    numbers = [value << 16 for value in (1, 0, 0, 0, 1, 0, 0, 0)] + [
+        1 << 30
+    ]  # of a track, as ISO 14496-12 states
+    a, b, c, d = matrix
+    turned = [value << 16 for value in (a, b, 0, c, d, 0, 0, 0)] + [1 << 30]
+    at = content.index(struct.pack(">9i", *numbers), content.index(b"tkhd"))
+    content[at : at + 36] = struct.pack(">9i", *turned)
     (tmp_path / "turned.mp4").write_bytes(content)
-    first, clockwise = (next(iter(VideoFile(tmp_path / f"{name}.mp4"))) for name in ("plain", "turned"))
-    np.testing.assert_array_equal(clockwise, np.rot90(first, -1))
+    plain, shown = (next(iter(VideoFile(tmp_path / f"{name}.mp4"))) for name in ("plain", "turned"))
+    assert shown.shape[:2] == (plain.shape[:2] if a else plain.shape[1::-1])
+    for y, x in ((0, 0), (5, 9), (47, 63)):  # the pixel (x, y) is shown at (ax + cy, bx + dy)
+        place = np.array([b * x + d * y, a * x + c * y]) - np.minimum(0, [63 * b + 47 * d, 63 * a + 47 * c])
+        np.testing.assert_array_equal(shown[tuple(place)], plain[y, x])
 
 
 def test_attention_video_uses_color_range_of_first_frame():
