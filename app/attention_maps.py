@@ -96,7 +96,7 @@ def maps_of(encoding: Encoding, settings: MapSettings) -> Maps:
             rows = quantities.cosines(encoding.queries_keys(block)[1], token)
         case "logits":
             rows = quantities.logits(*encoding.queries_keys(block), token)
-        case _:
+        case "attention":
             return attention(encoding, block, settings.patch)
     return _on_grid(encoding, rows)
 

@@ -1,22 +1,125 @@
 """Each door of CONTRIBUTING.md: the code in its section runs, and what it adds works."""
 
+import importlib
+import json
 import re
+import sys
+from collections.abc import Mapping
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
 
 from dino_model import AttentionPredictor
+from dino_model.models.weights import load_model
+from tests.training.runs import noise, write_rectangles
+from training import doctor
+from training.__main__ import main as train
+from training.commands.evaluate import PROTOCOLS
+from training.methods.dino_config import DINOConfig
+from training.methods.table import METHODS
+from training.run import Run
 
 
-def door_code(title: str) -> str:
-    """Return the Python code of a section "Door: TITLE" of CONTRIBUTING.md."""
+def door_code(title: str, language: str = "python") -> str:
+    """Return the code of a section "Door: TITLE" of CONTRIBUTING.md."""
     text = (Path(__file__).parent.parent / "CONTRIBUTING.md").read_text()
     section = text.partition(f"### Door: {title}\n")[2].partition("\n## ")[0].partition("\n### ")[0]
-    return "\n".join(re.findall(r"```python\n(.*?)```", section, re.DOTALL))
+    return "\n".join(re.findall(rf"```{language}\n(.*?)```", section, re.DOTALL))
+
+
+def import_door(
+    monkeypatch: pytest.MonkeyPatch, folder: Path, name: str, title: str, imports: Mapping[str, str]
+) -> None:
+    """Write a door's code, after the names that it imports from each module, as a module and import it."""
+    lines = [f"from {module} import {names}" for module, names in imports.items()]
+    (folder / f"{name}.py").write_text("\n".join(["import torch", *lines, door_code(title)]))
+    monkeypatch.syspath_prepend(folder)
+    monkeypatch.setitem(sys.modules, name, ModuleType(name))  # the end of the test removes the module
+    del sys.modules[name]
+    importlib.import_module(name)
+
+
+METHOD_IMPORTS = {
+    "dataclasses": "dataclass",
+    "typing": "ClassVar",
+    "dino_model.models.head": "HeadConfig, ProjectionHead",
+    "training": "losses",
+    "training.methods.config": "MethodConfig",
+    "training.methods.method": "Loss, Method",
+    "training.methods.network": "create_network",
+    "training.methods.table": "METHODS",
+}
+SMALL = "--width 24 --depth 1 --heads 3 --hidden 16 --prototypes 16 --hidden-predictor 8 --epochs 1"
+SMALL += " --workers 0 --device cpu --precision fp32 --warmup-epochs 0"
+
+
+def test_door_method_trains_resumes_and_loads_by_its_own_options_and_recipes(monkeypatch, tmp_path, capsys):
+    images, run = noise(tmp_path / "images", 10, 2, 40, 48), tmp_path / "run"
+    monkeypatch.setitem(METHODS, "simsiam", DINOConfig)  # the end of the test removes the entry
+    import_door(monkeypatch, tmp_path, "simsiam", "a pretraining method", METHOD_IMPORTS)
+    (tmp_path / "simsiam.toml").write_text(door_code("a pretraining method", "toml"))
+
+    def pretrain(words: str) -> int:
+        return train(["pretrain", *words.split(), "--data", str(images), "--output", str(run)])
+
+    assert pretrain(f"--method simsiam --recipe small-data {SMALL}") == 0
+    assert "method simsiam, recipe small-data" in capsys.readouterr().out
+    config, lines = Run(run).config(), Run(run).lines()
+    assert (config["method"], config["recipe"]["crops"]["local_crops"]) == ("simsiam", 0)
+    assert [line["step"] for line in lines] == [
+        0,
+        1,
+    ]  # batches of 4: the recipe's, not that of another method
+    assert 0 < lines[0]["spread"] <= 1
+    assert pretrain("--resume --epochs 2") == 0
+    assert len(Run(run).lines()) == 4
+    assert load_model(str(run)).backbone.num_features == 24
+    assert doctor.facts(config).remedy == "lower --lr"
+    capsys.readouterr()
+    with pytest.raises(SystemExit, match="0"):  # the only method that has this recipe
+        train(["pretrain", "--recipe", "simsiam-paper", "--help"])
+    text = capsys.readouterr().out
+    assert "--hidden-predictor INT" in text
+    assert "simsiam}" in text.replace("\n", "")
+
+
+def test_method_without_a_recipe_or_an_implementation_is_an_error_not_another_method(
+    monkeypatch, tmp_path, capsys
+):
+    monkeypatch.setitem(METHODS, "simsiam", DINOConfig)
+    import_door(monkeypatch, tmp_path, "simsiam", "a pretraining method", METHOD_IMPORTS)
+    (tmp_path / "simsiam.toml").write_text('[paper]\nsource = "none"\n')
+    words = ["pretrain", "--data", str(tmp_path), "--output", str(tmp_path / "run"), "--method", "simsiam"]
+    assert train([*words, "--recipe", "small-data"]) == 1
+    assert "simsiam has no recipe 'small-data': choose paper" in capsys.readouterr().err
+    (tmp_path / "simsiam.toml").unlink()
+    assert train(words) == 1
+    assert "simsiam.toml" in capsys.readouterr().err
+
+
+def test_door_evaluation_protocol_is_a_command_with_a_score(monkeypatch, tmp_path, capsys):
+    images = write_rectangles(tmp_path / "images", {"narrow": 10, "wide": 10})
+    monkeypatch.setitem(PROTOCOLS, "nearest-mean", ("", object))
+    imports = {
+        "dataclasses": "asdict, dataclass",
+        "training.commands.evaluate": "PROTOCOLS",
+        "training.evaluation.metrics": "accuracy",
+        "training.evaluation.options": "Classification",
+        "training.evaluation.run": "evaluate_models, extract_parts, framing_of, open_options",
+    }
+    import_door(monkeypatch, tmp_path, "nearest_mean", "an evaluation protocol", imports)
+    words = ["evaluate", "nearest-mean", "--model", "pixels", "--size", "24", "--device", "cpu"]
+    assert train([*words, "--data", str(images), "--json", str(tmp_path / "score.json")]) == 0
+    (result,) = json.loads((tmp_path / "score.json").read_text())["results"]
+    assert result["metrics"]["top1"] == 100
+    assert train(["evaluate", "--help"]) == 0
+    assert "nearest-mean" in capsys.readouterr().out
 
 
 @torch.no_grad()

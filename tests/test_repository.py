@@ -121,6 +121,65 @@ def test_functions_are_short():
     assert not long, "\n".join(long)
 
 
+CHOICES = {"method", "protocol", "family", "loss", "algorithm"}
+"""Names of variables whose values are names in a table."""
+
+
+def test_no_default_takes_the_place_of_an_unknown_name():
+    """`case _:` raises or returns an exit code; no `else` follows `method == "…"`, unless it raises."""
+    found = [
+        f"{file.relative_to(ROOT)}:{node.lineno}"
+        for package in ("dino_model", "training", "app")
+        for file, tree in _trees(package).items()
+        for node in ast.walk(tree)
+        if _picks_silently(node)
+    ]
+    assert not found, "\n".join(found)
+
+
+def _picks_silently(node: ast.AST) -> bool:
+    match node:
+        case ast.match_case(pattern=ast.MatchAs(pattern=None, name=None), guard=None, body=body):
+            pass
+        case ast.If(test=test, orelse=[*body]) if body and not isinstance(body[0], ast.If):
+            if not _compares_a_choice(test):
+                return False
+        case ast.IfExp(test=test):
+            return _compares_a_choice(test)
+        case _:
+            return False
+    last = body[-1]
+    exits = isinstance(last, ast.Return) and isinstance(last.value, ast.Constant)
+    return not (isinstance(last, ast.Raise) or exits)
+
+
+def _compares_a_choice(test: ast.expr) -> bool:
+    match test:
+        case ast.Compare(
+            left=ast.Name(id=name) | ast.Attribute(attr=name),
+            ops=[ast.Eq()],
+            comparators=[ast.Constant(value=str())],
+        ):
+            return name in CHOICES
+        case _:
+            return False
+
+
+@pytest.mark.parametrize(
+    ("code", "silent"),
+    [
+        ("match m:\n case 'a': f()\n case _: g()", True),
+        ("match m:\n case 'a': f()\n case _: raise ValueError", False),
+        ("x = f() if method == 'a' else g()", True),
+        ("if c.method == 'a': f()\nelif c.method == 'b': g()\nelse: h()", True),
+        ("if method == 'a': f()\nelse: raise ValueError", False),
+        ("if mode == 'a': f()\nelse: g()", False),
+    ],
+)
+def test_lint_of_silent_defaults_finds_them(code, silent):
+    assert any(_picks_silently(node) for node in ast.walk(ast.parse(code))) == silent
+
+
 def test_no_file_names_a_path_of_one_machine():
     for name in _tracked_files():
         content = (ROOT / name).read_bytes()

@@ -80,7 +80,7 @@ def read_preset(method: str, name: str) -> Preset:
     """Read a method's recipe that does not depend on the images."""
     table = recipe_tables(method)[name]
     recipe = restore_settings(Recipe(method=METHODS[method]()), table.get("recipe", {}))
-    return Preset(recipe, table["source"], table["expected"])
+    return Preset(recipe, table["source"], table.get("expected", ""))
 
 
 def small_data(

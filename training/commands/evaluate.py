@@ -9,25 +9,30 @@ import tyro
 
 from training.evaluation import options
 
+PACKAGE = "training.evaluation"
 PROTOCOLS: dict[str, tuple[str, type[Any]]] = {
-    "knn": ("knn.evaluate", options.Knn),
-    "linear": ("linear.evaluate", options.Linear),
-    "logistic": ("logistic.evaluate", options.Logistic),
-    "retrieval": ("retrieval.evaluate", options.Retrieval),
-    "copy-detection": ("copy_detection.evaluate", options.CopyDetection),
-    "copy-detection synthetic": ("copy_detection.evaluate_synthetic", options.CopyDetectionSynthetic),
-    "finetune": ("finetune.evaluate", options.Finetune),
-    "throughput": ("throughput.evaluate", options.Throughput),
+    "knn": (f"{PACKAGE}.knn:evaluate", options.Knn),
+    "linear": (f"{PACKAGE}.linear:evaluate", options.Linear),
+    "logistic": (f"{PACKAGE}.logistic:evaluate", options.Logistic),
+    "retrieval": (f"{PACKAGE}.retrieval:evaluate", options.Retrieval),
+    "copy-detection": (f"{PACKAGE}.copy_detection:evaluate", options.CopyDetection),
+    "copy-detection synthetic": (
+        f"{PACKAGE}.copy_detection:evaluate_synthetic",
+        options.CopyDetectionSynthetic,
+    ),
+    "finetune": (f"{PACKAGE}.finetune:evaluate", options.Finetune),
+    "throughput": (f"{PACKAGE}.throughput:evaluate", options.Throughput),
 }
-"""Function below `training.evaluation` and options of each protocol."""
+"""Function, "module:function", and options of each protocol. Usage and documentation list this table."""
 
-USAGE = "\n".join(
-    [
-        "usage: python -m training evaluate PROTOCOL [options]\n\nprotocols:",
-        *(f"  {name:<26} {(kind.__doc__ or '').splitlines()[0]}" for name, (_, kind) in PROTOCOLS.items()),
-        "\nUse `python -m training evaluate PROTOCOL --help` to list the options.",
-    ]
-)
+
+def usage() -> str:
+    """Describe the command and its protocols."""
+    lines = [f"  {name:<26} {(kind.__doc__ or '').splitlines()[0]}" for name, (_, kind) in PROTOCOLS.items()]
+    first = "usage: python -m training evaluate PROTOCOL [options]\n\nprotocols:"
+    return "\n".join(
+        [first, *lines, "\nUse `python -m training evaluate PROTOCOL --help` to list the options."]
+    )
 
 
 def main(arguments: list[str]) -> int:
@@ -35,7 +40,7 @@ def main(arguments: list[str]) -> int:
     name = next((name for name in (" ".join(arguments[:2]), *arguments[:1]) if name in PROTOCOLS), None)
     if name is None:
         is_help = arguments[:1] in (["-h"], ["--help"])
-        print(USAGE, file=sys.stdout if is_help else sys.stderr)
+        print(usage(), file=sys.stdout if is_help else sys.stderr)
         return 0 if is_help else 2
     path, kind = PROTOCOLS[name]
     words = arguments[len(name.split()) :]
@@ -47,7 +52,7 @@ def main(arguments: list[str]) -> int:
     for model in getattr(chosen, "model", ()):
         if model != "pixels":
             check_name(model)
-    module, _, function = path.partition(".")
+    module, function = path.split(":")
     with process_group(choose_device(chosen.device)) as device:
-        getattr(import_module(f"training.evaluation.{module}"), function)(replace(chosen, device=str(device)))
+        getattr(import_module(module), function)(replace(chosen, device=str(device)))
     return 0

@@ -55,12 +55,15 @@ class DINOVariants(DINO):
         )
         student_bottleneck = self.student.project_cls(student_features)  # [crops, batch, d]
         temperature = float(self.schedules.teacher_temperature[step])
-        if self.config.loss == "cross-entropy":
-            targets = self.targets(teacher_logits, temperature)
-            loss, logs = self.cross_entropy(student_bottleneck, targets, num_shared)
-        else:
-            student_logits = self.student.logits(student_bottleneck)
-            loss, logs = self.mse_or_info_nce(student_logits, teacher_logits, num_shared)
+        match self.config.loss:
+            case "cross-entropy":
+                targets = self.targets(teacher_logits, temperature)
+                loss, logs = self.cross_entropy(student_bottleneck, targets, num_shared)
+            case "mse":
+                loss, logs = self.mse(self.student.logits(student_bottleneck), teacher_logits, num_shared)
+            case "infonce":
+                student_logits = self.student.logits(student_bottleneck)
+                loss, logs = self.info_nce(student_logits, teacher_logits, num_shared)
         logs["center_norm"] = self.center.norm()
         loss = self.add_simdino_terms(loss, logs, student_bottleneck, teacher_bottleneck, num_shared)
         carry = {"teacher_mean": mean_output(teacher_logits)}
@@ -89,22 +92,23 @@ class DINOVariants(DINO):
         iterations = config.sinkhorn_iterations if config.teacher_output == "sinkhorn-knopp" else 1
         return losses.sinkhorn_knopp(logits, config.sinkhorn_temperature, iterations)
 
-    def mse_or_info_nce(
+    def mse(self, student_logits: Tensor, teacher_logits: Tensor, num_shared: int) -> tuple[Tensor, Logs]:
+        """Distance of l2-normalized outputs, not sharpened (appendix "Relation to MoCo-v2 and BYOL").
+
+        The center is subtracted if `teacher_output` is centering.
+        """
+        if self.config.teacher_output == "centering":
+            teacher_logits = teacher_logits - self.center
+        loss = losses.multi_crop_mse(student_logits, teacher_logits, num_shared)
+        return loss, {"spread": losses.spread(teacher_logits)}
+
+    def info_nce(
         self, student_logits: Tensor, teacher_logits: Tensor, num_shared: int
     ) -> tuple[Tensor, Logs]:
-        """Compare l2-normalized outputs, not sharpened (appendix "Relation to MoCo-v2 and BYOL").
-
-        MSE subtracts the center if `teacher_output` is centering. InfoNCE takes its negatives from the queue,
-        or without one from the other images of the view.
-        """
-        if self.config.loss == "mse":
-            if self.config.teacher_output == "centering":
-                teacher_logits = teacher_logits - self.center
-            loss = losses.multi_crop_mse(student_logits, teacher_logits, num_shared)
-        else:
-            negatives = self.queue.vectors if self.queue else None
-            pair, temperature = (student_logits, teacher_logits), self.config.infonce_temperature
-            loss = losses.multi_crop_info_nce(*pair, temperature, negatives, num_shared)
+        """InfoNCE of the outputs; negatives are in the queue, or without one the other images of the view."""
+        negatives = self.queue.vectors if self.queue else None
+        pair, temperature = (student_logits, teacher_logits), self.config.infonce_temperature
+        loss = losses.multi_crop_info_nce(*pair, temperature, negatives, num_shared)
         return loss, {"spread": losses.spread(teacher_logits)}
 
     def add_simdino_terms(
