@@ -27,6 +27,7 @@ from training.data import LoadedBatch, batches
 from training.distributed import barrier, data_parallel, rank, synchronise_batch_norm, world
 from training.logging import MetricLogger, json_lines
 from training.methods.method import Batch
+from training.methods.network import Network
 from training.methods.setup import Setup
 from training.optim import create_optimizer, decay_groups
 from training.recipe import Plan, Recipe, recipe_of
@@ -95,6 +96,12 @@ class Session:
         if recipe.resnet:
             self.method.to(memory_format=torch.channels_last)
         choose_training_attention(self.method, self.device, precision)
+        # Blocks that are compiled or recomputed, and products in fp32, gain nothing.
+        whole_blocks = not (compile or checkpoint_activations or recipe.resnet)
+        self.one_pass = whole_blocks and self.device.type == "cuda" and precision != "fp32"
+        for module in self.method.modules():
+            if isinstance(module, Network):
+                module.one_pass = self.one_pass
         set_tensor_float32(precision)
         if world() > 1 and self.device.type == "cuda":
             nn.SyncBatchNorm.convert_sync_batchnorm(self.method)

@@ -28,6 +28,8 @@ READS = (
     *("bincount", "nonzero_static"),
 )
 """Operations whose result, or its shape, the host can only know from values."""
+INDEXING = ("index", "index_put", "index_put_", "_index_put_impl_")
+"""Operations that wait if an index is a mask."""
 FAKE = FakeTensorMode(allow_non_fake_inputs=True)
 """Shared by all devices of this process: fake tensors of two modes cannot be mixed."""
 STUB = ctypes.CDLL(None)
@@ -105,7 +107,7 @@ class FakeDevice(TorchDispatchMode):
         name = func.__name__.split(".")[0]
         if name == "record_stream":
             return self._usage(args[0]).recorded.add(args[1].native_handle or 0)
-        if name in READS or (name.startswith("index") and _has_mask(args)):
+        if name in READS or (name in INDEXING and _has_mask(args)):
             return self._read(name, fake[0])
         if name == "_to_copy" and fake and torch.device(target or "cuda").type == "cpu":
             self._note(self.waits, "copy to the host")
@@ -161,7 +163,7 @@ class FakeDevice(TorchDispatchMode):
         self.lines[project_line()] += 1
         self.traffic[name] += moved_bytes(name, fake, results)
         stream = current_stream()
-        written = [*new, *(results if func._schema.is_mutable else ())]
+        written = [*new, *((results or fake) if func._schema.is_mutable else ())]
         self._access(fake, written, stream, self.order.issue(stream))
         return result
 

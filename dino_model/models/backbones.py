@@ -115,16 +115,23 @@ def compute_features(
     if not hasattr(backbone, "blocks"):
         maps = network.forward_features(images)
         return Features(network.forward_head(maps), maps.flatten(2).mT)
-    embedded = network.patch_embed(images)  # [batch, rows, columns, width]
+    tokens = network.norm(network.blocks(embed_patches(network, images, visible, masked)))
+    return Features(network.forward_head(tokens), tokens[:, network.num_prefix_tokens :])
+
+
+def embed_patches(
+    vit: Any, images: Tensor, visible: Tensor | None = None, masked: MaskedPatches | None = None
+) -> Tensor:
+    """Compute the input of a ViT's first block, [batch, tokens, width]; arguments as `compute_features`."""
+    embedded = vit.patch_embed(images)  # [batch, rows, columns, width]
     if masked is not None:
         where = masked.masked.unflatten(1, embedded.shape[1:-1])[..., None]
         embedded = torch.where(where, masked.token.to(embedded.dtype), embedded)
-    tokens = network.norm_pre(network._pos_embed(embedded))
-    if visible is not None:
-        prefix, patches = tokens.tensor_split((network.num_prefix_tokens,), dim=1)
-        tokens = torch.cat([prefix, patches.take_along_dim(visible[..., None], dim=1)], dim=1)
-    tokens = network.norm(network.blocks(tokens))
-    return Features(network.forward_head(tokens), tokens[:, network.num_prefix_tokens :])
+    tokens: Tensor = vit.norm_pre(vit._pos_embed(embedded))
+    if visible is None:
+        return tokens
+    prefix, patches = tokens.tensor_split((vit.num_prefix_tokens,), dim=1)
+    return torch.cat([prefix, patches.take_along_dim(visible[..., None], dim=1)], dim=1)
 
 
 def patch_grid(vit: Any, height: int, width: int) -> tuple[int, int]:

@@ -115,6 +115,7 @@ def train(options: Pretrain, session: Session, run: Run, first_step: int) -> int
         f"{counted(len(session.images), 'image')}, {counted(steps, 'step')} of {recipe.batch_size} "
         f"in {counted(recipe.epochs, 'epoch')}, {session.device.type}, {precision}, {recipe.method.name}"
         + (f", {world()} processes" if world() > 1 else "")
+        + (", crops of all sizes in one pass" if session.one_pass else ", a pass for each size of crops")
     )
     monitor = create_monitor(options, session, first_step)
     names = dict.fromkeys(options.log if rank() == 0 else ())

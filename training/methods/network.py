@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, Self
 
 import torch
@@ -20,17 +21,20 @@ from dino_model.models.head import HeadConfig, ProjectionHead
 from training.methods.config import MethodConfig
 from training.methods.method import Method
 from training.methods.setup import MethodSchedules, Setup
+from training.one_pass import features_of_groups
 from training.optim import move_average
 from training.randomness import Randomness, copy_to_device
 
 
 class Network(nn.Module):
-    """A backbone with a projection head; crops of one size share a forward pass."""
+    """A backbone with a projection head; crops of one size, or all crops, share a forward pass."""
 
     def __init__(self, backbone: nn.Module, head: ProjectionHead) -> None:
         super().__init__()
         self.backbone, self.head = backbone, head
         self.drop_paths = replace_drop_path(backbone)
+        self.one_pass = False
+        """Compute crops of all sizes in one pass of a ViT, else those of each size."""
 
     def forward(self, *crops: Tensor, randomness: Randomness | None = None) -> Tensor:
         """Groups of crops [crops, batch, channels, height, width] -> logits [all crops, batch, K]."""
@@ -40,7 +44,7 @@ class Network(nn.Module):
         self, *crops: Tensor, randomness: Randomness | None = None, visible: Tensor | None = None
     ) -> Tensor:
         """Groups of crops -> the head's bottleneck [all crops, batch, d]; the arguments are `features`'."""
-        return self.project_cls(self.features(*crops, randomness=randomness, visible=visible))
+        return self.project_cls(self.features(*crops, randomness=randomness, visible=visible, patches=False))
 
     def project_cls(self, features: Sequence[Features]) -> Tensor:
         """[CLS] of groups of crops -> the head's bottleneck [all crops, batch, d]."""
@@ -53,6 +57,7 @@ class Network(nn.Module):
         randomness: Randomness | None = None,
         visible: Tensor | None = None,
         masked: MaskedPatches | None = None,
+        patches: bool = True,
     ) -> list[Features]:
         """Compute the backbone's features of every group: [CLS] [crops, batch, C], patches [..., patches, C].
 
@@ -61,24 +66,27 @@ class Network(nn.Module):
             randomness: Of stochastic depth; needed while training.
             visible: Patch indices [crops, batch, tokens] that the first group is reduced to; None: all.
             masked: Patches [crops, batch, patches] of the first group that are replaced; None: none.
+            patches: False if no features of patches are needed: one pass then leaves them out.
         """
         batch = crops[0].shape[1]
         groups = [group for group in crops if len(group)]
-        features = []
-        factors, first = self._drop_path_factors(randomness, sum(map(len, groups)), crops[0].device), 0
-        for group in groups:
-            end = first + len(group) * batch
-            for drop_path, of_layer in zip(self.drop_paths, factors, strict=True):
-                drop_path.factors = None if of_layer is None else of_layer[first:end]
-            first = end
-            options: dict[str, Any] = {}
-            if visible is not None and group is groups[0]:
-                options["visible"] = visible.flatten(0, 1)
-            if masked is not None and group is groups[0]:
-                options["masked"] = masked._replace(masked=masked.masked.flatten(0, 1))
-            of_group = compute_features(self.backbone, group.flatten(0, 1), **options)
-            features.append(Features(*(tensor.unflatten(0, (-1, batch)) for tensor in of_group)))
-        return features
+        flat = [group.flatten(0, 1) for group in groups]
+        factors = self._drop_path_factors(randomness, sum(map(len, groups)), crops[0].device)
+        options: dict[str, Any] = {}
+        if visible is not None:
+            options["visible"] = visible.flatten(0, 1)
+        if masked is not None:
+            options["masked"] = masked._replace(masked=masked.masked.flatten(0, 1))
+        if self.one_pass:
+            set_factors = partial(self._set_factors, factors)
+            features = features_of_groups(self.backbone, flat, set_factors, patches=patches, **options)
+        else:
+            features, first = [], 0
+            for group in flat:
+                self._set_factors(factors, slice(first, first + len(group)))
+                features.append(compute_features(self.backbone, group, **({} if first else options)))
+                first += len(group)
+        return [Features(*(tensor.unflatten(0, (-1, batch)) for tensor in of_group)) for of_group in features]
 
     def logits(self, projected: Tensor) -> Tensor:
         """Bottleneck [..., d] -> fp32 [..., K]."""
@@ -87,17 +95,24 @@ class Network(nn.Module):
 
     def _drop_path_factors(
         self, randomness: Randomness | None, crops: int, device: torch.device
-    ) -> list[Tensor | None]:
-        """Factors of every layer for all crops, [crops * batch] on the device; None: not drawn."""
+    ) -> Tensor | None:
+        """Factors of every layer for all crops, [layers, crops * batch] on the device; None: not drawn."""
         if not self.drop_paths or not self.training or randomness is None:
-            return [None] * len(self.drop_paths)
+            return None
         numbers = randomness.uniform("depth", len(self.drop_paths), crops).flatten(1)
         scaled = [layer.scale(of_layer) for layer, of_layer in zip(self.drop_paths, numbers, strict=True)]
         factors = torch.stack(scaled)
         if torch.is_autocast_enabled(device.type):
             dtype = torch.get_autocast_dtype(device.type)
             factors = factors.to(dtype)
-        return list(copy_to_device(factors, device))
+        return copy_to_device(factors, device)
+
+    def _set_factors(self, factors: Tensor | None, chosen: slice | Tensor) -> None:
+        """Give every layer of stochastic depth its factors of the chosen images."""
+        if factors is not None:
+            factors = factors[:, chosen] if isinstance(chosen, slice) else factors.index_select(1, chosen)
+        for number, drop_path in enumerate(self.drop_paths):
+            drop_path.factors = None if factors is None else factors[number]
 
 
 class StudentTeacher(Method):
