@@ -16,7 +16,7 @@ from app.engine import Encoding
 from app.errors import ClientValue, LabError
 from app.photos import png
 from dino_model.inference import quantities
-from segmentation import drawing
+from segmentation import drawing, figures
 from segmentation.discovery import key_features
 from segmentation.masks import ImageArray, Mask, enlarge, keep_mass_of_maps, rle
 
@@ -231,10 +231,37 @@ def maps_npz(encoding: Encoding, settings: MapSettings) -> bytes:
     return buffer.getvalue()
 
 
+def figure_file(
+    encoding: Encoding, settings: MapSettings, image: ImageArray, kind: Literal["png", "pdf"]
+) -> bytes:
+    """Draw the image, the map of every head and their mean for print."""
+    if settings.quantity in PCA:
+        raise LabError("A PCA has no map of a head: choose another quantity.")
+    maps, point, query = maps_of(encoding, settings), None, "[CLS]"
+    if settings.patch and settings.quantity != "token-norm":
+        (row, column), (rows, columns) = settings.patch, encoding.predictor.grid
+        point = (row + 0.5) / rows * image.shape[0], (column + 0.5) / columns * image.shape[1]
+        query = f"the marked patch (row {row}, column {column})"
+    percent = settings.quantity == "attention"
+    quantity = settings.quantity.replace("-", " ")
+    of = "all patches" if settings.quantity == "token-norm" else query
+    caption = (
+        f"{quantity.capitalize()} of {of} in block {settings.block + 1} of {encoding.key.model}, "
+        f"short side {encoding.key.size} pixels. All maps have the same scale."
+    )
+    label = f"{quantity} (%)" if percent else quantity
+    drawn = figures.map_figure(
+        image, 100 * maps if percent else maps, label=label, caption=caption, point=point
+    )
+    return figures.figure_bytes(drawn, kind)
+
+
 FILES: Mapping[str, Callable[[Encoding, MapSettings, ImageArray], bytes]] = {
     "overlay.png": overlay_png,
     "mask.png": lambda encoding, settings, _: png(255 * mask_in_pixels(encoding, settings).astype(np.uint8)),
     "mask.json": lambda encoding, settings, _: json.dumps(rle(mask_in_pixels(encoding, settings))).encode(),
     "maps.npz": lambda encoding, settings, _: maps_npz(encoding, settings),
+    "figure.png": lambda encoding, settings, image: figure_file(encoding, settings, image, "png"),
+    "figure.pdf": lambda encoding, settings, image: figure_file(encoding, settings, image, "pdf"),
 }
 """Downloads of a view by name; mask.json has run lengths of COCO."""

@@ -88,7 +88,7 @@ class Backend:
         """Return the encoding of a token; compute it again if it was forgotten."""
         key = Key.of(token)
         if self.models.source(key.model).version != key.version:
-            raise NotHere(f"{key.model} has been trained on meanwhile: choose it again.")
+            raise NotHere(f"The file of {key.model} has changed: choose the model again.")
         return self.encode(key.photo, key.model, key.size)
 
     @property

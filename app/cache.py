@@ -1,4 +1,4 @@
-"""A bounded memory: what was used least recently is forgotten first."""
+"""A cache bounded by weight: the least recently used entries are removed first."""
 
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
@@ -13,7 +13,7 @@ class BoundedCache(Generic[Key, Value]):
     """Values by key, each with a weight; safe for several threads.
 
     Args:
-        capacity: greatest sum of weights that is kept. The value put last is kept whatever it weighs.
+        capacity: Largest sum of weights. The newest value stays even if it alone is heavier.
     """
 
     def __init__(self, capacity: int) -> None:
@@ -23,7 +23,7 @@ class BoundedCache(Generic[Key, Value]):
         self._lock = Lock()
 
     def get(self, key: Key) -> Value | None:
-        """The value, now the one used last; None when it is not, or no longer, here."""
+        """Return the value of a key and mark it as used; None if the cache does not have it."""
         with self._lock:
             if key not in self._entries:
                 return None
@@ -31,7 +31,7 @@ class BoundedCache(Generic[Key, Value]):
             return self._entries[key][0]
 
     def put(self, key: Key, value: Value, weight: int = 1) -> list[Value]:
-        """Keep a value, replacing the key's former one, and forget others until the rest fits: these."""
+        """Add or replace a value; return the values that were removed to make room."""
         forgotten = []
         with self._lock:
             self._weight -= self._entries.pop(key, (None, 0))[1]
@@ -44,7 +44,7 @@ class BoundedCache(Generic[Key, Value]):
         return forgotten
 
     def drop(self, which: Callable[[Value], bool]) -> None:
-        """Forget every value of which `which` is true."""
+        """Remove every value for which `which` returns True."""
         with self._lock:
             for key in [key for key, (value, _) in self._entries.items() if which(value)]:
                 self._weight -= self._entries.pop(key)[1]

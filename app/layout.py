@@ -7,6 +7,7 @@ value to all views of `page.views`. A visible view fetches arrays and draws; the
 is opened. The first value is part of the document and needs no event.
 """
 
+import json
 import re
 from typing import Any
 
@@ -19,20 +20,18 @@ from app.backend import Backend
 from app.errors import LabError
 from app.page import HEAVY, Page, samples, strip
 from app.photos import EXAMPLES
-from app.tabs import class_map, compare, explore, learn, match, segment, training, video
+from app.tabs import TABS
 from app.views import static
 
 MOST_OWN = 48  # of a user's images that the strip shows
-TABS = {
-    "explore": explore,
-    "segment": segment,
-    "compare": compare,
-    "match": match,
-    "class-map": class_map,
-    "video": video,
-    "training": training,
-    "learn": learn,
-}
+PRELOAD = """
+if (!/[?&](photo|model|size)=/.test(location.search))
+  for (const [as, href] of Object.entries(PRELOADS)) {
+    const link = Object.assign(document.createElement("link"), { rel: "preload", as, href });
+    if (as === "fetch") link.crossOrigin = "";
+    document.head.append(link);
+  }"""
+"""Fetches what the page opens with, unless its address names something else."""
 NEXT = "(ask) => String(Number(ask) + 1)"
 HEADER = """
 <h1>DINO attention lab</h1>
@@ -66,6 +65,8 @@ def build(backend: Backend, *, routes: bool = False) -> gr.Blocks:
                 with gr.Tab(module.TITLE, id=name) as tab:
                     page.tabs[name] = tab
                     module.build(page)
+                uses_image = str(module.USES_IMAGE).lower()
+                tab.select(None, js=f"async () => (await window.pageModule).tab('{name}', {uses_image})")
         question = [page.photo, page.model, page.size]
         first = page.value(backend.first)
         for view in page.views:
@@ -80,8 +81,6 @@ def build(backend: Backend, *, routes: bool = False) -> gr.Blocks:
         )
         looked.success(None, question, None, js=_script("note"))
         looked.failure(None, question, question, js=_script("shown"))
-        for name, tab in page.tabs.items():
-            tab.select(None, None, None, js=f"async () => (await window.pageModule).tab('{name}')")
         demo.load(None, [*question, page.count], [*question, page.count], js=_script("restore"))
     return demo
 
@@ -103,9 +102,9 @@ def head(backend: Backend) -> str:
     arrays = f"lab/arrays/{first.key.token}/blocks/{first.predictor.blocks - 1}"
     tags = [f'<link rel="modulepreload" href="{address}">' for address in modules]
     tags += [f'<link rel="stylesheet" href="{address}">' for address in sheets]
+    preloads = {"fetch": arrays, "image": f"lab/images/{backend.start.photo}.jpg"}
     tags += [
-        f'<link rel="preload" as="fetch" crossorigin href="{arrays}">',
-        f'<link rel="preload" as="image" href="lab/images/{backend.start.photo}.jpg">',
+        f"<script>{PRELOAD.replace('PRELOADS', json.dumps(preloads))}</script>",
         '<meta name="description" content="Attention maps of vision transformers under the pointer.">',
         f'<meta property="og:image" content="{preview}">',
     ]

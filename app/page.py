@@ -1,19 +1,4 @@
-"""The parts of the page that tabs share: the header's image, model and resolution, and functions.
-
-Contract of a tab
-- app/tabs/NAME.py has `TITLE` and `build(page)`, called once inside `gr.Tab(TITLE, id=NAME)`.
-  `page.tabs[NAME]` is that tab; its `select` event also fires once when the page loads.
-- A view that shows the image of the header is appended to `page.views`: the page sends it the value of
-  every new image, model and resolution. A handler that depends on that image listens to the view's `shown`
-  event, which fires only while the view is visible.
-- `page.encode(photo, model, size)` checks the values of `page.photo`, `page.model` and `page.size`.
-- Every handler can be called by anybody with any JSON: check each argument, raise `LabError` with one
-  sentence. No path, model or address is taken from a value; images and encodings are looked up by name or
-  token.
-- Handlers that run a model are wrapped: `fairness.in_turn(handler)`, with `**HEAVY`; others have `**LIGHT`.
-- What needs no Python has `fn=None, js=…`: `viewOf("ELEM_ID")` in such a script is the view's instance.
-- Tabs that take an image of the header are in `IMAGE_TABS` of page.js; elsewhere its images are hidden.
-"""
+"""The parts of the page that tabs share: the header's image, model and resolution, and functions."""
 
 import contextlib
 import html
@@ -77,9 +62,9 @@ class Page:
         self.saved = gr.DownloadButton(visible="hidden", elem_id="saved")
         models = backend.models.choices()
         wide: dict[str, Any] = {"scale": 3, "min_width": 160, "render": False}
-        self.model = gr.Dropdown(models, value=start.model, label="Model", elem_id="model", **wide)
+        self.model = dropdown(models, value=start.model, label="Model", elem_id="model", **wide)
         narrow: dict[str, Any] = {"scale": 1, "min_width": 90, "render": False}
-        self.size = gr.Dropdown(sizes, value=start.size, label="Resolution", elem_id="size", **narrow)
+        self.size = dropdown(sizes, value=start.size, label="Resolution", elem_id="size", **narrow)
         self.tabs: dict[str, gr.Tab] = {}
         self.views: list[gr.HTML] = []
         self.block: gr.Slider
@@ -167,17 +152,30 @@ class Page:
         """
 
         def write(request: Any) -> str:
-            name, content = draw(request)
-            path = Path(tempfile.mkdtemp(dir=os.environ.get("GRADIO_TEMP_DIR")), clean_name(name))
-            path.write_bytes(content)
-            return str(path)
+            return write_download(*draw(request))
 
+        self.save_result(button, fairness.in_turn(write), js)
+
+    def save_result(self, button: gr.Button, handler: Callable[..., Any], js: str) -> None:
+        """Let a button download the file whose path a handler returns, see `write_download`."""
         options = HEAVY | {"trigger_mode": "once"}
-        saved = button.click(
-            fairness.in_turn(write), [self.request], self.saved, js=f"() => [{js}]", **options
-        )
+        saved = button.click(handler, [self.request], self.saved, js=f"() => [{js}]", **options)
         # The link is there once Gradio has drawn it.
         saved.success(None, js="() => setTimeout(() => document.querySelector('#saved').click(), 50)")
+
+
+def write_download(name: str, content: bytes) -> str:
+    """Write a file that the browser will fetch; return its path."""
+    path = Path(tempfile.mkdtemp(dir=os.environ.get("GRADIO_TEMP_DIR")), clean_name(name))
+    path.write_bytes(content)
+    return str(path)
+
+
+def dropdown(choices: Sequence[Any], **props: Any) -> gr.Dropdown:
+    """Return a dropdown whose value its handlers check: they refuse an unknown one in a sentence."""
+    created = gr.Dropdown(choices, **props)
+    vars(created).update(preprocess=lambda value: value)  # Gradio's refusal lists every choice
+    return created
 
 
 def samples(images: Iterable[tuple[str, str]]) -> list[list[str]]:

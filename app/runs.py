@@ -26,8 +26,6 @@ from training.run import Run, RunError, read_log
 POINTS = 500
 """Largest number of points of a curve: about the width of a chart in pixels."""
 MAX_CHECKPOINTS = 40
-LIVE_SECONDS = 120.0
-"""Time after its last line for which a run counts as live."""
 EMBEDDED_LOG = EMBEDDED["embedded-dino"].with_name(LOG)
 
 
@@ -40,7 +38,7 @@ class Chart(NamedTuple):
 
 
 CHARTS = (
-    Chart("Loss", "nats", {"loss": "Loss"}),
+    Chart("Loss", "", {"loss": "Loss"}),  # its terms depend on the method
     Chart(
         "Teacher entropy and KL",
         "nats",
@@ -72,6 +70,7 @@ class Log:
         newest: The finite numbers of the last record.
         broken: Number of lines that are not a JSON object with a step.
         not_finite: Number of NaN or infinite values by quantity; the curves leave them out.
+        phases: First steps of all phases but the first.
         curves: By quantity, steps and values as [2, points]: all, or the means of `POINTS` bins of them.
     """
 
@@ -81,6 +80,7 @@ class Log:
     newest: Mapping[str, float]
     broken: int
     not_finite: Mapping[str, int]
+    phases: tuple[int, ...]
     curves: Mapping[str, NDArray[np.float64]]
 
 
@@ -96,10 +96,11 @@ def summarize_log(path: Path) -> Log:
     status = path.stat()
     records, damaged = read_log(path)
     global_steps: list[int] = []
-    phase, first = None, 0
+    phase, first, phases = None, 0, []
     for record in records:
         if record.get("phase", phase) != phase:
             phase, first = record["phase"], global_steps[-1] + 1 if global_steps else 0
+            phases.append(first)
         global_steps.append(first + record["step"])
     steps = np.array(global_steps, np.float64)
     least_of_rest = np.minimum.accumulate(steps[::-1])[::-1]
@@ -122,6 +123,7 @@ def summarize_log(path: Path) -> Log:
         newest={name: value for name, value in numbers.items() if math.isfinite(value)},
         broken=len(damaged),
         not_finite=not_finite,
+        phases=tuple(phases[1:]),
         curves=curves,
     )
 
@@ -149,19 +151,6 @@ class TrainingRun:
             return None
 
     @property
-    def age(self) -> float:
-        """Seconds since the last line."""
-        return max(0.0, time.time() - _written(self.log.path) / 1e9)
-
-    @property
-    def state(self) -> str:
-        """State of the training: live, stopped or finished."""
-        found = self.facts
-        if self.folder is None or (found and self.log.last + 1 >= found.steps):
-            return "finished"
-        return "live" if self.age < LIVE_SECONDS else "stopped"
-
-    @property
     def checkpoints(self) -> list[Checkpoint]:
         """Models of the run, oldest first."""
         if self.folder is None:
@@ -172,12 +161,6 @@ class TrainingRun:
         kept = milestones(self.folder)
         found = [Checkpoint(f"{self.name}@{step}", f"step {step:,}") for step, _ in kept]
         return found + [Checkpoint(self.name, "newest checkpoint")] * Run(self.folder).checkpoint.is_file()
-
-    @property
-    def version(self) -> str:
-        """Text that changes whenever the plots or the checkpoints change."""
-        newest = [one.model for one in self.checkpoints[-1:]], _written(Run(self.log.path.parent).checkpoint)
-        return f"{self.name}/{self.log.version}/{self.state}/{newest}"
 
 
 class Runs:
@@ -217,21 +200,32 @@ class Runs:
 
 
 def chart_table(chart: Chart, run: TrainingRun) -> pd.DataFrame:
-    """Return the curves of one chart as a table with the columns step, value and curve."""
-    rows = [
+    """Return the curves of one chart as a table with the columns step, value and curve.
+
+    A row without a value between two phases interrupts a curve.
+    """
+    rows: list[tuple[float, float | None, str]] = [
         (round(step, 1), float(f"{value:.6g}"), label)
         for key, label in chart.curves.items()
         for step, value in run.log.curves[key].T.tolist()
     ]
+    present = {label for *_, label in rows}
+    rows += [(step - 0.5, None, label) for step in run.log.phases for label in present]
+    rows.sort(key=lambda row: (list(chart.curves.values()).index(row[2]), row[0]))
     return pd.DataFrame(rows, columns=["step", "value", "curve"])
 
 
 def status_text(run: TrainingRun) -> str:
-    """Describe in one line whether a run is live and how many steps are done."""
-    age, found = _duration(run.age), run.facts
-    state = {"live": f"Live, last line {age} ago", "stopped": f"Stopped: no line for {age}"}
+    """Describe the steps that are done, the last line, and where phases begin."""
+    found, log = run.facts, run.log
     planned = f" of {found.steps:,}" if found else ""
-    return f"{state.get(run.state, 'Finished')} · {run.log.last + 1:,}{planned} steps"
+    text = f"{log.last + 1:,}{planned} steps"
+    if run.folder and not (found and log.last + 1 >= found.steps):
+        text += f" · last line {_duration(max(0.0, time.time() - log.version[0] / 1e9))} ago"
+    if log.phases:
+        steps = ", ".join(f"{step:,}" for step in log.phases)
+        text += f" · phases with other settings begin at steps {steps}: the loss may have other terms there"
+    return text
 
 
 def warnings_text(run: TrainingRun) -> str:

@@ -9,10 +9,13 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import gradio as gr
 import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from fastapi import FastAPI
+from starlette.testclient import TestClient
 from torch import nn
 
 from dino_model import AttentionPredictor
@@ -136,3 +139,24 @@ def test_door_model_computes_the_attention_of_its_blocks():
         found.reshape(2, -1), expected[0, :, 0], atol=0.02 if predictor.precision != "fp32" else 1e-5
     )
     assert predictor.token_features().shape == (8, 12, 32)
+
+
+def test_door_tab_is_on_the_page_and_reads_the_image_of_the_header(monkeypatch):
+    from app.layout import build
+    from app.tabs import TABS
+    from tests.app.conftest import small_backend
+
+    module = ModuleType("size")
+    exec(door_code("a tab"), vars(module))
+    monkeypatch.setitem(TABS, "size", module)
+    demo = build(small_backend())
+    client = TestClient(gr.mount_gradio_app(FastAPI(), demo, path="/page"))
+    config: dict[str, Any] = client.get("/page/config").json()
+    (tab,) = (one for one in config["components"] if one["props"].get("label") == "Size")
+    scripts = [event["js"] for event in config["dependencies"] if [tab["id"], "select"] in event["targets"]]
+    assert [script for script in scripts if "tab('size', true)" in script]
+    (photo,) = (one for one in config["components"] if one["props"].get("elem_id") == "photo")
+    *_, event = (one for one in config["dependencies"] if one["targets"] == [[photo["id"], "change"]])
+    body = {"data": ["kitten"], "fn_index": event["id"], "session_hash": "toy"}
+    answer = client.post("/page/gradio_api/run/predict", json=body).json()
+    assert re.fullmatch(r"\d+ × \d+ pixels", answer["data"][0])

@@ -2,8 +2,6 @@
 
 import { read, write } from "./views/address.js";
 
-const IMAGE_TABS = ["explore", "segment", "compare", "match", "class-map", "training", "learn"];
-
 /** Return the view in a component, for scripts of events. @param {string} id */
 function viewOf(id) {
   return document.querySelector(`#${id} .lab-view`)?.["view"];
@@ -61,9 +59,9 @@ export function shown() {
 }
 
 /** Show the images of the header on tabs that use them, and write the tab into the address. @param {string} name */
-export function tab(name) {
+export function tab(name, usesImage) {
   document.body.dataset.tab = name;
-  document.body.toggleAttribute("data-image", IMAGE_TABS.includes(name));
+  document.body.toggleAttribute("data-image", usesImage);
   if (pendingTab && pendingTab !== name) return;
   pendingTab = "";
   write({ tab: name }, { tab: "explore" });

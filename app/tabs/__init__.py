@@ -1,1 +1,44 @@
-"""Tabs of the page, one module each; see `app.page` for their contract."""
+"""The tabs of the page, one module each, in the order of `TABS`.
+
+Contract of a tab
+- app/tabs/NAME.py has `TITLE`, `USES_IMAGE` and `build(page)`, called once inside `gr.Tab(TITLE, id=NAME)`.
+  `page.tabs[NAME]` is that tab; its `select` event also fires once when the page loads. The images of the
+  header are hidden while a tab with `USES_IMAGE = False` is open.
+- A view that shows the image of the header is appended to `page.views`: the page sends it the value of
+  every new image, model and resolution. A handler that depends on that image listens to the view's `shown`
+  event, which fires only while the view is visible.
+- `page.encode(photo, model, size)` checks the values of `page.photo`, `page.model` and `page.size`.
+- Every handler can be called by anybody with any JSON: check each argument, raise `LabError` with one
+  sentence. No path, model or address is taken from a value; images and encodings are looked up by name or
+  token.
+- Handlers that run a model are wrapped: `fairness.in_turn(handler)`, with `**HEAVY`; others have `**LIGHT`.
+- What needs no Python has `fn=None, js=…`: `viewOf("ELEM_ID")` in such a script is the view's instance.
+"""
+
+from typing import Protocol
+
+from app.page import Page
+from app.tabs import class_map, compare, explore, learn, match, segment, training, video
+
+
+class Tab(Protocol):
+    """What the module of a tab has."""
+
+    TITLE: str
+    USES_IMAGE: bool
+
+    def build(self, page: Page) -> None:
+        """Build the tab inside its `gr.Tab`."""
+
+
+TABS: dict[str, Tab] = {
+    "explore": explore,
+    "segment": segment,
+    "compare": compare,
+    "match": match,
+    "class-map": class_map,
+    "video": video,
+    "training": training,
+    "learn": learn,
+}
+"""Tabs by the name in the address of the page."""

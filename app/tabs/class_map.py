@@ -7,9 +7,10 @@ import gradio as gr
 
 from app import class_maps, fairness
 from app.errors import LabError, NotHere
-from app.page import HEAVY, LIGHT, Page, split
+from app.page import HEAVY, LIGHT, Page, dropdown, split
 
 TITLE = "Class map"
+USES_IMAGE = True
 NOTE = (
     "Classes that are close on the map are similar to the model. t-SNE keeps neighborhoods, not distances: "
     "the distance between separate groups has no meaning."
@@ -22,7 +23,7 @@ def build(page: Page) -> None:
     choices = backend.maps.choices()
     first = choices[0][1]
     with gr.Row():
-        name = gr.Dropdown(choices, value=first, label="Map", min_width=200)
+        name = dropdown(choices, value=first, label="Map", min_width=200)
         search = gr.Dropdown(_classes(page, first), value=None, label="Find a class or group", min_width=200)
     view = page.view("class_map", elem_id="class-map", map=first, placed=None)
     page.views.append(view)

@@ -5,9 +5,10 @@ from typing import Any
 import gradio as gr
 
 from app import fairness
-from app.page import HEAVY, LIGHT, Page
+from app.page import HEAVY, LIGHT, Page, dropdown
 
 TITLE = "Compare"
+USES_IMAGE = True
 OTHER = "random:embedded"
 QUANTITIES = [("Key similarity", "key-similarity"), ("Attention", "attention")]
 LAYERS = [("Light", "light"), ("Heat map", "heat"), ("Mask", "mask")]
@@ -18,7 +19,7 @@ def build(page: Page) -> None:
     """Build the tab inside its `gr.Tab`."""
     backend = page.backend
     with gr.Row():
-        other = gr.Dropdown(
+        other = dropdown(
             backend.models.choices(), value=OTHER, label="Compare with", min_width=200, elem_id="other"
         )
         controls: dict[str, Any] = {

@@ -1,18 +1,21 @@
 """The tab Explore: attention of every head, for the whole image or for the patch under the pointer."""
 
+from collections.abc import AsyncIterator
 from functools import partial
 from typing import Any
 
 import gradio as gr
 
 from app import searching
+from app.album import album_zip
 from app.attention_maps import FILES, MapSettings
 from app.backend import Backend
 from app.errors import LabError
-from app.page import Page
+from app.page import Page, write_download
 from app.photos import clean_name, stem
 
 TITLE = "Explore"
+USES_IMAGE = True
 
 QUANTITIES = [
     ("Attention", "attention"),
@@ -37,7 +40,10 @@ LABELS = [
     ("Mask PNG", "mask.png"),
     ("Mask COCO", "mask.json"),
     ("Maps NPZ", "maps.npz"),
+    ("Figure PNG", "figure.png"),
+    ("Figure PDF", "figure.pdf"),
 ]
+NO_PROGRESS = gr.Progress()
 REQUEST = 'viewOf("explore")?.request'
 
 
@@ -86,6 +92,19 @@ def _files(page: Page) -> None:
         for label, file in LABELS:
             button = gr.Button(label, size="sm", min_width=100)
             page.save(button, partial(drawn, page.backend, file), REQUEST)
+        every = gr.Button("All images (ZIP)", size="sm", min_width=100, elem_id="save-album")
+
+    async def export(
+        raw_request: Any, request: gr.Request, progress: gr.Progress = NO_PROGRESS
+    ) -> AsyncIterator[Any]:
+        def report(done: int, count: int) -> None:
+            progress((done, count), unit="images")
+
+        async for content in album_zip(page, raw_request, request, report):
+            yield write_download("attention.zip", content) if content else gr.skip()
+
+    album = "document.querySelector('#album textarea')?.value ?? ''"
+    page.save_result(every, export, f"{{ ...{REQUEST}, album: {album} }}")
 
 
 def drawn(backend: Backend, file: str, request: object) -> tuple[str, bytes]:

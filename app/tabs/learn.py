@@ -14,6 +14,7 @@ from app.runs import CHARTS
 from app.tabs.training import plot
 
 TITLE = "Learn"
+USES_IMAGE = True
 APPLY = """(text) => {
   const { lesson, center, ...settings } = JSON.parse(text || "{}");
   const view = viewOf("learn-view");

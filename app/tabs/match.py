@@ -6,10 +6,11 @@ import gradio as gr
 
 from app import fairness, matching
 from app.errors import LabError
-from app.page import HEAVY, PRIVATE, Page, split
+from app.page import HEAVY, PRIVATE, Page, dropdown, split
 from app.photos import EXAMPLES, stem
 
 TITLE = "Match"
+USES_IMAGE = True
 RATIO = "Largest distance of a match, in percent of the distance to the second best patch. 100 keeps all."
 TURNED = "turned"
 """Choice of the second image: the first one, turned within its frame."""
@@ -20,7 +21,7 @@ def build(page: Page) -> None:
     choices = [(f"The first image, turned by {matching.TURN_DEGREES}°", TURNED)]
     choices += [(title, name) for name, title in EXAMPLES.items()]
     with gr.Row():
-        second = gr.Dropdown(choices, value=TURNED, label="Second image", min_width=200, elem_id="second")
+        second = dropdown(choices, value=TURNED, label="Second image", min_width=200, elem_id="second")
         own = gr.UploadButton("Open a second image", file_types=["image"], size="sm", min_width=110, scale=0)
         ratio = gr.Slider(50, 100, 100, step=1, label="Ratio to the next best (%)", info=RATIO, min_width=160)
 

@@ -14,6 +14,7 @@ from app.page import HEAVY, LIGHT, Page
 from app.photos import stem
 
 TITLE = "Segment"
+USES_IMAGE = True
 BY_HAND = {"Mask (PNG)": "mask.png", "Cut-out (PNG)": "cutout.png", "Mask (COCO)": "mask.json"}
 COMPUTED = {"Labels (PNG)": "labels.png", "Masks (COCO)": "masks.json", "Overlay (PNG)": "overlay.png"}
 

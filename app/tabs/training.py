@@ -1,4 +1,4 @@
-"""The tab Training: the log of a run as curves that grow with it, and the attention of its checkpoints."""
+"""The tab Training: the log of a run as curves, and the attention of its checkpoints."""
 
 from collections.abc import Callable
 from functools import partial
@@ -8,15 +8,14 @@ import gradio as gr
 
 from app import fairness
 from app.errors import LabError
-from app.page import HEAVY, LIGHT, Page
+from app.page import HEAVY, LIGHT, Page, dropdown
 from app.runs import CHARTS, Chart, Checkpoint, TrainingRun, chart_table, status_text, warnings_text
 
 TITLE = "Training"
-BEAT = "(beat) => beat + (!document.hidden && document.querySelector('#checkpoints')?.offsetParent ? 1 : 0)"
-POLL_SECONDS = 4
+USES_IMAGE = True
 HINT = (
-    "To watch your own runs here, start the app with their folder: `python -m app --models-dir runs`. "
-    "`python -m training pretrain` writes such a folder."
+    "To see your own runs here, start the app with their folder: `python -m app --models-dir runs`. "
+    "Choose a run again to read its newest lines. `tensorboard --logdir runs` shows a live run."
 )
 GROWTH = (
     "### Attention during training\n"
@@ -30,10 +29,10 @@ def build(page: Page) -> None:
     choices = page.backend.runs.choices()
     first = choices[0][1]
     status = page.backend.runs.read(first)
-    run = gr.Dropdown(choices, value=first, label="Training run", elem_id="run")
+    run = dropdown(choices, value=first, label="Training run", elem_id="run")
     state = gr.Markdown(status_text(status), elem_id="run-state")
     warnings = gr.Markdown(warnings_text(status), visible=bool(warnings_text(status)), elem_id="run-warnings")
-    hint = gr.Markdown(HINT, visible=len(choices) == 1, elem_id="run-hint")
+    gr.Markdown(HINT, elem_id="run-hint")
     plots: list[gr.LinePlot] = []
     for pair in (CHARTS[:2], CHARTS[2:]):
         with gr.Row():
@@ -45,16 +44,10 @@ def build(page: Page) -> None:
     label = gr.Markdown(text, elem_id="checkpoint-label")
     view = page.view("attention", elem_id="checkpoints", pins=False)
 
-    version = gr.State("")
-    beat = gr.Number(0, visible="hidden")
-    shown: list[Any] = [version, state, warnings, hint, checkpoint, *plots]
+    shown: list[Any] = [state, warnings, checkpoint, *plots]
 
     run.focus(lambda: gr.Dropdown(choices=page.backend.runs.choices()), None, run, **LIGHT)  # new runs appear
-    refresh = partial(_refresh, page)
-    redrawn = run.input(partial(refresh, ""), [checkpoint, run], shown, trigger_mode="always_last", **LIGHT)
-    timer = gr.Timer(POLL_SECONDS)
-    timer.tick(None, beat, beat, js=BEAT, **LIGHT)
-    beat.change(refresh, [version, checkpoint, run], shown, trigger_mode="once", **LIGHT)
+    redrawn = run.input(partial(_read, page), run, shown, trigger_mode="always_last", **LIGHT)
     inputs = [run, checkpoint, page.photo, page.size]
     opened = page.tabs["training"].select
     events = [page.photo.change, page.size.change, opened, checkpoint.input, redrawn.success]
@@ -65,7 +58,8 @@ def build(page: Page) -> None:
 
 def plot(chart: Chart, run: TrainingRun, **props: Any) -> gr.LinePlot:
     """Return the plot of a chart of a run; `props` are those of `gr.LinePlot`."""
-    named = {"title": f"{chart.title} ({chart.unit})", "y_title": chart.unit} | props
+    title = f"{chart.title} ({chart.unit})" if chart.unit else chart.title
+    named = {"title": title, "y_title": chart.unit or chart.title} | props
     return gr.LinePlot(chart_table(chart, run), x="step", y="value", color="curve", tooltip="all", **named)
 
 
@@ -78,20 +72,14 @@ def _see(page: Page, name: Any, index: Any, photo: Any, size: Any) -> tuple[Any,
     return page.encode_image(photo, checkpoint.model, size), f"Shown: {checkpoint.label}"
 
 
-def _refresh(page: Page, known: Any, index: Any, name: Any) -> list[Any]:
-    """Return version, state, warnings, hint, checkpoint slider and plots; what has not changed is skipped."""
+def _read(page: Page, name: Any) -> list[Any]:
+    """Return state, warnings, checkpoint slider and plots of a run."""
     run = page.backend.runs.read(name)
-    if run.version == known:
-        return [gr.skip(), status_text(run), *[gr.skip()] * (3 + len(CHARTS))]
-    last = len(run.checkpoints) - 1  # another run is shown at its newest checkpoint
-    same = str(known).startswith(f"{run.name}/") and type(index) is int and index < last
-    faults = warnings_text(run)
+    faults, last = warnings_text(run), len(run.checkpoints) - 1
     return [
-        run.version,
         status_text(run),
         gr.Markdown(faults, visible=bool(faults)),
-        gr.Markdown(visible=len(page.backend.runs.choices()) == 1),
-        gr.Slider(maximum=max(1, last), value=index if same else last, interactive=last > 0),
+        gr.Slider(maximum=max(1, last), value=last, interactive=last > 0),
         *(chart_table(chart, run) for chart in CHARTS),
     ]
 

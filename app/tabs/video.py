@@ -21,6 +21,7 @@ from dino_model import photographs
 from segmentation.labels import palette
 
 TITLE = "Video"
+USES_IMAGE = False
 SUFFIXES = ["video", ".mkv", ".mpg", ".mpeg", ".ogv", ".flv", ".gif"]
 MARK = (
     "### Mark\nClick an object on the first frame: patches with similar keys are marked. "

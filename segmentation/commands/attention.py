@@ -15,7 +15,7 @@ from dino_model.inference.options import ModelOptions
 from dino_model.runtime.errors import SettingError
 from dino_model.runtime.files import replacing
 from dino_model.runtime.outputs import OutputOptions, SkippedInputs
-from segmentation import drawing
+from segmentation import drawing, figures
 from segmentation.coco import CocoWriter
 from segmentation.commands import common
 from segmentation.labels import write_mask_png
@@ -45,6 +45,8 @@ class Attention(ModelOptions, OutputOptions):
     """Resizing of the image for the model."""
     block: int = -1
     """Block whose attention is shown; -1 is the last."""
+    figure: bool = False
+    """Also write figure.png and figure.pdf for print: the image, the map of every head and their mean."""
     channels: int | None = None
     """Channels of the images, which are then read as they are stored (gray, 16-bit and multispectral TIFF,
     .npy). A model of RGB is adapted to them. Default: images are read as RGB."""
@@ -90,6 +92,9 @@ class Attention(ModelOptions, OutputOptions):
             if point is not None:
                 arrays["point_attention"] = predictor.point_attention(*point, self.block)
                 _write_point(folder, image, point, arrays["point_attention"], self.mass)
+            if self.figure:
+                shown = arrays.get("point_attention", attention)
+                _write_figure(folder, image, point, shown, predictor.describe())
             with replacing(folder / "attention.npz") as temporary:
                 grid, name = np.array(predictor.grid), np.array(predictor.model.name)
                 np.savez_compressed(temporary, allow_pickle=False, grid=grid, model=name, **arrays)
@@ -136,6 +141,17 @@ def _write_point(
     for head, values in enumerate(attention):
         heat = drawing.overlay_heat(image, values)
         drawing.save_image(folder / f"point_head_{head}.png", drawing.draw_point(heat, *point))
+
+
+def _write_figure(
+    folder: Path, image: ImageArray, point: tuple[int, int] | None, attention: NDArray[np.float32], model: str
+) -> None:
+    query = f"the patch at the marked pixel {point[0]},{point[1]}" if point else "[CLS]"
+    caption = f"Attention of {query}. {model}. All maps have the same scale."
+    center = (point[0] + 0.5, point[1] + 0.5) if point else None
+    figure = figures.map_figure(image, 100 * attention, label="attention (%)", caption=caption, point=center)
+    for kind in figures.FIGURE_KINDS:
+        (folder / f"figure.{kind}").write_bytes(figures.figure_bytes(figure, kind))
 
 
 def _cells(image: ImageArray, folder: Path, head: int, title: str) -> list[tuple[str, ImageArray]]:

@@ -2,6 +2,7 @@
 
 import base64
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -60,6 +61,23 @@ def test_unknown_name_is_answered_with_404_and_one_sentence(backend, client, enc
     for wrong in (None, [], {"path": "/etc/passwd"}, "lab", "https://example.com/a.png"):
         with pytest.raises(NotHere):
             fetch(backend, wrong)
+
+
+def test_directions_take_a_turn_at_the_models_if_either_encoding_was_forgotten(
+    backend, client, encoding, monkeypatch
+):
+    turns: list[str] = []
+    for name in ("MODEL", "READING"):
+        run = getattr(fairness, name).run
+        monkeypatch.setattr(
+            getattr(fairness, name),
+            "run",
+            lambda *inputs, name=name, run=run: (turns.append(name), run(*inputs))[1],
+        )
+    held, forgotten = encoding.key.token, replace(encoding.key, size=48).token
+    for pair in ((held, held), (forgotten, held), (held, replace(encoding.key, size=80).token)):
+        assert client.get("/lab/directions/" + "/".join(pair)).status_code == 200
+    assert turns == ["READING", "MODEL", "MODEL"]
 
 
 def test_head_preloads_every_module_of_the_first_view(backend):

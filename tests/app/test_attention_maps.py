@@ -11,6 +11,7 @@ from pycocotools import mask as coco_mask
 from app.attention_maps import FILES, MapSettings, maps_of, shown_map, shown_mask
 from app.errors import LabError
 from dino_model.inference import quantities
+from segmentation import figures
 from segmentation.masks import enlarge, keep_mass_of_maps
 from tests.app.conftest import MODEL, library_maps
 
@@ -89,6 +90,21 @@ def test_principal_components_have_colors_but_no_mask(file):
     for name in ("mask.png", "mask.json"):
         with pytest.raises(LabError, match="no mask"):
             file(name, view)
+
+
+def test_figure_is_for_print_and_has_a_panel_for_every_head(encoding, pixels):
+    view = MapSettings(block=11, query="1,2", quantity="logits")
+    found = {kind: FILES[f"figure.{kind}"](encoding, view, pixels) for kind in ("png", "pdf")}
+    drawn = Image.open(io.BytesIO(found["png"]))
+    assert (drawn.width, round(drawn.info["dpi"][0])) == (2100, 300)
+    assert found["pdf"].startswith(b"%PDF")
+    figure = figures.map_figure(pixels, maps_of(encoding, view), label="q", caption="c", point=(20, 30))
+    titles = [axis.get_title() for axis in figure.axes if axis.get_title()]
+    assert titles == ["image", "head 0", "head 1", "head 2", "mean"]
+    images = [axis.images[0] for axis in figure.axes if axis.images and axis.get_title() != "image"]
+    assert len({image.get_clim() for image in images}) == 1  # one scale
+    with pytest.raises(LabError, match="PCA"):
+        FILES["figure.png"](encoding, view.model_copy(update={"quantity": "key-pca"}), pixels)
 
 
 @pytest.mark.parametrize("layer", ["light", "heat", "mask"])

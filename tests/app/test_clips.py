@@ -214,3 +214,12 @@ def test_download_holds_the_frames_that_the_page_has_shown(backend, token, first
     for wrong in (None, {"id": 3, "done": 1, "name": "a"}, {"id": "x", "done": 1, "name": "a"}):
         with pytest.raises(LabError):
             video._file(page, "masks.json", wrong)
+
+
+def test_tracking_results_are_bounded_by_the_bytes_of_frames_and_masks():
+    clips_kept = Clips(Limits(max_clips_mb=1), ImageStore(Limits()))
+    clip = clips.Clip("clip", (b"x" * 30_000,) * 4, (8, 8), (8, 8), 10)  # with masks 200,000 bytes
+    names = [clips_kept.put(clips.TrackedClip(clip, (1,))) for _ in range(3)]
+    with pytest.raises(NotHere, match="track the objects again"):
+        clips_kept.following(names[0])
+    assert clips_kept.following(names[2]).clip is clip

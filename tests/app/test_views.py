@@ -1,21 +1,41 @@
 """The attention view as a component of other apps: `gr.Interface`, flags, settings, and FastAPI."""
 
 import csv
+import re
 from pathlib import Path
 
 import gradio as gr
 import numpy as np
 import pytest
 from fastapi import FastAPI
+from PIL import Image
 from starlette.testclient import TestClient
 
 from app.views import attention_value, attention_view
 from dino_model.inference.predictor import AttentionPredictor
+from tests.app.conftest import MODEL
+
+DOCUMENT = Path(__file__).parents[2] / "docs" / "deploy.md"
 
 
 @pytest.fixture(scope="module")
 def value(predictor: AttentionPredictor, pixels: np.ndarray) -> dict:
     return attention_value(predictor, pixels)
+
+
+def test_documented_views_in_an_interface_inside_fastapi_answer_with_maps(pixels, tmp_path, monkeypatch):
+    monkeypatch.setenv("GRADIO_TEMP_DIR", str(tmp_path))
+    blocks = re.findall(r"```python\n(.*?)```", DOCUMENT.read_text(), re.DOTALL)
+    (code,) = (block for block in blocks if "attention_view" in block)
+    names: dict = {}
+    exec(code.replace('"embedded"', f'"{MODEL}"').replace('"random:embedded"', f'"{MODEL}"'), names)
+    page = TestClient(names["server"])
+    Image.fromarray(pixels).save(tmp_path / "image.png")
+    with (tmp_path / "image.png").open("rb") as file:
+        (path,) = page.post("/view/gradio_api/upload", files={"files": file}).json()
+    sent = {"path": path, "meta": {"_type": "gradio.FileData"}}
+    values = page.post("/view/gradio_api/run/compare", json={"data": [sent]}).json()["data"]
+    assert [(value["rows"], value["columns"], value["heads"]) for value in values] == [(30, 45, 3)] * 2
 
 
 def test_head_is_a_setting_of_the_view_and_not_html_of_the_document():

@@ -1,0 +1,68 @@
+"""Figures for print: an image, the map of every head and their mean, in one scale."""
+
+import io
+import textwrap
+from typing import Literal
+
+import numpy as np
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
+
+from segmentation.masks import ImageArray
+
+WIDTH_INCHES = 7.0  # of the text of a page
+DOTS_PER_INCH = 300
+MOST_COLUMNS = 4
+FIGURE_KINDS: tuple[Literal["png", "pdf"], ...] = ("png", "pdf")
+
+
+def map_figure(
+    image: ImageArray,
+    maps: NDArray[np.floating],
+    *,
+    label: str,
+    caption: str,
+    colormap: str = "inferno",
+    point: tuple[float, float] | None = None,
+) -> Figure:
+    """Draw an image, a map for every head, and their mean. All maps share the scale of the color bar.
+
+    Args:
+        image: uint8 RGB [height, width, 3].
+        maps: [heads, rows, columns].
+        label: Quantity and unit, for the color bar.
+        caption: Text below the panels.
+        colormap: Name of a colormap of matplotlib.
+        point: Row and column of the query in pixels, marked in every panel; None for [CLS].
+    """
+    height, width = image.shape[:2]
+    panels = [("image", image), *((f"head {head}", values) for head, values in enumerate(maps))]
+    if len(maps) > 1:
+        panels.append(("mean", maps.mean(axis=0)))
+    columns = min(MOST_COLUMNS, len(panels))
+    rows = -(-len(panels) // columns)
+    panel_height = 0.9 * WIDTH_INCHES / columns * height / width + 0.25
+    size = WIDTH_INCHES, rows * panel_height + 0.6
+    figure = Figure(figsize=size, dpi=DOTS_PER_INCH, layout="constrained")
+    axes = figure.subplots(rows, columns, squeeze=False)
+    low, high = min(0.0, float(maps.min())), float(maps.max())
+    for axis in axes.flat:
+        axis.set_axis_off()
+    for axis, (title, values) in zip(axes.flat, panels, strict=False):
+        axis.set_title(title, fontsize=8, pad=3)
+        drawn = axis.imshow(values, colormap, vmin=low, vmax=high, extent=(0, width, height, 0))
+        if point:
+            axis.plot(point[1], point[0], "o", markersize=4, markerfacecolor="none", markeredgecolor="cyan")
+    bar = figure.colorbar(drawn, ax=axes, shrink=0.8, pad=0.02)
+    bar.set_label(label, fontsize=8)
+    bar.ax.tick_params(labelsize=7)
+    figure.supxlabel(textwrap.fill(caption, 110), fontsize=8)
+    return figure
+
+
+def figure_bytes(figure: Figure, kind: Literal["png", "pdf"]) -> bytes:
+    """Encode a figure as PNG for print, or as PDF with fonts."""
+    buffer = io.BytesIO()
+    undated = {"CreationDate": None} if kind == "pdf" else {}
+    figure.savefig(buffer, format=kind, metadata=undated)
+    return buffer.getvalue()
