@@ -17,7 +17,7 @@ import tifffile
 from numpy.typing import NDArray
 from PIL import Image, ImageOps
 
-from dino_model.data.images import FORMATS, MAX_PIXELS, ImageError
+from dino_model.data.images import FORMATS, MAX_PIXELS, ImageError, raise_pillow_limit
 from dino_model.runtime.errors import SettingError
 
 ARRAY_SUFFIX = ".npy"
@@ -45,9 +45,9 @@ class ChannelRange:
         scaled = (values.astype(np.float32) - low) * (255 / (high - low))
         return np.nan_to_num(scaled, nan=0.0, posinf=255.0).clip(0, 255).round().astype(np.uint8)
 
-    def read(self, data: bytes, name: str) -> NDArray[np.uint8]:
+    def read(self, data: bytes, name: str, max_pixels: int = MAX_PIXELS) -> NDArray[np.uint8]:
         """Read an image file: uint8 [height, width, channels]; errors as `read_channels`."""
-        return self.to_uint8(read_channels(data, len(self), name))
+        return self.to_uint8(read_channels(data, len(self), name, max_pixels))
 
 
 class ChannelStatistics(NamedTuple):
@@ -87,7 +87,7 @@ def measure_channels(images: Iterable[NDArray[Any]]) -> ChannelStatistics:
     return ChannelStatistics(measured, mean, std)
 
 
-def read_channels(data: bytes, channels: int, name: str) -> NDArray[Any]:
+def read_channels(data: bytes, channels: int, name: str, max_pixels: int = MAX_PIXELS) -> NDArray[Any]:
     """Read an image file as it is stored: [height, width, channels] of the file's type.
 
     TIFF (bands in one page or one per page) and .npy arrays may have the channels first or last. Of other
@@ -98,11 +98,11 @@ def read_channels(data: bytes, channels: int, name: str) -> NDArray[Any]:
     """
     try:
         if data.startswith(b"\x93NUMPY"):
-            array = _read_npy(data, MAX_PIXELS * channels)
+            array = _read_npy(data, max_pixels * channels)
         elif data.startswith(_TIFF):
-            array = _read_tiff(data, MAX_PIXELS * channels)
+            array = _read_tiff(data, max_pixels * channels)
         else:
-            array = _read_pillow(data, channels)
+            array = _read_pillow(data, channels, max_pixels)
     except Exception as error:  # decoders raise errors of any kind on damaged files
         raise ImageError(f"{name} is damaged, too large or of no known format: {error}") from error
     if array.ndim == 2:
@@ -155,9 +155,10 @@ def _read_tiff(data: bytes, most: int) -> NDArray[Any]:
         return np.asarray(series.asarray())
 
 
-def _read_pillow(data: bytes, channels: int) -> NDArray[Any]:
+def _read_pillow(data: bytes, channels: int, most: int) -> NDArray[Any]:
+    raise_pillow_limit(most)
     with Image.open(io.BytesIO(data), formats=FORMATS) as image:
-        _check_size(image.size, MAX_PIXELS)
+        _check_size(image.size, most)
         if image.format == "PNG" and data[24] == 16 and channels != 1:  # Pillow reads 16-bit colors as 8-bit
             decoded = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_UNCHANGED)
             if decoded is None:

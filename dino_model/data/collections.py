@@ -16,7 +16,7 @@ import numpy as np
 from dino_model.data import lists, remote
 from dino_model.data.channels import ARRAY_SUFFIX, MEASURED_IMAGES, ChannelRange, read_channels
 from dino_model.data.columns import Column, take
-from dino_model.data.images import SUFFIXES, ImageError, read, read_file
+from dino_model.data.images import MAX_PIXELS, SUFFIXES, ImageError, read, read_file
 from dino_model.data.labels import Labeling, describe_classes, label_by_folders, number_classes
 from dino_model.data.names import NameIndex, is_image, left_out_folder, walk
 from dino_model.data.tars import Stamp, is_tar, read_members, read_part, stamp
@@ -61,6 +61,7 @@ class Images:
         label_sets: Indices of the classes of every image, if an image has several; else None.
         no_classes: Reason why there are no classes; empty if there are.
         notes: Folders and lines that were left out.
+        max_pixels: Largest image that is read.
     """
 
     names: Sequence[str]
@@ -74,6 +75,7 @@ class Images:
     label_sets: Sequence[tuple[int, ...]] | None = None
     no_classes: str = "it has no class folders"
     notes: tuple[str, ...] = ()
+    max_pixels: int = MAX_PIXELS
 
     def __len__(self) -> int:
         return len(self.names)
@@ -91,13 +93,15 @@ class Images:
             ImageError: As `images.read` or `read_channels`.
         """
         data, name = self.read_bytes(index), printable(self.names[index])
-        return self.channel_range.read(data, name) if self.channel_range else read(data, name=name)
+        if self.channel_range:
+            return self.channel_range.read(data, name, self.max_pixels)
+        return read(data, name=name, max_pixels=self.max_pixels)
 
     def raw_channels(self, channels: int) -> Iterator[np.ndarray]:
         """Read up to `MEASURED_IMAGES` as they are stored, see `read_channels`; damaged ones are skipped."""
         for index in range(0, len(self), max(1, len(self) // MEASURED_IMAGES)):
             with suppress(ImageError):
-                yield read_channels(self.read_bytes(index), channels, self.names[index])
+                yield read_channels(self.read_bytes(index), channels, self.names[index], self.max_pixels)
 
     def read_bytes(self, index: int) -> bytes:
         """Read the file of an image, not decoded.

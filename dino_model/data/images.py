@@ -61,6 +61,7 @@ def read(
         source = read_file(Path(source), name)
     if not source:
         raise ImageError(f"{name} is empty (0 bytes)")
+    raise_pillow_limit(max_pixels)
     try:
         with Image.open(io.BytesIO(source), formats=FORMATS) as image:
             width, height = image.size
@@ -77,6 +78,12 @@ def read(
         raise ImageError(f"{name} is not an image of a known format ({', '.join(FORMATS)})") from error
     except Exception as error:  # decoders raise errors of any kind on damaged files
         raise ImageError(f"{name} is damaged or cut short: {error}") from error
+
+
+def raise_pillow_limit(pixels: int) -> None:
+    """Let Pillow open images of this size, which `read` and `read_channels` check themselves."""
+    if Image.MAX_IMAGE_PIXELS is not None and pixels > 2 * Image.MAX_IMAGE_PIXELS:
+        Image.MAX_IMAGE_PIXELS = pixels
 
 
 def read_file(path: Path, name: str) -> bytes:

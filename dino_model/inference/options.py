@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dino_model.models.configs import CheckpointOptions, Resize
 from dino_model.runtime.precision import ComputePrecision, Precision
@@ -46,12 +46,31 @@ class ModelOptions(ComputeOptions):
         return load_model(self.model, **self.checkpoint())
 
     def predictor(
-        self, resize: Resize = "short-side", *, model: LoadedModel | None = None
+        self,
+        resize: Resize = "short-side",
+        *,
+        model: LoadedModel | None = None,
+        tiles: TileOptions | None = None,
     ) -> AttentionPredictor:
         """Create a predictor with these options, of `model` if it is loaded already."""
         from dino_model.inference.predictor import AttentionPredictor
+        from dino_model.inference.tiles import TiledPredictor
 
         model = model or self.load()
-        return AttentionPredictor(
-            model, size=self.size, resize=resize, precision=self.precision, device=self.device
-        )
+        shared: Any = {"size": self.size, "resize": resize}
+        shared |= {"precision": self.precision, "device": self.device}
+        if tiles and tiles.tile:
+            return TiledPredictor(model, tile=tiles.tile, overlap=tiles.overlap, **shared)
+        return AttentionPredictor(model, **shared)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TileOptions:
+    """Options of commands that encode images larger than the model's input."""
+
+    tile: int | None = None
+    """Side in pixels of tiles that the resized image is encoded in, such as 518. Default: all at once."""
+    overlap: float = 0.25
+    """Share of a tile that overlaps the next one, 0 to 0.5."""
+    max_megapixels: float = 100.0
+    """Largest image that is read, in millions of pixels."""

@@ -19,7 +19,7 @@ from dino_model.runtime.precision import ComputePrecision, Precision
 
 
 @dataclass(frozen=True)
-class _EncodedImage:
+class EncodedImage:
     """Result of one pass of an image through the model, from which every map follows.
 
     `tokens` enter each block, [1, tokens, width]; those that leave the last block are appended when needed.
@@ -97,7 +97,7 @@ class AttentionPredictor:
         self._mean = self._per_channel("mean", self.model.mean if mean is None else mean)
         self._std = self._per_channel("std", self.model.std if std is None else std)
         self._key = b""
-        self._encoded: _EncodedImage | None = None
+        self._encoded: EncodedImage | None = None
 
     @classmethod
     def from_timm(
@@ -268,7 +268,7 @@ class AttentionPredictor:
         return tokens[:, self.prefix_tokens :].float().unflatten(1, self._vit.grid(*batch.shape[2:]))
 
     @property
-    def _encoding(self) -> _EncodedImage:
+    def _encoding(self) -> EncodedImage:
         if self._encoded is None:
             raise ValueError("no image is set: call set_image first")
         return self._encoded
@@ -283,14 +283,14 @@ class AttentionPredictor:
         return encoding.tokens[index + 1]
 
     @torch.no_grad()
-    def _encode(self, image: np.ndarray) -> _EncodedImage:
+    def _encode(self, image: np.ndarray) -> EncodedImage:
         pixels = self._prepare(image)
         with autocast(self.precision, self.device):
             calls = self._vit.calls(pixels)
         tokens = [call.args[0] for call in calls]
         self._finite(tokens[-1])
         sizes = (image.shape[0], image.shape[1]), (pixels.shape[2], pixels.shape[3])
-        return _EncodedImage(*sizes, self._vit.grid(*sizes[1]), calls, tokens)
+        return EncodedImage(*sizes, self._vit.grid(*sizes[1]), calls, tokens)
 
     @torch.no_grad()
     def _queries_keys(self, block: int) -> FusedCall:
@@ -309,15 +309,18 @@ class AttentionPredictor:
     def _prepare(self, image: np.ndarray) -> Tensor:
         """Resize and normalize: uint8 [height, width, channels] -> float32 [1, channels, height, width]."""
         height, width = fed_size(image.shape[0], image.shape[1], self.size, self.resize, self.patch_size)
-        rows, columns = self._vit.grid(height, width)
-        if rows * columns > self.max_patches:
-            raise ValueError(
-                f"an image of {image.shape[0]} × {image.shape[1]} has {rows} × {columns} patches, "
-                f"more than {self.max_patches:,}: choose a smaller size, resize='squash', or crop it"
-            )
+        self._check_patches(image, self._vit.grid(height, width))
         pixels = torch.from_numpy(sample(image, height, width, self.resize)).to(self.device)
         normalized = (pixels.float() / 255 - self._mean) / self._std
         return normalized.permute(2, 0, 1).unsqueeze(0).contiguous()
+
+    def _check_patches(self, image: np.ndarray, grid: tuple[int, int]) -> None:
+        rows, columns = grid
+        if rows * columns > self.max_patches:
+            raise ValueError(
+                f"an image of {image.shape[0]} × {image.shape[1]} has {rows} × {columns} patches, more than "
+                f"{self.max_patches:,}: choose a smaller size, resize='squash', tiles, or crop it"
+            )
 
     def _finite(self, values: Tensor) -> Tensor:
         if not values.isfinite().all():

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from dino_model.data.channels import display, parse_channels
 from dino_model.data.images import read as read_image
-from dino_model.inference.options import ModelOptions
+from dino_model.inference.options import ModelOptions, TileOptions
 from dino_model.runtime.errors import SettingError
 from dino_model.runtime.files import replacing
 from dino_model.runtime.outputs import OutputOptions, SkippedInputs
@@ -23,7 +23,7 @@ from segmentation.masks import ImageArray, Mask, central_head, check_mass, enlar
 
 
 @dataclass(frozen=True)
-class Attention(ModelOptions, OutputOptions):
+class Attention(TileOptions, ModelOptions, OutputOptions):
     """Attention maps and masks of every head, and the attention of a point.
 
     Writes contact_sheet.png of up to 30 images: all heads, and the head whose mask is nearest to the center.
@@ -60,14 +60,14 @@ class Attention(ModelOptions, OutputOptions):
         self.check_output()
         if self.show and not self.channels:
             raise SettingError("--show chooses among channels: pass --channels, too")
-        images = common.open_inputs(self.inputs, arrays=self.channels is not None)
+        images = common.open_inputs(self.inputs, arrays=self.channels is not None, tiles=self)
         from dino_model.models.weights import fit_channels  # imports torch
 
         model = fit_channels(self.load(), images.raw_channels(self.channels or 3), self.channels)
         channel_range = model.channel_range
         inputs = common.list_inputs(replace(images, channel_range=channel_range))
         rgb = parse_channels(self.show, len(model.mean))
-        predictor = self.predictor(self.resize, model=model)
+        predictor = self.predictor(self.resize, model=model, tiles=self)
 
         def read(item: common.InputImage) -> ImageArray:
             image = common.check_patches(item.read(), predictor)

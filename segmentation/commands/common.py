@@ -6,13 +6,13 @@ import sys
 import textwrap
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from dino_model.data.collections import Images, open_images
 from dino_model.data.images import ImageError
-from dino_model.inference.options import ModelOptions
+from dino_model.inference.options import ModelOptions, TileOptions
 from dino_model.inference.resize import fed_size
 from dino_model.runtime.ahead import load_ahead
 from dino_model.runtime.files import write_text
@@ -52,10 +52,10 @@ class InputImage:
         return self.collection.read(self.index)
 
 
-def open_inputs(sources: Sequence[Path], *, arrays: bool = False) -> Images:
+def open_inputs(sources: Sequence[Path], *, arrays: bool = False, tiles: TileOptions | None = None) -> Images:
     """Open the images of files, folders, tars, lists of paths, and glob patterns; `arrays`: also .npy files.
 
-    What is left out is printed.
+    What is left out is printed. `tiles` has the size of the largest image that is read.
 
     Raises:
         ImageError: No input, or as `open_images`.
@@ -65,7 +65,7 @@ def open_inputs(sources: Sequence[Path], *, arrays: bool = False) -> Images:
     images = open_images(sources, arrays=arrays)
     for note in images.notes:
         print(note, file=sys.stderr)
-    return images
+    return images if tiles is None else replace(images, max_pixels=round(1e6 * tiles.max_megapixels))
 
 
 def list_inputs(images: Images) -> list[InputImage]:
@@ -193,8 +193,12 @@ def propagation_predictor(options: ModelOptions, preset: str) -> "AttentionPredi
 def model_settings(predictor: "AttentionPredictor") -> dict[str, Any]:
     """Describe the model and its input for the provenance."""
     from dino_model.inference.feature_cache import model_fingerprint
+    from dino_model.inference.tiles import TiledPredictor
 
-    return {
+    tiles: dict[str, Any] = {}
+    if isinstance(predictor, TiledPredictor):
+        tiles = {"tile": predictor.tile, "overlap": predictor.overlap}
+    return tiles | {
         "model": predictor.model.name,
         "weights": model_fingerprint(predictor.model.backbone),
         "precision": predictor.precision,

@@ -13,7 +13,7 @@ import numpy as np
 import tyro
 from numpy.typing import NDArray
 
-from dino_model.inference.options import ComputeOptions, ModelOptions
+from dino_model.inference.options import ComputeOptions, ModelOptions, TileOptions
 from dino_model.runtime.ahead import run_ahead
 from dino_model.runtime.errors import counted
 from dino_model.runtime.files import make_room, write_json
@@ -71,7 +71,7 @@ class TruthOptions:
 
     def find(self, image_list: Path | None) -> list[InputImage]:
         """Find the images that a list names, in its order, or all images."""
-        inputs = common.list_inputs(common.open_inputs([self.images]))
+        inputs = common.list_inputs(common.open_inputs([self.images], tiles=_tiles(self)))
         known = {name: image for image in inputs for name in (image.file_name, image.name)}
         names = [image.name for image in inputs] if image_list is None else read_names(image_list)
         if missing := [name for name in names if name not in known]:
@@ -188,7 +188,7 @@ class FitOptions(TruthOptions, common.MaskOptions):
 
 
 @dataclass(frozen=True)
-class Fit(FitOptions, ModelOptions):
+class Fit(FitOptions, TileOptions, ModelOptions):
     """Fit a head to masks; label 255 is ignored. Writes one .safetensors file that names its model."""
 
     output: Path
@@ -203,7 +203,7 @@ class Fit(FitOptions, ModelOptions):
         check_output_file(self.output, overwrite=self.overwrite)
         images = self.find(self.image_list)
         masks = self.true_masks(images)
-        names, predictor = masks.names(self.classes)[:VOID], self.predictor()
+        names, predictor = masks.names(self.classes)[:VOID], self.predictor(tiles=self)
         samples = masks.read(images, predictor, "fit")
         classifier = _fit(samples, len(images), self.source(predictor), self.kind)
         count, settings = max(len(names), classifier.labels[-1] + 1), common.model_settings(predictor)
@@ -230,7 +230,7 @@ class Fit(FitOptions, ModelOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class HeadOptions(ComputeOptions):
+class HeadOptions(TileOptions, ComputeOptions):
     """A head and the model that it needs."""
 
     head: Path
@@ -241,7 +241,7 @@ class HeadOptions(ComputeOptions):
     def load(self) -> tuple[heads.Head, "AttentionPredictor"]:
         """Read the head and load its model; raises DataError if the weights differ."""
         head = heads.read_head(self.head)
-        predictor = _predictor(self, self.model or head.model, head.size)
+        predictor = _predictor(self, self.model or head.model, head.size, self)
         if common.model_settings(predictor)["weights"] != head.weights:
             fault = (
                 f"{self.head} was fitted on {head.model!r}, and {predictor.model.name!r} has other weights"
@@ -266,7 +266,7 @@ class Apply(HeadOptions, OutputOptions):
         self.check_output()
         videos = [path for path in self.inputs if (mimetypes.guess_type(path)[0] or "").startswith("video/")]
         sources = [path for path in self.inputs if path not in videos]
-        images = common.list_inputs(common.open_inputs(sources)) if sources or not videos else []
+        images = common.list_inputs(common.open_inputs(sources, tiles=self)) if sources or not videos else []
         if len({path.stem for path in videos} | {image.name for image in images}) < len(videos) + len(images):
             raise DataError("two inputs would write the same files; rename one, or use two outputs")
         head, predictor = self.load()
@@ -379,9 +379,15 @@ class Head:
         self.task.run()
 
 
-def _predictor(options: ComputeOptions, model: str, size: int) -> "AttentionPredictor":
+def _tiles(options: object) -> TileOptions | None:
+    return options if isinstance(options, TileOptions) else None
+
+
+def _predictor(
+    options: ComputeOptions, model: str, size: int, tiles: TileOptions | None = None
+) -> "AttentionPredictor":
     shared = options.checkpoint() | {"precision": options.precision, "device": options.device}
-    return ModelOptions(model=model, size=size, **shared).predictor()
+    return ModelOptions(model=model, size=size, **shared).predictor(tiles=tiles)
 
 
 def _fit(
