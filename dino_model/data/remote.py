@@ -39,7 +39,7 @@ def stamp(url: str) -> tuple[int, str]:
 
 
 @contextmanager
-def opened(url: str) -> Iterator[BinaryIO]:
+def open_url(url: str) -> Iterator[BinaryIO]:
     """Open a file that can seek."""
     with _os_errors(url), fsspec.open(url, "rb") as file:
         yield cast(BinaryIO, file)

@@ -84,7 +84,7 @@ def read_members(tar: Path | str) -> Members:
         ImageError: Not a whole, uncompressed tar.
     """
     try:
-        with remote.opened(tar) if isinstance(tar, str) else tar.open("rb") as file:
+        with remote.open_url(tar) if isinstance(tar, str) else tar.open("rb") as file:
             members = _index(file)
             if not members.places or not all(name.endswith(".tar") for name in members.places):
                 return members

@@ -118,7 +118,7 @@ class ReadableViT:
             ValueError: Images of another shape or number of channels, or no such block.
         """
         self._check(images)
-        vit, images = _fitted(self.vit, images.to(self._first.weight.dtype))
+        vit, images = _fit_to_patches(self.vit, images.to(self._first.weight.dtype))
         last, calls = self.block_index(stop), deque[BlockCall](maxlen=keep)
         recording = copy.copy(vit)  # other threads may use the model itself
         recording._modules = dict(vit._modules)
@@ -313,12 +313,12 @@ def accept_any_size(model: beit.Beit | cait.Cait | xcit.Xcit) -> None:
 
 
 def _forward_features(model: Layer, images: Tensor) -> Tensor:
-    model, images = _fitted(model, images)
+    model, images = _fit_to_patches(model, images)
     tokens: Tensor = type(model).forward_features(model, images)
     return tokens
 
 
-def _fitted(vit: Layer, images: Tensor) -> tuple[Layer, Tensor]:
+def _fit_to_patches(vit: Layer, images: Tensor) -> tuple[Layer, Tensor]:
     """Return images of whole patches, and the model or a copy for their size that shares its other weights.
 
     timm builds a Beit or Cait for one image size; its other families resample positions themselves.

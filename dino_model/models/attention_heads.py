@@ -53,8 +53,8 @@ SIZES = {
 
 def find_family(names: Iterable[str]) -> Family | None:
     """Return the family whose mark is in the full names of a file, None without a mark."""
-    listed = list(names)
-    return next((f for f in FAMILIES if any(re.search(f.mark, name) for name in listed)), None)
+    text = "\n".join(names)
+    return next((family for family in FAMILIES if re.search(family.mark, text, re.MULTILINE)), None)
 
 
 def choose_heads(
@@ -87,8 +87,10 @@ def choose_heads(
     if len(sizes) == 1:
         (number,) = sizes
         return number, f"{number} heads assumed from the width {width}, --heads chooses others"
-    found = " or ".join(map(str, sorted(sizes)))
-    reason = f"published models of this width have {found}" if sizes else "no published model has this width"
+    choices = " or ".join(map(str, sorted(sizes)))
+    reason = (
+        f"published models of this width have {choices}" if sizes else "no published model has this width"
+    )
     raise NetworkError(
         f"does not say its number of attention heads: its width is {width}, and {reason}. Pass --heads N"
     )

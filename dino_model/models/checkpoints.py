@@ -305,16 +305,17 @@ def _refuse_other_content(path: Path) -> None:
     """Raise WeightsError for a file that its first bytes show to be no checkpoint."""
     with path.open("rb") as file:
         start = file.read(512)
-    found = next((words for pattern, words in _OTHER_CONTENT.items() if re.match(pattern, start, re.I)), None)
-    if found is None and zipfile.is_zipfile(path):
+    kinds = (kind for pattern, kind in _OTHER_CONTENT.items() if re.match(pattern, start, re.IGNORECASE))
+    kind = next(kinds, None)
+    if kind is None and zipfile.is_zipfile(path):
         with zipfile.ZipFile(path) as archive:
             names = archive.namelist()
         if not any(name.endswith("/data.pkl") or name == "data.pkl" for name in names):
-            found = f"a zip archive of {few(names) or 'nothing'}: unpack it first"
+            kind = f"a zip archive of {few(names) or 'nothing'}: unpack it first"
         elif any("/code/" in name for name in names):
-            found = "a TorchScript program: load it where it was made and save its state_dict()"
-    if found:
-        raise WeightsError(f"{path} is no readable checkpoint: it is {found}")
+            kind = "a TorchScript program: load it where it was made and save its state_dict()"
+    if kind:
+        raise WeightsError(f"{path} is no readable checkpoint: it is {kind}")
 
 
 def _find(
@@ -339,7 +340,7 @@ def _note(network: Network) -> str:
 def refuse_options(
     where: str, checkpoint_key: CheckpointKey = None, prefix: str | None = None, heads: int | None = None
 ) -> None:
-    """Raise WeightsError if an option is given that a model of one network that describes itself lacks."""
+    """Refuse options of bare checkpoints for a model that describes itself; raises WeightsError."""
     if checkpoint_key not in (None, OFFICIAL_NETWORKS[0]):
         raise WeightsError(f"{where} has no {checkpoint_key}: it holds a single network, leave the key out")
     for option, value in {"--checkpoint-prefix": prefix, "--heads": heads}.items():

@@ -19,7 +19,7 @@ class CheckpointOptions:
     checkpoint_key: CheckpointKey = None
     """Network of a checkpoint or run that holds several: teacher, student, … Default: the usual one."""
     checkpoint_prefix: str | None = None
-    """Everything before the names of the backbone's tensors, where the search for them fails."""
+    """Prefix of the backbone's tensors, where the search for them fails."""
     heads: int | None = None
     """Attention heads of a bare checkpoint. Default: by the published models with its names and width."""
 

@@ -22,7 +22,7 @@ class ModelDescription:
     """Description of a model.
 
     Attributes:
-        architecture: In words: blocks, width, heads, patches.
+        architecture: In title: blocks, width, heads, patches.
         maps: Attention maps that can be read, or why there are none.
         local: Loads without a network.
     """
@@ -81,7 +81,7 @@ def describe_model(name: str, **checkpoint: Any) -> ModelDescription:
 
 
 def _structure(backbone: nn.Module) -> tuple[str, int, str]:
-    """Architecture in words, number of parameters, and maps that can be read."""
+    """Architecture in title, number of parameters, and maps that can be read."""
     kind, parameters = type(backbone).__name__, sum(tensor.numel() for tensor in backbone.parameters())
     try:
         vit = readable(backbone)
@@ -90,8 +90,8 @@ def _structure(backbone: nn.Module) -> tuple[str, int, str]:
     height, width = vit.patch_size
     patch = f"{height}" if height == width else f"{height} × {width}"
     registers = getattr(backbone, "reg_token", None)
-    words = (
+    title = (
         f"{FAMILIES.get(kind, kind)}, patches of {patch}, {vit.depth} blocks × {backbone.num_features}, "
         f"{vit.heads} heads" + ("" if registers is None else f", {registers.shape[1]} registers")
     )
-    return words, parameters, MAPS[vit.summary]
+    return title, parameters, MAPS[vit.summary]

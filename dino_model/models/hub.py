@@ -69,7 +69,7 @@ def files(name: str) -> list[PublishedFile]:
             raise WeightsError(
                 f"{name!r} names no repository: write hf:owner/name, such as hf:facebook/dinov2-small"
             )
-        return [_published(name, file) for file in (CONFIG, WEIGHTS)]
+        return [_hosted_file(name, file) for file in (CONFIG, WEIGHTS)]
     return [_timm_file(name)] if timm.is_model(name) else []
 
 
@@ -85,10 +85,12 @@ def load(name: str) -> Hosted:
         backbone: Any = _create_timm(name, open_safetensors(path)[0], f"the timm weights in {path}", {})
         settings = backbone.pretrained_cfg
         return backbone, tuple(settings["mean"]), tuple(settings["std"]), f"timm weights {name}"
-    config = _json(_published(name, CONFIG).fetch())
-    tensors = open_safetensors(_published(name, WEIGHTS).fetch())[0]
-    processor = {} if "architecture" in config else _json(_published(name, IMAGE_PROCESSOR).fetch())
-    return _described(tensors, config, processor, name, f"https://huggingface.co/{name.removeprefix(PREFIX)}")
+    config = _json(_hosted_file(name, CONFIG).fetch())
+    tensors = open_safetensors(_hosted_file(name, WEIGHTS).fetch())[0]
+    processor = {} if "architecture" in config else _json(_hosted_file(name, IMAGE_PROCESSOR).fetch())
+    return _build_hosted(
+        tensors, config, processor, name, f"https://huggingface.co/{name.removeprefix(PREFIX)}"
+    )
 
 
 def is_repository(path: Path) -> bool:
@@ -117,7 +119,7 @@ def load_folder(folder: Path, tensors: Mapping[str, Tensor] | None = None) -> Ho
     file = folder / IMAGE_PROCESSOR
     processor = _json(file) if file.is_file() else {}
     tensors = _read_weights(folder) if tensors is None else tensors
-    return _described(tensors, _json(folder / CONFIG), processor, str(folder), str(folder))
+    return _build_hosted(tensors, _json(folder / CONFIG), processor, str(folder), str(folder))
 
 
 def _read_weights(folder: Path) -> dict[str, Tensor]:
@@ -133,7 +135,7 @@ def _read_weights(folder: Path) -> dict[str, Tensor]:
     raise WeightsError(f"{folder} has no weights: expected {WEIGHTS} or {PICKLE} next to {CONFIG}")
 
 
-def _described(
+def _build_hosted(
     tensors: Mapping[str, Tensor],
     config: Mapping[str, Any],
     processor: Mapping[str, Any],
@@ -274,7 +276,7 @@ def _of_timm(tensors: Mapping[str, Tensor], config: Mapping[str, Any], name: str
     return backbone, tuple(described["mean"]), tuple(described["std"]), f"{place} (timm {full_name})"
 
 
-def _published(name: str, file: str) -> PublishedFile:
+def _hosted_file(name: str, file: str) -> PublishedFile:
     repository = name.removeprefix(PREFIX)
     accept: Any = open_safetensors if file == WEIGHTS else _json
     address = huggingface_hub.hf_hub_url(repository, file)

@@ -1,4 +1,4 @@
-"""What a ViT of another code base needs for its attention to be read, with two worked examples."""
+"""Protocol of a ViT of any code base whose attention can be read, with two worked examples."""
 
 from typing import Any, Protocol, cast, runtime_checkable
 
@@ -64,8 +64,8 @@ class FacebookViT(nn.Module):
     def queries_keys(self, block: int, tokens: Tensor) -> tuple[Tensor, Tensor]:
         """See `ViT`."""
         layer = self.blocks[block]
-        joined = layer.attn.qkv(layer.norm1(tokens)).unflatten(-1, (3, self.heads, -1))
-        query, key, _ = joined.permute(2, 0, 3, 1, 4)
+        projections = layer.attn.qkv(layer.norm1(tokens)).unflatten(-1, (3, self.heads, -1))
+        query, key, _ = projections.permute(2, 0, 3, 1, 4)
         return query, key
 
 
@@ -93,8 +93,8 @@ class TorchvisionViT(nn.Module):
         """See `ViT`."""
         layer = self.blocks[block]
         attention = layer.self_attention
-        joined = F.linear(layer.ln_1(tokens), attention.in_proj_weight, attention.in_proj_bias)
-        query, key, _ = joined.unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
+        projections = F.linear(layer.ln_1(tokens), attention.in_proj_weight, attention.in_proj_bias)
+        query, key, _ = projections.unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
         return query, key
 
 

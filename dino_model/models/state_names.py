@@ -8,6 +8,7 @@ convolution is: everything before this name is the prefix of the network.
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 from torch import Tensor
@@ -104,8 +105,8 @@ def find_network(payload: Mapping[str, Any], key: CheckpointKey = None, prefix: 
 
 def few(names: Iterable[object]) -> str:
     """List the first three names."""
-    listed = [str(name) for name in names]
-    return ", ".join(listed[:3]) + (", …" if len(listed) > 3 else "")
+    first = [str(name) for name in islice(names, 4)]
+    return ", ".join(first[:3]) + (", …" if len(first) > 3 else "")
 
 
 def _labels(roots: list[str]) -> dict[str, str]:
@@ -122,25 +123,25 @@ def _labels(roots: list[str]) -> dict[str, str]:
 
 
 def _choose(labels: list[str], key: CheckpointKey) -> str:
-    listed = ", ".join(sorted(filter(None, labels)))
+    choices = ", ".join(sorted(filter(None, labels)))
     if key is not None:
-        found = [label for label in labels if key == label or key in re.split(r"[._]", label)]
-        if len(found) == 1:
-            return found[0]
+        matches = [label for label in labels if key == label or key in re.split(r"[._]", label)]
+        if len(matches) == 1:
+            return matches[0]
         if labels == [""]:
             if key == "teacher":
                 return ""
             raise NetworkError(f"has no {key}: it holds a single network, leave the key out")
-        raise NetworkError(f"has {'several' if found else 'no'} {key}: found {listed}")
+        raise NetworkError(f"has {'several' if matches else 'no'} {key}: found {choices}")
     if labels == ["student"]:
         raise NetworkError("has no teacher: found student; pass --checkpoint-key student to load it")
     if len(labels) == 1:
         return labels[0]
     for role in _ROLES:
-        found = [label for label in labels if re.search(rf"(^|[._])({role})($|[._])", label)]
-        if found:
-            return found[0]
-    raise NetworkError(f"holds several networks: choose one of {listed} with --checkpoint-key")
+        matches = [label for label in labels if re.search(rf"(^|[._])({role})($|[._])", label)]
+        if matches:
+            return matches[0]
+    raise NetworkError(f"holds several networks: choose one of {choices} with --checkpoint-key")
 
 
 def _network(
@@ -152,8 +153,10 @@ def _network(
         for name, tensor in tensors.items()
         if name.startswith(root) and not (nested and name.startswith(nested))
     }
-    kept = {name: tensor for name, tensor in own.items() if not _EXTRAS.match(name)}
-    return Network(label, _join_chunks(kept), tuple(own.keys() - kept.keys()), others)
+    dropped = tuple(name for name in own if _EXTRAS.match(name))
+    for name in dropped:
+        del own[name]
+    return Network(label, _join_chunks(own), dropped, others)
 
 
 def _join_chunks(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -161,9 +164,9 @@ def _join_chunks(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     chunked = {name: match for name in tensors if (match := re.match(r"blocks\.(\d+)\.(\d+)\.", name))}
     pairs = sorted({(int(match[1]), int(match[2])) for match in chunked.values()})
     number = {pair: index for index, pair in enumerate(pairs)}
-    joined = {}
+    renamed = {}
     for name, tensor in tensors.items():
         if match := chunked.get(name):
             name = f"blocks.{number[int(match[1]), int(match[2])]}.{name[match.end() :]}"
-        joined[name] = tensor
-    return joined
+        renamed[name] = tensor
+    return renamed

@@ -55,7 +55,7 @@ def write_transformers(model: LoadedModel, folder: Path) -> None:
     if vit.num_reg_tokens and not scaled:
         raise WeightsError(f"{model.name} has registers but no layer scale: transformers has no such class")
     kind = "dinov2_with_registers" if vit.num_reg_tokens else "dinov2" if scaled else "vit"
-    tensors = {name: tensor.contiguous().cpu() for name, tensor in _renamed(vit, kind)}
+    tensors = {name: tensor.contiguous().cpu() for name, tensor in _rename_tensors(vit, kind)}
     size = vit.patch_embed.img_size[0]
     processor = {
         "image_processor_type": "ViTImageProcessor",
@@ -107,7 +107,7 @@ def _config(vit: VisionTransformer, kind: str, channels: int) -> dict[str, Any]:
     return config | {"num_register_tokens": vit.num_reg_tokens} if vit.num_reg_tokens else config
 
 
-def _renamed(vit: VisionTransformer, kind: str) -> Iterator[tuple[str, Tensor]]:
+def _rename_tensors(vit: VisionTransformer, kind: str) -> Iterator[tuple[str, Tensor]]:
     """Tensors under transformers' names."""
     official = {"reg_token": "register_tokens"}
     if isinstance(vit.blocks[0].mlp, GluMlp):
@@ -120,8 +120,8 @@ def _renamed(vit: VisionTransformer, kind: str) -> Iterator[tuple[str, Tensor]]:
         if middle == "attn.qkv":
             parts = dict(zip(("attn.q", "attn.k", "attn.v"), tensor.chunk(3), strict=True))
         for part, rows in parts.items():
-            if not (theirs := NAMES.get(part, ("", ""))[kind != "vit"]):
+            if not (name_there := NAMES.get(part, ("", ""))[kind != "vit"]):
                 raise WeightsError(f"transformers' ViT and DINOv2 have no tensor like {name!r}")
-            yield (f"encoder.layer.{block}." if block else "") + theirs + end, rows
+            yield (f"encoder.layer.{block}." if block else "") + name_there + end, rows
     if kind != "vit":
         yield "embeddings.mask_token", torch.zeros(1, vit.embed_dim)

@@ -137,8 +137,8 @@ def wrap_module(
     backbone = copy.deepcopy(module, shared).eval()
     if not hasattr(backbone, "position_mode"):
         _accept_any_size(backbone, name)
-    words, statistics = name or type(module).__name__, (tuple(map(float, mean)), tuple(map(float, std)))
-    return LoadedModel(words, backbone, *statistics, "a module of the caller", None)
+    title, statistics = name or type(module).__name__, (tuple(map(float, mean)), tuple(map(float, std)))
+    return LoadedModel(title, backbone, *statistics, "a module of the caller", None)
 
 
 def fit_channels(
@@ -301,15 +301,15 @@ def _load_file(
 
 def _load_bare(name: str, path: Path, stored: StoredBackbone, source: str, heads: int | None) -> LoadedModel:
     """Load tensors whose architecture is inferred."""
-    tensors, where, words = stored.tensors, str(path), ""
+    tensors, where, origin = stored.tensors, str(path), ""
     if "patch_embed.proj.weight" in tensors:
         try:
-            heads, words = choose_heads(tensors, stored.family, heads)
+            heads, origin = choose_heads(tensors, stored.family, heads)
         except NetworkError as error:
             raise WeightsError(f"{where} {error}") from None
     elif heads is not None:
         raise WeightsError(f"{where} holds no ViT: leave --heads out")
-    source, kind = f"{source}{words and f', {words}'}{stored.note}", family(tensors)
+    source, kind = f"{source}{origin and f', {origin}'}{stored.note}", family(tensors)
     if heads is None or (is_plain(tensors) and not kind):
         # A bare .pth file is resampled as the official code does; .safetensors is the form that others use.
         mode: PositionMode = "size" if path.suffix == ".safetensors" else "official"
@@ -326,7 +326,10 @@ def _load_bare(name: str, path: Path, stored: StoredBackbone, source: str, heads
 
 
 def _build(name: str, stored: StoredBackbone, where: str, source: str, *, load: bool = True) -> LoadedModel:
-    """Create what is described; without statistics, ImageNet's normalize three channels, none others."""
+    """Create the described backbone and load its tensors.
+
+    Without statistics, three channels are normalized by ImageNet's, other numbers of channels are not.
+    """
     config = cast(BackboneConfig, stored.config)
     try:
         backbone = create_backbone(config)

@@ -220,7 +220,7 @@ class OutputFolder:
 
 
 class SkippedInputs:
-    """Inputs that could not be used, while the others are worked through."""
+    """Inputs of a batch that were skipped, with the reasons."""
 
     def __init__(self) -> None:
         self._messages: list[str] = []

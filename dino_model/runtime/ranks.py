@@ -59,12 +59,12 @@ def process_group(device: torch.device) -> Iterator[torch.device]:
 
 def rank() -> int:
     """Return the number of this process, from 0."""
-    return dist.get_rank() if _initialized() else 0
+    return dist.get_rank() if _is_initialized() else 0
 
 
 def world() -> int:
     """Return the number of processes."""
-    return dist.get_world_size() if _initialized() else 1
+    return dist.get_world_size() if _is_initialized() else 1
 
 
 def local_range(numbers: range, index: int | None = None) -> range:
@@ -130,5 +130,5 @@ def on_first(action: Callable[[], Result]) -> Result:
     return cast(Result, outcome[0])
 
 
-def _initialized() -> bool:
+def _is_initialized() -> bool:
     return dist.is_available() and dist.is_initialized()

@@ -1,5 +1,6 @@
 """The list of commands, and the command `attention`: results, and unusable images."""
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,7 @@ from pycocotools.coco import COCO
 from skimage import data
 
 from dino_model.inference.predictor import AttentionPredictor
+from dino_model.inference.tiles import TiledPredictor
 from segmentation.__main__ import COMMANDS, command, main
 from segmentation.commands import common
 from segmentation.commands.attention import Attention
@@ -46,6 +48,19 @@ def test_attention_writes_maps_of_predictor_and_masks_that_agree(photo, tmp_path
             assert Image.open(folder / f"{kind}_head_{head}.png").size == (260, 200)
     assert {"heads.png", "point_heads.png"} <= {path.name for path in folder.iterdir()}
     assert np.asarray(Image.open(tmp_path / "out" / "contact_sheet.png")).std() > 10
+
+
+def test_attention_of_tiles_is_that_of_the_tiled_predictor_and_the_size_limit_is_an_option(photo, tmp_path):
+    options = {"model": MODEL, "size": 64, "precision": "fp32", "tile": 48}
+    Attention(inputs=(photo,), output=tmp_path / "out", **options).run()
+    predictor = TiledPredictor(MODEL, tile=48, overlap=0.25, size=64, precision="fp32")
+    predictor.set_image(data.cat()[:200, :260])
+    with np.load(tmp_path / "out" / "cat" / "attention.npz", allow_pickle=False) as arrays:
+        np.testing.assert_allclose(arrays["attention"], predictor.cls_attention(), atol=1e-6)
+    settings = json.loads((tmp_path / "out" / "provenance.json").read_text())["settings"]
+    assert (settings["tile"], settings["overlap"]) == (48, 0.25)
+    with pytest.raises(ValueError, match=r"cat\.png is too large: at most 1,000 pixels are read"):
+        Attention(inputs=(photo,), output=tmp_path / "no", max_megapixels=0.001, **options).run()
 
 
 def test_titles_on_contact_sheet_tell_images_of_one_folder_apart(photo, tmp_path):

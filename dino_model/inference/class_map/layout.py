@@ -35,7 +35,7 @@ class Protocol:
     iterations: int = 5000
     seed: int = 0
 
-    def fitted(self, classes: int, width: int) -> "Protocol":
+    def fit_to(self, classes: int, width: int) -> "Protocol":
         """Limit the components to the classes and features, and adapt the perplexity.
 
         t-SNE uses three times as many neighbors as the perplexity.
@@ -118,7 +118,7 @@ def draw(features: Tensor, labels: Sequence[str], protocol: Protocol, origin: Or
     Args:
         features: [images, width].
         labels: Folder name of the class of every image. The classes of the map are sorted by it.
-        protocol: Adapted to few classes, see `Protocol.fitted`.
+        protocol: Adapted to few classes, see `Protocol.fit_to`.
         origin: Origin of the features.
 
     Raises:
@@ -132,7 +132,7 @@ def draw(features: Tensor, labels: Sequence[str], protocol: Protocol, origin: Or
     small = means.half()
     if not small.isfinite().all():
         raise ValueError("features are not finite in float16: the model is broken, or needs --precision fp32")
-    protocol = protocol.fitted(*means.shape)
+    protocol = protocol.fit_to(*means.shape)
     points, near = plane(means, protocol), nearest_classes(means, NUM_NEIGHBORS)
     columns = zip(keys.tolist(), describe(keys.tolist()), counts.tolist(), points.tolist(), near, strict=True)
     classes = tuple(

@@ -63,7 +63,7 @@ def test_plane_with_equal_seed_is_equal_and_keeps_clusters():
     rng = np.random.default_rng(0)
     cluster = np.repeat(np.arange(3), 10)
     vectors = torch.from_numpy(20 * rng.normal(size=(3, 40))[cluster] + rng.normal(size=(30, 40))).float()
-    protocol = Protocol(iterations=500).fitted(*vectors.shape)
+    protocol = Protocol(iterations=500).fit_to(*vectors.shape)
     points = plane(vectors, protocol)
     gaps = torch.cdist(points, points).fill_diagonal_(torch.inf)
     assert (cluster[gaps.argmin(dim=1)] == cluster).all()
