@@ -144,7 +144,7 @@ class Endpoints:
             image: Name of an example, or an image file as base64 text.
             model: Name of a model that the page offers.
             size: Resolution: pixels of the short side, 32 to 2048.
-            method: "lost", "tokencut" or "maskcut".
+            method: "attention", "dino-seg", "lost", "tokencut" or "maskcut".
             count: Most objects that "maskcut" finds, 1 to 6.
             refined: Align the edges with those of the image.
 

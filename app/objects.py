@@ -1,14 +1,14 @@
-"""Objects in an encoded image by the attention kept, LOST, TokenCut or MaskCut.
+"""Objects in an encoded image by the methods of `discovery.METHODS`.
 
 Objects are labels, on the patch grid or in pixels: 0 is background, 1 the first object, 2 the second.
 """
 
 import json
 from collections.abc import Callable, Mapping
-from typing import Literal
+from typing import Annotated, Any
 
 import numpy as np
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from app.attention_maps import attention, map_of_head
 from app.engine import Encoding
@@ -18,7 +18,7 @@ from segmentation import discovery, drawing
 from segmentation.coco import coco_record
 from segmentation.discovery import Discovery
 from segmentation.labels import Labels
-from segmentation.masks import ImageArray, Mask, enlarge, keep_mass_of_maps
+from segmentation.masks import ImageArray, Mask, enlarge
 from segmentation.video import shrunk
 
 MOST_OBJECTS = 6
@@ -28,16 +28,22 @@ REFINED_SIDE = 640
 """Longer side, in pixels, at which edges are refined."""
 
 
+def _known_method(name: str) -> str:
+    discovery.method_of(name)
+    return name
+
+
 class Recipe(ClientValue):
     """Method and settings by which objects are found.
 
     Attributes:
         head, mass: For attention: "mean" or the number of a head from 0, and the share that is kept.
-        count: For MaskCut: largest number of objects.
+        method: Name in `discovery.METHODS`.
+        count: Largest number of objects, for methods that need it.
         refined: Whether edges follow those of the image.
     """
 
-    method: Literal["attention", "lost", "tokencut", "maskcut"] = "attention"
+    method: Annotated[str, AfterValidator(_known_method)] = "attention"
     head: str = Field(default="mean", pattern="^(mean|[0-9]{1,3})$")
     mass: float = Field(default=0.6, ge=0.01, le=1)
     count: int = Field(default=3, ge=1, le=MOST_OBJECTS)
@@ -46,15 +52,25 @@ class Recipe(ClientValue):
 
 def find(encoding: Encoding, recipe: Recipe) -> list[Discovery]:
     """Find objects on the patch grid, in the order found, without empty ones."""
-    if recipe.method == "attention":
-        values = map_of_head(attention(encoding), recipe.head)
-        row, column = divmod(int(values.argmax()), values.shape[1])
-        return [Discovery(keep_mass_of_maps(values, recipe.mass), (row, column))]
-    if encoding.predictor.grid == (1, 1):
-        raise LabError("An image of a single patch cannot be divided: choose a higher resolution.")
-    _, keys = encoding.queries_keys(encoding.predictor.blocks - 1)
-    features = discovery.key_features(keys, encoding.predictor.prefix_tokens, encoding.predictor.grid)
-    return discovery.find(recipe.method, features, recipe.count)
+    needs = discovery.method_of(recipe.method).needs
+    inputs: dict[discovery.Need, Any] = {"mass": recipe.mass, "count": recipe.count}
+    if "attention" in needs:
+        inputs["attention"] = map_of_head(attention(encoding), recipe.head)
+    if "keys" in needs:
+        if encoding.predictor.grid == (1, 1):
+            raise LabError("An image of a single patch cannot be divided: choose a higher resolution.")
+        _, keys = encoding.queries_keys(encoding.predictor.blocks - 1)
+        prefix, grid = encoding.predictor.prefix_tokens, encoding.predictor.grid
+        inputs["keys"] = discovery.key_features(keys, prefix, grid)
+    return discovery.find(recipe.method, inputs)
+
+
+def method_choices() -> list[dict[str, Any]]:
+    """Return name, title, summary and needs of every method, for the view."""
+    return [
+        {"key": name, "label": method.title, "help": method.summary, "needs": list(method.needs)}
+        for name, method in discovery.METHODS.items()
+    ]
 
 
 def labels_of(objects: list[Discovery], grid: tuple[int, int]) -> Labels:

@@ -1,6 +1,6 @@
 """Object discovery on a patch grid without labels or training: LOST, TokenCut, MaskCut; and their metrics."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
 import cv2
@@ -20,7 +20,6 @@ FAINT = 1e-5  # weight of the other edges, which keeps the graph connected
 FLAT = 1e-3  # variance of color (on a scale of 0 to 1) below which a region counts as flat
 CHUNK = 2048  # patches that are compared with all others at once
 FConvention = Literal["tokencut", "found"]
-Method = Literal["lost", "tokencut", "maskcut", "attention"]
 
 
 class Discovery(NamedTuple):
@@ -53,25 +52,53 @@ def key_features(keys: NDArray[np.floating], prefix: int, grid: tuple[int, int])
     return patches.reshape(*grid, -1)
 
 
-def find(
-    method: Method, features: Features, count: int = 3, attention: NDArray[np.floating] | None = None
-) -> list[Discovery]:
-    """Find objects on the patch grid by the named method, without empty ones, with their confidence.
+def keep_attention(attention: NDArray[np.floating], mass: float) -> list[Discovery]:
+    """Take the patches that hold a share of a map's attention, [rows, columns], as one object."""
+    row, column = divmod(int(attention.argmax()), attention.shape[1])
+    return [Discovery(keep_mass_of_maps(attention, mass), (row, column))]
 
-    The features are keys of the last block: [rows, columns, D]. MaskCut finds up to `count` objects. The
-    baseline attention takes the largest part of the kept mass of `attention`, one head's [rows, columns].
+
+def keep_largest_part(attention: NDArray[np.floating], mass: float) -> list[Discovery]:
+    """Take the largest connected part of `keep_attention`: the baseline DINO-seg of LOST's paper."""
+    mask = components(keep_mass_of_maps(attention, mass)) == 1
+    row, column = divmod(int(np.where(mask, attention, -1).argmax()), attention.shape[1])
+    return [Discovery(mask, (row, column))]
+
+
+Need = Literal["keys", "attention", "mass", "count"]
+
+
+class DiscoveryMethod(NamedTuple):
+    """A method of object discovery, for the command, the page, help and documents.
+
+    `find` takes its `needs`: keys of the last block, float32 [rows, columns, D]; attention of one head,
+    [rows, columns]; mass, the share of it to keep; count, the largest number of objects. It returns objects,
+    which may be empty.
     """
-    if method == "maskcut":
-        found = maskcut(features, count)
-    elif method == "attention" and attention is not None:
-        mask = components(keep_mass_of_maps(attention)) == 1
-        strongest = int(np.where(mask, attention, -1).argmax())
-        found = [Discovery(mask, divmod(strongest, attention.shape[1]))]
-    else:
-        found = [lost(features) if method == "lost" else tokencut(features)]
-    return [
-        each._replace(confidence=cut_confidence(features, each.mask)) for each in found if each.mask.any()
-    ]
+
+    find: Callable[..., list[Discovery]]
+    needs: tuple[Need, ...]
+    title: str
+    summary: str
+
+
+def method_of(name: str) -> DiscoveryMethod:
+    """Return a method of `METHODS`; raises ValueError for any other name."""
+    if name not in METHODS:
+        raise ValueError(f"Unknown discovery method {name!r}. Available: {', '.join(METHODS)}.")
+    return METHODS[name]
+
+
+def find(name: str, inputs: Mapping[Need, Any]) -> list[Discovery]:
+    """Find objects on the patch grid by the named method, without empty ones; `inputs` has what it needs.
+
+    Their confidence is computed if `inputs` has keys.
+    """
+    method = method_of(name)
+    found = [each for each in method.find(*(inputs[need] for need in method.needs)) if each.mask.any()]
+    if "keys" not in inputs:
+        return found
+    return [each._replace(confidence=cut_confidence(inputs["keys"], each.mask)) for each in found]
 
 
 def cut_confidence(features: Features, mask: Mask) -> float:
@@ -325,6 +352,40 @@ def summary(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
             means[f"max_f_{convention}"] = 100 * max_f(curves, convention)
     return means | {"objects_per_image": float(np.mean([row["objects"] for row in rows]))}
 
+
+METHODS: dict[str, DiscoveryMethod] = {
+    "attention": DiscoveryMethod(
+        keep_attention,
+        ("attention", "mass"),
+        "Attention",
+        "The patches with the largest attention of [CLS].",
+    ),
+    "dino-seg": DiscoveryMethod(
+        keep_largest_part,
+        ("attention", "mass"),
+        "DINO-seg",
+        "The largest connected part of the attention that is kept.",
+    ),
+    "lost": DiscoveryMethod(
+        lambda keys: [lost(keys)],
+        ("keys",),
+        "LOST",
+        "Grown from the patch whose key is similar to the fewest other keys.",
+    ),
+    "tokencut": DiscoveryMethod(
+        lambda keys: [tokencut(keys)],
+        ("keys",),
+        "TokenCut",
+        "A normalized cut of the graph of similar keys.",
+    ),
+    "maskcut": DiscoveryMethod(
+        maskcut,
+        ("keys", "count"),
+        "MaskCut",
+        "TokenCut several times, each time without the objects found before.",
+    ),
+}
+"""Every method by the name that commands and the page give it."""
 
 PUBLISHED_CORLOC = {
     "voc07": {"lost": 61.9, "tokencut": 68.8},

@@ -15,11 +15,16 @@ import pytest
 import torch
 import torch.nn.functional as F
 from fastapi import FastAPI
+from PIL import Image
+from pycocotools import mask as coco_mask
 from starlette.testclient import TestClient
 from torch import nn
 
+from app import objects
 from dino_model import AttentionPredictor
 from dino_model.models.weights import load_model
+from segmentation.commands.discover import Discover
+from segmentation.discovery import METHODS as DISCOVERY_METHODS
 from tests.training.runs import noise, write_rectangles
 from training import doctor
 from training.__main__ import main as train
@@ -41,7 +46,9 @@ def import_door(
 ) -> None:
     """Write a door's code, after the names that it imports from each module, as a module and import it."""
     lines = [f"from {module} import {names}" for module, names in imports.items()]
-    (folder / f"{name}.py").write_text("\n".join(["import torch", *lines, door_code(title)]))
+    (folder / f"{name}.py").write_text(
+        "\n".join(["import numpy as np", "import torch", *lines, door_code(title)])
+    )
     monkeypatch.syspath_prepend(folder)
     monkeypatch.setitem(sys.modules, name, ModuleType(name))  # the end of the test removes the module
     del sys.modules[name]
@@ -160,3 +167,20 @@ def test_door_tab_is_on_the_page_and_reads_the_image_of_the_header(monkeypatch):
     body = {"data": ["kitten"], "fn_index": event["id"], "session_hash": "toy"}
     answer = client.post("/page/gradio_api/run/predict", json=body).json()
     assert re.fullmatch(r"\d+ × \d+ pixels", answer["data"][0])
+
+
+def test_door_discovery_method_serves_command_and_page(tmp_path, monkeypatch, capsys):
+    monkeypatch.setitem(DISCOVERY_METHODS, "longest", DISCOVERY_METHODS["lost"])
+    imports = {"segmentation.discovery": "METHODS, Discovery, DiscoveryMethod"}
+    import_door(monkeypatch, tmp_path, "longest_keys", "a discovery method", imports)
+    Image.fromarray(np.random.default_rng(0).integers(0, 256, (64, 64, 3), np.uint8)).save(tmp_path / "a.png")
+    options = {"inputs": (tmp_path / "a.png",), "model": "random:vit_tiny/16", "size": 64}
+    Discover(**options, output=tmp_path / "out", methods=("longest", "lost"), count=2).run()
+    records = json.loads((tmp_path / "out" / "longest.json").read_text())
+    assert [coco_mask.area(record["segmentation"]) for record in records] == [256, 256]  # of a patch each
+    assert {"key": "longest", "label": "Longest keys"}.items() <= objects.method_choices()[-1].items()
+    assert objects.Recipe.of({"method": "longest"}).method == "longest"
+    with pytest.raises(
+        ValueError, match=r"Unknown discovery method 'longer'\. Available: attention, .*, longest"
+    ):
+        Discover(**options, output=tmp_path / "no", methods=("longer",)).run()

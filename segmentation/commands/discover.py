@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Annotated, Any, Literal, NamedTuple, get_args
 
 import numpy as np
 import tyro
@@ -17,12 +17,13 @@ from segmentation import datasets, discovery, drawing
 from segmentation.coco import CocoWriter
 from segmentation.commands import common
 from segmentation.commands.common import InputImage
-from segmentation.discovery import Method
+from segmentation.discovery import METHODS
 from segmentation.labels import check_size, write_mask_png
 from segmentation.mask_files import MaskReader, mask_file
 from segmentation.masks import ImageArray, Mask, bounding_box, components, decode, rle
 from segmentation.metrics import jaccard
 
+MASS = 0.6  # of the attention that is kept
 Resize = Literal["pad", "native", "short-side", "squash"]
 
 
@@ -53,8 +54,13 @@ class Discover(ModelOptions, OutputOptions):
     """Instead of inputs: trainval of VOC 2007 or 2012 in --root, with its boxes."""
     root: Path = Path("VOCdevkit")
     """Folder VOCdevkit, for --dataset."""
-    methods: tuple[Method, ...] = ("lost", "tokencut", "maskcut")
-    """Methods to run; attention is the baseline: the kept mass of one attention head (see --head)."""
+    methods: Annotated[
+        tuple[str, ...],
+        tyro.conf.arg(
+            metavar=f"{{{','.join(METHODS)}}}",
+            help=" ".join(f"{name}: {method.summary}" for name, method in METHODS.items()),
+        ),
+    ] = ("lost", "tokencut", "maskcut")
     resize: Resize | None = None
     """Resizing of the image for the model. pad keeps the size and pads to whole patches (published for boxes,
     default with --dataset). native rounds the size to whole patches (published for masks, default with
@@ -62,7 +68,7 @@ class Discover(ModelOptions, OutputOptions):
     count: int = 3
     """Largest number of objects of MaskCut."""
     head: int = 4
-    """Attention head of the baseline; its mask keeps 60 % of the mass."""
+    """Attention head of attention and dino-seg, which keep 60 % of its mass."""
     min_confidence: float = -1.0
     """Leave out objects with a lower confidence: 1 is cut off completely, 0 as if cut at random."""
     refine: bool = False
@@ -77,7 +83,8 @@ class Discover(ModelOptions, OutputOptions):
         self.check_output()
         resize = self.resize or ("pad" if self.dataset else "native" if self.masks else "short-side")
         predictor = self.predictor("native" if resize == "pad" else resize)
-        if "attention" in self.methods:
+        needs = {need for name in self.methods for need in discovery.method_of(name).needs}
+        if "attention" in needs:
             common.check_head(self.head, predictor)
         protocol = {
             "data": self.dataset or "images",
@@ -102,11 +109,13 @@ class Discover(ModelOptions, OutputOptions):
         set_image = discovery.set_padded if resize == "pad" else discovery.set_resized
         for sample, image in common.read_ahead(todo, read, skipped, "discover"):
             placement = set_image(predictor, image)
-            features = discovery.image_features(predictor)
-            attention = predictor.cls_attention()[self.head] if "attention" in self.methods else None
+            inputs: dict[discovery.Need, Any] = {
+                **{"keys": discovery.image_features(predictor), "mass": MASS, "count": self.count},
+                **({"attention": predictor.cls_attention()[self.head]} if "attention" in needs else {}),
+            }
             objects = {}
             for method in self.methods:
-                on_grid = discovery.find(method, features, self.count, attention)
+                on_grid = discovery.find(method, inputs)
                 objects[method] = self._objects(on_grid, image, placement)
             _finish_image(output, sample, image, objects, masks)
         finished = [sample for sample in samples if sample.name in output.finished]
@@ -146,7 +155,9 @@ class Discover(ModelOptions, OutputOptions):
 
     def _samples(self) -> list[InputImage]:
         if not self.methods:
-            raise ValueError("--methods names none; choose among lost, tokencut, maskcut and attention")
+            raise ValueError(f"--methods names none; choose among {', '.join(METHODS)}")
+        for name in self.methods:
+            discovery.method_of(name)
         if self.count < 1:
             raise ValueError(f"--count is {self.count}; expected at least 1")
         if not -1 <= self.min_confidence <= 1:
@@ -196,7 +207,7 @@ def _finish_image(
     output: OutputFolder,
     sample: InputImage,
     image: ImageArray,
-    found: dict[Method, Objects],
+    found: dict[str, Objects],
     truths: MaskReader,
 ) -> None:
     """Write masks and overlays of one image and record size, masks as run lengths, and scores."""
@@ -239,7 +250,7 @@ def _score(sample: InputImage, image: ImageArray, objects: Objects, masks: MaskR
 
 
 def _report(
-    protocol: dict[str, Any], scores: dict[Method, dict[str, float]], dataset: str | None, count: int
+    protocol: dict[str, Any], scores: dict[str, dict[str, float]], dataset: str | None, count: int
 ) -> str:
     lines = [common.describe("protocol", protocol)]
     names = list(next(iter(scores.values())))
@@ -251,7 +262,7 @@ def _report(
     return "\n".join(lines)
 
 
-def _contact_sheet(output: OutputFolder, samples: list[InputImage], methods: Sequence[Method]) -> ImageArray:
+def _contact_sheet(output: OutputFolder, samples: list[InputImage], methods: Sequence[str]) -> ImageArray:
     """Show some images at even distances, and their objects by every method."""
     rows = []
     for image in common.choose_evenly(samples):

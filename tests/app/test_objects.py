@@ -36,7 +36,7 @@ def test_find_by_discovery_matches_library(encoding):
     features = discovery.key_features(keys, encoding.predictor.prefix_tokens, encoding.predictor.grid)
     for method in ("lost", "tokencut", "maskcut"):
         expected = np.zeros(encoding.predictor.grid)
-        for number, one in enumerate(discovery.find(method, features, 4), 1):
+        for number, one in enumerate(discovery.find(method, {"keys": features, "count": 4}), 1):
             expected[one.mask] = number
         found = objects.find(encoding, Recipe(method=method, count=4))
         np.testing.assert_array_equal(objects.labels_of(found, encoding.predictor.grid), expected)
@@ -84,7 +84,7 @@ def test_refined_edges_follow_the_image_at_its_size():
         assert max(objects.refine(labels, image).shape) <= objects.REFINED_SIDE
 
 
-@pytest.mark.parametrize("method", ["attention", "lost", "tokencut", "maskcut"])
+@pytest.mark.parametrize("method", list(discovery.METHODS))
 @pytest.mark.parametrize("refined", [False, True])
 def test_segment_download_has_the_labels_of_the_view(backend, encoding, method, refined):
     """The image is smaller than the size at which edges are refined, so view and file have one size."""
@@ -101,7 +101,8 @@ def test_segment_download_has_the_labels_of_the_view(backend, encoding, method, 
 
 @pytest.mark.parametrize(
     ("wrong", "sentence"),
-    [({"count": 7}, "count"), ({"key": "x" * 201}, "key"), ({"token": "guessed"}, "nothing behind"),
+    [({"count": 7}, "count"), ({"method": "lots"}, "Unknown discovery method 'lots'"),
+     ({"key": "x" * 201}, "key"), ({"token": "guessed"}, "nothing behind"),
      ({"head": "99"}, "no head 99: this model has heads 0 to 2")],
 )  # fmt: skip
 def test_segment_with_invalid_request_is_refused(backend, encoding, wrong, sentence):

@@ -1,6 +1,6 @@
 // An image with objects that were clicked, drawn or found: `app.views.view`.
 //
-// The mask that attention keeps is computed in the browser. LOST, TokenCut, MaskCut and refined edges are computed by the
+// The mask that attention keeps is computed in the browser. Other methods and refined edges are computed by the
 // server: the view emits "edited", the server reads `searchRequest`, and the prop `found` repeats its key.
 
 import { attentionMaps, likelyPatch } from "../maths/attention.js";
@@ -16,12 +16,11 @@ import { rested } from "./newest.js";
 import { COLORS } from "./palette.js";
 import { Tiles } from "./tiles.js";
 
-const METHODS = {
-  click: ["Click", "Click an object: the connected patches with similar keys are added. Alt-click subtracts; draw or erase to correct."], // prettier-ignore
-  attention: ["Attention", "The patches with the largest attention of [CLS]."],
-  lost: ["LOST", "Grown from the patch whose key is similar to the fewest other keys."],
-  tokencut: ["TokenCut", "A normalized cut of the graph of similar keys."],
-  maskcut: ["MaskCut", "TokenCut several times, each time without the objects found before."],
+const CLICK = {
+  key: "click",
+  label: "Click",
+  help: "Click an object: the connected patches with similar keys are added. Alt-click subtracts; draw or erase to correct.",
+  needs: [],
 };
 const SETTINGS = { method: "click", head: "best", mass: 60, count: 3, refined: false }; // head: or "mean", a number
 const LONG_SIDE = 1024; // cells of a mask
@@ -62,7 +61,7 @@ export class MaskView extends Editor {
     const heads = this.attention.map((_, head) => ({ key: String(head), label: `Head ${head}`, color }));
     this.methods.open(
       encoding,
-      Object.entries(METHODS).map(([key, [label]]) => ({ key, label })),
+      this.choices.map(({ key, label }) => ({ key, label })),
     );
     this.heads.open(encoding, [{ key: "best", label: "Best", color }, { key: "mean", label: "Mean", color }, ...heads]);
     this.render();
@@ -95,6 +94,18 @@ export class MaskView extends Editor {
     else save(await imageFile(values, encoding, file === "cutout.png" && stage.photo), name);
   }
 
+  /** Clicking, and the methods of `app.objects.method_choices`. */
+  get choices() {
+    return [CLICK, ...(this.props.methods ?? [])];
+  }
+
+  /** @param {string} method */
+  choice(method) {
+    const choice = this.choices.find(({ key }) => key === method);
+    if (!choice) throw new Error(`No method ${method}.`);
+    return choice;
+  }
+
   /** The settings as fields of `app.objects.Recipe`. */
   get recipe() {
     const { method, head, mass, count, refined } = this.settings;
@@ -108,9 +119,11 @@ export class MaskView extends Editor {
 
   /** Return the fields that the labels of a method depend on; null if the browser computes them. */
   question(method, refined = false) {
-    const { count, ...others } = this.recipe;
+    const { count, head, mass, ...others } = this.recipe;
     if (method === "click" || (method === "attention" && !refined)) return null;
-    return { ...(refined && others), method, ...(method === "maskcut" && { count }) };
+    const { needs } = this.choice(method);
+    const needed = { ...(needs.includes("attention") && { head, mass }), ...(needs.includes("count") && { count }) };
+    return { ...(refined && others), method, ...needed };
   }
 
   /** The question to the server, with the key of its answer. */
@@ -179,12 +192,13 @@ export class MaskView extends Editor {
     const drawn = this.painting.labels;
     this.lights = method === "click";
     this.element.dataset.method = method;
+    this.element.dataset.needs = this.choice(method).needs.join(" ");
     for (const [key, tile] of this.heads.tiles) paintTile(tile, masks.get(key), drawn);
     for (const [key, tile] of this.methods.tiles)
       paintTile(tile, key === method && labels ? labels : this.labelsOf(key, masks), drawn);
     this.methods.mark(method);
     this.heads.mark(settings.head);
-    this.heads.element.hidden = method !== "attention";
+    this.heads.element.hidden = !this.choice(method).needs.includes("attention");
     this.showMask();
     this.paint(labels);
     this.showScores(labels, drawn);
@@ -221,7 +235,7 @@ export class MaskView extends Editor {
     this.spoken.textContent = lines.map((words) => words.slice(0, 3).filter(Boolean).join(", ")).join(". ");
     const score = drawn ? "Jaccard similarity with your mask" : "share of the image";
     const head = drawn ? `head ${this.bestHead}` : "needs your mask";
-    this.help.textContent = `${METHODS[method][1]} Numbers: ${score}.${method === "attention" ? ` Best: ${head}.` : ""}`;
+    this.help.textContent = `${this.choice(method).help} Numbers: ${score}.${method === "attention" ? ` Best: ${head}.` : ""}`;
   }
 }
 
