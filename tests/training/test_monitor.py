@@ -2,7 +2,8 @@ from pathlib import Path
 
 import torch
 
-from dino_model.data.collections import open_images
+from dino_model.data.collections import Images, open_images
+from dino_model.inference.features import FeatureExtractor, ImageFeatures
 from dino_model.runtime.progress import progress
 from tests.training.runs import noise
 from training.doctor import Facts
@@ -29,3 +30,16 @@ def test_probe_classifies_images_by_the_votes_of_others(tmp_path: Path):
     assert found["knn"] < 90
     assert 50 < found["rank"] <= 60
     assert "lift" not in found
+
+
+def test_probe_takes_evenly_at_most_its_limit_of_images(tmp_path: Path, monkeypatch):
+    seen, honest = [], FeatureExtractor.extract
+
+    def extract(extractor: FeatureExtractor, images: Images) -> ImageFeatures:
+        seen.append(list(images.names))
+        return honest(extractor, images)
+
+    monkeypatch.setattr(FeatureExtractor, "extract", extract)
+    images = open_images(noise(tmp_path, 30, 2, 20, 20))
+    Probe(images, Recipe(), "fp32", torch.device("cpu"), limit=12).evaluate(Pixels())
+    assert seen == [list(images.names[::3])]

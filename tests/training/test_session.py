@@ -2,6 +2,7 @@
 
 import signal
 from dataclasses import replace
+from itertools import count, pairwise
 
 import pytest
 import torch
@@ -10,8 +11,9 @@ from dino_model.data import collections
 from dino_model.data.collections import open_images
 from dino_model.runtime.errors import SettingError
 from tests.training.runs import RECIPE
+from training.checkpoint import CheckpointWriter
 from training.crop_config import CropConfig
-from training.run import Run
+from training.run import CheckpointOptions, Run
 from training.session import Session, check_batch
 from training.train import Callbacks
 
@@ -49,6 +51,17 @@ def test_check_batch_splits_the_share_of_each_process(monkeypatch):
     for parts in (8, 24):  # divisors of the batch of both
         with pytest.raises(SettingError, match=f"--accumulate is {parts}, expected a divisor of 12"):
             check_batch(recipe, parts, 0)
+
+
+def test_checkpoints_by_time_are_as_far_apart_as_the_time_between_them(collection, tmp_path, monkeypatch):
+    saved, clock = [], count()
+    monkeypatch.setattr(CheckpointWriter, "save", lambda _, step, *__, **___: saved.append(step))
+    monkeypatch.setattr("training.session.time.perf_counter", lambda: float(next(clock)))
+    callbacks = Callbacks(checkpoints=CheckpointOptions(save_minutes=0.2))  # 12 readings of the clock
+    Session(replace(SMALL, batch_size=1, epochs=2), collection).train(Run(tmp_path / "run"), 0, callbacks)
+    by_time = [step for step in saved if 0 < step < 20]
+    assert len(by_time) >= 3
+    assert min(later - earlier for earlier, later in pairwise(by_time)) >= 2
 
 
 @pytest.mark.parametrize("first", [0, 1, 4])

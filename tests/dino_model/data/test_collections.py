@@ -5,6 +5,7 @@ import os
 import pickle
 import tarfile
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 
 import fsspec
@@ -13,6 +14,7 @@ import pytest
 from PIL import Image
 
 from dino_model.data import collections, remote
+from dino_model.data.channels import ChannelRange
 from dino_model.data.collections import Images, ShardError, open_images
 from dino_model.data.images import ImageError
 
@@ -337,3 +339,10 @@ def test_remote_missing_shard_is_named(shards: str):
     system.rm(place)
     with pytest.raises(ShardError, match=r"1\.tar cannot be opened.*reading 1/0\.png"):
         images.read(2)
+
+
+def test_fingerprint_and_inventory_change_with_the_range_of_the_channels(pets: Path):
+    images = open_images(pets)
+    read = [replace(images, channel_range=ChannelRange((0.0,) * 3, (high,) * 3)) for high in (255.0, 99.0)]
+    for hashed in (Images.fingerprint, Images.inventory, Images.name_hash):
+        assert len({hashed(collection) for collection in (images, *read)}) == 3

@@ -60,12 +60,17 @@ def test_grid_trains_each_classifier_as_alone():
             assert grid.top1(features, labels)[kind, number] == pytest.approx(float(correct))
 
 
+def test_random_view_flips_every_second_time():
+    ramp = np.tile(np.arange(64, dtype=np.uint8)[:, None], (64, 1, 3))
+    views = (random_view(ramp, 4, seed)[0].float() for seed in range(2000))
+    flipped = [bool(view[:, 0].mean() > view[:, -1].mean()) for view in views]
+    assert sum(flipped) / 2000 == pytest.approx(0.5, abs=0.04)
+
+
 def test_random_view_follows_seed_and_covers_scales():
     ramp = np.arange(200, dtype=np.uint8)[None, :, None].repeat(200, axis=0).repeat(3, axis=2)
     assert torch.equal(random_view(ramp, 32, 5), random_view(ramp, 32, 5))
     views = [random_view(ramp, 16, seed)[0].float() for seed in range(200)]
-    mirrored = sum(view[0, 0] > view[0, -1] for view in views)
-    assert 70 < mirrored < 130
     widths = torch.tensor([float(view.max() - view.min()) for view in views]) / 200
     assert 0.2 < widths.min() < 0.45
     assert widths.max() > 0.9

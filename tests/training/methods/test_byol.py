@@ -36,3 +36,12 @@ def test_byol_forward_changes_no_state_and_after_step_moves_teacher():
     for name, parameter in byol.teacher.named_parameters():
         expected = (before[f"teacher.{name}"] + (1 - momentum)).float()
         torch.testing.assert_close(parameter.detach(), expected, atol=1e-5, rtol=0)
+
+
+def test_byol_teacher_keeps_its_own_statistics_of_batch_normalization():
+    byol = build(BYOL)
+    loss = byol(random_batch(), 0)
+    own = {name: tensor.clone() for name, tensor in byol.teacher.named_buffers()}
+    assert any(not torch.equal(tensor, byol.student.get_buffer(name)) for name, tensor in own.items())
+    byol.after_step(0, [loss.carry])
+    torch.testing.assert_close(dict(byol.teacher.named_buffers()), own, rtol=0, atol=0)

@@ -100,6 +100,8 @@ def test_least_attended_with_hint_shows_some_of_the_most_attended(hint, hints):
     assert ((ranks < 4 - hints).sum(-1) >= 4 - hints).all()
     hinted = ranks[:, 4 - hints :]
     assert (hinted >= 4 - hints).all()
+    expected = hints * 12 / (12 + hints)  # of the hints, drawn from 12 + hints, those to be hidden without
+    assert (ranks >= 4).sum(-1).float().mean() == pytest.approx(expected, abs=0.4)
     assert len(set(hinted.flatten().tolist())) == (12 + hints if hints else 0)  # any of them, over 50 images
 
 
