@@ -40,13 +40,14 @@ GENTLE = replace(UNCHANGED, jitter=1.0, strengths=(0.3, 0.3, 0.3, 0.0))
 DEIT = replace(UNCHANGED, randaugment=True)
 MOCO = ViewSpec(strengths=(0.4, 0.4, 0.4, 0.1))
 SWAV = ViewSpec(strengths=(0.8, 0.8, 0.8, 0.2))
-Augmentation = Literal["dino", "moco-v2", "swav", "supervised", "deit"]
+Augmentation = Literal["dino", "moco-v2", "swav", "supervised", "deit", "none"]
 AUGMENTATIONS = {
     "dino": (ViewSpec(blur=0.5), ViewSpec(blur=1.0), ViewSpec(blur=0.1, solarize=0.2)),
     "moco-v2": (MOCO, MOCO),
     "swav": (SWAV, SWAV),
     "supervised": (GENTLE, GENTLE),
     "deit": (DEIT, DEIT),
+    "none": (UNCHANGED, UNCHANGED),
 }
 """Augmentation of local crops, then of the views in turn, by name, as the methods' papers have it. DINO's is
 BYOL's (appendix B of arXiv:2006.07733), SwAV's is SimCLR's."""

@@ -18,8 +18,8 @@ from training.methods.dino_config import DINOConfig
 from training.methods.setup import MethodSchedules
 from training.methods.table import METHODS
 from training.run import RunError
-from training.schedules import Schedule, cosine
-from training.settings import OptimizerName, at_least, no_longer_than, restore_settings
+from training.schedules import Schedule, cosine, hold_and_decay
+from training.settings import OptimizerName, at_least, no_longer_than, restore_settings, shares
 
 
 @dataclass(frozen=True)
@@ -34,6 +34,8 @@ class OptimizerConfig:
     """Learning rate that the cosine approaches."""
     warmup_epochs: float = 10
     """Epochs of linear warm-up of the learning rate."""
+    hold: float = 0.0
+    """Share of the steps before the learning rate falls, from then on linearly; 0: along a cosine."""
     weight_decay: float = 0.04
     """Weight decay at the start of its cosine."""
     weight_decay_end: float = 0.4
@@ -43,6 +45,7 @@ class OptimizerConfig:
 
     def __post_init__(self) -> None:
         at_least(self, lr=0, min_lr=0, weight_decay=0, weight_decay_end=0, clip_grad=0)
+        shares(self, "hold")
 
 
 RESNET_MIN_SIZE = 17
@@ -72,7 +75,7 @@ class Recipe:
     """Passes over the images."""
     batch_size: int = 512
     """Images per step."""
-    head_only_epochs: int = 0
+    head_only_epochs: float = 0
     """Epochs at the start in which only the head trains, for a backbone that is trained already."""
 
     def __post_init__(self) -> None:
@@ -165,8 +168,9 @@ class Plan:
             )
         optimizer, steps = recipe.optimizer, recipe.epochs * steps_per_epoch
         peak = optimizer.lr * recipe.batch_size / 256  # "linear scaling rule", section 3.2
+        lr = (peak, optimizer.min_lr, steps, round(optimizer.warmup_epochs * steps_per_epoch))
         return cls(
-            lr=cosine(peak, optimizer.min_lr, steps, round(optimizer.warmup_epochs * steps_per_epoch)),
+            lr=hold_and_decay(*lr, optimizer.hold) if optimizer.hold else cosine(*lr),
             weight_decay=cosine(optimizer.weight_decay, optimizer.weight_decay_end, steps),
             clip_grad=optimizer.clip_grad,
             method=recipe.method.schedules(recipe.epochs, steps_per_epoch),

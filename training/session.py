@@ -89,9 +89,19 @@ class Session:
         check_batch(recipe, accumulate, self.classes)
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(seed)
-            setup = Setup(recipe.backbone, self.plan.method, self.classes, images, recipe.mean, recipe.std)
+            setup = Setup(
+                recipe.backbone,
+                self.plan.method,
+                self.classes,
+                images,
+                recipe.mean,
+                recipe.std,
+                size=recipe.crops.global_size,
+                device=str(self.device),
+                precision=precision,
+            )
             self.method = recipe.method.build(setup)
-        self.method.head_only_steps = recipe.head_only_epochs * self.plan.steps_per_epoch
+        self.method.head_only_steps = round(recipe.head_only_epochs * self.plan.steps_per_epoch)
         self.method.to(self.device)
         if recipe.resnet:
             self.method.to(memory_format=torch.channels_last)
@@ -198,6 +208,7 @@ class Session:
 
     def _train(self, run: Run, first_step: int, callbacks: Callbacks) -> int:
         """Run the loop over steps."""
+        self.method.prepare(lambda _: None)
         done, first, state = first_step, rank() == 0, (self.method, self.optimizer, self.scaler)
         parallel, plan = data_parallel(self.method, self.accumulate), self.plan
         checkpoints = callbacks.checkpoints

@@ -40,9 +40,9 @@ class CachedRows:
         self.done = self.count if self.path.is_file() else self._rows_on_disk()
         return self.done
 
-    def append(self, rows: Tensor) -> None:
+    def append(self, rows: Tensor | np.ndarray) -> None:
         """Write the next rows: [rows, ...]. Raises OSError if they cannot be written."""
-        array = rows.detach().contiguous().numpy()
+        array = rows if isinstance(rows, np.ndarray) else rows.detach().contiguous().numpy()
         with self._partial.open("ab" if self.done else "wb") as file:
             if not self.done:
                 header = np.lib.format.header_data_from_array_1_0(array)
@@ -58,7 +58,11 @@ class CachedRows:
             self._partial.replace(self.path)
 
     def read(self) -> Tensor:
-        """Return all rows, mapped from the file.
+        """Return all rows, mapped from the file; raises ValueError as `read_array`."""
+        return torch.from_numpy(self.read_array())
+
+    def read_array(self) -> np.ndarray:
+        """Return all rows as an array, mapped from the file.
 
         Raises:
             ValueError: The file is missing, damaged, or holds another key.
@@ -66,7 +70,8 @@ class CachedRows:
         try:
             if json.loads(self.path.with_suffix(".json").read_text(encoding="utf-8")) != self.key:
                 raise ValueError("it holds another key")
-            return torch.from_numpy(np.load(self.path, mmap_mode="c"))
+            array: np.ndarray = np.load(self.path, mmap_mode="c")
+            return array
         except (ValueError, EOFError, FileNotFoundError) as error:
             raise ValueError(f"{self.path} is no feature file of this program: delete it") from error
 

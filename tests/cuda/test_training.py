@@ -8,7 +8,7 @@ import pytest
 from benchmarks.fake_cuda.steps import count_step
 from benchmarks.plan import PEAKS, Plan
 from tests.cuda import cases
-from tests.training.runs import METHODS
+from tests.training.runs import CROPS, METHODS
 
 pytestmark = pytest.mark.slow
 MATRIX = pytest.mark.cuda_matrix
@@ -40,7 +40,8 @@ CORE = ("moco-v2", "swav")
     "name", [pytest.param(name, marks=[] if name in CORE else MATRIX) for name in METHODS if name != "dino"]
 )
 def test_step_of_every_method_never_waits(on_cuda, name):
-    check(on_cuda(cases.train, replace(cases.SMALL, method=METHODS[name])))
+    crops = CROPS.get(name, cases.SMALL.crops)
+    check(on_cuda(cases.train, replace(cases.SMALL, method=METHODS[name], crops=crops)))
 
 
 @MATRIX

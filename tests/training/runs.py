@@ -18,6 +18,7 @@ from training import __main__ as command
 from training.crop_config import CropConfig
 from training.methods.byol_config import BYOLConfig
 from training.methods.dino_config import DINOConfig
+from training.methods.distill_config import DistillConfig
 from training.methods.moco_config import MoCoConfig
 from training.methods.supervised_config import SupervisedConfig
 from training.methods.swav_config import SwAVConfig
@@ -49,8 +50,11 @@ METHODS = {
     "moco-v2": MoCoConfig(NORMED, queue=16),
     "swav": SwAVConfig(SWAV_HEAD, queue=16, queue_start_epoch=0, freeze_last_layer_epochs=0),
     "supervised": SupervisedConfig(),
+    "distill": DistillConfig("random:embedded", view_scales=(0.5, 1.0, 1.5)),
 }
 """Methods, and the options of DINO that use the whole batch."""
+CROPS = {"distill": CropConfig(global_size=16, local_crops=0, global_crops=1, augmentation="none")}
+"""Crops of methods that do not train with those of `RECIPE`."""
 NETWORK = [
     *("--architecture", "vit_tiny", "--width", "24", "--depth", "2", "--heads", "3", "--drop-path", "0.1"),
     *("--patch-size", "8", "--global-size", "32", "--local-size", "16", "--batch-size", "4", "--epochs", "3"),

@@ -17,9 +17,20 @@ from dino_model.models.backbones import choose_training_attention
 from dino_model.runtime.device import autocast
 from tests.training.methods.tiny import BACKBONE, random_batch
 from tests.training.runs import METHODS, RECIPE
-from training import losses, optim, prototype_loss, train
+from training import distillation, losses, optim, prototype_loss, train
 from training.crops import Crops
-from training.methods import byol, dino, dino_variants, koleo, moco, network, patch_loss, supervised, swav
+from training.methods import (
+    byol,
+    dino,
+    dino_variants,
+    distill,
+    koleo,
+    moco,
+    network,
+    patch_loss,
+    supervised,
+    swav,
+)
 from training.methods.method import Batch
 from training.methods.setup import Setup
 from training.optim import create_optimizer, decay_groups
@@ -30,7 +41,9 @@ def run_steps(name: str, device: torch.device):
     """Take six steps on noise, as the loop does but for reading the metrics; pause before each."""
     recipe = replace(RECIPE, method=METHODS[name], optimizer=OptimizerConfig(warmup_epochs=0), batch_size=4)
     plan = Plan.of(recipe, 4 * 6)
-    method = recipe.method.build(Setup(BACKBONE, plan.method, 4)).to(device)
+    method = recipe.method.build(Setup(BACKBONE, plan.method, 4, device=str(device), precision="bf16")).to(
+        device
+    )
     choose_training_attention(method, device, "bf16")
     optimizer = create_optimizer("adamw", decay_groups(method), device)
     for step in range(plan.steps):
@@ -78,7 +91,7 @@ def test_train_step_on_cuda_never_synchronizes(name):
 
 
 MODULES = [head, losses, optim, prototype_loss, network, byol, moco, swav, supervised, train]
-MODULES += [dino, dino_variants, koleo, patch_loss]
+MODULES += [dino, dino_variants, koleo, patch_loss, distill, distillation]
 WAITS = re.compile(
     r"\.(item|tolist|nonzero|new_tensor|cpu|numpy|masked_select|unique|synchronize)\(|\btorch\.tensor\("
     r"|\.to\((?=[^)]*(device|\.index))(?![^)]*non_blocking=True)"

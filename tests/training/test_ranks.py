@@ -22,7 +22,7 @@ from dino_model.models.backbones import create_backbone
 from dino_model.models.weights import LoadedModel
 from dino_model.runtime import ranks
 from tests.training.ranks import Group
-from tests.training.runs import METHODS, RECIPE, TINY, noise, out_of_memory_at, resume, values
+from tests.training.runs import CROPS, METHODS, RECIPE, TINY, noise, out_of_memory_at, resume, values
 from training import __main__ as command
 from training.methods import dino as dino_module
 from training.run import Run
@@ -32,7 +32,7 @@ pytestmark = pytest.mark.slow
 
 REPOSITORY = Path(__file__).parents[2]
 CPU = torch.device("cpu")
-CASES = METHODS | {"dino in parts": METHODS["dino"]}
+CASES = METHODS | {f"{name} in parts": METHODS[name] for name in ("dino", "distill")}
 
 
 def train_all(images: Path, folder: Path) -> None:
@@ -42,8 +42,11 @@ def train_all(images: Path, folder: Path) -> None:
     recipe = replace(RECIPE, optimizer=replace(RECIPE.optimizer, lr=0.25))
     with ranks.process_group(CPU):
         for name, method in CASES.items():
-            parts = 2 if name == "dino in parts" else 1
-            session = Session(replace(recipe, method=method), open_images(images), accumulate=parts)
+            parts = 2 if name.endswith(" in parts") else 1
+            own = replace(
+                recipe, method=method, crops=CROPS.get(name.removesuffix(" in parts"), recipe.crops)
+            )
+            session = Session(own, open_images(images), accumulate=parts)
             session.train(Run(folder / name))
             sums[name] = sum(p.double().abs().sum().item() for p in session.method.parameters())
         (folder / f"{ranks.rank()}.json").write_text(json.dumps(sums))

@@ -18,10 +18,11 @@ from training.run import DOCTOR_PAGE, Run, RunError
 EXIT_PROBLEMS = 3
 PANELS: dict[str, tuple[str, ...]] = {
     "loss": ("loss",),
+    "terms of the loss": ("patch_loss", "cls_loss", "attention_loss", "rows_loss"),
     "teacher's output (nats)": ("teacher_entropy", "code_entropy", "kl", "ln_k"),
     "spread of projections": ("spread",),
-    "k-NN top-1 (%)": ("knn_teacher", "knn_student"),
-    "feature rank (RankMe)": ("rank_teacher", "rank_student"),
+    "k-NN top-1 (%)": ("knn_teacher", "knn_average", "knn_student"),
+    "feature rank (RankMe)": ("rank_teacher", "rank_average", "rank_student"),
     "prototypes in use": ("prototypes",),
     "gradient norm": ("gradient_norm_backbone", "gradient_norm_head"),
     "images per second": ("images_per_second",),

@@ -117,6 +117,7 @@ def train(options: Pretrain, session: Session, run: Run, first_step: int) -> int
         + (f", {world()} processes" if world() > 1 else "")
         + (", crops of all sizes in one pass" if session.one_pass else ", a pass for each size of crops")
     )
+    session.method.prepare(print if rank() == 0 else lambda _: None)
     monitor = create_monitor(options, session, first_step)
     names = dict.fromkeys(options.log if rank() == 0 else ())
     try:

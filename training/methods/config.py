@@ -76,6 +76,10 @@ class MethodConfig(ABC):
                 f"{options[0]} needs the whole batch at once: leave out --accumulate {accumulate}"
             )
 
+    def resolve(self) -> Self:
+        """Return the settings with absolute paths; raise an error for a file or model that does not exist."""
+        return self
+
     def fit(self, data: SmallData) -> Self:
         """Adapt the settings of the recipe `small-data` to the images."""
         return self

@@ -8,7 +8,7 @@ Teachers, centers, queues and prototypes are state of the method; the loop does 
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
@@ -78,6 +78,9 @@ class Method(nn.Module, ABC):
     @abstractmethod
     def from_config(cls, config: Any, setup: Setup) -> "Method":
         """Build the method of a `MethodConfig` with random weights."""
+
+    def prepare(self, report: Callable[[str], object]) -> None:
+        """Compute what the first step needs from the images, and report it; a second call changes nothing."""
 
     @abstractmethod
     def forward(self, batch: Batch, step: int) -> Loss:

@@ -7,6 +7,7 @@ import numpy as np
 
 from dino_model.data.images import IMAGENET_MEAN, IMAGENET_STD
 from dino_model.models.configs import BackboneConfig
+from dino_model.runtime.precision import ComputePrecision
 from training.schedules import Schedule
 
 if TYPE_CHECKING:
@@ -43,3 +44,9 @@ class Setup:
     """Mean of each channel, by which the crops of a batch are normalized."""
     std: tuple[float, ...] = IMAGENET_STD
     """Standard deviation of each channel."""
+    size: int = 224
+    """Side of the global crops in pixels."""
+    device: str = "cpu"
+    """Device of the training."""
+    precision: ComputePrecision = "fp32"
+    """Precision of the training."""

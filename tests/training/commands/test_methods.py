@@ -16,6 +16,7 @@ OWN = {
     "moco-v2": "--prototypes 16 --hidden 16 --queue 8 --local-crops 1",
     "swav": "--prototypes 12 --hidden 16 --bottleneck 8 --local-crops 2 --queue 4 --queue-start-epoch 1",
     "supervised": "",
+    "distill": "--teacher random:embedded --local-crops 0 --global-crops 1 --augmentation none",
 }
 LOGGED = {
     "dino": {"teacher_entropy", "kl", "ln_k", "center_norm", "teacher_momentum", "teacher_temperature"},
@@ -23,13 +24,21 @@ LOGGED = {
     "moco-v2": {"spread", "teacher_momentum"},
     "swav": {"code_entropy", "kl", "ln_k"},
     "supervised": {"accuracy"},
+    "distill": {"patch_loss", "attention_loss", "view_patches"},
 }
 VARIANTS = [
     *((method, "") for method in OWN),
     ("dino", "--views 1 --kept-tokens 0.5 --spreading 0.3 --alignment 5 --optimizer muon"),
     ("dino", "--kept-tokens 0.5 --masking attention --position-start sincos"),
     ("dino", "--augment batch --drop-path 0.3"),
+    ("distill", "--teacher-cache cache --optimizer muon --hold 0.5"),
 ]
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    """Folder of relative paths."""
+    monkeypatch.chdir(tmp_path)
 
 
 def pretrain(images, output, method, *more):
@@ -47,7 +56,7 @@ def test_pretrain_of_every_method_resumes_bitwise(method, more, images, tmp_path
     assert LOGGED[method] <= lines[0].keys()
     networks = {name.partition(".")[0] for name in state if ".backbone." in name}
     assert {f"knn_{name}" for name in networks} <= lines[-1].keys()
-    usual = "teacher" if method == "dino" else "student"
+    usual = {"dino": "teacher", "distill": "average"}.get(method, "student")
     weight = load_model(str(whole)).backbone.state_dict()["blocks.0.attn.qkv.weight"]
     assert torch.equal(weight, state[f"{usual}.backbone.blocks.0.attn.qkv.weight"])
     stop_after(monkeypatch, 2)
@@ -76,6 +85,8 @@ BAD = [
     ("byol", "--accumulate 2", "batch normalization needs the whole batch at once"),
     ("byol", "--batch-size 1", "batch normalization needs 2 images or more at once"),
     ("byol", "--global-crops 1", "--global-crops is 1: byol compares two views"),
+    ("distill", "--global-crops 2", "--global-crops is 2: a student of distill gets views of one crop"),
+    ("distill", "--teacher nowhere.pth", "no file or folder 'nowhere.pth'"),
     ("dino", "--accumulate 3", "--accumulate is 3, expected a divisor of 4"),
     ("dino", "--teacher-output sinkhorn-knopp --accumulate 2", "needs the whole batch"),
     ("dino", "--batch-size 11", "--batch-size is 11, expected at most 10, the number of images"),

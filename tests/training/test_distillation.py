@@ -1,0 +1,109 @@
+"""Views, targets and terms of distillation, compared with their formulas."""
+
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from training import distillation
+from training.distillation import StudentView, draw_view
+from training.schedules import hold_and_decay
+
+GRID, PATCH = 6, 8
+ALIGNED = StudentView(4, 1 / 6, 2 / 6, 4 / 6, mirrored=False, aligned=True)
+MIRRORED = StudentView(4, 1 / 6, 2 / 6, 4 / 6, mirrored=True, aligned=True)
+FREE = StudentView(5, 0.21, 0.13, 0.55, mirrored=False, aligned=False)
+FREE_MIRRORED = StudentView(7, 0.05, 0.3, 0.62, mirrored=True, aligned=False)
+
+
+def coordinates(side: int) -> torch.Tensor:
+    """Maps [2, 2, side, side] of the row and column of each cell's center, as shares of the side."""
+    centers = (torch.arange(side) + 0.5) / side
+    return torch.stack(torch.meshgrid(centers, centers, indexing="ij")).expand(2, -1, -1, -1)
+
+
+@pytest.mark.parametrize("view", [ALIGNED, MIRRORED, FREE, FREE_MIRRORED])
+def test_targets_of_a_view_are_at_the_places_of_its_pixels(view):
+    """A teacher whose tokens are their coordinates, on a square whose colors are theirs."""
+    colors = (coordinates(GRID * PATCH) * 255).round().byte()
+    pixels = view.crop(colors, PATCH)
+    assert pixels.shape == (2, 2, view.cells * PATCH, view.cells * PATCH)
+    patches = F.avg_pool2d(pixels.float() / 255, PATCH)
+    torch.testing.assert_close(view.cut(coordinates(GRID)), patches, atol=0.01, rtol=0)
+
+
+def test_mirroring_twice_changes_nothing():
+    whole = StudentView(GRID, 0.0, 0.0, 1.0, mirrored=True, aligned=True)
+    maps = torch.rand(2, 3, GRID, GRID)
+    assert not torch.equal(whole.cut(maps), maps)
+    torch.testing.assert_close(whole.cut(whole.cut(maps)), maps)
+    numbers = torch.arange(GRID**2)
+    torch.testing.assert_close(whole.places(whole.places(numbers, GRID)[0], GRID)[0], numbers)
+
+
+@pytest.mark.parametrize("view", [ALIGNED, MIRRORED])
+def test_places_are_the_patches_that_the_view_shows(view):
+    numbers = torch.arange(GRID**2)
+    shown = view.cut(numbers.float().view(1, 1, GRID, GRID)).flatten().long()
+    places, inside = view.places(numbers, GRID)
+    assert inside.tolist() == [number in shown for number in numbers.tolist()]
+    torch.testing.assert_close(shown[places[inside]], numbers[inside])
+    assert places.amin() >= 0
+    assert places.amax() < view.cells**2
+
+
+def test_draw_view_depends_on_seed_and_step_and_stays_inside():
+    views = [draw_view(0, step, 14, (0.57, 1.0, 1.29), 0.7) for step in range(300)]
+    assert views == [draw_view(0, step, 14, (0.57, 1.0, 1.29), 0.7) for step in range(300)]
+    assert views != [draw_view(1, step, 14, (0.57, 1.0, 1.29), 0.7) for step in range(300)]
+    aligned = [view for view in views if view.aligned]
+    assert 180 < len(aligned) < 240
+    assert {view.cells for view in aligned} == {8, 14}
+    assert {view.cells for view in views if not view.aligned} == {8, 14, 18}
+    assert 120 < sum(view.mirrored for view in views) < 180
+    for view in views:
+        assert min(view.top, view.left) >= 0
+        assert max(view.top, view.left) + view.side <= 1 + 1e-9
+        assert view.side >= (0.6 if view.cells == 18 else 0.4)
+    for view in aligned:
+        assert view.top * 14 == pytest.approx(round(view.top * 14))
+
+
+def test_log_attention_is_the_softmax_over_patches_of_chosen_tokens():
+    query, key, bias = torch.randn(2, 3, 7, 4), torch.randn(2, 3, 7, 4), torch.randn(1, 3, 7, 7)
+    tokens = torch.tensor([[0, 5], [6, 2]])
+    found = distillation.log_attention(query, key, tokens, 2, bias).exp()
+    for image, rows in enumerate(tokens.tolist()):
+        for place, row in enumerate(rows):
+            scores = (query[image, :, row, None] * key[image]).sum(-1) / math.sqrt(4) + bias[0, :, row]
+            whole = scores.softmax(-1)[:, 2:]
+            torch.testing.assert_close(found[image, :, place], whole / whole.sum(-1, keepdim=True))
+
+
+def test_renormalized_rows_sum_to_one():
+    cut = ALIGNED.cut(torch.rand(2, 5, GRID, GRID)).flatten(2)
+    torch.testing.assert_close(distillation.renormalize(cut).sum(-1), torch.ones(2, 5))
+
+
+def test_attention_divergence_is_kl_by_head_or_of_the_mean_of_heads():
+    student, teacher = torch.rand(2, 3, 4, 9).softmax(-1), torch.rand(2, 3, 4, 9).softmax(-1)
+    expected = (teacher * (teacher / student).log()).sum(-1).mean(1)
+    torch.testing.assert_close(distillation.attention_divergence(student.log(), teacher), expected)
+    means = student.mean(1), teacher[:, :2].mean(1)
+    expected = (means[1] * (means[1] / means[0]).log()).sum(-1)
+    torch.testing.assert_close(distillation.attention_divergence(student.log(), teacher[:, :2]), expected)
+
+
+def test_change_colors_without_strength_changes_nothing_and_stays_in_range():
+    pixels, numbers = torch.rand(8, 3, 5, 5) * 255, torch.rand(8, 4)
+    torch.testing.assert_close(distillation.change_colors(pixels, numbers, 0.0, 0.0), pixels)
+    changed = distillation.change_colors(pixels, numbers, 0.5, 1.0)
+    assert changed.amin() >= 0
+    assert changed.amax() <= 255
+    torch.testing.assert_close(changed[:, 0], changed[:, 2])  # gray
+
+
+def test_hold_and_decay_is_constant_then_linear():
+    rates = hold_and_decay(1.0, 0.0, 10, warmup_steps=2, hold=0.4)
+    assert rates.tolist() == pytest.approx([0, 1, 1, 1, 1, 5 / 6, 4 / 6, 3 / 6, 2 / 6, 1 / 6])

@@ -1,0 +1,101 @@
+"""Settings of distillation from a frozen teacher, without importing torch."""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import ClassVar, Self
+
+from dino_model.runtime.errors import SettingError
+from training.crop_config import CropConfig
+from training.methods.config import MethodConfig, SmallData
+from training.settings import at_least, flag, shares
+
+WEIGHTS = ("patch_weight", "cls_weight", "attention_weight", "rows_weight")
+
+
+@dataclass(frozen=True)
+class DistillConfig(MethodConfig):
+    """Settings of distillation: the teacher, the terms of the loss, and the student's views."""
+
+    name: ClassVar[str] = "distill"
+    implementation: ClassVar[str] = "training.methods.distill:Distill"
+    remedy: ClassVar[str] = "lower --lr"
+    two_views: ClassVar[bool] = False
+
+    teacher: str = ""
+    """Frozen network to learn from, by any name that --model takes."""
+    teacher_size: int = 0
+    """Side in pixels of the teacher's images. 0: as many patches as the student has at --global-size.
+    Otherwise the teacher's outputs are resampled to the student's patches."""
+    teacher_cache: str | None = None
+    """Folder of a cache of the teacher's outputs for a centered square of every image. Default: the teacher
+    computes them for random crops at every step."""
+    patch_weight: float = 1.0
+    """Weight of 1 - cosine of patch tokens; 0: without this term."""
+    cls_weight: float = 1.0
+    """Weight of 1 - cosine of [CLS] tokens; 0: without this term."""
+    attention_weight: float = 1.0
+    """Weight of the divergence of the attention of [CLS] in the last block; 0: without this term."""
+    rows_weight: float = 1.0
+    """Weight of the divergence of the attention of sampled patches in the last block; 0: without."""
+    sampled_rows: int = 32
+    """Patches of an image whose attention is compared."""
+    view_scales: tuple[float, ...] = (0.57, 0.71, 0.86, 0.86, 1.0, 1.0, 1.0, 1.29)
+    """Sides of the student's views, relative to its grid of patches at --global-size. Every step draws one;
+    a repeated value is drawn more often."""
+    aligned: float = 0.7
+    """Share of steps whose view consists of whole patches of the grid. The other steps enlarge or reduce a
+    free box, for which the teacher's outputs are interpolated."""
+    jitter: float = 0.3
+    """Strength of the changes of brightness and contrast of the student's views; saturation changes twice as
+    much."""
+    gray: float = 0.1
+    """Probability that a view of the student is gray."""
+    average: float = 0.998
+    """Momentum of the moving average of the student, the network that is evaluated and exported."""
+
+    def __post_init__(self) -> None:
+        at_least(self, teacher_size=0, sampled_rows=1, **dict.fromkeys(WEIGHTS, 0.0))
+        shares(self, "aligned", "gray", "average")
+        if not 0 <= self.jitter <= 0.5:
+            raise SettingError(f"--jitter is {self.jitter}, expected 0 to 0.5")
+        if not self.view_scales or not all(0 < scale < 10 for scale in self.view_scales):
+            raise SettingError(f"--view-scales is {self.view_scales}, expected numbers above 0")
+        if not any(getattr(self, name) for name in WEIGHTS):
+            raise SettingError("all terms of the loss have weight 0: pass --patch-weight 1")
+
+    @property
+    def compares_attention(self) -> bool:
+        """Test if a term needs attention maps."""
+        return self.attention_weight > 0 or self.rows_weight > 0
+
+    def check(self, crops: CropConfig, batch_size: int, accumulate: int, classes: int) -> None:
+        """Check for a teacher, and one crop per image without color changes."""
+        self.check_teacher()
+        for name, expected in (("global_crops", 1), ("local_crops", 0), ("augmentation", "none")):
+            if (value := getattr(crops, name)) != expected:
+                option = flag(name)
+                raise SettingError(
+                    f"{option} is {value}: a student of distill gets views of one crop, "
+                    f"pass {option} {expected}"
+                )
+        if self.teacher_cache and crops.curriculum:
+            raise SettingError("--teacher-cache holds images of one size: leave --curriculum out")
+
+    def resolve(self) -> Self:
+        """Make the paths of teacher and cache absolute; raise an error for an unknown teacher."""
+        self.check_teacher()
+        from dino_model.models.weights import check_name, is_path  # imports torch
+
+        check_name(self.teacher)
+        teacher = str(Path(self.teacher).resolve()) if is_path(self.teacher) else self.teacher
+        cache = self.teacher_cache and str(Path(self.teacher_cache).resolve())
+        return replace(self, teacher=teacher, teacher_cache=cache)
+
+    def check_teacher(self) -> None:
+        """Raise SettingError if no teacher is named."""
+        if not self.teacher:
+            raise SettingError("distill needs a teacher: pass --teacher with a name that --model takes")
+
+    def fit(self, data: SmallData) -> Self:
+        """Average over a twentieth of the steps or less."""
+        return replace(self, average=min(self.average, data.momentum))
