@@ -11,12 +11,13 @@ from typing import Any, Literal
 
 import tyro
 
+from dino_model.data.labels import describe_classes
 from dino_model.inference.class_map.command import DrawClassMap
-from dino_model.inference.options import ModelOptions
+from dino_model.inference.options import ComputeOptions, ModelOptions
 from dino_model.models.configs import CheckpointOptions
 from dino_model.models.published import EMBEDDED, OFFICIAL, Scores, embedded_parameters
 from dino_model.runtime import files
-from dino_model.runtime.errors import SettingError
+from dino_model.runtime.errors import SettingError, counted
 from dino_model.runtime.outputs import PROVENANCE, check_output_file, check_output_folder, write_provenance
 from dino_model.runtime.precision import Precision
 
@@ -264,6 +265,49 @@ class Search:
             files.write_json(self.json, {"index": str(self.index), "results": results})
 
 
+@dataclass(frozen=True, kw_only=True)
+class Predict(ComputeOptions):
+    """Predict the classes of images with a head of `training evaluate linear` or `logistic`, as a table."""
+
+    images: tyro.conf.Positional[tuple[Path, ...]]
+    """Images, folders, uncompressed tars or lists."""
+    head: Path
+    """File that `--save-head` wrote. It names its model and its size of images."""
+    output: Path = Path("predictions.csv")
+    """Table to write: path, class, score."""
+    model: str | None = None
+    """Another place of the head's model; other weights are refused. Default: the name in the head."""
+    batch_size: int = 64
+    """Images per forward pass."""
+    overwrite: bool = False
+    """Replace an existing table."""
+
+    def run(self) -> None:
+        """Read the head, load its model, write the table; images that cannot be read are named."""
+        if not self.images or self.batch_size < 1:
+            raise SettingError("Pass at least one image or folder, and a --batch-size of at least 1.")
+        check_output_file(self.output, overwrite=self.overwrite)
+        from dino_model.data.collections import open_images
+        from dino_model.inference.classifier import feature_type, read_classifier
+        from dino_model.inference.features import FeatureExtractor
+        from dino_model.inference.predictions import write_predictions
+        from dino_model.models.weights import load_model
+
+        classifier = read_classifier(self.head)
+        model = load_model(self.model or classifier.model, **(classifier.checkpoint | self.checkpoint()))
+        classifier.check(model)
+        images = open_images(self.images, arrays=model.channel_range is not None)
+        print(f"{model.name}: {model.source}; {describe_classes(classifier.classes)}; {images}", flush=True)
+        compute: Any = {"precision": self.precision, "device": self.device, "batch_size": self.batch_size}
+        kind = feature_type(model, classifier.head.spec.blocks)
+        extractor = FeatureExtractor(model, classifier.framing(model), kind, **compute)
+        found = extractor.extract(images, title=counted(len(images), "image"))
+        probabilities = classifier.probabilities(model, found.features)
+        several = classifier.several
+        write_predictions(self.output, found.images.names, probabilities, classifier.classes, several=several)
+        print(f"{counted(len(found.images), 'prediction')}: {self.output}")
+
+
 COMMANDS: dict[str, Callable[..., Any]] = {
     "list": List,
     "show": Show,
@@ -271,6 +315,7 @@ COMMANDS: dict[str, Callable[..., Any]] = {
     "export": Export,
     "index": Index,
     "search": Search,
+    "predict": Predict,
     "class-map": DrawClassMap,
 }
 
@@ -281,7 +326,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         COMMANDS,
         args=arguments,
         prog="python -m dino_model",
-        description="List, describe, export, embed and search with models, and draw maps of classes.",
+        description="List, describe and export models, embed, search, predict, and draw maps of classes.",
     )
     command.run()
 

@@ -80,6 +80,8 @@ class RunOptions:
     """Defaults of the settings below. Default: the method's first recipe."""
     exclude: Path | None = None
     """Text file with names of images to leave out, one a line."""
+    labels: Path | None = None
+    """Table of paths and classes instead of class folders. Images that are not in it are left out."""
 
     init_from: Path | None = None
     """Start from the weights of another run, or from a full checkpoint of the official DINO code. Only
@@ -185,7 +187,9 @@ def parse(arguments: Sequence[str]) -> Pretrain:
 
             check_name(choice.init_backbone)
     if not help_ and (choice.channels is not None or name == presets.SMALL_DATA):
-        collection = open_images(choice.data, exclude=choice.exclude, arrays=choice.channels is not None)
+        collection = open_images(
+            choice.data, exclude=choice.exclude, labels=choice.labels, arrays=choice.channels is not None
+        )
         if choice.channels is not None:
             statistics = measure_channels(collection.raw_channels(choice.channels))
             collection = dataclasses.replace(collection, channel_range=statistics.range)
@@ -254,6 +258,7 @@ def of_run(choice: PartialArgs) -> Pretrain:
         method=MethodName(known_method(config)),
         recipe=recipe,
         exclude=_path(options.get("exclude")),
+        labels=_path(options.get("labels")),
         init_from=_path(init.get("from")),
         init_backbone=init.get("backbone"),
         seed=config["seed"],

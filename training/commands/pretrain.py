@@ -49,7 +49,12 @@ def _run(options: Pretrain, run: Run, device: torch.device) -> int:
     resumed = options.resume and run.checkpoint.exists()  # before any rank writes one
     session = Session(
         options.settings,
-        open_images(options.data, exclude=options.exclude, arrays=bool(options.settings.low)),
+        open_images(
+            options.data,
+            exclude=options.exclude,
+            arrays=bool(options.settings.low),
+            labels=options.labels,
+        ),
         seed=options.seed,
         device=device,
         precision=choose_precision(options.precision, device),
@@ -183,6 +188,7 @@ def run_metadata(options: Pretrain) -> dict[str, Any]:
         "options": {
             "data": sources,
             "exclude": options.exclude and _absolute(options.exclude),
+            "labels": options.labels and _absolute(options.labels),
             "recipe": options.recipe,
             "accumulate": options.accumulate,
         },

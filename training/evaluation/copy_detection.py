@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from dino_model.data.collections import Images, open_images
+from dino_model.data.labels import describe_classes
 from dino_model.inference.features import CLS, FeatureType, has_cls_tokens
 from dino_model.models.weights import LoadedModel
 from dino_model.runtime.errors import counted
@@ -183,8 +184,9 @@ def evaluate(options: CopyDetection) -> None:
 
 def evaluate_synthetic(options: CopyDetectionSynthetic) -> None:
     """Run `evaluate copy-detection synthetic`."""
-    images = open_labeled(options.data)
-    database = images.subset(every_fifth(torch.tensor(images.labels))[1].tolist())
+    images = open_labeled(options.data, labels=options.labels)
+    labels = torch.zeros(len(images)) if images.labels is None else torch.tensor(images.labels)
+    database = images.subset(every_fifth(labels)[1].tolist())
     count = min(DEFAULT_COPIES, len(database)) if options.copies is None else options.copies
     if count > len(database):
         raise ValueError(f"--copies is {count}: expected at most {len(database)}, the number of test images.")
@@ -202,7 +204,8 @@ def evaluate_synthetic(options: CopyDetectionSynthetic) -> None:
 
     description = (
         f"{_describe(options)}; {counted(count, 'image')} copied in each way (seed {options.seed}),"
-        f" searched among {len(database):,} of {options.data.name}; no whitening"
+        f" searched among {len(database):,} of {options.data.name}, {describe_classes(images.classes)};"
+        " no whitening"
     )
     evaluate_models(options, "copies", description, measure)
 

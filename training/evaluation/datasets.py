@@ -41,13 +41,15 @@ class Split:
     """Images of the data set that are in neither part, in words."""
 
     def __post_init__(self) -> None:
-        train, test = _class_names(self.train), _class_names(self.test)
-        if not train or not test:
-            raise ValueError(f"Found {len(train)} training and {len(test)} test images: both are needed.")
-        if unknown := sort_classes({*test}.difference(train)):
+        if not len(self.train) or not len(self.test):
+            raise ValueError(
+                f"Found {len(self.train)} training and {len(self.test)} test images: both are needed."
+            )
+        train, test = ({*_class_names(images)} for images in (self.train, self.test))
+        if unknown := sort_classes(test - train):
             raise ValueError(f"Test classes without training images: {', '.join(unknown)[:300]}.")
-        if len({*train}) == 1:
-            raise ValueError(f"All training images are of one class, {train[0]!r}: two are needed.")
+        if len(train) < 2 and not self.several:
+            raise ValueError(f"All training images are of one class, {min(train)!r}: two are needed.")
         if shared := _in_both(self.train, self.test):
             found = f"{counted(len(shared), 'test image')} among the training images"
             raise ValueError(f"Found {found}, the first is {shared[0]}: remove them.")
@@ -61,10 +63,27 @@ class Split:
         """Names of the training classes, in the order of `sort_classes`; labels are their numbers."""
         return sort_classes(_class_names(self.train))
 
+    @property
+    def several(self) -> bool:
+        """Whether an image can have several classes, or none."""
+        return self.train.label_sets is not None or self.test.label_sets is not None
+
     def labels(self, images: Images) -> Tensor:
-        """Return the labels of images of this split: int64 [images]."""
+        """Return the labels of images of this split: int64 [images]; bool [images, classes] if `several`."""
         number = {name: index for index, name in enumerate(self.classes)}
-        return torch.tensor([number[name] for name in _class_names(images)])
+        if not self.several:
+            return torch.tensor([number[name] for name in _class_names(images)], dtype=torch.long)
+        labels = torch.zeros(len(images), len(number), dtype=torch.bool)
+        for index in range(len(images)):
+            labels[index, [number[name] for name in images.label_names(index)]] = True
+        return labels
+
+    def check_single(self, protocol: str) -> None:
+        """Raise ValueError if images have several classes, which a protocol has no metric for."""
+        if self.several:
+            raise ValueError(
+                f"Images have several classes, which {protocol} does not support: use knn or linear."
+            )
 
     def warnings(self) -> list[str]:
         """Return what makes a score uncertain: classes without a test image, or of few images."""
@@ -123,7 +142,7 @@ def open_split(
             rest = torch.tensor(sorted({*range(len(images))}.difference(chosen.tolist())))
         else:
             (rest, chosen), rule = (
-                every_fifth(torch.tensor(images.labels)),
+                every_fifth(_groups(images)),
                 "every fifth of each class, in order",
             )
         return Split(images.subset(rest.tolist()), images.subset(chosen.tolist()), rule)
@@ -134,7 +153,7 @@ def open_split(
     left = Counter(split or "outside of them" for split in splits if split not in (trained, tested))
     unused = "".join(f"; not used: {counted(number, 'image')} ({name})" for name, number in left.items())
     images = images.subset(i for i, split in enumerate(splits) if split in (trained, tested))
-    if images.labels is None and labels is None:
+    if not images.classes:
         images = images.labeled(label_by_folders(images.names))
     images = _without_background(images, None if labels else data, names)
     splits = find_splits(images.names)
@@ -154,9 +173,16 @@ def open_labeled(path: Path, *, arrays: bool = False, labels: Path | None = None
 def _without_background(images: Images, folder: Path | None, names: Sequence[str]) -> Images:
     """Refuse images without classes and empty class folders; `names` are all images of the folder."""
     classes = _class_names(images)
+    if images.label_sets is not None:
+        return images
     if folder and folder.is_dir():
         _refuse_empty_class(folder, images.names, names)
     return images.subset(i for i, name in enumerate(classes) if posixpath.basename(name) != BACKGROUND)
+
+
+def _groups(images: Images) -> Tensor:
+    """Labels that images are divided by; one for all images if they have several classes."""
+    return torch.zeros(len(images)) if images.labels is None else torch.tensor(images.labels)
 
 
 def _in_same_classes(train: Images, test: Images) -> tuple[Images, Images]:
@@ -164,7 +190,7 @@ def _in_same_classes(train: Images, test: Images) -> tuple[Images, Images]:
     if {*_class_names(test)} <= {*_class_names(train)}:
         return train, test
     found = label_by_folders([*train.names, *test.names])
-    if found.labels is None:
+    if found.labels is None or train.labels is None:
         return train, test
     parts = found.labels[: len(train)], found.labels[len(train) :]
     first, second = (
@@ -227,12 +253,15 @@ def draw_labeled(labels: Tensor, seed: int, names: Sequence[str], wanted: str) -
 
 
 def _class_names(images: Images) -> list[str]:
-    if images.labels is None:
+    """Classes of all images, one after the other."""
+    if not images.classes:
         raise ValueError(
             f"Images in {images.root} have no classes: {images.no_classes}. Expected a folder for each class:"
             " move them, or pass --labels TABLE."
         )
-    return [images.classes[label] for label in images.labels]
+    if images.labels is not None:
+        return [images.classes[label] for label in images.labels]
+    return [images.classes[label] for given in images.label_sets or () for label in given]
 
 
 def _refuse_empty_class(folder: Path, names: Iterable[str], all_names: Iterable[str]) -> None:

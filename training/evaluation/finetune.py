@@ -144,6 +144,7 @@ def evaluate(options: Finetune) -> None:
     changes = {"epochs": options.epochs, "rate": options.rate, "batch": options.batch}
     given: Metrics = {name: value for name, value in changes.items() if value is not None}
     recipe, split = replace(RECIPES[options.recipe], **given), open_options(options)
+    split.check_single("finetune")
     description = (
         f"{framing_of(options)}; random crops, flips; {counted(recipe.epochs, 'epoch')},"
         f" batch {recipe.batch}, AdamW,"

@@ -2,17 +2,23 @@
 
 from collections.abc import Sequence
 from dataclasses import asdict
+from functools import partial
 
 import torch
 from torch import Tensor
+from torch.nn.functional import normalize
 
 from dino_model.inference.features import CLS
+from dino_model.inference.predictions import NEAREST
 from dino_model.inference.search import nearest
 from dino_model.models.weights import LoadedModel
 from dino_model.runtime import files
-from training.evaluation.metrics import Accuracy, accuracy
+from training.evaluation.metrics import Accuracy, MultiLabelQuality, accuracy, multi_label_quality
 from training.evaluation.options import MIN_TEMPERATURE, Knn
-from training.evaluation.run import Metrics, evaluate_models, extract_parts, framing_of, open_options
+from training.evaluation.outcomes import open_predicted, write_outcomes
+from training.evaluation.run import Labeled, Metrics, evaluate_models, extract_parts, framing_of, open_options
+
+_VOTES_AT_ONCE = 1024
 
 
 def neighbors(
@@ -64,6 +70,21 @@ def votes(cosines: Tensor, labels: Tensor, temperature: float, classes: int) -> 
     return sums.scatter_add_(1, labels, (cosines / temperature).exp())
 
 
+def multi_label_votes(cosines: Tensor, labels: Tensor, temperature: float) -> Tensor:
+    """Compute the share of each class in the vote of neighbors that have several classes.
+
+    Args:
+        cosines: Of the neighbors, [test, k].
+        labels: Their classes, bool [test, k, classes].
+        temperature: As in `votes`.
+
+    Returns:
+        float32 [test, classes], from 0 to 1.
+    """
+    weights = (cosines / temperature).softmax(dim=1)
+    return torch.einsum("tk,tkc->tc", weights, labels.float())
+
+
 def knn_accuracy(
     train: Tensor, labels: Tensor, test: Tensor, truth: Tensor, *, k: int = 20, temperature: float = 0.07
 ) -> Accuracy:
@@ -110,9 +131,21 @@ def check_k(ks: Sequence[int], count: int) -> None:
         raise ValueError(f"k is {listing}: choose 1 to {count}, the number of training images.")
 
 
+def class_votes(
+    train: Labeled, features: Tensor, k: int, temperature: float, classes: int, device: str
+) -> Tensor:
+    """Compute the share of each class in the vote of the k nearest training images: [images, classes]."""
+    cosines, numbers = nearest(features, train.features, k, device)
+    if train.labels.ndim == 1:
+        return normalize(votes(cosines, train.labels[numbers], temperature, classes), p=1, dim=1)
+    parts = zip(cosines.split(_VOTES_AT_ONCE), numbers.split(_VOTES_AT_ONCE), strict=True)
+    return torch.cat([multi_label_votes(part, train.labels[rows], temperature) for part, rows in parts])
+
+
 def evaluate(options: Knn) -> None:
     """Run `evaluate knn`."""
     split, temperature = open_options(options), options.temperature
+    predicted, classes = open_predicted(options, split), len(split.classes)
     check_k(options.k, len(split.train))
     ks = ", ".join(map(str, options.k))
     description = f"{framing_of(options)}; {CLS}, L2; k = {ks}, temperature {temperature:g}"
@@ -121,10 +154,24 @@ def evaluate(options: Knn) -> None:
 
     def measure(model: LoadedModel) -> Metrics:
         train, test = extract_parts(options, model, split)
-        arrays = train.features, train.labels, test.features, test.labels
-        results = knn_accuracies(*arrays, ks=options.k, temperature=temperature, device=options.device)
+        vote = partial(class_votes, train, temperature=temperature, classes=classes, device=options.device)
+        results: dict[int, Accuracy | MultiLabelQuality] = {}
+        if split.several:
+            results |= {k: multi_label_quality(vote(test.features, k), test.labels) for k in options.k}
+        else:
+            arrays = train.features, train.labels, test.features, test.labels
+            results |= knn_accuracies(*arrays, ks=options.k, temperature=temperature, device=options.device)
         print(*(f"k = {k}: {result}" for k, result in results.items()), sep="\n")
+
+        def nearest_names(features: Tensor) -> list[list[str]]:
+            count = min(NEAREST, len(train.features))
+            numbers = nearest(features, train.features, count, options.device)[1]
+            return [[train.images.names[number] for number in row] for row in numbers.tolist()]
+
+        classify = partial(vote, k=options.k[0])
+        write_outcomes(options, split, model, predicted, CLS, test, classify, nearest_names)
         rows = [{"k": k, **asdict(result)} for k, result in results.items()]
         return {"metrics": rows[0], "each": rows, "broken": [*train.broken, *test.broken]}
 
-    evaluate_models(options, "knn", description, measure, "2", "k-NN top-1", split=split)
+    published = () if split.several else ("2", "k-NN top-1")
+    evaluate_models(options, "knn", description, measure, *published, split=split)

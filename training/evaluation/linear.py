@@ -7,15 +7,16 @@ crops; each trains the whole grid.
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
-from typing import Literal
 
 import torch
 from torch import Tensor
 
-from dino_model.inference.features import CLS, FeatureType, has_cls_tokens
+from dino_model.data.collections import Images
+from dino_model.inference.classifier import FeatureSpec, LinearHead, feature_type, in_blocks
+from dino_model.inference.features import has_cls_tokens
 from dino_model.models.checkpoints import read_torch
 from dino_model.models.published import OFFICIAL, OFFICIAL_ADDRESS
 from dino_model.models.weights import LoadedModel
@@ -25,8 +26,15 @@ from dino_model.runtime.download import PublishedFile
 from dino_model.runtime.errors import counted
 from dino_model.runtime.progress import progress
 from training.evaluation.datasets import Split, every_fifth
-from training.evaluation.metrics import accuracy
+from training.evaluation.metrics import (
+    Accuracy,
+    MultiLabelQuality,
+    accuracy,
+    average_precisions,
+    multi_label_quality,
+)
 from training.evaluation.options import Linear
+from training.evaluation.outcomes import open_predicted, save_head, write_outcomes
 from training.evaluation.run import (
     Labeled,
     Metrics,
@@ -44,52 +52,6 @@ MOMENTUM = 0.9
 MIN_HELD_OUT = 50
 """Training images for the selection, below which a warning is printed: each is 2 % of the accuracy."""
 _ROWS_AT_ONCE = 4096
-
-
-@dataclass(frozen=True)
-class FeatureSpec:
-    """Input of a linear classifier."""
-
-    blocks: int = 4
-    """Number of last blocks whose [CLS] is used, oldest first."""
-    average: Literal["no", "after", "interleaved"] = "no"
-    """Mean of the last block's patches: left out, after the [CLS], or value by value next to it, as the
-    released heads of ViT-B expect (one block only)."""
-
-    @classmethod
-    def parse(cls, text: str) -> "FeatureSpec":
-        """Parse the option, such as `4` or `1+average`."""
-        blocks, _, average = text.partition("+")
-        return cls(int(blocks), "after" if average else "no")
-
-    def __str__(self) -> str:
-        blocks = "[CLS]" if self.blocks == 1 else f"[CLS] of {self.blocks} blocks"
-        return blocks if self.average == "no" else f"{blocks} and the mean of the patches ({self.average})"
-
-    def select(self, features: Tensor) -> Tensor:
-        """[images, blocks + 1, width] -> [images, values]."""
-        selected, average = features[:, -1 - self.blocks : -1].flatten(1), features[:, -1]
-        if self.average == "no":
-            return selected
-        if self.average == "after":
-            return torch.cat([selected, average], dim=1)
-        return torch.stack([selected, average], dim=-1).flatten(1)
-
-
-@dataclass(frozen=True)
-class LinearHead:
-    """Linear classifier."""
-
-    spec: FeatureSpec
-    weights: Tensor
-    """[classes, values]."""
-    bias: Tensor
-    """[classes]."""
-
-    def scores(self, features: Tensor) -> Tensor:
-        """Compute logits: [images, blocks + 1, width] -> [images, classes]."""
-        parts = features.split(_ROWS_AT_ONCE)
-        return torch.cat([self.spec.select(part.float()) @ self.weights.T + self.bias for part in parts])
 
 
 class LinearProbeGrid:
@@ -118,15 +80,25 @@ class LinearProbeGrid:
         self._rate_of_column = torch.tensor(options.rates, device=self.device).repeat_interleave(classes)
 
     def step(self, features: Tensor, labels: Tensor, epoch: int) -> None:
-        """Train on features [batch, blocks + 1, width] and int64 labels [batch]; epochs count from 0."""
+        """Train for one step.
+
+        Args:
+            features: [batch, blocks + 1, width].
+            labels: int64 [batch], for a softmax; or bool [batch, classes], for a sigmoid of each class.
+            epoch: From 0.
+        """
         cosine = (1 + math.cos(math.pi * epoch / self.options.epochs)) / 2
         rates = self._rate_of_column * (cosine * self.options.batch / 256)
         for spec, weights, momenta in zip(self.specs, self.weights, self.momenta, strict=True):
             inputs = spec.select(features.to(self.dtype))
-            gradient = self._logits(inputs, weights).softmax(dim=2)  # [batch, rates, classes]
-            target = labels[:, None, None].expand(-1, len(self.options.rates), 1)
-            probability = gradient.gather(2, target)
-            gradient.scatter_(2, target, probability - 1)
+            logits = self._logits(inputs, weights)  # [batch, rates, classes]
+            if labels.ndim == 2:
+                gradient = logits.sigmoid() - labels[:, None].float()
+            else:
+                gradient = logits.softmax(dim=2)
+                target = labels[:, None, None].expand(-1, len(self.options.rates), 1)
+                probability = gradient.gather(2, target)
+                gradient.scatter_(2, target, probability - 1)
             gradient = gradient.flatten(1).div_(len(labels))
             momenta.mul_(MOMENTUM)
             momenta[:-1] += inputs.T @ gradient.to(self.dtype)
@@ -134,7 +106,7 @@ class LinearProbeGrid:
             weights.addcmul_(momenta, rates, value=-1)
 
     def train(self, features: Tensor, labels: Tensor) -> None:
-        """Train on features [images, blocks + 1, width] and int64 labels [images] for all epochs."""
+        """Train on features [images, blocks + 1, width] and labels as in `step` for all epochs."""
         features, labels = features.to(self.device, self.dtype), labels.to(self.device)
         for epoch in range(self.options.epochs):
             for chosen in batches(len(labels), self.options, epoch):
@@ -149,6 +121,15 @@ class LinearProbeGrid:
                 predicted = self._logits(spec.select(part.to(self.dtype)), self.weights[number]).argmax(dim=2)
                 correct[number] += (predicted == truth[:, None]).sum(dim=0).cpu()
         return 100 * correct / len(labels)
+
+    def mean_precision(self, features: Tensor, labels: Tensor) -> Tensor:
+        """Compute the mAP of every classifier in percent, for labels bool [images, classes]."""
+        results = torch.zeros(len(self.specs), len(self.options.rates))
+        for spec in range(len(self.specs)):
+            for rate in range(len(self.options.rates)):
+                scores = self.head(spec, rate).scores(features.float().cpu())
+                results[spec, rate] = average_precisions(scores, labels)[labels.any(dim=0)].mean()
+        return 100 * results
 
     def _logits(self, inputs: Tensor, weights: Tensor) -> Tensor:
         logits = (inputs @ weights[:-1].to(self.dtype)).float() + weights[-1]
@@ -208,7 +189,8 @@ def evaluate(options: Linear) -> None:
     split, rates = open_options(options), options.rates
     how = "random crops (8 to 100 %, bilinear) and flips" if options.augment else "no augmentation"
     specs = "; ".join(str(FeatureSpec.parse(text)) for text in options.features)
-    measure = partial(_train_and_test, options, split)
+    predicted = open_predicted(options, split)
+    measure = partial(_train_and_test, options, split, predicted)
     warnings = [] if head_file else _selection_warnings(split)
     description = (
         f"{framing_of(options)}; {how}; {len(rates)} learning rates from {min(rates):g} to {max(rates):g} ×"
@@ -217,70 +199,103 @@ def evaluate(options: Linear) -> None:
         " training image"
     )
     if head_file is not None:
-        measure = partial(_measure_head, options, split, head_file)
+        measure = partial(_measure_head, options, split, predicted, head_file)
         description = f"published head, {framing_of(options)}"
-    evaluate_models(
-        options, "linear", description, measure, "2", "linear top-1", split=split, warnings=warnings
-    )
+    published = () if split.several else ("2", "linear top-1")
+    evaluate_models(options, "linear", description, measure, *published, split=split, warnings=warnings)
 
 
 def _selection_warnings(split: Split) -> list[str]:
-    held_out = len(every_fifth(split.labels(split.train))[1])
+    held_out = len(every_fifth(_groups(split.labels(split.train)))[1])
     if held_out >= MIN_HELD_OUT:
         return []
     return [f"input and rate are selected on {counted(held_out, 'image')}: other images can give others"]
 
 
-def _measure_head(options: Linear, split: Split, file: Path, model: LoadedModel) -> Metrics:
+def _measure_head(
+    options: Linear, split: Split, predicted: Images | None, file: Path, model: LoadedModel
+) -> Metrics:
     """Test a published head."""
     payload = read_torch(file)
     width = int(model.backbone.num_features)  # type: ignore[arg-type]
     head = parse_official_head(payload.get("state_dict", payload), width)
     if len(head.weights) != len(split.classes):
         raise ValueError(f"{file} has {len(head.weights)} classes, {options.data} has {len(split.classes)}.")
+    kind = feature_type(model, head.spec.blocks)
+    extracted = extract(options, model, framing_of(options, model), split.test, kind)
+    test = Labeled(extracted.features, split.labels(extracted.images), extracted.images, extracted.broken)
+    print(f"{file.name}: input {head.spec}")
+    return {
+        "metrics": _test(options, split, predicted, model, head, test),
+        "head": file.name,
+        "broken": [*test.broken],
+    }
+
+
+def _test(
+    options: Linear,
+    split: Split,
+    predicted: Images | None,
+    model: LoadedModel,
+    head: LinearHead,
+    test: Labeled,
+) -> Metrics:
+    """Test a head on features [images, values], print the result, write what the options ask for."""
+
+    def probabilities(features: Tensor) -> Tensor:
+        scores = head.scores(in_blocks(model, features, blocks))
+        return scores.sigmoid() if split.several else scores.softmax(dim=1)
+
     blocks = head.spec.blocks
-    test = extract(options, model, framing_of(options, model), split.test, _feature_type(model, blocks))
-    result = accuracy(head.scores(_in_blocks(model, test.features, blocks)), split.labels(test.images))
-    print(f"{file.name}: input {head.spec}", result, sep="\n")
-    return {"metrics": asdict(result), "head": file.name, "broken": [*test.broken]}
+    scores = head.scores(in_blocks(model, test.features, blocks))
+    result: Accuracy | MultiLabelQuality
+    if split.several:
+        result = multi_label_quality(scores.sigmoid(), test.labels)
+    else:
+        result = accuracy(scores, test.labels)
+    print(result)
+    write_outcomes(options, split, model, predicted, feature_type(model, blocks), test, probabilities)
+    save_head(options, split, model, head)
+    return asdict(result)
 
 
-def _train_and_test(options: Linear, split: Split, model: LoadedModel) -> Metrics:
+def _train_and_test(options: Linear, split: Split, predicted: Images | None, model: LoadedModel) -> Metrics:
     """Train the grid, select a classifier, train it on all training images, test it."""
     if not has_cls_tokens(model.backbone):
         options = replace(options, features=("1",))
         print(f"{model.name} has no [CLS] token in its blocks: its one output feature is used")
     blocks = max(FeatureSpec.parse(text).blocks for text in options.features)
-    train, test = (
-        part._replace(features=_in_blocks(model, part.features, blocks))
-        for part in extract_parts(options, model, split, _feature_type(model, blocks))
-    )
-    fit, held_out = every_fifth(train.labels)
+    raw_train, test = extract_parts(options, model, split, feature_type(model, blocks))
+    train = raw_train._replace(features=in_blocks(model, raw_train.features, blocks))
+    fit, held_out = every_fifth(_groups(train.labels))
     learned = Labeled(train.features[fit], train.labels[fit], train.images.subset(fit.tolist()), ())
     grid = _fit(options, model, learned, len(split.classes))
-    top1 = grid.top1(train.features[held_out], train.labels[held_out])
-    best, best_rate = divmod(int(top1.flatten().argmax()), top1.shape[1])  # of equal ones the first
+    measure = grid.mean_precision if split.several else grid.top1
+    scores = measure(train.features[held_out], train.labels[held_out])
+    best, best_rate = divmod(int(scores.flatten().argmax()), scores.shape[1])  # of equal ones the first
     spec, rate = grid.specs[best], options.rates[best_rate]
-    chosen = {"rate": rate, "input": str(spec), "top1": float(top1[best, best_rate])}
+    metric = "map" if split.several else "top1"
+    chosen = {"rate": rate, "input": str(spec), metric: float(scores[best, best_rate])}
     images = counted(len(held_out), "training image")
-    print(f"selected on {images}: {spec}, rate {rate:g} ({chosen['top1']:.1f} %)")
+    print(f"selected on {images}: {spec}, rate {rate:g} ({chosen[metric]:.1f} %)")
     single = replace(options, rates=(rate,), features=(options.features[best],))
     head = _fit(single, model, train, len(split.classes)).head(0, 0)
-    result = accuracy(head.scores(test.features), test.labels)
-    print(result)
+    metrics = _test(options, split, predicted, model, head, _last_blocks(model, test, blocks, spec.blocks))
     broken = [*train.broken, *test.broken]
-    return {"metrics": asdict(result), "chosen": chosen, "grid": top1.tolist(), "broken": broken}
+    return {"metrics": metrics, "chosen": chosen, "grid": scores.tolist(), "broken": broken}
 
 
-def _feature_type(model: LoadedModel, blocks: int) -> FeatureType:
-    return FeatureType(blocks, "average") if has_cls_tokens(model.backbone) else CLS
+def _groups(labels: Tensor) -> Tensor:
+    """Labels by which every fifth image is held out; one group for images of several classes."""
+    return labels if labels.ndim == 1 else torch.zeros(len(labels))
 
 
-def _in_blocks(model: LoadedModel, features: Tensor, blocks: int) -> Tensor:
-    """[images, values] -> [images, blocks + 1, width]; without blocks, the one feature repeated."""
+def _last_blocks(model: LoadedModel, test: Labeled, blocks: int, wanted: int) -> Labeled:
+    """Keep the features of the last `wanted` of `blocks` blocks, and the mean of the patches."""
     if not has_cls_tokens(model.backbone):
-        return features[:, None].expand(-1, blocks + 1, -1)
-    return features.unflatten(1, (blocks + 1, -1))
+        return test
+    features = in_blocks(model, test.features, blocks)[:, blocks - wanted :]
+    return test._replace(features=features.flatten(1))
 
 
 def _fit(options: Linear, model: LoadedModel, train: Labeled, classes: int) -> LinearProbeGrid:
@@ -293,7 +308,7 @@ def _fit(options: Linear, model: LoadedModel, train: Labeled, classes: int) -> L
     if not options.augment:
         grid.train(train.features, train.labels)
         return grid
-    backbone, kind = model.backbone.to(grid.device), _feature_type(model, blocks)
+    backbone, kind = model.backbone.to(grid.device), feature_type(model, blocks)
     precision = options.chosen_precision()
     for epoch in progress(range(options.epochs), f"{model.name}, {counted(options.epochs, 'epoch')}"):
         steps = list(batches(len(images), options, epoch))
@@ -308,6 +323,6 @@ def _fit(options: Linear, model: LoadedModel, train: Labeled, classes: int) -> L
         for step in steps:
             rows = ranks.gather_rows(forward, range(len(step)))
             assert rows is not None
-            features = _in_blocks(model, rows.to(grid.device), blocks)
+            features = in_blocks(model, rows.to(grid.device), blocks)
             grid.step(features, train.labels[step].to(grid.device), epoch)
     return grid

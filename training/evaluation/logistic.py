@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from dino_model.data.collections import Images, find_listed
+from dino_model.inference.classifier import FeatureSpec, LinearHead
 from dino_model.inference.features import CLS
 from dino_model.models.weights import LoadedModel
 from dino_model.runtime import ranks
@@ -21,10 +22,12 @@ from dino_model.runtime.device import choose_device
 from training.evaluation.datasets import draw_labeled
 from training.evaluation.metrics import accuracy
 from training.evaluation.options import Logistic
+from training.evaluation.outcomes import open_predicted, save_head, write_outcomes
 from training.evaluation.run import Labeled, Metrics, evaluate_models, extract_parts, framing_of, open_options
 
 TOLERANCE = 1e-6
 """Largest entry of the gradient of F at which a fit ends."""
+CLS_SPEC = FeatureSpec(1)
 _MAX_ITERATIONS = 5000
 _MAX_LOGITS = 2**25  # in memory: 256 MB of doubles
 
@@ -123,8 +126,10 @@ def _objective(both: Tensor, features: Tensor, labels: Tensor, penalty: float) -
 def evaluate(options: Logistic) -> None:
     """Run `evaluate logistic`."""
     split = open_options(options)
+    split.check_single("logistic")
+    predicted = open_predicted(options, split)
     labels, classes = split.labels(split.train), split.classes
-    for wanted in options.labels:  # refused before a model is loaded
+    for wanted in options.shares:  # refused before a model is loaded
         _draw(options, wanted, split.train, labels, classes)
     description = (
         f"{framing_of(options)}; {CLS}; F(W) = 1/n Σ −log softmax(W x)[y] + λ/2 ‖W‖², λ = {options.l2:g}/n,"
@@ -133,11 +138,27 @@ def evaluate(options: Logistic) -> None:
 
     def measure(model: LoadedModel) -> Metrics:
         train, test = extract_parts(options, model, split)
-        rows = ranks.on_first(lambda: [_fit_draws(options, classes, train, test, n) for n in options.labels])
+        rows = ranks.on_first(lambda: [_fit_draws(options, classes, train, test, n) for n in options.shares])
         print(*map(_describe, rows), sep="\n")
+        if options.predict or options.confusion or options.save_head:
+            solution = ranks.on_first(lambda: _fit_last(options, classes, train))
+            head = LinearHead(CLS_SPEC, solution.weights, solution.bias, unit_length=True)
+
+            def probabilities(features: Tensor) -> Tensor:
+                return solution.scores(F.normalize(features, dim=1)).softmax(dim=1)
+
+            write_outcomes(options, split, model, predicted, CLS, test, probabilities)
+            save_head(options, split, model, head)
         return {"metrics": rows[-1], "each": rows, "broken": [*train.broken, *test.broken]}
 
     evaluate_models(options, "logistic", description, measure, "12", "1 %", "10 %", split=split)
+
+
+def _fit_last(options: Logistic, classes: Sequence[str], train: Labeled) -> LogisticClassifier:
+    """Fit the first draw of the last of --shares."""
+    chosen = _draw(options, options.shares[-1], train.images, train.labels, classes)[0]
+    x, device = F.normalize(train.features[chosen], dim=1), choose_device(options.device)
+    return fit(x, train.labels[chosen], len(classes), l2=options.l2, device=device)
 
 
 def _fit_draws(

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from dino_model import photographs
+from dino_model.inference.predictions import MIN_PROBABILITY
 from dino_model.inference.predictor import AttentionPredictor
 from dino_model.inference.quantities import lift
 from dino_model.models.weights import LoadedModel
@@ -59,6 +60,68 @@ def accuracy(scores: Tensor, labels: Tensor, *, zero_is_no_vote: bool = False) -
         top5=100 * float((places < 5).double().mean()),
         per_class_top1=100 * float((correct / counts)[counts > 0].mean()),
     )
+
+
+@dataclass(frozen=True, kw_only=True)
+class MultiLabelQuality:
+    """Agreement of probabilities with the classes of images that have several, in percent.
+
+    Means over classes are over those that a test image has. A class is predicted from probability 0.5 on.
+    """
+
+    map: float
+    """Mean over classes of the average precision."""
+    micro_f1: float
+    """F1 of all decisions together."""
+    macro_f1: float
+    """Mean over classes of F1."""
+
+    def __str__(self) -> str:
+        return f"mAP {self.map:.1f} %, F1 {self.micro_f1:.1f} % (micro), {self.macro_f1:.1f} % (macro)"
+
+
+def multi_label_quality(probabilities: Tensor, targets: Tensor) -> MultiLabelQuality:
+    """Compute mAP and F1.
+
+    Args:
+        probabilities: [images, classes].
+        targets: bool [images, classes].
+
+    Raises:
+        ValueError: No image, no image with a class, or probabilities that are not finite.
+    """
+    if not targets.any() or probabilities.shape != targets.shape:
+        raise ValueError(f"Found {len(targets)} test images, none of them with a class.")
+    if not probabilities.isfinite().all():
+        raise ValueError("Scores hold NaN or infinity: the classifier diverged.")
+    predicted, tested = probabilities >= MIN_PROBABILITY, targets.any(dim=0)
+    hits, total = (predicted & targets).sum(dim=0), predicted.sum(dim=0) + targets.sum(dim=0)
+    return MultiLabelQuality(
+        map=100 * float(average_precisions(probabilities, targets)[tested].mean()),
+        micro_f1=200 * float(hits.sum() / total.sum()),
+        macro_f1=200 * float((hits / total.clamp(min=1))[tested].mean()),
+    )
+
+
+def average_precisions(scores: Tensor, targets: Tensor) -> Tensor:
+    """Compute the average precision of each class: the mean over its images of the precision at their score.
+
+    Equal scores count together, as in scikit-learn.
+
+    Args:
+        scores: [images, classes].
+        targets: bool [images, classes].
+
+    Returns:
+        float64 [classes], from 0 to 1; NaN for a class that no image has.
+    """
+    results = []
+    for column, truth in zip(scores.T.double(), targets.T, strict=True):
+        own = column[truth].contiguous()
+        retrieved = len(column) - torch.searchsorted(column.sort().values, own)
+        correct = len(own) - torch.searchsorted(own.sort().values, own)
+        results.append((correct / retrieved).double().mean())
+    return torch.stack(results)
 
 
 def rank_me(features: Tensor) -> float:

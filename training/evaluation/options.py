@@ -64,6 +64,9 @@ class Classification(Evaluation):
     """Test images. Default: `val` next to `train`, else every fifth image of each class by name."""
     split: Path | None = None
     """Text file with the names of the test images of --data, one per line."""
+    labels: Path | None = None
+    """Table of paths and classes (CSV, TSV or text) instead of class folders; several classes of an image for
+    knn and linear. Images that are not in it are left out."""
     channels: int | None = None
     """Channels of the images, which are then read as they are stored (gray, 16-bit and multispectral TIFF,
     .npy). A model of RGB is adapted to them. Default: images are read as RGB."""
@@ -81,7 +84,23 @@ class Classification(Evaluation):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Knn(Classification):
+class Predictions(Classification):
+    """An evaluation whose classifier can be applied to own images."""
+
+    predict: Path | None = None
+    """Images to predict: FOLDER, uncompressed TAR, LIST or image. Writes --output."""
+    output: Path = Path("predictions.csv")
+    """Table of the predictions: path, class, score; knn adds the five nearest training images."""
+    confusion: Path | None = None
+    """Write the confusion matrix of the test images to this .csv file, and its figure to a .png beside it."""
+    save_head: Path | None = None
+    """Write the fitted linear classifier to this .safetensors file, for `python -m dino_model predict`."""
+    overwrite: bool = False
+    """Replace these files if they exist."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Knn(Predictions):
     """Accuracy of a weighted k-nearest-neighbor vote on frozen features."""
 
     k: tuple[int, ...] = (20,)
@@ -93,12 +112,13 @@ class Knn(Classification):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        require(self.save_head is None, "--save-head writes linear heads: use linear or logistic.")
         require(self.k and min(self.k) >= 1, f"--k is {self.k}: expected numbers of at least 1.")
         at_least(self, temperature=MIN_TEMPERATURE)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Linear(Classification):
+class Linear(Predictions):
     """Accuracy of a linear classifier on frozen features: a grid of learning rates and features in one pass.
 
     Rate and features are chosen on every fifth training image of each class. The chosen classifier is then
@@ -132,12 +152,12 @@ class Linear(Classification):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Logistic(Classification):
+class Logistic(Predictions):
     """Accuracy of logistic regression on frozen features, from few labels and from all; no augmentation."""
 
-    labels: tuple[str, ...] = ("1%", "10%", "100%")
+    shares: tuple[str, ...] = ("1%", "10%", "100%")
     """Labeled training images: a share of each class (1%), a number of each (5), or a file with their names.
-    The 1 % and 10 % of ImageNet have published lists."""
+    The 1 % and 10 % of ImageNet have published lists. Predictions are of the last one, first draw."""
     seeds: int = 5
     """Draws of a share or number, of which mean and deviation are printed."""
     l2: float = 0.1
@@ -147,9 +167,9 @@ class Logistic(Classification):
         super().__post_init__()
         positive(self, "l2")
         at_least(self, seeds=1)
-        for text in self.labels:
+        for text in self.shares:
             known = re.fullmatch(r"\d+(\.\d+)?%", text) or text.isdecimal() or Path(text).is_file()
-            require(known, f"--labels {text} is no share (1%), number (5) or file of names.")
+            require(known, f"--shares {text} is no share (1%), number (5) or file of names.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -215,6 +235,8 @@ class CopyDetectionSynthetic(Evaluation):
 
     data: Path
     """FOLDER, uncompressed TAR or LIST, a folder per class; every fifth image is in the database."""
+    labels: Path | None = None
+    """Table of paths and classes instead of class folders."""
     size: int = 112
     """Side of the square in pixels."""
     copies: int | None = None

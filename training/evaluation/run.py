@@ -44,7 +44,7 @@ class Labeled(NamedTuple):
     features: Tensor
     """float32 [images, values]."""
     labels: Tensor
-    """int64 [images]."""
+    """int64 [images], or bool [images, classes] if images have several classes."""
     images: Images
     broken: tuple[str, ...]
     """Messages, one for each unreadable image."""
@@ -52,7 +52,8 @@ class Labeled(NamedTuple):
 
 def open_options(options: Classification) -> Split:
     """Open the images that the options name; errors as `open_split`."""
-    return open_split(options.data, options.test, options.split, arrays=options.channels is not None)
+    arrays = options.channels is not None
+    return open_split(options.data, options.test, options.split, arrays=arrays, labels=options.labels)
 
 
 def framing_of(options: Evaluation, model: LoadedModel | None = None, **how: Any) -> Framing:

@@ -83,3 +83,54 @@ def test_draw_labeled_is_stratified_and_seeded():
         draw_labeled(labels, 0, "abc", "5")
     with pytest.raises(ValueError, match="The share of labels is 150%"):
         draw_labeled(labels, 0, "abc", "150%")
+
+
+@pytest.mark.parametrize(
+    ("train", "test", "rule"),
+    [
+        ("train", "val", "those in val"),
+        ("Train", "VALID", "those in VALID"),
+        ("training_set", "test_set", "those in test_set"),
+        ("Training", "Testing", "those in Testing"),
+        ("data/train", "data/validation", "those in validation"),
+        (".", "val", "those in val"),
+    ],
+)
+def test_open_split_finds_split_folders_of_any_name(tmp_path: Path, train: str, test: str, rule: str):
+    write_rectangles(tmp_path / train, {"a": 3, "b": 3})
+    write_rectangles(tmp_path / test, {"a": 1, "b": 2}, shade=100)
+    split = open_split(tmp_path)
+    assert (len(split.train), len(split.test), split.classes, split.rule) == (6, 3, ("a", "b"), rule)
+
+
+def test_open_split_names_unused_images_and_takes_one_tested_class(tmp_path: Path):
+    write_rectangles(tmp_path / "train", {"a": 5, "b": 5})
+    write_rectangles(tmp_path / "val", {"b": 2}, shade=100)
+    (tmp_path / "test").mkdir()
+    (tmp_path / "test" / "1.png").write_bytes((tmp_path / "train" / "a" / "000.png").read_bytes())
+    assert "2 classes (a, b); not used: 1 image (test)" in str(open_split(tmp_path))
+    assert open_split(tmp_path / "train", tmp_path / "val").labels(open_split(tmp_path).test).tolist() == [
+        1,
+        1,
+    ]
+
+
+@pytest.mark.parametrize(
+    ("train", "test", "expected"),
+    [
+        ({"a": 5, "b": 5}, {"a": 1, "b": 1}, []),
+        ({"a": 5, "b": 5}, {"a": 1}, ["1 of 2 classes have no test image: b"]),
+        ({"a": 5, "b": 3}, {"a": 1, "b": 1}, ["1 of 2 classes have fewer than 5 images: b"]),
+        (
+            {"a": 5, "b": 4, "c": 1},
+            {"a": 1},
+            ["2 of 3 classes have no test image: b, c", "2 of 3 classes have fewer than 5 images: b, c"],
+        ),
+    ],
+)
+def test_warnings_name_classes_of_few_images(tmp_path: Path, train, test, expected: list[str]):
+    folders = [
+        write_rectangles(tmp_path / "x", train),
+        write_rectangles(tmp_path / "y", test, shade=100),
+    ]
+    assert open_split(*folders).warnings() == expected

@@ -13,6 +13,7 @@ from dino_model.data.collections import open_images
 from dino_model.data.framing import Framing
 from dino_model.inference.features import FeatureExtractor, FeatureType
 from dino_model.models.weights import LoadedModel, load_model
+from tests.training.runs import write_rectangles
 from training.evaluation import linear
 from training.evaluation import run as evaluation
 from training.evaluation.linear import FeatureSpec, LinearProbeGrid, batches
@@ -139,3 +140,13 @@ def test_fetch_official_head_uses_published_address(tmp_path: Path, monkeypatch)
     name = "dino_deitsmall16_linearweights.pth"
     address = f"https://dl.fbaipublicfiles.com/dino/dino_deitsmall16_pretrain/{name}"
     assert [(file.address, file.name) for file in files] == [(address, name)]
+
+
+@pytest.mark.parametrize(("count", "selected"), [(10, 2), (20, 6), (160, None)])
+def test_linear_warns_of_a_rate_selected_on_few_images(tmp_path, evaluate, capsys, count: int, selected):
+    folder = write_rectangles(tmp_path / "few", {"a": count, "b": count})
+    words = ("--data", folder, "--model", "pixels", "--size", 16, "--epochs", 1, "--rates", 0.1)
+    content = evaluate("linear", *words)
+    expected = [f"input and rate are selected on {selected} images: other images can give others"]
+    assert content["protocol"]["warnings"] == (expected if selected else [])
+    assert ("warning: input and rate" in capsys.readouterr().out) == bool(selected)

@@ -25,7 +25,7 @@ def test_logistic_command_reports_each_number_of_labels(shapes, evaluate, tmp_pa
     names = tmp_path / "names.txt"
     names.write_text("a/000.png\nb/000.png\nc/000.png\n")
     words = ("logistic", "--data", shapes, "--model", "pixels", "--size", 24)
-    (result,) = evaluate(*words, "--labels", "25%", "3", names, "100%", "--seeds", 2)["results"]
+    (result,) = evaluate(*words, "--shares", "25%", "3", names, "100%", "--seeds", 2)["results"]
     assert "F(W) = 1/n Σ −log softmax(W x)[y] + λ/2 ‖W‖², λ = 0.1/n, without bias" in capsys.readouterr().out
     drawn = [sorted(map(tuple, features.tolist())) for features in fitted]
     assert drawn[0] != drawn[1], "two draws of a share are of the same images"
@@ -34,7 +34,7 @@ def test_logistic_command_reports_each_number_of_labels(shapes, evaluate, tmp_pa
     assert [row["draws"] for row in result["each"]] == [2, 2, 1, 1]
     assert result["metrics"]["top1"] == 100
     with pytest.raises(ValueError, match="Class 'a' has 8 training images, expected 9"):
-        evaluate(*words, "--labels", 9)
+        evaluate(*words, "--shares", 9)
     names.write_text("a/000.png\n")
     with pytest.raises(ValueError, match="All training images are of one class"):
-        evaluate(*words, "--labels", names)
+        evaluate(*words, "--shares", names)

@@ -17,7 +17,7 @@ from dino_model.runtime.errors import SettingError
         ("linear --rates 0", "--rates must be above 0"),
         ("linear --features four", "--features four is unknown"),
         ("logistic --l2 0", "--l2 is 0"),
-        ("logistic --labels many", "--labels many is no share"),
+        ("logistic --shares many", "--shares many is no share"),
         ("retrieval --batch-size 0", "--batch-size is 0"),
         ("copy-detection synthetic --copies 0", "--copies is 0"),
         ("finetune --output out --batch 1", "--batch is 1, expected at least 2"),

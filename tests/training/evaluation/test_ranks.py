@@ -17,7 +17,7 @@ COMMANDS = {
     "knn": "knn --k 1 5",
     "linear": "linear --epochs 3 --batch 8 --rates 0.1 0.5 1",
     "augmented": "linear --augment --epochs 2 --batch 7 --rates 0.1 1",
-    "logistic": "logistic --labels 3 100% --seeds 2",
+    "logistic": "logistic --shares 3 100% --seeds 2",
     "finetune": "finetune --epochs 2 --batch 7 --rate 0.001",
     "copies": "copy-detection synthetic --copies 3",
 }

@@ -1,0 +1,53 @@
+"""Predictions of own images as a table: path, class, score, and nearest training images of k-NN."""
+
+import csv
+import io
+from collections.abc import Sequence
+from pathlib import Path
+
+from torch import Tensor
+
+from dino_model.runtime.files import printable, write_text
+
+NEAREST = 5
+"""Training images in a row of k-NN."""
+MIN_PROBABILITY = 0.5
+"""Of a class, where an image can have several."""
+
+
+def write_predictions(
+    path: Path,
+    names: Sequence[str],
+    probabilities: Tensor,
+    classes: Sequence[str],
+    *,
+    several: bool = False,
+    nearest: Sequence[Sequence[str]] | None = None,
+) -> None:
+    """Write a row for each image: its path, the most probable class and its probability.
+
+    Args:
+        path: CSV file.
+        names: Paths of the images.
+        probabilities: [images, classes].
+        classes: Their names.
+        several: Write all classes of at least `MIN_PROBABILITY`, joined by "|" like their scores.
+        nearest: Paths of the nearest training images of each image, nearest first.
+    """
+    header = ["path", "class", "score"]
+    if nearest is not None:
+        header += [f"nearest_{rank}" for rank in range(1, len(nearest[0]) + 1)]
+    rows = []
+    for number, (name, row) in enumerate(zip(names, probabilities.tolist(), strict=True)):
+        order = sorted(range(len(row)), key=lambda index: -row[index])
+        chosen = [index for index in order if row[index] >= MIN_PROBABILITY] if several else order[:1]
+        found = [
+            "|".join(classes[index] for index in chosen),
+            "|".join(f"{row[index]:.4f}" for index in chosen),
+        ]
+        rows.append(
+            [printable(name), *found, *(map(printable, nearest[number]) if nearest is not None else ())]
+        )
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows([header, *rows])
+    write_text(path, text.getvalue())

@@ -1,0 +1,150 @@
+"""What an evaluation writes besides scores: predictions of own images, confusion matrix, fitted heads."""
+
+import csv
+import io
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from dino_model.data.collections import Images, open_images
+from dino_model.inference.classifier import Classifier, LinearHead, write_classifier
+from dino_model.inference.feature_cache import model_fingerprint
+from dino_model.inference.features import FeatureType
+from dino_model.inference.predictions import write_predictions
+from dino_model.models.weights import LoadedModel
+from dino_model.runtime import ranks
+from dino_model.runtime.errors import SettingError, counted
+from dino_model.runtime.files import write_text
+from dino_model.runtime.outputs import check_output_file
+from training.evaluation.datasets import Split
+from training.evaluation.options import Predictions
+from training.evaluation.run import Labeled, extract, framing_of
+
+MAX_NAMES = 40
+"""Classes whose names fit on the axes of a confusion matrix."""
+Probabilities = Callable[[Tensor], Tensor]
+"""Maps features [images, values] to probabilities or votes [images, classes]."""
+Nearest = Callable[[Tensor], list[list[str]]]
+"""Maps features to the names of the nearest training images of each."""
+
+
+def open_predicted(options: Predictions, split: Split) -> Images | None:
+    """Check the options and output files before the work; return the images of --predict.
+
+    Raises:
+        SettingError: Several models, or options that do not fit the data.
+        OutputError: A file exists.
+        ImageError: As `open_images`.
+    """
+    written = [options.confusion, options.save_head, options.output if options.predict else None]
+    if len(options.model) > 1 and any(written):
+        raise SettingError("--predict, --confusion and --save-head need one model: pass one --model")
+    if options.confusion and split.several:
+        raise SettingError(
+            "images have several classes, which no confusion matrix shows: leave --confusion out"
+        )
+    if options.confusion and options.confusion.suffix != ".csv":
+        raise SettingError(
+            f"--confusion is {options.confusion}: expected a .csv file; the figure is a .png beside it"
+        )
+    if options.save_head and (options.save_head.suffix != ".safetensors" or "pixels" in options.model):
+        raise SettingError("--save-head needs a .safetensors file and a model that is not `pixels`")
+    for file in filter(None, written):
+        if ranks.rank() == 0:
+            check_output_file(file, overwrite=options.overwrite)
+    if options.predict is None:
+        return None
+    return open_images(options.predict, arrays=options.channels is not None)
+
+
+def write_outcomes(
+    options: Predictions,
+    split: Split,
+    model: LoadedModel,
+    predicted: Images | None,
+    kind: FeatureType,
+    test: Labeled,
+    probabilities: Probabilities,
+    nearest: Nearest | None = None,
+) -> None:
+    """Write the confusion matrix of the test images, and the predictions of own images.
+
+    Args:
+        options, split, model: Of the evaluation.
+        predicted: Images to predict; None: none.
+        kind: Features that `probabilities` takes.
+        test: Test images with these features.
+        probabilities, nearest: The classifier.
+    """
+    if options.confusion:
+        guesses = probabilities(test.features).argmax(dim=1)
+        if ranks.rank() == 0:
+            write_confusion(
+                options.confusion, confusion_matrix(test.labels, guesses, len(split.classes)), split.classes
+            )
+            print(f"confusion matrix: {options.confusion}, {options.confusion.with_suffix('.png')}")
+    if predicted is not None:
+        found = extract(options, model, framing_of(options, model), predicted, kind)
+        rows, near = probabilities(found.features), nearest(found.features) if nearest else None
+        if ranks.rank() == 0:
+            write_predictions(
+                options.output, found.images.names, rows, split.classes, several=split.several, nearest=near
+            )
+            print(f"{counted(len(rows), 'prediction')}: {options.output}")
+
+
+def save_head(options: Predictions, split: Split, model: LoadedModel, head: LinearHead) -> None:
+    """Write a head to --save-head, if it is given."""
+    if options.save_head is None or ranks.rank() > 0:
+        return
+    framing = framing_of(options, model)
+    classifier = Classifier(
+        head=head,
+        classes=split.classes,
+        several=split.several,
+        model=model.name,
+        weights=model_fingerprint(model.backbone),
+        checkpoint=options.checkpoint(),
+        size=framing.size,
+        resize_to=framing.short_side,
+    )
+    write_classifier(options.save_head, classifier)
+    command = f"python -m dino_model predict FOLDER --head {options.save_head}"
+    print(f"head: {options.save_head}; `{command}` applies it")
+
+
+def confusion_matrix(labels: Tensor, predictions: Tensor, classes: int) -> Tensor:
+    """Count images by true class (rows) and predicted class (columns): int64 [classes, classes]."""
+    return torch.bincount(labels * classes + predictions, minlength=classes**2).reshape(classes, classes)
+
+
+def write_confusion(path: Path, matrix: Tensor, classes: Sequence[str]) -> None:
+    """Write a confusion matrix as CSV, and as a figure with the suffix .png beside it."""
+    text = io.StringIO()
+    rows = ([name, *row] for name, row in zip(classes, matrix.tolist(), strict=True))
+    csv.writer(text, lineterminator="\n").writerows([["true \\ predicted", *classes], *rows])
+    write_text(path, text.getvalue())
+    _draw(path.with_suffix(".png"), matrix, classes)
+
+
+def _draw(path: Path, matrix: Tensor, classes: Sequence[str]) -> None:
+    from training import figures  # imports matplotlib
+
+    side = min(14.0, max(4.5, 0.34 * len(classes) + 2.5))
+    with figures.style({"font.size": 9}):
+        figure, ((axes,),) = figures.page(1, 1, "Confusion of the test images", width=side + 1, height=side)
+        shares = 100 * matrix / matrix.sum(dim=1, keepdim=True).clamp(min=1)
+        drawn = axes.imshow(shares.numpy(), cmap="Blues", vmin=0, vmax=100)
+        axes.set(xlabel="predicted class", ylabel="true class")
+        if len(classes) <= MAX_NAMES:
+            ticks = range(len(classes))
+            axes.set_xticks(ticks, classes, rotation=90)
+            axes.set_yticks(ticks, classes)
+        if len(classes) <= MAX_NAMES // 2:
+            for row, column in matrix.nonzero().tolist():
+                color = "white" if shares[row, column] > 60 else "black"
+                axes.text(column, row, str(int(matrix[row, column])), ha="center", va="center", color=color)
+        figure.colorbar(drawn, ax=axes, label="share of the true class, %", shrink=0.7)
+        figures.save(figure, path)
