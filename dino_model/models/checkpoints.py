@@ -29,6 +29,7 @@ from dino_model.models.configs import VIT_SHAPES, BackboneConfig, CheckpointKey
 from dino_model.models.run_folder import CHECKPOINT, CONFIG
 from dino_model.models.state_names import Network, NetworkError, few, find_network, flat_names
 from dino_model.runtime import files
+from dino_model.runtime.errors import counted
 
 OFFICIAL_NETWORKS = ("teacher", "student")
 FORMAT = "dino-attention-lab/1"
@@ -333,7 +334,7 @@ def _find(
 def _note(network: Network) -> str:
     """Name what the file holds in addition to the network."""
     parts = sorted({name.split(".")[0] for name in network.dropped})
-    dropped = f", without {len(network.dropped)} tensors of {few(parts)}" if parts else ""
+    dropped = f", without {counted(len(network.dropped), 'tensor')} of {few(parts)}" if parts else ""
     return dropped + (f" (not used: {few(network.others)})" if network.others else "")
 
 

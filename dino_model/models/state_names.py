@@ -153,10 +153,14 @@ def _network(
         for name, tensor in tensors.items()
         if name.startswith(root) and not (nested and name.startswith(nested))
     }
-    dropped = tuple(name for name in own if _EXTRAS.match(name))
+    dropped = [name for name in own if _EXTRAS.match(name)]
     for name in dropped:
         del own[name]
-    return Network(label, _join_chunks(own), dropped, others)
+    # A head next to the backbone: not of a parent at the top, which also has the state of the optimizer.
+    if parent := re.sub(r"[^.]*\.$", "", root):
+        beside = (name for name in tensors if name.startswith(parent) and not name.startswith((root, *roots)))
+        dropped += [name.removeprefix(parent) for name in beside]
+    return Network(label, _join_chunks(own), tuple(dropped), others)
 
 
 def _join_chunks(tensors: dict[str, Tensor]) -> dict[str, Tensor]:

@@ -76,6 +76,15 @@ def test_overlap_removes_the_seams():
     assert ratios[0.25] < 0.7 * ratios[0.0]
 
 
+def test_weights_fall_to_the_borders_of_a_tile():
+    predictor, tiles = TiledPredictor(model(), tile=64, overlap=0.5, **COMPUTE), iter((0, 1))
+    predictor.set_image(photo(64, 96))
+    mixed = predictor._blend(lambda part: np.full(part.grid, next(tiles), np.float32))
+    assert (mixed[:, :4] == 0).all()
+    assert (mixed[:, 8:] == 1).all()
+    assert (np.diff(mixed[:, 3:9]) > 0).all(), "from one tile to the next without a step"
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

@@ -217,6 +217,7 @@ def test_heads_and_prefix_of_the_user_are_taken(tmp_path: Path):
     for options in ({"checkpoint_prefix": "a.b.c."}, {"checkpoint_key": "a.b"}):
         loaded = load_model(path, heads=6, **options)
         assert loaded.backbone.blocks[0].attn.num_heads == 6
+        assert "without" not in loaded.source
         assert_output_of(loaded.backbone, model, half=False)
 
 
@@ -226,6 +227,10 @@ def test_dropped_tensors_and_other_networks_are_named(tmp_path: Path):
     words = "model_ema of a.pth, 3 heads assumed from the width 192, --heads chooses others, "
     words += "without 2 tensors of head (not used: model)"
     assert load_model(str(tmp_path / "a.pth")).source == words
+    lightning = below("teacher_backbone.", state) | zeros("teacher_head.weight", "student_head.weight")
+    torch.save({"state_dict": lightning, "optimizer": zeros("momentum")}, tmp_path / "b.ckpt")
+    words = "teacher of b.ckpt, 3 heads as in DINO, without 2 tensors of student_head, teacher_head"
+    assert load_model(str(tmp_path / "b.ckpt")).source == words
 
 
 @pytest.mark.parametrize("option", [{"heads": 3}, {"checkpoint_prefix": "backbone"}])
