@@ -108,10 +108,11 @@ class Session:
         choose_training_attention(self.method, self.device, precision)
         # Blocks that are compiled or recomputed, and products in fp32, gain nothing.
         whole_blocks = not (compile or checkpoint_activations or recipe.resnet)
-        self.one_pass = whole_blocks and self.device.type == "cuda" and precision != "fp32"
-        for module in self.method.modules():
-            if isinstance(module, Network):
-                module.one_pass = self.one_pass
+        networks = [module for module in self.method.modules() if isinstance(module, Network)]
+        reduced = self.device.type == "cuda" and precision != "fp32"
+        self.one_pass = whole_blocks and reduced and bool(networks)
+        for network in networks:
+            network.one_pass = self.one_pass
         set_tensor_float32(precision)
         if world() > 1 and self.device.type == "cuda":
             nn.SyncBatchNorm.convert_sync_batchnorm(self.method)
