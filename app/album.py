@@ -39,18 +39,16 @@ async def album_zip(
     """
     if not isinstance(raw_request, dict) or "token" not in raw_request:
         raise LabError("Nothing is shown yet: wait for the maps, then try again.")
-    asked = AlbumRequest.of(raw_request)
-    settings = asked.model_copy(update={"quantity": "attention", "query": "cls"})
-    shown, client, buffer = Key.of(asked.token), fairness.client_of(request), io.BytesIO()
-    photos, refused = page.photos(asked.album), []
+    album = AlbumRequest.of(raw_request)
+    settings = album.model_copy(update={"quantity": "attention", "query": "cls"})
+    key, client, buffer = Key.of(album.token), fairness.client_of(request), io.BytesIO()
+    photos, refused = page.photos(album.album), []
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
         for number, photo in enumerate(photos):
             report(number, len(photos))
             name, title = split(photo)
             try:
-                encoding = await fairness.MODEL.run(
-                    client, page.backend.encode, name, shown.model, shown.size
-                )
+                encoding = await fairness.MODEL.run(client, page.backend.encode, name, key.model, key.size)
                 files = await fairness.READING.run(client, _files, page, encoding, settings)
             except LabError as error:
                 refused.append(f"{title or name}: {error.sentence}")

@@ -88,9 +88,9 @@ def build(backend: Backend, *, routes: bool = False) -> gr.Blocks:
 class _Blocks(gr.Blocks):
     def validate_inputs(self, block_fn: Any, inputs: list[Any]) -> None:
         """Refuse too few values of a client in a sentence; Gradio's own error does not reach clients."""
-        expected, found = len(block_fn.inputs), len(inputs)
-        if found < expected:
-            raise LabError(f"{block_fn.name} takes {expected} values, found {found}: see /gradio_api/info.")
+        expected, count = len(block_fn.inputs), len(inputs)
+        if count < expected:
+            raise LabError(f"{block_fn.name} takes {expected} values, found {count}: see /gradio_api/info.")
 
 
 def head(backend: Backend) -> str:

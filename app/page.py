@@ -3,6 +3,7 @@
 import contextlib
 import html
 import os
+import re
 import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -63,7 +64,7 @@ class Page:
         models = backend.models.choices()
         wide: dict[str, Any] = {"scale": 3, "min_width": 160, "render": False}
         self.model = dropdown(models, value=start.model, label="Model", elem_id="model", **wide)
-        narrow: dict[str, Any] = {"scale": 1, "min_width": 90, "render": False}
+        narrow: dict[str, Any] = {"scale": 1, "min_width": 90, "render": False, "allow_custom_value": True}
         self.size = dropdown(sizes, value=start.size, label="Resolution", elem_id="size", **narrow)
         self.tabs: dict[str, gr.Tab] = {}
         self.views: list[gr.HTML] = []
@@ -172,9 +173,16 @@ def write_download(name: str, content: bytes) -> str:
 
 
 def dropdown(choices: Sequence[Any], **props: Any) -> gr.Dropdown:
-    """Return a dropdown whose value its handlers check: they refuse an unknown one in a sentence."""
+    """Return a dropdown whose value its handlers check: they refuse an unknown one in a sentence.
+
+    A custom value of digits becomes a number.
+    """
+
+    def preprocess(value: Any) -> Any:  # Gradio's own refusal lists every choice
+        return int(value) if isinstance(value, str) and re.fullmatch("[0-9]{1,5}", value) else value
+
     created = gr.Dropdown(choices, **props)
-    vars(created).update(preprocess=lambda value: value)  # Gradio's refusal lists every choice
+    vars(created).update(preprocess=preprocess)
     return created
 
 

@@ -41,7 +41,7 @@ def map_figure(
         panels.append(("mean", maps.mean(axis=0)))
     columns = min(MOST_COLUMNS, len(panels))
     rows = -(-len(panels) // columns)
-    panel_height = 0.9 * WIDTH_INCHES / columns * height / width + 0.25
+    panel_height = 0.86 * WIDTH_INCHES / columns * height / width + 0.25
     size = WIDTH_INCHES, rows * panel_height + 0.6
     figure = Figure(figsize=size, dpi=DOTS_PER_INCH, layout="constrained")
     axes = figure.subplots(rows, columns, squeeze=False)

@@ -22,7 +22,7 @@ from app.tabs import class_map, compare, explore, learn, match, segment, trainin
 
 
 class Tab(Protocol):
-    """What the module of a tab has."""
+    """A module of `app.tabs`."""
 
     TITLE: str
     USES_IMAGE: bool
