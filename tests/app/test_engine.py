@@ -108,3 +108,11 @@ def test_models_whose_attention_does_not_follow_from_queries_keys_and_cls_are_re
     model = LoadedModel(architecture, small, (0.5,) * 3, (0.5,) * 3, "random", None)
     with pytest.raises(LabError, match="needs more than queries, keys"):
         encode(Key("kitten", architecture, 64), AttentionPredictor(model), noise(0), Limits())
+
+
+def test_choices_of_an_address_that_no_list_has_are_computed_or_refused_in_a_sentence(page):
+    assert page.encode("kitten", page.model.preprocess(MODEL), page.size.preprocess("96")).key.size == 96
+    with pytest.raises(NotHere, match=r"^There is no model of that name: choose one of "):
+        page.encode("kitten", page.model.preprocess("x"), 64)
+    with pytest.raises(LabError, match=r"^The resolution must be a whole number from 32 to 2048 pixels\.$"):
+        page.encode("kitten", MODEL, page.size.preprocess("9"))
