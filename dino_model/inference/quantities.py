@@ -4,6 +4,7 @@ All functions take the arrays of `AttentionPredictor.queries_keys` and `tokens`,
 registers) first.
 """
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,33 @@ def logits(queries: Vectors, keys: Vectors, token: int) -> NDArray[np.float32]:
 def attention(queries: Vectors, keys: Vectors, token: int) -> NDArray[np.float32]:
     """Compute the softmax of `logits` over all tokens: [heads, tokens]; Vaswani et al. 2017, Eq. 1."""
     return softmax(logits(queries, keys, token), axis=-1)
+
+
+def attention_rollout(blocks: Iterable[tuple[Vectors, Vectors]]) -> NDArray[np.float32]:
+    """Follow attention through several blocks: how much of every token each token has received.
+
+    In each block a token keeps half of itself, the residual connection, and takes the other half from the
+    tokens that it attends to, averaged over the heads.
+
+    Args:
+        blocks: Queries and keys of each block, [heads, tokens, d], from the first block on.
+
+    Returns:
+        float32 [tokens, tokens]; each row sums to 1.
+
+    Source: Abnar and Zuidema 2020, "Quantifying Attention Flow in Transformers", Section 3.
+    """
+    rollout = None
+    for queries, keys in blocks:
+        mixing = np.eye(keys.shape[1], dtype=np.float32)
+        scale = np.float32(1 / np.sqrt(keys.shape[-1]))
+        for query, key in zip(queries.astype(np.float32), keys.astype(np.float32), strict=True):
+            mixing += softmax(query @ key.T * scale, axis=-1) / len(keys)
+        mixing /= 2
+        rollout = mixing if rollout is None else mixing @ rollout
+    if rollout is None:
+        raise ValueError("expected at least one block")
+    return rollout
 
 
 def unit_vectors(vectors: Vectors) -> NDArray[np.float32]:
@@ -123,13 +151,25 @@ def principal_colors(features: Vectors) -> NDArray[np.float32]:
     Returns:
         float32 [rows, columns, 3].
     """
-    centered = features.astype(np.float64) - features.mean(axis=(0, 1), dtype=np.float64)
-    _, axes = np.linalg.eigh(np.einsum("rcd,rce->de", centered, centered, optimize=True))
+    centered, _, axes = _principal_axes(features)
     axes = axes[:, :-4:-1]  # [d, 3], the greatest eigenvalue first
     axes = axes * np.sign(axes[np.abs(axes).argmax(axis=0), range(3)])
     components = centered @ axes
     low, high = components.min(axis=(0, 1)), components.max(axis=(0, 1))
     return ((components - low) / np.where(high > low, high - low, 1)).astype(np.float32)
+
+
+def explained_variance(features: Vectors) -> NDArray[np.float32]:
+    """Compute the shares of the variance that the components of `principal_colors` explain: float32 [3]."""
+    _, variances, _ = _principal_axes(features)
+    return (variances[:-4:-1] / (variances.sum() or 1)).astype(np.float32)
+
+
+def _principal_axes(features: Vectors) -> tuple[NDArray[np.float64], ...]:
+    """Return centered features, and rising variances with their axes: [r, c, d], [d], [d, d]."""
+    centered = features.astype(np.float64) - features.mean(axis=(0, 1), dtype=np.float64)
+    variances, axes = np.linalg.eigh(np.einsum("rcd,rce->de", centered, centered, optimize=True))
+    return centered, variances, axes
 
 
 def _on_patches(mask: NDArray[np.bool_], grid: tuple[int, ...]) -> NDArray[np.bool_]:

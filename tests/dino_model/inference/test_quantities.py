@@ -48,8 +48,22 @@ def test_principal_colors_equal_plain_decomposition():
         assert abs(correlation) == pytest.approx(1, abs=1e-5)
     assert (colors.min(axis=(0, 1)) == 0).all()
     assert (colors.max(axis=(0, 1)) == 1).all()
+    shares = sizes[:3] ** 2 / (sizes**2).sum()
+    np.testing.assert_allclose(quantities.explained_variance(features), shares, rtol=1e-5)
     turned = quantities.principal_colors(features[::-1, ::-1])[::-1, ::-1]
     np.testing.assert_allclose(turned, colors, atol=1e-5)  # with the same signs
+
+
+def test_rollout_multiplies_half_of_the_attention_and_half_of_the_token_block_by_block():
+    blocks = [(vectors(seed, 2, 5, 4), vectors(seed + 1, 2, 5, 4)) for seed in (1, 3, 5)]
+    expected = np.eye(5)
+    for queries, keys in blocks:
+        logits = queries.astype(float) @ keys.astype(float).transpose(0, 2, 1) / 2
+        attention = np.exp(logits) / np.exp(logits).sum(axis=-1, keepdims=True)
+        expected = (0.5 * attention.mean(axis=0) + 0.5 * np.eye(5)) @ expected
+    np.testing.assert_allclose(quantities.attention_rollout(iter(blocks)), expected, atol=1e-5)
+    with pytest.raises(ValueError, match="at least one block"):
+        quantities.attention_rollout([])
 
 
 def test_lift_equals_the_formula():
