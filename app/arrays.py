@@ -28,7 +28,7 @@ from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from app import fairness
-from app.attention_maps import norms_and_outliers, principal_colors
+from app.attention_maps import colors_and_variance, norms_and_outliers, rollout
 from app.backend import Backend
 from app.engine import Encoding
 from app.errors import LabError, NotHere
@@ -40,14 +40,16 @@ IMMUTABLE = "private, max-age=31536000, immutable"
 KINDS: Mapping[str, tuple[str, Callable[[Encoding, int], np.ndarray]]] = {
     "blocks": ("<f2", lambda encoding, block: np.stack(encoding.queries_keys(block))),
     "tokens": ("<f2", lambda encoding, block: encoding.features(block)),
+    "rollout": ("<f2", rollout),
     "norms": ("<f4", lambda encoding, block: norms_and_outliers(encoding, block)),
-    "key-pca": ("<f4", lambda encoding, block: principal_colors(encoding, block, "key-pca")),
-    "token-pca": ("<f4", lambda encoding, block: principal_colors(encoding, block, "token-pca")),
+    "key-pca": ("<f4", lambda encoding, block: colors_and_variance(encoding, block, "key-pca")),
+    "token-pca": ("<f4", lambda encoding, block: colors_and_variance(encoding, block, "token-pca")),
 }
 """Little-endian arrays by kind, which `static/views/encoding.js` decodes.
 
 Shapes: queries and keys [2, heads, tokens, d]; tokens [tokens, width]; norms and marks of outliers
-[2, rows, columns]; principal components as colors in [0, 1], [rows, columns, 3].
+[2, rows, columns]; rollout [tokens, tokens]; principal components as colors in [0, 1],
+[rows, columns, 3], and the shares of the variance that they explain, [3].
 """
 TOKENS = {"arrays": 1, "directions": 2}
 """Number of tokens in the addresses of arrays, which need a turn."""

@@ -6,7 +6,7 @@ The browser computes the same from the same queries, keys and features, so that 
 import io
 import json
 from collections.abc import Callable, Mapping
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,6 +31,7 @@ Maps = NDArray[np.float32]
 Quantity = Literal[
     "key-similarity",
     "attention",
+    "rollout",
     "logits",
     "key-cosine",
     "token-cosine",
@@ -38,6 +39,9 @@ Quantity = Literal[
     "key-pca",
     "token-pca",
 ]
+SHARES: tuple[Quantity, ...] = ("attention", "rollout")
+"""Quantities whose values are shares of one."""
+MAX_ROLLOUT_TOKENS = 3000  # 18 MB for the browser
 PCA: tuple[Quantity, ...] = ("key-pca", "token-pca")
 """Quantities that are colors of all patches: they have no query, heads or masks."""
 
@@ -96,6 +100,8 @@ def maps_of(encoding: Encoding, settings: MapSettings) -> Maps:
             rows = quantities.cosines(encoding.queries_keys(block)[1], token)
         case "logits":
             rows = quantities.logits(*encoding.queries_keys(block), token)
+        case "rollout":
+            rows = rollout(encoding, block)[token][None]
         case "attention":
             return attention(encoding, block, settings.patch)
     return _on_grid(encoding, rows)
@@ -111,13 +117,34 @@ def attention(encoding: Encoding, block: int = -1, patch: tuple[int, int] | None
     return _on_grid(encoding, quantities.attention(*encoding.queries_keys(number), token))
 
 
+def rollout(encoding: Encoding, block: int) -> NDArray[np.float32]:
+    """Compute the attention rollout from the first block to this one: [tokens, tokens]."""
+    encoding.queries_keys(block)  # checks the number
+    rows, columns = encoding.predictor.grid
+    if rows * columns > MAX_ROLLOUT_TOKENS:
+        raise LabError(
+            f"Rollout compares all pairs of patches, of which there are {rows * columns:,}, more than "
+            f"{MAX_ROLLOUT_TOKENS:,}: choose a lower resolution."
+        )
+    return quantities.attention_rollout(encoding.queries_keys(number) for number in range(block + 1))
+
+
 def principal_colors(encoding: Encoding, block: int, quantity: Quantity) -> Maps:
     """Compute principal components as colors: [rows, columns, 3], from 0 to 1."""
+    return quantities.principal_colors(_features_of_pca(encoding, block, quantity))
+
+
+def colors_and_variance(encoding: Encoding, block: int, quantity: Quantity) -> NDArray[np.float32]:
+    """Compute `principal_colors` as a flat array, and after it the three shares of the variance."""
+    features = _features_of_pca(encoding, block, quantity)
+    return np.append(quantities.principal_colors(features), quantities.explained_variance(features))
+
+
+def _features_of_pca(encoding: Encoding, block: int, quantity: Quantity) -> NDArray[np.floating[Any]]:
     grid, prefix = encoding.predictor.grid, encoding.predictor.prefix_tokens
     if quantity == "token-pca":
-        return quantities.principal_colors(encoding.features(block)[prefix:].reshape(*grid, -1))
-    _, keys = encoding.queries_keys(block)
-    return quantities.principal_colors(key_features(keys, prefix, grid))
+        return encoding.features(block)[prefix:].reshape(*grid, -1)
+    return key_features(encoding.queries_keys(block)[1], prefix, grid)
 
 
 def norms_and_outliers(encoding: Encoding, block: int) -> NDArray[np.float32]:
@@ -140,7 +167,7 @@ def token_of(encoding: Encoding, patch: tuple[int, int] | None) -> int:
 
 def weights(maps: Maps, settings: MapSettings) -> Maps:
     """Return the non-negative values of which masks keep a share."""
-    return maps if settings.quantity == "attention" else quantities.above_least(maps)
+    return maps if settings.quantity in SHARES else quantities.above_least(maps)
 
 
 def shown_map(maps: Maps, settings: MapSettings) -> Maps:
@@ -203,7 +230,7 @@ def overlay_png(encoding: Encoding, settings: MapSettings, image: ImageArray) ->
     drawn = overlay(image, maps, settings)
     if settings.quantity not in PCA and settings.show != "heads" and settings.layer != "mask":
         colormap = settings.colormap if settings.layer == "heat" else "gray"
-        percent = settings.quantity == "attention"
+        percent = settings.quantity in SHARES
         bar = drawing.color_bar(colormap, value_range(maps, settings), drawn.shape[1], percent=percent)
         drawn = drawing.stack([drawn, bar])
     return png(drawn)

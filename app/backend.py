@@ -29,7 +29,7 @@ class Start:
 
     model: str
     size: int
-    photo: str = "kitten"
+    photo: str = "owl"
     clip: str = "sheep"
 
 

@@ -22,7 +22,7 @@ from segmentation.video import shrunk
 
 EXAMPLES = {
     name: photographs.table()[name].title
-    for name in ("kitten", "sheep", "komodo", "red_pyramid", "polar_bear", "drums", "dutar", "owl")
+    for name in ("owl", "kitten", "sheep", "komodo", "red_pyramid", "polar_bear", "drums", "dutar")
 }
 """Titles of the examples by name."""
 SCREEN_SIDE = 1600

@@ -12,9 +12,9 @@ Contract of a view NAME
 - Python: `view(NAME, value, elem_id=…, **props)`. The value is small JSON; bytes go by address (see
   `app.arrays`). A handler replaces a value by returning a new one, and a setting by `gr.HTML(mass=30)`.
 - Browser: app/static/views/NAME_view.js exports the class NameView, which extends `View` of view.js. It is
-  constructed once with `{ element, props, watch, emit, server }` and needs nothing else of Gradio, so that a
-  static page can construct it too. The instance is `element.view`. On the page of this package, handlers with
-  `js=` use `viewOf(elem_id)`.
+  constructed with `{ element, props, watch, emit, server, id }` and needs nothing else of Gradio, so that a
+  static page can construct it too. A view that was hidden is constructed again with its number, `id`. The
+  instance is `element.view`. On the page of this package, handlers with `js=` use `viewOf(elem_id)`.
 - Events: "select", a place was clicked; "edited", the view changed its own settings; "shown", with `{token}`.
   A hidden view computes and fetches nothing. It draws when it becomes visible and then emits "shown":
   handlers that depend on the image listen to `view.shown`.
@@ -24,6 +24,7 @@ Contract of a view NAME
 
 import base64
 import hashlib
+import itertools
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -36,6 +37,8 @@ from app.arrays import STATIC, version
 from app.engine import Encoding
 from app.photos import pin, screen_jpeg
 from dino_model.inference.predictor import AttentionPredictor
+
+_NUMBERS = itertools.count(1)  # of components: their elements are new each time they become visible
 
 
 def static(path: str, *, routes: bool = False) -> str:
@@ -91,9 +94,9 @@ def view(name: str, value: Mapping[str, Any] | None = None, *, routes: bool = Fa
     constructor = name.title().replace("_", "") + "View"
     # Gradio offers the events that stand in quotes in this script.
     script = f"""// "select", "shown", "edited"
-      const root = element.firstElementChild;
+      const [root, id] = [element.firstElementChild, {next(_NUMBERS)}];
       import(new URL("{module}", document.baseURI)).then(({{ {constructor} }}) => {{
-        root.view ??= new {constructor}({{ element: root, props, watch, emit: trigger, server }});
+        root.view ??= new {constructor}({{ element: root, props, watch, emit: trigger, server, id }});
       }});"""
     component = gr.HTML(
         dict(value) if value else None,

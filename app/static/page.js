@@ -1,6 +1,6 @@
 // The page without its server: views by name, the address, files that are dropped and pasted.
 
-import { read, write } from "./views/address.js";
+import { read, restoreQuery, write } from "./views/address.js";
 
 /** Return the view in a component, for scripts of events. @param {string} id */
 function viewOf(id) {
@@ -63,8 +63,16 @@ export function tab(name, usesImage) {
   document.body.dataset.tab = name;
   document.body.toggleAttribute("data-image", usesImage);
   if (pendingTab && pendingTab !== name) return;
+  const chosen = !pendingTab;
   pendingTab = "";
-  write({ tab: name }, { tab: "explore" });
+  write({ tab: name }, { tab: "explore" }, chosen);
+}
+
+/** Open the tab of an earlier entry of the history; everything else stays as it is on the screen. */
+function goBack() {
+  pendingTab = read().tab ?? "explore";
+  restoreQuery({ tab: pendingTab }, { tab: "explore" });
+  openTab(pendingTab);
 }
 
 const TABS = "#tabs [role=tab], #tabs .overflow-dropdown button"; // on a phone the last ones are in a menu
@@ -74,7 +82,7 @@ function openTab(name, tries = 30) {
   if (!tries) pendingTab = "";
   if (!pendingTab) return;
   const button = document.querySelectorAll(TABS)[window["labTabs"]?.indexOf(name)];
-  if (button?.matches("[aria-selected=true], .selected")) return;
+  if (button?.matches("[aria-selected=true], .selected")) return void (document.body.dataset.tab === name && tab(name));
   button?.["click"]();
   setTimeout(() => openTab(name, tries - 1), 100);
 }
@@ -94,6 +102,7 @@ function take(event) {
   input.dispatchEvent(new Event("change", { bubbles: true }));
 }
 
+window.addEventListener("popstate", goBack);
 window.addEventListener("dragover", (event) => event.preventDefault());
 window.addEventListener("drop", take);
 window.addEventListener("paste", take);

@@ -18,6 +18,7 @@ type Mounted = {
   watch: (names: string | string[], callback: () => void) => void;
   emit: (event: string, data?: any) => void;
   server?: Server;
+  id?: number;
 };
 type Server = Record<string, (question: any) => Promise<any>>;
 /** The value of an attention view. */

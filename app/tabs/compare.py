@@ -10,7 +10,7 @@ from app.page import HEAVY, LIGHT, Page, dropdown
 TITLE = "Compare"
 USES_IMAGE = True
 OTHER = "random:embedded"
-QUANTITIES = [("Key similarity", "key-similarity"), ("Attention", "attention")]
+QUANTITIES = [("Attention", "attention"), ("Key similarity", "key-similarity")]
 LAYERS = [("Light", "light"), ("Heat map", "heat"), ("Mask", "mask")]
 SIDES = ("compare-left", "compare-right")
 
@@ -25,7 +25,7 @@ def build(page: Page) -> None:
         controls: dict[str, Any] = {
             "quantity": gr.Radio(
                 QUANTITIES,
-                value="key-similarity",
+                value="attention",
                 label="Quantity",
                 min_width=160,
                 elem_id="compare-quantity",
@@ -51,6 +51,6 @@ def build(page: Page) -> None:
 
 def _view(page: Page, side: str) -> gr.HTML:
     label = f"Image with maps of the {side.partition('-')[2]} model"
-    options: dict[str, Any] = {"quantity": "key-similarity", "pins": False, "title": True, "group": "compare"}
+    options: dict[str, Any] = {"pins": False, "title": True, "group": "compare"}
     with gr.Column(min_width=300):
         return page.view("attention", elem_id=side, label=label, **options)

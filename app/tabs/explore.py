@@ -20,6 +20,7 @@ USES_IMAGE = True
 QUANTITIES = [
     ("Attention", "attention"),
     ("Key similarity", "key-similarity"),
+    ("Rollout", "rollout"),
     ("q · k", "logits"),
     ("Key cosine", "key-cosine"),
     ("Token cosine", "token-cosine"),
@@ -50,9 +51,9 @@ REQUEST = 'viewOf("explore")?.request'
 def build(page: Page) -> None:
     """Build the tab inside its `gr.Tab`."""
     with gr.Row(elem_classes="bench"):
-        with gr.Column(scale=3, min_width=300):
+        with gr.Column(scale=2, min_width=300):
             view = page.view("attention", elem_id="explore", address=True, grid=True, facts=True)
-        with gr.Column(scale=2, min_width=300, elem_id="explore-side"):
+        with gr.Column(scale=1, min_width=300, elem_id="explore-side"):
             controls = _controls(page)
             _files(page)
             if page.backend.index:
@@ -81,6 +82,7 @@ def _controls(page: Page) -> dict[str, Any]:
     with gr.Accordion("Display", open=False):
         controls |= {
             "opacity": gr.Slider(0, 100, 80, step=1, label="Opacity, %", elem_id="opacity"),
+            "similar": gr.Slider(0, 20, 5, step=1, label="Similar patches outlined", elem_id="similar"),
             "colormap": gr.Dropdown(COLORMAPS, value="", label="Colors", elem_id="colormap"),
         }
     page.block = controls["block"]

@@ -23,7 +23,7 @@ export async function video(root, { video: clip }) {
   const shown = el("input", { type: "checkbox", checked: true, oninput: go });
   const ratio = `--ratio: ${width / height}; --opacity: 0.6`;
   root.replaceChildren(
-    el("div", { class: "lab-view" }, el("div", { class: "lab-stage", style: ratio }, el("div", { class: "lab-sheet" }, photo, map))), // prettier-ignore
+    el("div", { class: "lab-view", style: ratio }, el("div", { class: "lab-stage" }, el("div", { class: "lab-sheet" }, photo, map))), // prettier-ignore
     el("div", { class: "live-row" }, el("label", {}, "Frame ", slider, " ", output), el("label", {}, shown, " masks")),
     el(
       "p",

@@ -108,6 +108,9 @@ def library_maps(predictor: AttentionPredictor, quantity: str, token: int, block
         return quantities.principal_colors(predictor.token_features(block))
     if quantity == "key-pca":
         return quantities.principal_colors(keys[:, prefix:].transpose(1, 0, 2).reshape(*grid, -1))
+    if quantity == "rollout":
+        blocks = map(predictor.queries_keys, range(block + 1))
+        return quantities.attention_rollout(blocks)[token, prefix:].reshape(1, *grid)
     values = {
         "key-similarity": lambda: quantities.key_similarity(keys, prefix, token)[None],
         "attention": lambda: quantities.attention(queries, keys, token),

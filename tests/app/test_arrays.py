@@ -11,7 +11,7 @@ from starlette.testclient import TestClient
 
 from app import fairness, layout
 from app.arrays import fetch, routes, version
-from app.attention_maps import norms_and_outliers, principal_colors
+from app.attention_maps import colors_and_variance, norms_and_outliers, rollout
 from app.errors import NotHere
 from dino_model.inference.class_map.names import GROUPS
 
@@ -30,13 +30,14 @@ def test_arrays_are_those_of_the_encoding_by_route_and_by_server_function(backen
         "blocks": np.stack(encoding.queries_keys(3)),
         "tokens": encoding.features(3),
         "norms": norms_and_outliers(encoding, 3),
-        "key-pca": principal_colors(encoding, 3, "key-pca"),
+        "rollout": rollout(encoding, 3).astype("<f2"),
+        "key-pca": colors_and_variance(encoding, 3, "key-pca"),
     }
     for kind, array in expected.items():
         address = f"lab/arrays/{encoding.key.token}/{kind}/3"
         answer = client.get(f"/{address}")
         assert "immutable" in answer.headers["cache-control"]
-        found = np.frombuffer(answer.content, "<f2" if kind in ("blocks", "tokens") else "<f4")
+        found = np.frombuffer(answer.content, "<f2" if kind in ("blocks", "tokens", "rollout") else "<f4")
         np.testing.assert_array_equal(found.reshape(array.shape), array)
         assert base64.b64decode(fetch(backend, address)) == answer.content
 

@@ -17,7 +17,7 @@ from tests.app.conftest import MODEL, library_maps
 
 SIZE = (60, 90)
 QUANTITIES = ["key-similarity", "attention", "logits", "key-cosine", "token-cosine", "token-norm"]
-QUANTITIES += ["key-pca", "token-pca"]
+QUANTITIES += ["rollout", "key-pca", "token-pca"]
 
 
 @pytest.fixture(scope="module")

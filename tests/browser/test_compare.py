@@ -65,3 +65,9 @@ def test_other_model_can_be_the_same_and_another_image_is_shown_by_both(tab):
     for photo in ("sheep", "kitten"):
         tab.locator(f"#strip button:has(img[src*='{photo}'])").click()
         actions.wait(tab, f"[{LEFT}, {RIGHT}].every((view) => view.encoding.photo === '{photo}')")
+
+
+def test_opens_with_attention_on_an_image_where_random_weights_fail(open_page):
+    page = open_page(query="?tab=compare", ready="#compare-right .lab-view[data-token]")
+    shown = page.evaluate(f"[{LEFT}, {RIGHT}].map(({{ encoding, quantity }}) => [encoding.photo, quantity])")
+    assert shown == [["owl", "attention"]] * 2

@@ -50,7 +50,7 @@ def test_first_view_shows_the_example_and_the_map_of_every_head(open_page, predi
     assert tiles.count() == predictor.heads + 3
     assert tiles.first.inner_text().endswith("Head 0")
     assert tiles.first.is_visible()
-    assert actions.state(page)["name"] == "kitten"
+    assert actions.state(page)["name"] == "owl"
     assert page.locator("#explore .lab-banner").is_visible()  # random weights
     np.testing.assert_allclose(actions.maps(page), predictor.cls_attention(), atol=1e-3)
 
@@ -72,7 +72,7 @@ def test_hover_shows_the_attention_of_the_patch_without_a_request(page, predicto
 def test_every_quantity_equals_the_package(page, predictor):
     for block, (row, column) in ((11, (4, 6)), (5, (12, 0))):
         token = predictor.prefix_tokens + row * predictor.grid[1] + column
-        for quantity in ("logits", "key-cosine", "token-cosine", "key-pca", "token-pca"):
+        for quantity in ("rollout", "logits", "key-cosine", "token-cosine", "key-pca", "token-pca"):
             expected = library_maps(predictor, quantity, token, block)
             assert np.ptp(expected) > 1e-3
             actions.choose_quantity(page, quantity, block)
@@ -149,7 +149,7 @@ def test_overlay_download_is_the_stage_to_the_pixel(page, quantity, layer, head,
     words = {"pins": pins, "patch": pins}
     page.evaluate(f"(words) => {VIEW}.changePins(() => {VIEW}.pins.read(words, {VIEW}.encoding))", words)
     drawn = actions.array(page, CANVAS).astype(np.float64)
-    image = photographs.image("kitten").astype(np.float64)
+    image = photographs.image("owl").astype(np.float64)
     assert drawn.shape[:2] == image.shape[:2]
     if layer == "heat":  # as the style sheet draws the image: gray, at half its brightness
         style = page.locator(f"{STAGE} img").evaluate("(image) => getComputedStyle(image).filter")

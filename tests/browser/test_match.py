@@ -20,7 +20,7 @@ def tab(open_shared):
     page = open_shared(query=QUERY, ready=READY)
     page.mouse.move(0, 0)
     if not page.evaluate(f"{VIEW}.shown.b.name").endswith("turned"):
-        _choose_second(page, "The first image", "kitten turned")
+        _choose_second(page, "The first image", "owl turned")
     return page
 
 
@@ -47,7 +47,7 @@ def test_pointer_shows_the_cosines_of_the_package(tab):
     actions.wait(tab, f"{VIEW}.hovered !== null")
     patch = tab.evaluate(f"{VIEW}.hovered")
     size, features = round(tab.evaluate(f"{VIEW}.shown.scale") * actions.SIZE), []
-    for name, pixels in (("kitten", actions.SIZE), ("sheep", size)):
+    for name, pixels in (("owl", actions.SIZE), ("sheep", size)):
         predictor = actions.reference("embedded", name, pixels)
         features.append(matching.image_features(predictor, photographs.image(name)).features)
     expected = matching.similarities(*matching.prepared(*features), (patch["row"], patch["column"]))

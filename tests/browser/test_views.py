@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from app.views import attention_value, attention_view
 from dino_model import photographs
 from dino_model.inference.predictor import AttentionPredictor
 from tests.browser import actions
@@ -41,3 +42,38 @@ def test_attention_view_in_a_bare_blocks_shows_the_maps_of_the_package(address, 
     page.locator(".lab-stage").hover()
     actions.wait(page, f"{view}.patch !== null")
     assert page.locator(".lab-tile").count() == predictor.heads + 3
+
+
+@pytest.fixture
+def component():
+    """Address of a page with one view, and buttons that hide it, show it, and take its image away."""
+    predictor = AttentionPredictor("random:embedded", size=32)
+    value = attention_value(predictor, photographs.image("sheep"))
+    with gr.Blocks() as demo:
+        shown = attention_view()
+        for name, update in {
+            "Fill": value, "Hide": gr.HTML(visible=False), "Show": gr.HTML(visible=True), "Clear": None,
+        }.items():  # fmt: skip
+            gr.Button(name).click(lambda update=update: update, None, shown)
+    yield demo.launch(prevent_thread_lock=True, quiet=True, ssr_mode=False)[1]
+    demo.close()
+
+
+def test_view_keeps_settings_while_hidden_and_is_empty_without_a_value(component, open_page):
+    page = open_page(query="", ready=".lab-view", address=component)
+    page.get_by_text("No image yet.").wait_for()
+    assert not page.get_by_role("button", name="Remove").is_visible()
+    page.get_by_role("button", name="Fill").click()
+    page.wait_for_selector(".lab-view[data-token]")
+    view = "document.querySelector('.lab-view').view"
+    settings = {"layer": "mask", "opacity": 35, "mass": 20}
+    page.evaluate(f"(settings) => {view}.set(settings)", settings)
+    page.get_by_role("button", name="Hide").click()
+    page.wait_for_selector(".lab-view", state="detached")
+    page.get_by_role("button", name="Show").click()
+    page.wait_for_selector(".lab-view[data-token][data-layer=mask]")
+    assert settings.items() <= page.evaluate(f"{view}.settings").items()
+    page.get_by_role("button", name="Clear").click()
+    page.get_by_text("No image yet.").wait_for()
+    assert not page.locator(".lab-stage").is_visible()
+    assert page.evaluate(f"{view}.request") is None

@@ -10,7 +10,7 @@ const HALVES = Float32Array.from({ length: 65536 }, (_, bits) => {
 });
 
 /** Convert the bytes of 16-bit floats to 32-bit floats, which stay. @param {ArrayBuffer | Float32Array} bytes */
-function decodeHalves(bytes) {
+export function decodeHalves(bytes) {
   if (bytes instanceof Float32Array) return bytes;
   const halves = new Uint16Array(bytes);
   const values = new Float32Array(halves.length);
@@ -125,6 +125,45 @@ export function tokenCosineMaps(block, token) {
 export function keySimilarityMap(block, token) {
   const { tokens, dim, prefix, heads } = block;
   return cosines(keyVectors(block), 0, token, { tokens, dim: heads * dim, prefix });
+}
+
+/** Return what a token takes from every token in a block, half of it from itself: [tokens, tokens]. @param {Block} block */
+export function mixing(block) {
+  const { tokens, heads, prefix } = block;
+  const matrix = new Float32Array(tokens * tokens);
+  for (let token = 0; token < tokens; token++) {
+    const row = matrix.subarray(token * tokens, (token + 1) * tokens);
+    for (let head = 0; head < heads; head++) {
+      const taken = attentionRow({ ...block, prefix: 0 }, token, head);
+      for (let other = 0; other < tokens; other++) row[other] += taken[other] / (2 * heads);
+    }
+    row[token] += 0.5;
+  }
+  return matrix;
+}
+
+/**
+ * Compute the attention rollout of one token: one map. The matrices are those of `mixing`, the first block first, or their
+ * product.
+ * @param {{ matrices: Float32Array[], tokens: number, prefix: number }} rollout @param {number} token
+ */
+export function rolloutMaps({ matrices, tokens, prefix }, token) {
+  const last = matrices[matrices.length - 1].subarray(token * tokens, (token + 1) * tokens);
+  const through = (/** @type {Float32Array} */ row, /** @type {Float32Array} */ matrix) => {
+    const next = new Float32Array(tokens);
+    for (let via = 0; via < tokens; via++)
+      for (let other = 0; other < tokens; other++) next[other] += row[via] * matrix[via * tokens + other];
+    return next;
+  };
+  return [matrices.slice(0, -1).reduceRight(through, last).subarray(prefix)];
+}
+
+/** Mark the patches with the largest values, without one: one byte per patch. @param {Float32Array} map @param {number} count */
+export function largest(map, count, without = -1) {
+  const order = Array.from(map.keys()).filter((patch) => patch !== without);
+  const marks = new Uint8Array(map.length);
+  for (const patch of order.sort((one, other) => map[other] - map[one]).slice(0, count)) marks[patch] = 1;
+  return marks;
 }
 
 /** @param {Block} block @param {(head: number) => Float32Array} compute */

@@ -13,14 +13,18 @@ export class Pins {
     this.colors = colors;
   }
 
-  /** Pin a patch and make it active. The ninth pin replaces the oldest. @param {Patch} patch @param {Encoding} grid */
+  /**
+   * Pin a patch and make it active; returns whether it is a new pin. The ninth pin replaces the oldest.
+   * @param {Patch} patch @param {Encoding} grid
+   */
   pin(patch, grid) {
     this.active = this.list.find((pin) => samePatch(grid.patchAt(pin), patch));
-    if (this.active) return;
+    if (this.active) return false;
     const kept = this.list.slice(1 - MAX_PINS);
     const color = this.colors.find((candidate) => kept.every((other) => other.color !== candidate)) ?? this.colors[0];
     this.active = { ...grid.placeOf(patch), color };
     this.list = [...kept, this.active];
+    return true;
   }
 
   removeActive() {

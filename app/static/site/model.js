@@ -41,7 +41,7 @@ async function start(engine, bytes, facts) {
 
 /**
  * Encode an image. Throws Refused.
- * @param {Awaited<ReturnType<typeof loadModel>>} model @param {Blob} file @param {string} name
+ * @param {Awaited<ReturnType<typeof loadModel>>} model @param {any} file  or a video element @param {string} name
  * @param {number} size  pixels of the short side
  * @returns {Promise<any>} value of an attention view
  */
@@ -66,7 +66,7 @@ export async function encode({ facts, engine, run }, file, name, size) {
     token: `${name}-${size}-${crypto.randomUUID()}`,
     photo: name,
     ...{ name, size, width, height, rows, columns, heads, blocks, prefix: tokens - rows * columns },
-    image: URL.createObjectURL(file),
+    image: file instanceof Blob ? URL.createObjectURL(file) : await drawn(image),
     arrays: Object.fromEntries(Array.from({ length: blocks }, (_, at) => block(at))),
     facts: [
       ["Model", facts.model],
@@ -76,6 +76,13 @@ export async function encode({ facts, engine, run }, file, name, size) {
       ["Encoded in", `${seconds.toFixed(2)} s`],
     ],
   };
+}
+
+/** Draw an image into a file; returns its address. @param {ImageBitmap} image */
+async function drawn(image) {
+  const canvas = new OffscreenCanvas(image.width, image.height);
+  canvas.getContext("2d").drawImage(image, 0, 0);
+  return URL.createObjectURL(await canvas.convertToBlob({ type: "image/jpeg" }));
 }
 
 /** Read the pixels of an image: RGBA. @param {ImageBitmap} image */

@@ -3,15 +3,20 @@
 import { resized } from "../maths/labels.js";
 import { AttentionView } from "../views/attention_view.js";
 import { button, el } from "../views/dom.js";
+import { memory } from "../views/encoding.js";
 import { cocoFile, imageFile, save } from "../views/files.js";
 import { PatchCanvas } from "../views/paint.js";
 import { Refused, encode, loadModel } from "./model.js";
 
 const OPTIONS = {
-  quantity: { attention: "Attention", "key-similarity": "Key similarity", logits: "q · k", "key-cosine": "Key cosine" },
+  quantity: {
+    ...{ attention: "Attention", "key-similarity": "Key similarity", rollout: "Rollout" },
+    ...{ logits: "q · k", "key-cosine": "Key cosine" },
+  },
   layer: { light: "Light", heat: "Heat map", mask: "Mask" },
   size: Object.fromEntries([112, 168, 224, 320, 448].map((size) => [size, `${size} pixels`])),
 };
+const LIVE_SIZE = 112;
 const CONTROLS = ["quantity", "layer", "block", "mass", "opacity"];
 /** @type {[string, string, (view: AttentionView) => Promise<Blob> | Blob][]} */
 const DOWNLOADS = [
@@ -32,18 +37,15 @@ const view = new AttentionView({ element: part("view"), props, watch: () => {}, 
 /** Encode an image and show it; of several the newest wins. @param {Blob} file @param {string} name */
 async function show(file, name) {
   const turn = ++newest;
+  stopCamera();
   if (!model) return void (shown = { file, name });
   say(`Computing the attention of ${name} …`);
   document.body.toggleAttribute("data-busy", true);
   try {
     const value = await encode(model, file, name, Number(part("size").value));
     if (turn !== newest) return URL.revokeObjectURL(value.image);
-    if (props.value) URL.revokeObjectURL(props.value.image);
     shown = { file, name };
-    props.value = value;
-    part("block").max = value.blocks;
-    await view.reload();
-    update();
+    await place(value);
     say("Point at the image to see the attention of a patch. Everything is computed on this device.");
   } catch (error) {
     if (turn === newest) say(error instanceof Refused ? error.message : `The model failed: ${error.message ?? error}`);
@@ -57,6 +59,54 @@ function say(sentence) {
 
 function change() {
   view.set(Object.fromEntries(CONTROLS.map((name) => [name, part(name).valueAsNumber || part(name).value])));
+  update();
+}
+
+/** @type {any} */
+let camera = null; // element that plays the camera
+
+/** Show the attention of the camera's frames, one after the other, until the camera is stopped. */
+async function live() {
+  if (camera) return stopCamera();
+  try {
+    const stream = await navigator.mediaDevices.getUserMedia({ video: { facingMode: "environment" } });
+    camera = el("video", { muted: true, playsinline: true });
+    Object.assign(camera, { srcObject: stream });
+    await camera.play();
+  } catch (error) {
+    stopCamera();
+    return say(`The camera does not start: ${error.message ?? error}`);
+  }
+  part("size").value = LIVE_SIZE;
+  part("live").setAttribute("aria-pressed", "true");
+  newest++; // an image that is being computed is not shown any more
+  const times = [performance.now()];
+  while (camera && model) {
+    const value = await encode(model, camera, "camera", Number(part("size").value));
+    if (!camera) break;
+    memory.clear(); // of the frame before
+    await place(value);
+    times.push(performance.now());
+    const recent = times.slice(-11);
+    const rate = (1000 * (recent.length - 1)) / (times[times.length - 1] - recent[0]);
+    part("live").dataset.rate = rate.toFixed(1); // tests read it
+    say(`${rate.toFixed(1)} frames per second. Point at the image to see the attention of a patch.`);
+    await new Promise(requestAnimationFrame); // lets the pointer through
+  }
+}
+
+function stopCamera() {
+  for (const track of camera?.srcObject?.getTracks() ?? []) track.stop();
+  camera = null;
+  part("live").setAttribute("aria-pressed", "false");
+}
+
+/** Show an encoded image in the view. */
+async function place(value) {
+  if (props.value) URL.revokeObjectURL(props.value.image);
+  props.value = value;
+  part("block").max = value.blocks;
+  await view.reload();
   update();
 }
 
@@ -109,6 +159,7 @@ async function example(name) {
   show(await (await fetch(new URL(`../examples/${name}.jpg`, import.meta.url))).blob(), name);
 }
 
+part("live").addEventListener("click", live);
 for (const [id, entries] of Object.entries(OPTIONS))
   part(id).append(...Object.entries(entries).map(([value, words]) => el("option", { value }, words)));
 part("size").value = 224;

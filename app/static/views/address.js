@@ -1,5 +1,7 @@
 // The state of the page in its address; values that the page opens with are left out.
 
+const SPACES = "https://huggingface.co"; // shows a Space in a frame, whose address it must be told
+
 const ALLOWED = {
   tab: /^[a-z-]{1,20}$/,
   photo: /^[A-Za-z0-9_]{1,64}$/,
@@ -9,6 +11,9 @@ const ALLOWED = {
   block: /^\d{1,3}$/,
   head: /^(heads|mean|max|\d{1,3})$/,
   layer: /^(light|heat|mask)$/,
+  colormap: /^[a-z]{1,20}$/,
+  similar: /^\d{1,2}$/,
+  opacity: /^(\d{1,2}|100)$/,
   mass: /^([1-9]\d|100)$/,
   patch: /^\d{1,4},\d{1,4}$/,
   pins: /^\d{1,4},\d{1,4}(;\d{1,4},\d{1,4}){0,7}$/,
@@ -20,13 +25,29 @@ export function read() {
   return Object.fromEntries(words.filter(([key, value]) => ALLOWED[key]?.test(value)));
 }
 
-/** Write parameters; empty ones and those equal to `start` are removed. @param {Record<string, any>} words */
-export function write(words, start = {}) {
+let last = globalThis.location?.search ?? ""; // what is on the screen, while an earlier entry of the history is opened
+
+/**
+ * Write parameters; empty ones and those equal to `start` are removed.
+ * @param {Record<string, any>} words @param {boolean} [push]  as a new entry of the history
+ */
+export function write(words, start = {}, push = false) {
   const query = new URLSearchParams(location.search);
   for (const [key, value] of Object.entries(words)) {
     if (value === "" || value === null || value === undefined || value === start[key]) query.delete(key);
     else query.set(key, String(value));
   }
   const text = query.toString().replace(/%(2C|3A|3B|2F)/g, decodeURIComponent); // , : ; / are readable
-  if (text !== location.search.slice(1)) history.replaceState(history.state, "", text ? `?${text}` : location.pathname);
+  if (text === location.search.slice(1)) return;
+  const address = text ? `?${text}` : location.pathname;
+  if (push) history.pushState(null, "", address);
+  else history.replaceState(history.state, "", address);
+  last = location.search;
+  if (location.hostname?.endsWith(".hf.space")) window.parent.postMessage({ queryString: text }, SPACES);
+}
+
+/** Give an entry of the history what is on the screen, with other parameters. @param {Record<string, any>} words */
+export function restoreQuery(words, start) {
+  history.replaceState(history.state, "", last || location.pathname);
+  write(words, start);
 }

@@ -2,7 +2,7 @@
 //
 // Pointing, pinning and settings are computed in the browser; the server is called once per image, block and quantity.
 
-import { entropy, keptShares, likelyPatch } from "../maths/attention.js";
+import { entropy, keptShares, largest, likelyPatch } from "../maths/attention.js";
 import { css, decimals, figure, percent } from "../maths/format.js";
 import { outlinePath } from "../maths/labels.js";
 import { drawnSize } from "../maths/levels.js";
@@ -22,7 +22,7 @@ import { PROPS, View } from "./view.js";
 
 const SPEAK_AFTER = 500; // milliseconds of rest
 const MASK_OPACITY = 0.6; // of a mask, relative to a heat map
-const OUTLIER = "#0ff"; // outline of patches of unusual norm
+const OUTLIER = "#0ff"; // outline of patches of unusual norm, and of the most similar ones
 const TILE_PIXELS = 8_000; // of a tile, about 90 pixels wide on the screen
 
 const SETTINGS = {
@@ -33,8 +33,9 @@ const SETTINGS = {
   mass: 60, // percent, as opacity
   opacity: 80,
   colormap: "", // "": default of the quantity
+  similar: 5, // number of patches outlined as the most similar to a patch
 };
-const WRITTEN = ["quantity", "block", "head", "layer", "mass"]; // in the address
+const WRITTEN = Object.keys(SETTINGS); // in the address
 const KEYS =
   "Move the pointer or use the arrow keys to choose a patch. Enter pins it, Delete removes the pin, Escape returns to the whole image.";
 const RANDOM =
@@ -51,6 +52,7 @@ export class AttentionView extends View {
   likely = null; // default patch of quantities that need one
   maps = null; // on the stage
   pins = new Pins(COLORS.pins);
+  pinned = false; // by the last press
   title = el("h3");
   banner = el("p", { class: "lab-banner", hidden: true }, RANDOM);
   scale = colorBar();
@@ -139,8 +141,8 @@ export class AttentionView extends View {
       this.hovered = null;
       this.stage.show(encoding);
       for (const side of ["rows", "columns"]) element.style.setProperty(`--${side}`, String(encoding[side]));
-      this.tiles.open(encoding, this.entries());
-    }
+    } else this.stage.photo.src = encoding.image; // the next frame of a camera
+    this.tiles.open(encoding, this.entries());
     this.words = {};
     this.title.textContent = encoding.value.model ?? "";
     this.banner.hidden = !encoding.value.random;
@@ -167,7 +169,8 @@ export class AttentionView extends View {
     if (!this.encoding || samePatch(patch, this.hovered)) return;
     this.hover(patch);
     const center = patch && this.encoding.placeOf(patch);
-    for (const other of GROUPS.get(this.props.group) ?? []) if (other !== this) other.hoverAt(center);
+    const group = [...(GROUPS.get(this.props.group) ?? [])];
+    for (const other of group) if (other !== this && other.element.isConnected) other.hoverAt(center);
   }
 
   /** Show the maps of a place as if the pointer were there. @param {Place} place */
@@ -187,8 +190,12 @@ export class AttentionView extends View {
     const patch = encoding.patchAt(place);
     this.hovered = patch;
     if (this.props.pins === false) this.draw();
-    else this.changePins(() => pins.pin(patch, encoding));
+    else this.changePins(() => (this.pinned = pins.pin(patch, encoding)));
     this.emit("select", { ...patch, ...encoding.placeOf(patch), token: encoding.token });
+  }
+
+  retract() {
+    if (this.pinned) this.removePin();
   }
 
   key({ key }) {
@@ -350,8 +357,13 @@ export class AttentionView extends View {
   outlines() {
     const { shown, settings, definition } = this;
     if (definition.fixed) return [{ path: outlinePath(this.mask(this.arrays.outliers)), color: OUTLIER }];
-    if (definition.colors || shown === "heads" || settings.layer !== "mask") return [];
-    return [{ path: outlinePath(this.mask()), color: css(this.colorOf(shown)) }];
+    const masked = settings.layer === "mask";
+    if (definition.colors || shown === "heads" || !(masked || settings.opacity)) return [];
+    const mask = { path: outlinePath(this.mask()), color: masked ? css(this.colorOf(shown)) : "#fff" };
+    if (!definition.signed || !this.patch || !settings.similar) return [mask];
+    const own = this.encoding.tokenOf(this.patch) - this.encoding.prefix;
+    const similar = this.mask(largest(this.maps.map(shown), settings.similar, own));
+    return [mask, { path: outlinePath(similar), color: OUTLIER }];
   }
 
   describe() {
@@ -359,7 +371,7 @@ export class AttentionView extends View {
     const at = patch && patch.row * encoding.columns + patch.column;
     const where = patch ? this.describePlace(patch) : "All patches";
     if (definition.colors) {
-      if (!patch) return [where, "Principal components as red, green and blue"];
+      if (!patch) return [where, describeComponents(arrays.shares)];
       const [red, green, blue] = Array.from(arrays.colors.slice(3 * at, 3 * at + 3), decimals);
       return [where, `Components: red ${red}, green ${green}, blue ${blue}`];
     }
@@ -411,4 +423,11 @@ export class AttentionView extends View {
     const { encoding, settings } = this;
     return { ...settings, block: settings.block || encoding?.blocks || 0 };
   }
+}
+
+/** @param {Float32Array} shares  of the variance, if known */
+function describeComponents(shares) {
+  const [red, green, blue] = Array.from(shares, percent);
+  const variance = blue ? `: ${red}, ${green} and ${blue} of the variance` : "";
+  return `Principal components as red, green and blue${variance}`;
 }

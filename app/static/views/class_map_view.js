@@ -6,7 +6,7 @@
 
 import { button, el, svg } from "./dom.js";
 import { fetchBytes } from "./encoding.js";
-import { ARROWS } from "./stage.js";
+import { ARROWS, distance, wheelFactor } from "./stage.js";
 import { View } from "./view.js";
 
 /** @typedef {Point & { name: string, neighbors: [number, number][], highlight: boolean }} Placed */
@@ -19,7 +19,6 @@ const LINE_HEIGHT = 15;
 const LETTER = 6.5; // mean width
 const MARGIN = 48;
 const MAX_LABEL = 26; // letters
-const WHEEL = 100; // largest turn of the wheel that counts
 const TREMBLE = 3; // that a click may move
 const LINE = { fill: "none", stroke: "var(--accent)", "stroke-width": 2 };
 const KEYS =
@@ -240,8 +239,7 @@ export class ClassMapView extends View {
     const on = (names, react) => names.split(" ").forEach((name) => plot.addEventListener(name, react));
     on("wheel", (event) => {
       event.preventDefault();
-      const turn = Math.max(-WHEEL, Math.min(WHEEL, event.deltaY)); // touchpads send small steps
-      this.zoom(Math.exp(-turn * (event.ctrlKey ? 0.01 : 0.0015)), this.placeAt(event));
+      this.zoom(wheelFactor(event), this.placeAt(event));
     });
     on("pointerdown", (event) => {
       this.moved &&= touches.size > 0;
@@ -392,10 +390,6 @@ export class ClassMapView extends View {
     const free = inside.find((side) => !taken.some((other) => overlap(side, other)));
     return free ?? (required ? (inside[0] ?? sides[0]) : undefined);
   }
-}
-
-function distance(one, other) {
-  return Math.hypot(one.x - other.x, one.y - other.y);
 }
 
 function summary({ group, num_images: count }) {

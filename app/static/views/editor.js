@@ -129,6 +129,10 @@ export class Editor extends View {
     return { rows: height, columns: width, values: tidy(mask, width, MIN_PART * mask.length) };
   }
 
+  retract() {
+    if (this.painting.past.length) this.act("undo");
+  }
+
   stroke(from, to) {
     const { painting } = this;
     if (from === to) painting.remember();

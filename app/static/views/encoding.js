@@ -1,16 +1,21 @@
 // An encoded image: the value of a view, and the arrays that are fetched for it.
 
-import { decodeBlock, decodeTokens, halves } from "../maths/attention.js";
+import { decodeBlock, decodeHalves, decodeTokens, halves, mixing } from "../maths/attention.js";
 import { fromBase64 } from "../maths/format.js";
 import { QUANTITIES } from "../maths/quantities.js";
 import { Memory } from "./memory.js";
 
 export const memory = new Memory(192e6); // bytes of decoded arrays, for all views of the page
 
-const colors = (bytes) => ({ colors: new Float32Array(bytes) }); // [patches, 3], from 0 to 1
+/** Colors of the patches from 0 to 1, [patches, 3], and shares of the variance. */
+const colors = (bytes, { tokens, prefix }) => {
+  const values = new Float32Array(bytes);
+  return { colors: values.subarray(0, 3 * (tokens - prefix)), shares: values.subarray(3 * (tokens - prefix)) };
+};
 const DECODERS = {
   blocks: decodeBlock,
   tokens: decodeTokens,
+  rollout: (bytes, { tokens, prefix }) => ({ matrices: [decodeHalves(bytes)], tokens, prefix }),
   norms: (bytes) => {
     const [norms, outliers] = halves(new Float32Array(bytes));
     return { norms, outliers: Uint8Array.from(outliers) };
@@ -70,8 +75,13 @@ export class Encoding {
   async arrays(quantity, number, signal) {
     const { arrays } = QUANTITIES[quantity];
     return memory.remembered(`${this.token}/${arrays}/${number}`, async () => {
-      const bytes = await this.fetch(`${arrays}/${number}`, signal);
       const shape = { heads: this.heads, tokens: this.prefix + this.rows * this.columns, prefix: this.prefix };
+      if (arrays === "rollout" && typeof this.value.arrays !== "string") {
+        const blocks = Array.from({ length: number + 1 }, (_, block) => this.arrays("attention", block, signal));
+        const matrices = (await Promise.all(blocks)).map(mixing);
+        return [{ ...shape, matrices, number }, 4 * matrices.length * shape.tokens ** 2];
+      }
+      const bytes = await this.fetch(`${arrays}/${number}`, signal);
       return [{ ...DECODERS[arrays](bytes, shape), number }, 2 * bytes.byteLength];
     });
   }

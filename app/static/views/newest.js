@@ -3,12 +3,16 @@
 export class Newest {
   controller = null;
 
+  cancel() {
+    this.controller?.abort();
+  }
+
   /**
    * Run `work`; undefined if another request began before its end.
    * @template T @param {(signal: AbortSignal) => Promise<T>} work @returns {Promise<T>}
    */
   async run(work) {
-    this.controller?.abort();
+    this.cancel();
     const controller = (this.controller = new AbortController());
     try {
       const answer = await work(controller.signal);

@@ -1,21 +1,27 @@
 // An image with everything drawn over it, and the ways to point at a place: pointer, touch and keys.
 //
 // Places are shares of width and height. If `paints`, dragging draws strokes; else a finger scrolls the page, and a click
-// or tap counts where it falls.
+// or tap counts where it falls. Wheel, pinch, double click and the keys + and − zoom; dragging then pans.
 
-import { el, svg } from "./dom.js";
+import { button, el, svg } from "./dom.js";
 import { PatchCanvas } from "./paint.js";
 
 /**
  * @typedef {object} StageEvents
  * @property {(place: Place) => void} [point]  by the pointer or the arrow keys; null: the pointer has left
  * @property {(place: Place, alt: boolean) => void} [press]  by a click, a tap or Enter
+ * @property {() => void} [retract]  the last press was the first half of a double click
  * @property {(from: Place, to: Place) => void} [stroke]  the first has twice the same place
  * @property {() => void} [lift]  end of a stroke
  * @property {(event: KeyboardEvent) => boolean} [key]  returns whether the key has a meaning
  */
 
 export const STAGE_PIXELS = 400_000; // of a map on the stage: more are not visible
+const MAX_ZOOM = 16;
+const ZOOM_STEP = 2; // of a double click or key
+const WHEEL = 100; // largest turn of the wheel that counts
+const TREMBLE = 4; // pixels that a click may move
+const ZOOMS = { "+": ZOOM_STEP, "=": ZOOM_STEP, "-": 1 / ZOOM_STEP, 0: 0 };
 export const ARROWS = { ArrowUp: [0, -1], ArrowDown: [0, 1], ArrowLeft: [-1, 0], ArrowRight: [1, 0] };
 
 export class Stage {
@@ -25,6 +31,10 @@ export class Stage {
   cursor = null; // of pointer or arrow keys
   last = null; // of a stroke; null between strokes
   frame = 0;
+  /** Share of the image at the left and the top edge of the stage, and the magnification. */
+  window = { x: 0, y: 0, zoom: 1 };
+  touches = new Map(); // places on the screen of pressed pointers, by number
+  dragged = false; // the last press was a drag or a pinch, not a click
 
   /** @param {string} label @param {string} keys  help @param {StageEvents} on @param {"img" | "canvas"} [kind] */
   constructor(label, keys, on, kind = "img") {
@@ -39,7 +49,12 @@ export class Stage {
     for (const layer of layers) layer.setAttribute("aria-hidden", "true");
     this.sheet = el("div", { class: "lab-sheet" }, this.photo, ...layers);
     const role = { tabindex: 0, role: "application", "aria-label": label, "aria-description": keys };
-    this.element = el("div", { class: "lab-stage", ...role }, this.sheet);
+    this.reset = button("", () => this.zoomAt(0), {
+      class: "lab-reset",
+      "aria-label": "Show the whole image",
+      hidden: true,
+    });
+    this.element = el("div", { class: "lab-stage", ...role }, this.sheet, this.reset);
     this.listen();
   }
 
@@ -48,9 +63,12 @@ export class Stage {
     this.open = true;
     this.step = { x: 1 / columns, y: 1 / rows };
     this.cursor = null;
-    if (image) Object.assign(this.photo, { src: image, alt: `Image ${name}` });
-    else Object.assign(this.photo, { width, height });
-    this.element.style.setProperty("--ratio", String(width / height));
+    if (!image) Object.assign(this.photo, { width, height });
+    else if (this.photo.getAttribute("src") !== image) {
+      Object.assign(this.photo, { src: image, alt: `Image ${name}` });
+      this.zoomAt(0);
+    }
+    this.element.parentElement?.style.setProperty("--ratio", String(width / height)); // of the color bar below, too
     this.canvas.resize(rows, columns);
   }
 
@@ -78,7 +96,7 @@ export class Stage {
   }
 
   /** Draw a circle around a place; null hides it. @param {Place} place */
-  circle(place, width = "14px") {
+  circle(place, width = "calc(14px / var(--zoom, 1))") {
     this.ring.hidden = !place;
     if (place) Object.assign(this.ring.style, { left: `${100 * place.x}%`, top: `${100 * place.y}%`, width });
   }
@@ -87,15 +105,32 @@ export class Stage {
     const { element } = this;
     element.addEventListener("pointermove", (event) => this.move(event));
     element.addEventListener("pointerdown", (event) => {
-      if (this.paints && this.open && event.button === 0) {
-        element.setPointerCapture(event.pointerId);
-        this.stroke(this.placeAt(event));
-      } else this.move(event); // a tap has no move
+      if (event.target === this.reset) return;
+      if (!this.touches.size) this.dragged = false;
+      element.setPointerCapture(event.pointerId);
+      this.touches.set(event.pointerId, { x: event.clientX, y: event.clientY });
+      const starts = this.paints && this.open && event.button === 0 && this.touches.size === 1;
+      if (starts) this.stroke(this.placeAt(event));
+      else this.move(event); // a tap has no move
     });
-    for (const name of ["pointerup", "pointercancel"]) element.addEventListener(name, () => this.lift());
+    for (const name of ["pointerup", "pointercancel"])
+      element.addEventListener(name, (/** @type {any} */ { pointerId }) => {
+        this.touches.delete(pointerId);
+        this.lift();
+      });
+    element.addEventListener("touchmove", (event) => event.touches.length > 1 && event.preventDefault());
+    element.addEventListener("wheel", (event) => {
+      if (this.open && this.zoomAt(wheelFactor(event), event)) event.preventDefault(); // else the page scrolls
+    });
+    element.addEventListener("dblclick", (event) => {
+      if (!this.open || this.paints || event.target === this.reset) return;
+      this.on.retract?.();
+      this.zoomAt(ZOOM_STEP, event);
+    });
     for (const name of ["pointerleave", "blur"]) element.addEventListener(name, () => this.leave());
     element.addEventListener("click", (event) => {
-      if (this.open && !this.paints) this.press(this.placeAt(event), event.altKey);
+      const isPress = this.open && !this.paints && !this.dragged && event.target !== this.reset;
+      if (isPress && event.detail < 2) this.press(this.placeAt(event), event.altKey);
     });
     element.addEventListener("keydown", (event) => {
       if (this.open && this.key(event)) event.preventDefault();
@@ -103,11 +138,51 @@ export class Stage {
   }
 
   move(event) {
-    if (!this.open) return;
+    if (!this.open || this.drag(event)) return;
     const place = this.placeAt(event);
     if (this.last) return this.stroke(place);
     cancelAnimationFrame(this.frame); // only the newest place of a frame is drawn
     this.frame = requestAnimationFrame(() => this.point(place));
+  }
+
+  /** Pan with one pressed pointer, pan and zoom with two; returns whether it does. @param {PointerEvent} event */
+  drag({ pointerId, clientX, clientY }) {
+    const before = this.touches.get(pointerId);
+    const now = { x: clientX, y: clientY };
+    const other = [...this.touches].find(([id]) => id !== pointerId)?.[1];
+    const pans = before && !this.last && (other || (this.window.zoom > 1 && !this.paints));
+    if (!pans || (!this.dragged && distance(now, before) < TREMBLE)) return Boolean(pans && this.dragged);
+    const { width, height } = this.element.getBoundingClientRect();
+    const { x, y, zoom } = this.window;
+    if (other)
+      this.zoomAt(distance(now, other) / (distance(before, other) || 1), { clientX: other.x, clientY: other.y });
+    else this.look({ zoom, x: x - (now.x - before.x) / width / zoom, y: y - (now.y - before.y) / height / zoom });
+    this.touches.set(pointerId, now);
+    return (this.dragged = true);
+  }
+
+  /**
+   * Zoom by a factor around a point of the screen, by default the center; 0 shows the whole image. Returns whether
+   * anything changes.
+   * @param {number} factor @param {{ clientX: number, clientY: number }} [point]
+   */
+  zoomAt(factor, point) {
+    const { x, y, zoom } = this.window;
+    const next = Math.min(MAX_ZOOM, Math.max(1, zoom * factor));
+    const at = point ? this.placeAt(point) : { x: x + 0.5 / zoom, y: y + 0.5 / zoom };
+    this.look({ zoom: next, x: at.x - ((at.x - x) * zoom) / next, y: at.y - ((at.y - y) * zoom) / next });
+    return next !== zoom;
+  }
+
+  /** Show a part of the image. @param {{ x: number, y: number, zoom: number }} part  as `window` */
+  look({ x, y, zoom }) {
+    const within = (share) => Math.min(1 - 1 / zoom, Math.max(0, share));
+    this.window = { x: within(x), y: within(y), zoom };
+    const shift = [this.window.x, this.window.y].map((share) => `${-100 * share * zoom}%`);
+    this.sheet.style.transform = `translate(${shift}) scale(${zoom})`;
+    this.element.style.setProperty("--zoom", String(zoom));
+    this.element.toggleAttribute("data-zoomed", zoom > 1);
+    Object.assign(this.reset, { textContent: `${zoom.toFixed(1)} ×`, hidden: zoom === 1 });
   }
 
   stroke(place) {
@@ -146,6 +221,7 @@ export class Stage {
     if (this.on.key?.(event)) return true;
     if (ctrlKey || metaKey) return false;
     if (ARROWS[key]) this.walk(here, ARROWS[key], shiftKey ? 4 : 1);
+    else if (key in ZOOMS) this.zoomAt(ZOOMS[key], this.cursor && this.pointOf(here));
     else if (key !== "Enter" && key !== " ") return false;
     else if (this.paints) {
       this.stroke(here);
@@ -157,13 +233,34 @@ export class Stage {
   walk(from, [right, down], times) {
     const within = (value, step) => Math.min(1 - step / 2, Math.max(step / 2, value));
     const { x, y } = this.step;
-    this.point({ x: within(from.x + right * times * x, x), y: within(from.y + down * times * y, y) });
+    const place = { x: within(from.x + right * times * x, x), y: within(from.y + down * times * y, y) };
+    const { zoom, ...start } = this.window;
+    const side = (axis) => Math.min(place[axis], Math.max(start[axis], place[axis] - 1 / zoom));
+    if (zoom > 1) this.look({ zoom, x: side("x"), y: side("y") });
+    this.point(place);
   }
 
-  /** @param {MouseEvent} event @returns {Place} */
+  /** Return the point of the screen at a place. @param {Place} place */
+  pointOf({ x, y }) {
+    const box = this.sheet.getBoundingClientRect();
+    return { clientX: box.left + x * box.width, clientY: box.top + y * box.height };
+  }
+
+  /** @param {{ clientX: number, clientY: number }} event @returns {Place} */
   placeAt({ clientX, clientY }) {
     const box = this.sheet.getBoundingClientRect();
     const share = (part) => Math.min(1 - 1e-6, Math.max(0, part));
     return { x: share((clientX - box.left) / box.width), y: share((clientY - box.top) / box.height) };
   }
+}
+
+/** Return the factor by which a turn of the wheel zooms. @param {WheelEvent} event */
+export function wheelFactor({ deltaY, ctrlKey }) {
+  const turn = Math.max(-WHEEL, Math.min(WHEEL, deltaY)); // touchpads send small steps
+  return Math.exp(-turn * (ctrlKey ? 0.01 : 0.0015));
+}
+
+/** @param {Point} one @param {Point} other */
+export function distance(one, other) {
+  return Math.hypot(one.x - other.x, one.y - other.y);
 }

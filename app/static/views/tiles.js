@@ -21,6 +21,7 @@ export function writeScale(bar, ends) {
 export class Tiles {
   tiles = new Map();
   opened = "";
+  marked = "";
   name = `tiles-${(groups += 1)}`;
 
   /** @param {string} label @param {(key: string) => void} choose @param {string} [kind]  class */
@@ -29,15 +30,21 @@ export class Tiles {
     this.element = el("div", { class: `lab-tiles ${kind}`, role: "radiogroup", "aria-label": label });
   }
 
-  /** Show one tile per entry. @param {{ image: string } & Size & Grid} encoding @param {Tile[]} entries */
-  open({ image, width, height, rows, columns }, entries) {
-    const opened = JSON.stringify([image, rows, columns, entries]);
-    if (opened === this.opened) return; // the focus stays
+  /** Show one tile per entry. @param {{ image: string } & Grid} encoding @param {Tile[]} entries */
+  open({ image, rows, columns }, entries) {
+    const opened = JSON.stringify([rows, columns, entries]);
+    if (opened !== this.opened) this.build(entries);
     this.opened = opened;
-    this.element.style.setProperty("--ratio", String(width / height));
+    for (const photo of this.element.querySelectorAll("img"))
+      if (photo.getAttribute("src") !== image) photo.src = image;
+  }
+
+  /** @param {Tile[]} entries */
+  build(entries) {
+    this.marked = "";
     const tile = (/** @type {Tile} */ { key, label, color, marker }) => {
       const canvas = el("canvas");
-      const layers = [el("img", { src: image, alt: "", draggable: "false" }), canvas];
+      const layers = [el("img", { alt: "", draggable: "false" }), canvas];
       const badge = marker !== undefined && el("span", { class: "lab-marker" }, String(marker));
       const [note, scale] = [el("span", { class: "lab-note" }), colorBar({ "aria-hidden": "true" })];
       const input = el("input", { type: "radio", name: this.name, value: key, onchange: () => this.choose(key) });
@@ -54,7 +61,12 @@ export class Tiles {
     this.element.replaceChildren(...[...this.tiles.values()].map(({ element }) => element));
   }
 
+  /** Mark a tile; a newly marked one is scrolled to the middle of its row. @param {string} chosen */
   mark(chosen) {
     for (const [key, { input }] of this.tiles) input.checked = key === chosen;
+    const [row, tile] = [this.element, this.tiles.get(chosen)?.element];
+    if (!tile || chosen === this.marked || !row.clientWidth) return;
+    this.marked = chosen;
+    row.scrollLeft = tile.offsetLeft - (row.clientWidth - tile.offsetWidth) / 2;
   }
 }

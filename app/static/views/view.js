@@ -5,6 +5,9 @@ import { Refusal } from "./encoding.js";
 import { Newest } from "./newest.js";
 
 export const PROPS = { head: "shown_head" }; // `gr.HTML` has a parameter `head` of its own
+const EMPTY = "No image yet.";
+/** Settings by the id of their component, whose element is new each time it becomes visible. */
+const SETTINGS_BY_ID = new Map();
 
 export class View {
   problem = el("p", { class: "lab-problem", role: "alert", hidden: true });
@@ -14,15 +17,18 @@ export class View {
   announced = ""; // the last that "shown" was emitted for
 
   /** @param {Mounted} mounted @param {Record<string, any>} settings  defaults; props replace them */
-  constructor({ element, props, watch, emit, server }, settings = {}) {
+  constructor({ element, props, watch, emit, server, id }, settings = {}) {
     this.element = element;
     this.props = props;
     this.emit = emit;
     this.server = server;
     this.watch = watch;
     this.start = { ...settings, ...this.given(settings) };
+    const { start = this.start, settings: last = {} } = SETTINGS_BY_ID.get(id) ?? {};
+    const changed = Object.entries(last).filter(([name]) => start[name] === this.start[name]); // not by Python since
     /** @type {Record<string, any>} */
-    this.settings = { ...this.start };
+    this.settings = { ...this.start, ...Object.fromEntries(changed) };
+    if (id) SETTINGS_BY_ID.set(id, { start: this.start, settings: this.settings });
   }
 
   /** Return the settings that the props give. @param {Record<string, any>} settings  names as keys */
@@ -34,7 +40,8 @@ export class View {
   /** Add the elements, and follow the props. @param {string | string[]} props @param {...any} children */
   mount(props, ...children) {
     loadStyle(this.element);
-    this.element.replaceChildren(this.problem, ...children.filter(Boolean), this.spoken);
+    const empty = el("p", { class: "lab-empty lab-soft" }, EMPTY);
+    this.element.replaceChildren(this.problem, empty, ...children.filter(Boolean), this.spoken);
     this.watch(props, () => this.reload());
     new ResizeObserver(() => (this.waiting ? this.reload() : this.resized())).observe(this.element);
     this.reload();
@@ -49,7 +56,9 @@ export class View {
   /** Load and show what the props name. A hidden view waits; of several requests the newest is shown. */
   async reload() {
     this.waiting = !this.element.getClientRects().length;
-    if (this.waiting || !this.props.value) return;
+    this.element.toggleAttribute("data-empty", !this.props.value);
+    if (!this.props.value) return this.clear();
+    if (this.waiting) return;
     try {
       const loaded = await this.newest.run((signal) => this.load(signal));
       if (!loaded) return;
@@ -65,6 +74,13 @@ export class View {
   async load(_signal) {}
 
   show(_loaded) {}
+
+  /** Forget the image: the value is null. */
+  clear() {
+    this.newest.cancel();
+    Object.assign(this, { encoding: null, announced: "" });
+    delete this.element.dataset.token;
+  }
 
   render() {}
 
