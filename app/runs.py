@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from app.errors import NotHere
 from dino_model.models.published import EMBEDDED
 from dino_model.models.run_folder import LOG
-from training.doctor import Facts, diagnose, facts
+from training.doctor import RunSettings, diagnose, run_settings
 from training.run import Run, RunError, read_log
 
 POINTS = 500
@@ -143,10 +143,10 @@ class TrainingRun:
     log: Log
 
     @property
-    def facts(self) -> Facts | None:
+    def settings(self) -> RunSettings | None:
         """The run's configuration; None if it cannot be read."""
         try:
-            return facts(Run(self.log.path.parent).config())
+            return run_settings(Run(self.log.path.parent).config())
         except (RunError, OSError, KeyError, TypeError, AttributeError, ValueError, ZeroDivisionError):
             return None
 
@@ -217,7 +217,7 @@ def chart_table(chart: Chart, run: TrainingRun) -> pd.DataFrame:
 
 def status_text(run: TrainingRun) -> str:
     """Describe the steps that are done, the last line, and where phases begin."""
-    found, log = run.facts, run.log
+    found, log = run.settings, run.log
     planned = f" of {found.steps:,}" if found else ""
     text = f"{log.last + 1:,}{planned} steps"
     if run.folder and not (found and log.last + 1 >= found.steps):
@@ -230,8 +230,8 @@ def status_text(run: TrainingRun) -> str:
 
 def warnings_text(run: TrainingRun) -> str:
     """Return the present faults of a run as Markdown; empty without any."""
-    log, known = run.log, run.facts
-    collapse = diagnose(log.newest, known.remedy if known else Facts.remedy)
+    log, known = run.log, run.settings
+    collapse = diagnose(log.newest, known.remedy if known else RunSettings.remedy)
     found = [collapse] if collapse else []
     found += [f"Values of {name} that are not finite: {count}." for name, count in log.not_finite.items()]
     found += [f"Lines of the log that cannot be read: {log.broken}."] if log.broken else []

@@ -90,7 +90,7 @@ def test_door_method_trains_resumes_and_loads_by_its_own_options_and_recipes(mon
     assert pretrain("--resume --epochs 2") == 0
     assert len(Run(run).lines()) == 4
     assert load_model(str(run)).backbone.num_features == 24
-    assert doctor.facts(config).remedy == "lower --lr"
+    assert doctor.run_settings(config).remedy == "lower --lr"
     capsys.readouterr()
     with pytest.raises(SystemExit, match="0"):  # the only method that has this recipe
         train(["pretrain", "--recipe", "simsiam-paper", "--help"])

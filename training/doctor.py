@@ -32,7 +32,7 @@ MIN_JUDGED_STEPS = 300
 
 
 @dataclass(frozen=True)
-class Facts:
+class RunSettings:
     """Settings of a run that its log does not hold."""
 
     steps: int
@@ -56,18 +56,18 @@ class Finding(NamedTuple):
     """Description with values and remedy."""
 
 
-def facts(config: Mapping[str, Any]) -> Facts:
-    """Return the facts of a run's configuration."""
+def run_settings(config: Mapping[str, Any]) -> RunSettings:
+    """Return the settings of a run's configuration that its diagnosis needs."""
     recipe = config["recipe"]
     method, per_epoch = recipe["method"], config["num_images"] // recipe["batch_size"]
     teacher = method.get("teacher", "momentum")
     momentum = method.get("teacher_momentum") if teacher == "momentum" else None
     steps, remedy = recipe["epochs"] * per_epoch, METHODS[config["method"]].remedy
     copies = teacher == "student-copy" or ("teacher" in method and momentum == 0)
-    return Facts(steps, per_epoch, recipe["batch_size"], momentum, copies, remedy)
+    return RunSettings(steps, per_epoch, recipe["batch_size"], momentum, copies, remedy)
 
 
-def findings(lines: Sequence[Line], run: Facts) -> list[Finding]:
+def findings(lines: Sequence[Line], run: RunSettings) -> list[Finding]:
     """List all problems of a log, the gravest first; metrics that are not logged are not diagnosed."""
     if not lines:
         return []
@@ -213,7 +213,7 @@ def exploding_gradients(lines: Sequence[Line]) -> str | None:
     return None
 
 
-def slow_teacher(run: Facts) -> str | None:
+def slow_teacher(run: RunSettings) -> str | None:
     """Find a teacher that hardly moves during the run.
 
     The advised momentum averages over a twentieth of the steps, and is never below `MIN_MOMENTUM`: with a

@@ -17,7 +17,7 @@ from dino_model.data.framing import Framing
 from dino_model.inference.features import FeatureExtractor
 from dino_model.models.weights import LoadedModel
 from dino_model.runtime.device import ComputePrecision
-from training.doctor import Facts, findings
+from training.doctor import RunSettings, findings
 from training.evaluation.knn import knn_accuracy
 from training.evaluation.metrics import photograph_lifts, rank_me
 from training.methods.method import Method
@@ -70,7 +70,7 @@ class Monitor:
     probe: Probe | None
     probe_every: int
     """Steps between probes."""
-    facts: Facts
+    settings: RunSettings
     """Settings of the run that the diagnosis needs."""
     diagnose_every: int = 100
     """Steps between diagnoses; the last step has one, too."""
@@ -104,7 +104,7 @@ class Monitor:
         self.broken.update(broken)
         self.recent.append({"step": step} | metrics)
         if (step + 1) % self.diagnose_every == 0 or step + 1 == self.progress.total:
-            problems = findings(list(self.recent), self.facts)
+            problems = findings(list(self.recent), self.settings)
             for finding in problems:
                 if finding.cause not in self.reported:
                     report(f"warning at step {step + 1}: {finding.sentence}")

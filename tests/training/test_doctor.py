@@ -152,19 +152,19 @@ def test_collapse_is_predicted_before_it_happens(name, early, run):
 
 @pytest.mark.parametrize("name", HEALTHY)
 def test_findings_of_a_healthy_run_are_empty_at_every_step(name, run):
-    lines, facts = run(name).lines(), module.facts(run(name).config())
-    assert not any(module.findings(lines[:n], facts) for n in range(1, len(lines) + 1))
+    lines, settings = run(name).lines(), module.run_settings(run(name).config())
+    assert not any(module.findings(lines[:n], settings) for n in range(1, len(lines) + 1))
     assert doctor(run(name).folder) == (0, [], [])
 
 
 @pytest.mark.parametrize("steps", [8, 29, 40, 150, 1000])
 def test_slow_teacher_at_any_length_advises_no_momentum_below_090(steps):
-    facts = module.Facts(steps, steps_per_epoch=8, batch_size=8, teacher_momentum=0.9999)
-    sentence = module.slow_teacher(facts)
+    settings = module.RunSettings(steps, steps_per_epoch=8, batch_size=8, teacher_momentum=0.9999)
+    sentence = module.slow_teacher(settings)
     if advised := re.search(r"--teacher-momentum to ([\d.]+)", sentence):
         momentum = float(advised[1])
         assert momentum >= 0.9
-        assert module.slow_teacher(replace(facts, teacher_momentum=momentum)) is None
+        assert module.slow_teacher(replace(settings, teacher_momentum=momentum)) is None
     else:
         assert steps < 30
         assert "train for 30 steps or more" in sentence

@@ -6,15 +6,15 @@ from dino_model.data.collections import Images, open_images
 from dino_model.inference.features import FeatureExtractor, ImageFeatures
 from dino_model.runtime.progress import progress
 from tests.training.runs import noise
-from training.doctor import Facts
+from training.doctor import RunSettings
 from training.evaluation.run import Pixels
 from training.monitor import Monitor, Probe
 from training.recipe import Recipe
 
 
 def test_monitor_reports_a_problem_once_until_it_is_gone(capsys):
-    facts = Facts(steps=1000, steps_per_epoch=100, batch_size=8)
-    monitor = Monitor(progress((), "steps", 450), None, None, 0, facts)
+    settings = RunSettings(steps=1000, steps_per_epoch=100, batch_size=8)
+    monitor = Monitor(progress((), "steps", 450), None, None, 0, settings)
     for step in range(450):
         monitor(step, {"spread": 0.5 if step < 100 or 300 <= step < 400 else 0.001}, [])
     warnings = [line for line in capsys.readouterr().err.splitlines() if "warning" in line]

@@ -50,9 +50,9 @@ class Doctor:
         method = known_method(config)
         if not lines:
             raise RunError(f"{run.log} has no whole line yet: try again after the first step")
-        facts, done = doctor.facts(config), int(lines[-1]["step"]) + 1
-        findings, is_short = doctor.findings(lines, facts), len(lines) < doctor.MIN_JUDGED_STEPS
-        title = f"{self.folder.name}: {method}, {done:,} of {facts.steps:,} steps"
+        settings, done = doctor.run_settings(config), int(lines[-1]["step"]) + 1
+        findings, is_short = doctor.findings(lines, settings), len(lines) < doctor.MIN_JUDGED_STEPS
+        title = f"{self.folder.name}: {method}, {done:,} of {settings.steps:,} steps"
         page = self.output or self.folder / DOCTOR_PAGE
         healthy = "no problem found"
         if is_short:
@@ -62,7 +62,12 @@ class Doctor:
         print(title, *(f"- {sentence}" for sentence in text), page, sep="\n")
         if self.json_file:
             problems = [finding._asdict() for finding in findings]
-            content = {"steps": len(lines), "of": facts.steps, "is_too_short": is_short, "findings": problems}
+            content = {
+                "steps": len(lines),
+                "of": settings.steps,
+                "is_too_short": is_short,
+                "findings": problems,
+            }
             files.write_json(self.json_file, content)
         return EXIT_PROBLEMS if findings else 0
 

@@ -26,7 +26,7 @@ from dino_model.runtime.progress import progress
 from dino_model.runtime.ranks import LostRank, process_group, rank, world
 from training import initialize
 from training.commands.arguments import Pretrain
-from training.doctor import facts
+from training.doctor import run_settings
 from training.logging import LOGGERS, Diverged
 from training.monitor import Monitor, Probe
 from training.run import Run, RunError
@@ -161,7 +161,7 @@ def create_monitor(options: Pretrain, session: Session, first_step: int) -> Moni
     elif every:
         probe = Probe(images, recipe, session.precision, session.device)
     bar = progress((), "steps", session.plan.steps, done=first_step)
-    return Monitor(bar, session.method, probe, every, facts(session.config()))
+    return Monitor(bar, session.method, probe, every, run_settings(session.config()))
 
 
 @contextmanager
