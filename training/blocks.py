@@ -35,7 +35,7 @@ def recompute_blocks(backbone: nn.Module) -> None:
     for block in _blocks(backbone):
         if any(parameter.requires_grad for parameter in block.parameters()):
             depths = [module for module in block.modules() if isinstance(module, StochasticDepth)]
-            block.forward = partial(_recomputed, block.forward, depths)
+            block.forward = partial(_recompute, block.forward, depths)
 
 
 def _blocks(backbone: nn.Module) -> list[Any]:
@@ -50,7 +50,7 @@ def _in_training(
     return (compiled if block.training else eager)(*inputs, **options)
 
 
-def _recomputed(
+def _recompute(
     forward: Callable[..., Any], depths: Sequence[StochasticDepth], *inputs: Any, **options: Any
 ) -> Any:
     factors = [depth.factors for depth in depths]

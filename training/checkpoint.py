@@ -64,10 +64,10 @@ class CheckpointWriter:
         """Start to write the state after `step` steps, once the former checkpoint is written."""
         if self.run is not None:
             self.wait()
-            copied = self._copied(training_state(step, method, optimizer, scaler))
+            copied = self._copy_state(training_state(step, method, optimizer, scaler))
             self.writing = self.thread.submit(self._write, self.run, *copied, milestone)
 
-    def _copied(self, state: Mapping[str, Any]) -> tuple[dict[str, Any], torch.cuda.Event | None]:
+    def _copy_state(self, state: Mapping[str, Any]) -> tuple[dict[str, Any], torch.cuda.Event | None]:
         leaves, structure = tree_flatten(state)
         tensors = [leaf.detach() for leaf in leaves if isinstance(leaf, torch.Tensor)]
         self.buffers, complete = copy_to_host(tensors, self.buffers)

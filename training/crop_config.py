@@ -134,9 +134,9 @@ class CropConfig:
         """
         if not self.curriculum:
             return [(1.0, self)]
-        return [(share, self._scaled(size, multiple)) for size, share in map(_parse_stage, self.curriculum)]
+        return [(share, self._scale(size, multiple)) for size, share in map(_parse_stage, self.curriculum)]
 
-    def _scaled(self, size: int, multiple: int) -> "CropConfig":
+    def _scale(self, size: int, multiple: int) -> "CropConfig":
         """Crops with global crops of `size` pixels: local crops, blur and canvas in proportion."""
         low, high = (radius * size / self.global_size for radius in self.blur)
         return replace(

@@ -173,7 +173,10 @@ class CropDataset(Dataset[Sample | ImageError]):
         if errors := [sample for sample in samples if isinstance(sample, ImageError)]:
             return errors[0]
         good = [sample for sample in samples if isinstance(sample, Sample)]
-        crops, plan = _stacked([s.crops for s in good]), self.cut.plan(_stacked([s.params for s in good]))
+        crops, plan = (
+            _stack_crops([s.crops for s in good]),
+            self.cut.plan(_stack_crops([s.params for s in good])),
+        )
         labels = torch.tensor([sample.label for sample in good])
         broken = tuple(message for sample in good for message in sample.broken)
         known = None if (labels < 0).any() else labels
@@ -191,14 +194,14 @@ class CropDataset(Dataset[Sample | ImageError]):
         for i in range(index, index + min(MAX_BROKEN_RUN, len(self.images))):
             place = i % len(self.images)
             try:
-                return self._decoded(place), place, tuple(broken)
+                return self._decode_image(place), place, tuple(broken)
             except ShardError:
                 raise  # no other image replaces a whole tar
             except ImageError as error:
                 broken.append(str(error))
         raise ImageError(f"{len(broken)} images in a row cannot be read; the first: {broken[0]}")
 
-    def _decoded(self, place: int) -> Image.Image | Tensor | JpegFile:
+    def _decode_image(self, place: int) -> Image.Image | Tensor | JpegFile:
         if self.images.channel_range:
             return torch.from_numpy(self.images.read(place)).permute(2, 0, 1)
         if not self.cut.tensors:
@@ -258,7 +261,7 @@ def batches_ahead(config: CropConfig, batch_size: int, workers: int, channels: i
     return max(1, min(8, MAX_READY_BYTES // (batch * workers)))
 
 
-def _stacked(of_images: Sequence[Crops]) -> Crops:
+def _stack_crops(of_images: Sequence[Crops]) -> Crops:
     """Stack the crops of images to those of a batch, along the second axis."""
     return Crops(*(torch.stack(group, dim=1) for group in zip(*of_images, strict=True)))
 

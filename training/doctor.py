@@ -112,7 +112,7 @@ def collapse(lines: Sequence[Line], remedy: str) -> str | None:
     recent = lines[len(lines) // 2 :]
     if (sentence := diagnose(now, remedy)) or len(recent) < MIN_STEPS:
         return sentence
-    later = {name: extrapolated([line[name] for line in recent if name in line]) for name in now}
+    later = {name: extrapolate([line[name] for line in recent if name in line]) for name in now}
     sentence = diagnose(later, remedy)
     trend = f"on its way, if the next {len(recent)} steps go like the last {len(recent)}"
     return f"{trend}: {sentence}" if sentence else None
@@ -171,7 +171,7 @@ def _distribution_collapse(logs: Line) -> str | None:
     )
 
 
-def extrapolated(values: Sequence[float]) -> float:
+def extrapolate(values: Sequence[float]) -> float:
     """Extrapolate a falling metric to as many steps again, at the slowest of its rates.
 
     Rates are ratios of the means of neighboring quarters: a fall that levels off, as in a healthy run,

@@ -13,7 +13,7 @@ from dino_model.models.state_names import unwrap
 from dino_model.models.weights import LoadedModel, adapt_channels, load_model
 from training.checkpoint import first_misfit, read_state
 from training.methods.method import Method
-from training.recipe import Recipe, known_method
+from training.recipe import Recipe, method_of
 from training.run import Run, RunError
 from training.settings import flag
 
@@ -50,7 +50,7 @@ def from_checkpoint(method: Method, recipe: Recipe, path: Path) -> str:
             state = read_state(file)
         except RunError as error:
             raise RunError(f"{error}; --init-backbone {file} takes the backbone of any other file") from None
-        trained, words = known_method(Run(file.parent).config()), f"weights of {path}, step {state['step']}"
+        trained, words = method_of(Run(file.parent).config()), f"weights of {path}, step {state['step']}"
         tensors = {key: tensor for key, tensor in state["method"].items() if key.startswith(loaded)}
     if recipe.method.name != trained:
         raise RunError(

@@ -107,7 +107,7 @@ class Metrics:
         table = torch.stack([value.to(tensors[0].dtype) for value in tensors])
         (self.table,), self.arrival = copy_to_host([table])
 
-    def arrived(self) -> bool:
+    def has_arrived(self) -> bool:
         """Test if `read` would return at once."""
         return self.arrival is None or self.arrival.query()
 
@@ -156,7 +156,7 @@ class MetricLogger:
         """Take the metrics of a step, further numbers, and messages about unreadable images."""
         self.flush()
         self.waiting = (step, metrics, more, broken)
-        if metrics.arrived():
+        if metrics.has_arrived():
             self.flush()
 
     def flush(self) -> None:

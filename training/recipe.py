@@ -126,7 +126,7 @@ class Recipe:
         return 1 if self.resnet else self.backbone.patch_size
 
 
-def known_method(config: Mapping[str, Any]) -> str:
+def method_of(config: Mapping[str, Any]) -> str:
     """Method in a run's configuration; raises RunError for an unknown one."""
     name: Any = config.get("method")
     if name not in METHODS:
@@ -136,7 +136,7 @@ def known_method(config: Mapping[str, Any]) -> str:
 
 def recipe_of(config: Mapping[str, Any]) -> Recipe:
     """Recipe in a run's configuration; settings that it lacks get their defaults."""
-    return restore_settings(Recipe(method=METHODS[known_method(config)]()), config["recipe"])
+    return restore_settings(Recipe(method=METHODS[method_of(config)]()), config["recipe"])
 
 
 @dataclass(frozen=True)

@@ -170,11 +170,11 @@ def test_slow_teacher_at_any_length_advises_no_momentum_below_090(steps):
         assert "train for 30 steps or more" in sentence
 
 
-def test_extrapolated_continues_falling_metrics_only():
-    assert module.extrapolated([0.8, 0.4, 0.2, 0.1]) == pytest.approx(0.1 / 16)
-    assert module.extrapolated([0.8, 0.4, 0.3, 0.29]) == pytest.approx(0.29 * (0.29 / 0.3) ** 4)
-    assert module.extrapolated([0.8, 0.4, 0.2, 0.3]) == 0.3
-    assert module.extrapolated([0.2, 0.1, 0.0, -0.1]) == pytest.approx(0.05)
+def test_extrapolate_continues_falling_metrics_only():
+    assert module.extrapolate([0.8, 0.4, 0.2, 0.1]) == pytest.approx(0.1 / 16)
+    assert module.extrapolate([0.8, 0.4, 0.3, 0.29]) == pytest.approx(0.29 * (0.29 / 0.3) ** 4)
+    assert module.extrapolate([0.8, 0.4, 0.2, 0.3]) == 0.3
+    assert module.extrapolate([0.2, 0.1, 0.0, -0.1]) == pytest.approx(0.05)
 
 
 def test_lost_rank_compares_the_last_probe_with_the_highest():

@@ -23,7 +23,7 @@ from dino_model.runtime.errors import SettingError
 from dino_model.runtime.precision import Precision
 from training import presets
 from training.methods.table import METHODS
-from training.recipe import Recipe, known_method, recipe_of
+from training.recipe import Recipe, method_of, recipe_of
 from training.run import CheckpointOptions, Run, RunError
 from training.settings import at_least
 
@@ -255,7 +255,7 @@ def of_run(choice: PartialArgs) -> Pretrain:
         data=tuple(options.get("data") or ()),
         output=choice.output,
         resume=True,
-        method=MethodName(known_method(config)),
+        method=MethodName(method_of(config)),
         recipe=recipe,
         exclude=_path(options.get("exclude")),
         labels=_path(options.get("labels")),

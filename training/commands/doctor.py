@@ -12,7 +12,7 @@ from tyro.conf import Positional
 from dino_model.runtime import files
 from training import doctor
 from training.doctor import Line
-from training.recipe import known_method
+from training.recipe import method_of
 from training.run import DOCTOR_PAGE, Run, RunError
 
 EXIT_PROBLEMS = 3
@@ -47,7 +47,7 @@ class Doctor:
         files.make_room(self.output, self.json_file)
         run = Run(self.folder)
         config, lines = run.config(), run.lines()
-        method = known_method(config)
+        method = method_of(config)
         if not lines:
             raise RunError(f"{run.log} has no whole line yet: try again after the first step")
         settings, done = doctor.run_settings(config), int(lines[-1]["step"]) + 1

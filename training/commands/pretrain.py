@@ -86,7 +86,7 @@ def begin(options: Pretrain, session: Session, run: Run) -> int:
         initialize.from_backbone(session.method, session.recipe, options.init_backbone)
         print(f"backbone of {options.init_backbone}, a fresh head")
     if rank() == 0:
-        run.create(session.config() | run_metadata(options))
+        run.create(session.config() | start_entries(options))
         write_provenance(run.folder / PROVENANCE, session.config())
     return 0
 
@@ -104,7 +104,7 @@ def resume(options: Pretrain, session: Session, run: Run) -> int:
     if rank() == 0 and changed:
         history = [*before.get("changes", []), {"step": done, "changed": changed}]
         first = {name: before[name] for name in ("command", "versions", "init") if name in before}
-        run.rewrite(session.config() | run_metadata(options) | first | {"changes": history})
+        run.rewrite(session.config() | start_entries(options) | first | {"changes": history})
     return done
 
 
@@ -181,7 +181,7 @@ def stop_signal() -> Iterator[list[signal.Signals]]:
             signal.signal(number, handler)
 
 
-def run_metadata(options: Pretrain) -> dict[str, Any]:
+def start_entries(options: Pretrain) -> dict[str, Any]:
     """Entries of a run's configuration that are needed to start it again."""
     sources = [source if is_remote(source) else _absolute(source) for source in options.data]
     return {

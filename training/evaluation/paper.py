@@ -26,7 +26,7 @@ Row = dict[str, Any]
 
 
 @cache
-def published() -> tuple[Row, ...]:
+def published_rows() -> tuple[Row, ...]:
     """Return every value, in the order of the paper."""
     with FILE.open(encoding="utf-8", newline="") as file:
         return tuple(
@@ -46,7 +46,7 @@ def of_model(model: str, table: str, *measures: str) -> list[Row]:
     """Return the values of a model in one table for these measures; none if the paper has no such model."""
     return [
         row
-        for row in published()
+        for row in published_rows()
         if (row["system"], row["architecture"]) == ROW_OF.get(model)
         and row["table"] == table
         and row["measure"] in measures

@@ -85,7 +85,7 @@ def evaluate(options: Throughput) -> None:
             speed = f"{precision}: {metrics['images_per_second']:.1f} images/s"
             cost = f"{metrics['parameters'] / 1e6:.1f} M parameters, {metrics['flops'] / 1e9:.1f} GFLOP"
             print(f"  {speed}, {cost}{tokens}{memory}", flush=True)
-        for row in paper.published():
+        for row in paper.published_rows():
             is_speed = row["table"] == "1" and "images" in row["measure"]
             if is_speed and row["architecture"] == TABLE_1_NETWORKS.get(name):
                 print(f"  paper: {paper.describe(row)}")
