@@ -21,7 +21,7 @@ from dino_model.data.collections import Images, open_images
 from dino_model.data.images import ImageError
 from dino_model.runtime.errors import SettingError
 from dino_model.runtime.precision import Precision
-from training import presets
+from training import named_recipes
 from training.methods.table import METHODS
 from training.recipe import Recipe, method_of, recipe_of
 from training.run import CheckpointOptions, Run, RunError
@@ -46,7 +46,7 @@ def name_rules() -> ConstructorRegistry:
     def read_name(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[str] | None:
         if info.type not in (MethodName, RecipeName):
             return None
-        names = tuple(METHODS if info.type is MethodName else presets.recipe_names())
+        names = tuple(METHODS if info.type is MethodName else named_recipes.recipe_names())
         return PrimitiveConstructorSpec(
             nargs=1,
             metavar="{" + ",".join(names) + "}",
@@ -172,9 +172,9 @@ def parse(arguments: Sequence[str]) -> Pretrain:
             trained = options.settings.method.name
             raise SettingError(f"--method is {options.method}, but the run was started with {trained}")
         return options
-    method, name = presets.choose_recipe(choice.method, choice.recipe)
+    method, name = named_recipes.choose_recipe(choice.method, choice.recipe)
     choice = dataclasses.replace(choice, method=MethodName(method))
-    images, statistics = presets.NOMINAL_IMAGES, None
+    images, statistics = named_recipes.NOMINAL_IMAGES, None
     if not help_:
         try:
             choice.check()
@@ -186,7 +186,7 @@ def parse(arguments: Sequence[str]) -> Pretrain:
             from dino_model.models.weights import check_name  # imports torch
 
             check_name(choice.init_backbone)
-    if not help_ and (choice.channels is not None or name == presets.SMALL_DATA):
+    if not help_ and (choice.channels is not None or name == named_recipes.SMALL_DATA):
         collection = open_images(
             choice.data, exclude=choice.exclude, labels=choice.labels, arrays=choice.channels is not None
         )
@@ -194,11 +194,11 @@ def parse(arguments: Sequence[str]) -> Pretrain:
             statistics = measure_channels(collection.raw_channels(choice.channels))
             collection = dataclasses.replace(collection, channel_range=statistics.range)
         images = len(collection), _short_side(collection)
-    default, preset = of_recipe(choice, method, name, images, statistics)
+    default, named = of_recipe(choice, method, name, images, statistics)
     options = _resolved(_parse_all(arguments, default))
     if os.environ.get("RANK", "0") == "0":
-        print(f"method {method}, recipe {name}, before other options change it: {preset.source}")
-        print(f"  expected: {preset.expected}" if preset.expected else "")
+        print(f"method {method}, recipe {name}, before other options change it: {named.source}")
+        print(f"  expected: {named.expected}" if named.expected else "")
     return options
 
 
@@ -219,8 +219,8 @@ def of_recipe(
     name: str,
     images: tuple[int, int],
     channels: ChannelStatistics | None,
-) -> tuple[Pretrain, presets.Preset]:
-    """Options of a new run with a recipe, and its preset.
+) -> tuple[Pretrain, named_recipes.NamedRecipe]:
+    """Options of a new run with a recipe, and the recipe.
 
     Args:
         choice: Options.
@@ -228,20 +228,20 @@ def of_recipe(
         images: Number and short side of the images.
         channels: Statistics of images that are not read as RGB.
     """
-    if name == presets.SMALL_DATA:
+    if name == named_recipes.SMALL_DATA:
         given = (choice.batch_size, choice.epochs, choice.patch_size)
-        preset = presets.small_data(method, *images, *given)
+        named = named_recipes.small_data(method, *images, *given)
     else:
-        preset = presets.read_preset(method, name)
-    backbone, statistics = preset.recipe.backbone, {}
+        named = named_recipes.read_recipe(method, name)
+    backbone, statistics = named.recipe.backbone, {}
     if choice.global_size is not None and choice.image_size is None:
         backbone = dataclasses.replace(backbone, image_size=choice.global_size)
     if channels:
         backbone = dataclasses.replace(backbone, in_channels=len(channels.range))
         statistics = dataclasses.asdict(channels.range) | {"mean": channels.mean, "std": channels.std}
-    settings = dataclasses.replace(preset.recipe, backbone=backbone, **statistics)
+    settings = dataclasses.replace(named.recipe, backbone=backbone, **statistics)
     chosen = {f.name: getattr(choice, f.name) for f in dataclasses.fields(RunOptions)}
-    return Pretrain(**chosen | {"recipe": RecipeName(name), "settings": settings}), preset
+    return Pretrain(**chosen | {"recipe": RecipeName(name), "settings": settings}), named
 
 
 def of_run(choice: PartialArgs) -> Pretrain:

@@ -8,13 +8,15 @@ from hypothesis import strategies as st
 
 from dino_model.models.backbones import BackboneConfig
 from dino_model.runtime.errors import SettingError
-from training import presets
+from training import named_recipes
 from training.methods.table import METHODS
 from training.recipe import Plan
 
 
-def test_presets_of_dino_have_the_settings_of_paper_and_code():
-    paper, official = (presets.read_preset("dino", name).recipe for name in ("paper", "official-default"))
+def test_recipes_of_dino_have_the_settings_of_paper_and_code():
+    paper, official = (
+        named_recipes.read_recipe("dino", name).recipe for name in ("paper", "official-default")
+    )
     crops, method = paper.crops, paper.method
     assert (crops.local_crops, crops.global_scale, crops.local_scale) == (10, (0.25, 1.0), (0.05, 0.25))
     assert (method.teacher_temperature_start, method.teacher_temperature) == (0.04, 0.07)
@@ -42,9 +44,9 @@ RATES = {
 
 
 @pytest.mark.parametrize(("method", "name"), RATES)
-def test_presets_have_the_rates_of_the_papers(method, name):
+def test_recipes_have_the_rates_of_the_papers(method, name):
     architecture, optimizer, peak, last, decay, epochs, batch_size = RATES[method, name]
-    recipe = presets.read_preset(method, name).recipe
+    recipe = named_recipes.read_recipe(method, name).recipe
     plan = Plan.of(recipe, num_images=20 * batch_size)
     assert (recipe.backbone.architecture, recipe.optimizer.name) == (architecture, optimizer)
     assert (plan.lr.max(), plan.weight_decay.max()) == pytest.approx((peak, decay), rel=1e-3)
@@ -53,7 +55,7 @@ def test_presets_have_the_rates_of_the_papers(method, name):
 
 
 def test_warmup_may_be_a_fraction_of_an_epoch():
-    official = presets.read_preset("dino", "official-default").recipe
+    official = named_recipes.read_recipe("dino", "official-default").recipe
     short = replace(official, epochs=1, optimizer=replace(official.optimizer, warmup_epochs=0.25))
     plan = Plan.of(replace(short, batch_size=256), num_images=40 * 256)  # 40 steps
     assert plan.lr.argmax() == 9  # the tenth step reaches the peak
@@ -68,7 +70,7 @@ def test_warmup_may_be_a_fraction_of_an_epoch():
 )
 def test_small_data_of_any_collection_is_a_valid_recipe(images, short_side, batch_size, epochs, patch_size):
     for method in METHODS if images >= batch_size else ():
-        recipe = presets.small_data(method, images, short_side, batch_size, epochs, patch_size).recipe
+        recipe = named_recipes.small_data(method, images, short_side, batch_size, epochs, patch_size).recipe
         assert recipe.batch_size == batch_size
         assert recipe.backbone.patch_size == patch_size or patch_size is None
         assert 0.9 <= getattr(recipe.method, "teacher_momentum", 0.9) < 1
@@ -92,7 +94,7 @@ def test_small_data_of_any_collection_is_a_valid_recipe(images, short_side, batc
     ],
 )
 def test_recipe_with_invalid_settings_raises(change, words):
-    recipe = presets.read_preset("dino", "official-default").recipe
+    recipe = named_recipes.read_recipe("dino", "official-default").recipe
     with pytest.raises(SettingError, match=words):
         replace(recipe, **change(recipe))
 
@@ -112,16 +114,16 @@ def test_recipe_with_invalid_settings_raises(change, words):
 )
 def test_choose_recipe_finds_its_method_or_names_the_choices(method, name, expected):
     if isinstance(expected, tuple):
-        assert presets.choose_recipe(method, name) == expected
+        assert named_recipes.choose_recipe(method, name) == expected
     else:
         with pytest.raises(SettingError, match=expected):
-            presets.choose_recipe(method, name)
+            named_recipes.choose_recipe(method, name)
 
 
 def test_documentation_lists_every_recipe_of_every_method():
     text = (Path(__file__).parents[2] / "docs" / "training.md").read_text()
     rows = set(re.findall(r"^\| `([a-z0-9-]+)`, `([a-z0-9-]+)` \|", text, re.MULTILINE))
-    names = {(method, name) for method in METHODS for name in presets.recipe_tables(method)}
+    names = {(method, name) for method in METHODS for name in named_recipes.recipe_tables(method)}
     rows -= {("moco-v2", "swav")}  # of the table of differences
-    assert rows == {(method, name) for method, name in names if name != presets.SMALL_DATA}
+    assert rows == {(method, name) for method, name in names if name != named_recipes.SMALL_DATA}
     assert f"`--method {'|'.join(METHODS)}`" in text

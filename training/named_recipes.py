@@ -1,5 +1,7 @@
 """Recipes of `pretrain --recipe`: those of a method's TOML file; `small-data` is also fitted to the images.
 
+A recipe is a complete set of settings, a `training.recipe.Recipe`; options of the command change it.
+
 The file has a table for each recipe, the default first. `NAME.recipe` holds the settings that differ from
 the defaults of the configuration classes. `source` names the origin of the settings, `expected` published
 scores, hardware and time; this project repeated none of them.
@@ -32,7 +34,7 @@ NOMINAL_IMAGES = (10_000, 224)
 
 
 @dataclass(frozen=True)
-class Preset:
+class NamedRecipe:
     """A recipe and the source of its settings."""
 
     recipe: Recipe
@@ -76,11 +78,11 @@ def choose_recipe(method: str | None, name: str | None) -> tuple[str, str]:
     return method, name or names[0]
 
 
-def read_preset(method: str, name: str) -> Preset:
+def read_recipe(method: str, name: str) -> NamedRecipe:
     """Read a method's recipe that does not depend on the images."""
     table = recipe_tables(method)[name]
     recipe = restore_settings(Recipe(method=METHODS[method]()), table.get("recipe", {}))
-    return Preset(recipe, table["source"], table.get("expected", ""))
+    return NamedRecipe(recipe, table["source"], table.get("expected", ""))
 
 
 def small_data(
@@ -90,8 +92,8 @@ def small_data(
     batch_size: int | None = None,
     epochs: int | None = None,
     patch_size: int | None = None,
-) -> Preset:
-    """Preset for thousands of images instead of a million, on one machine.
+) -> NamedRecipe:
+    """Recipe for thousands of images instead of a million, on one machine.
 
     Batches are small: after 36,000 images the KL divergence of DINO was 0.5 nats with batches of 64 and 0.8
     nats with batches of 16 (rates and momenta adapted to each). A larger divergence means more training.
@@ -130,7 +132,7 @@ def small_data(
         epochs=epochs,
         batch_size=batch_size,
     )
-    return Preset(
+    return NamedRecipe(
         recipe,
         f"this project, for {counted(images, 'image')} with a short side of {short_side} pixels: crops of "
         f"{side} and {local} pixels, learning rate {lr * batch_size / 256:.3g} ({lr:.3g} for 256 images)",
