@@ -122,7 +122,7 @@ class Recipe:
 
     @property
     def unit(self) -> int:
-        """Pixels of which the sides of crops are multiples: the patch size of a ViT."""
+        """Unit of the sides of crops in pixels: the patch size of a ViT, 1 for a ResNet."""
         return 1 if self.resnet else self.backbone.patch_size
 
 

@@ -153,15 +153,15 @@ class Run:
 
     def config(self) -> dict[str, Any]:
         """Read the configuration."""
-        path, words = self.config_file, "put the file back as training wrote it, or pass another folder"
+        path, remedy = self.config_file, "put the file back as training wrote it, or pass another folder"
         if not path.is_file():
             raise RunError(f"{self.folder} holds no run: expected {CONFIG} and {CHECKPOINT} in it")
         try:
             config = dict(json.loads(path.read_text(encoding="utf-8")))
         except (ValueError, TypeError) as error:
-            raise RunError(f"{path} is no configuration of a run ({error}): {words}") from None
+            raise RunError(f"{path} is no configuration of a run ({error}): {remedy}") from None
         if missing := [name for name in NEEDED if name not in config]:
-            raise RunError(f"{path} is no configuration of a run, it lacks {', '.join(missing)}: {words}")
+            raise RunError(f"{path} is no configuration of a run, it lacks {', '.join(missing)}: {remedy}")
         return config
 
     def rewrite(self, config: Mapping[str, Any]) -> None:

@@ -100,7 +100,7 @@ def resume(options: Pretrain, session: Session, run: Run) -> int:
     done = session.resume(run)
     print(f"{run.folder}: resumed at step {done} of {session.plan.steps}")
     if changed:
-        print(f"from here on {in_words(changed)}")
+        print(f"changed settings: {in_words(changed)}")
     if rank() == 0 and changed:
         history = [*before.get("changes", []), {"step": done, "changed": changed}]
         first = {name: before[name] for name in ("command", "versions", "init") if name in before}

@@ -60,7 +60,7 @@ class Split:
 
     @property
     def classes(self) -> tuple[str, ...]:
-        """Names of the training classes, in the order of `sort_classes`; labels are their numbers."""
+        """Names of the training classes, in the order of `sort_classes`. A label is a position in it."""
         return sort_classes(_class_names(self.train))
 
     @property

@@ -159,7 +159,7 @@ class Logistic(Predictions):
     """Labeled training images: a share of each class (1%), a number of each (5), or a file with their names.
     The 1 % and 10 % of ImageNet have published lists. Predictions are of the last one, first draw."""
     seeds: int = 5
-    """Draws of a share or number, of which mean and deviation are printed."""
+    """Random draws of a share or number; their mean and standard deviation are printed."""
     l2: float = 0.1
     """Strength of the penalty: λ = l2 / n. The released code uses 0.1."""
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class SmallData(NamedTuple):
-    """What the recipe `small-data` is fitted to."""
+    """Images and length of a training that the recipe `small-data` is fitted to."""
 
     images: int
     """Number of training images."""

@@ -26,13 +26,13 @@ def random_blocks(randomness: Randomness, views: int, rows: int, columns: int) -
     The block depends on the position in the global batch, and not on earlier draws.
     """
     draws = randomness.uniform("blocks", 5, views)  # [5, views, batch]
-    is_masked, share, aspect, top, left = draws
+    is_masked, share, aspect, row, column = draws
     area = rows * columns * (MASKED_SHARE[0] + (MASKED_SHARE[1] - MASKED_SHARE[0]) * share)
     ratio = ((1 - 2 * aspect) * math.log(SMALLEST_ASPECT)).exp()
     height = (area * ratio).sqrt().round().clamp(1, rows)
     width = (area / height).round().clamp(1, columns)
     masks = []
-    for size, length, place in ((rows, height, top), (columns, width, left)):
+    for size, length, place in ((rows, height, row), (columns, width, column)):
         start = (place * (size - length + 1)).floor()
         offsets = torch.arange(size) - start[..., None]  # [views, batch, rows or columns]
         masks.append((offsets >= 0) & (offsets < length[..., None]))

@@ -1,4 +1,4 @@
-"""Everything that a method is built from, without importing torch."""
+"""Inputs from which a method is built, without importing torch."""
 
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -30,12 +30,12 @@ class MethodSchedules:
 
 @dataclass(frozen=True)
 class Setup:
-    """Everything that a method may need to be built, in addition to its own settings."""
+    """Inputs from which a method is built, in addition to its own settings."""
 
     backbone: BackboneConfig
     """The network to train."""
     schedules: MethodSchedules = field(default_factory=MethodSchedules)
-    """Of the method's settings."""
+    """Schedules that the method's settings give."""
     classes: int = 0
     """Number of classes; 0: the images have no labels."""
     images: "Images | None" = None

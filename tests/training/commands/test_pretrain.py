@@ -101,7 +101,7 @@ def test_resume_after_ctrl_c_with_other_rate_and_precision_records_the_change(
     monkeypatch.undo()
     assert resume(run, "--lr", "0.1", "--precision", "bf16") == 0
     printed = capsys.readouterr().out
-    assert "from here on optimizer.lr was 0.0005, now 0.1, precision was fp32, now bf16" in printed
+    assert "changed settings: optimizer.lr was 0.0005, now 0.1, precision was fp32, now bf16" in printed
     rates = [line["lr"] for line in values(run)]
     assert rates[1] == pytest.approx(0.0005 * 4 / 256)  # the peak, at the end of the warm-up
     assert max(rates[3:]) > 0.1 * 4 / 256 / 2
