@@ -129,7 +129,7 @@ def test_no_default_takes_the_place_of_an_unknown_name():
     """`case _:` raises or returns an exit code; no `else` follows `method == "…"`, unless it raises."""
     found = [
         f"{file.relative_to(ROOT)}:{node.lineno}"
-        for package in ("dino_model", "training", "app")
+        for package in ("dino_model", "segmentation", "training", "app")
         for file, tree in _trees(package).items()
         for node in ast.walk(tree)
         if _picks_silently(node)
