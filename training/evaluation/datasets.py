@@ -65,7 +65,7 @@ class Split:
 
     @property
     def several(self) -> bool:
-        """Whether an image can have several classes, or none."""
+        """True if an image can have several classes, or none."""
         return self.train.label_sets is not None or self.test.label_sets is not None
 
     def labels(self, images: Images) -> Tensor:
@@ -293,7 +293,7 @@ def _below_split(name: str) -> str:
 
 
 def _is_same(train: Images, first: int, test: Images, second: int) -> bool:
-    """Whether two files are equal; those that cannot be read are named when their features are computed."""
+    """Compare two files; unreadable ones are named when their features are computed."""
     with suppress(ImageError):
         return train.read_bytes(first) == test.read_bytes(second)
     return False

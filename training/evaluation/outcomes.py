@@ -1,4 +1,4 @@
-"""What an evaluation writes besides scores: predictions of own images, confusion matrix, fitted heads."""
+"""Write predictions of own images, the confusion matrix and fitted heads of an evaluation."""
 
 import csv
 import io
