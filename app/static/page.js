@@ -34,6 +34,7 @@ export function restore(...inputs) {
   const words = read();
   const [photo, model, size, count] = inputs;
   openTab(pendingTab);
+  markThumbnail(photo);
   const requested = [words.photo ?? photo, words.model ?? model, words.size ? Number(words.size) : size];
   return [...requested, requested.every((one, at) => one === inputs[at]) ? count : String(Number(count) + 1)];
 }
@@ -42,6 +43,16 @@ export function restore(...inputs) {
 export function note(photo, model, size) {
   const own = photo.includes("/"); // an uploaded image has no address
   write({ photo: own ? "" : photo, model, size }, { photo: start[0], model: start[1], size: start[2] });
+  markThumbnail(photo);
+}
+
+/** Mark the thumbnail of the image on the screen. @param {string} photo */
+function markThumbnail(photo) {
+  const album = document.querySelector("#album :is(textarea, input)")?.["value"].split("\n") ?? [];
+  const marked = album.indexOf(photo);
+  document.querySelectorAll("#strip .gallery-item").forEach((button, at) => {
+    button.setAttribute("aria-current", String(at === marked));
+  });
 }
 
 /** Return the visible inputs, after a refusal. */
@@ -82,7 +93,10 @@ function openTab(name, tries = 30) {
   if (!tries) pendingTab = "";
   if (!pendingTab) return;
   const button = document.querySelectorAll(TABS)[window["labTabs"]?.indexOf(name)];
-  if (button?.matches("[aria-selected=true], .selected")) return void (document.body.dataset.tab === name && tab(name));
+  if (button?.matches("[aria-selected=true], .selected")) {
+    if (document.body.dataset.tab === name) pendingTab = "";
+    return;
+  }
   button?.["click"]();
   setTimeout(() => openTab(name, tries - 1), 100);
 }

@@ -53,6 +53,8 @@ def test_quick_choices_end_on_the_last_and_known_images_are_not_fetched(page):
     page.on("request", lambda request: "/arrays/" in request.url and requests.append(request.url))
     _example(page, "owl")
     _shows(page, photo="owl")
+    marked = page.locator("#strip [aria-current=true] img")
+    assert "owl" in marked.get_attribute("src")
     assert requests == []
 
 
