@@ -11,7 +11,7 @@ from dino_model.commands import COMMANDS as MODEL_COMMANDS
 from segmentation.__main__ import COMMANDS
 from segmentation.__main__ import command as class_of
 from segmentation.commands import head
-from training.commands.arguments import Pretrain, name_rules
+from training.commands.arguments import Pretrain, create_parser
 from training.commands.doctor import Doctor
 from training.commands.evaluate import PROTOCOLS
 from training.commands.study import StudyCommand
@@ -38,8 +38,10 @@ def parser(command: str) -> Any:
     Raises:
         KeyError: If there is no such command.
     """
-    with warnings.catch_warnings(), name_rules():
+    with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
+        if CLASSES[command] is Pretrain:  # its options depend on method and recipe
+            return create_parser()
         return tyro.extras.get_parser(CLASSES[command], prog=f"python -m {command}")
 
 

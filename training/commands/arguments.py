@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import tyro
 from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, PrimitiveTypeInfo
@@ -144,6 +144,10 @@ class Pretrain(RunOptions):
     """Settings of the recipe."""
 
 
+FLAT = tyro.conf.AvoidSubcommands[tyro.conf.OmitArgPrefixes[Pretrain]]
+"""Type of the whole command line: settings without prefix, such as `--epochs`."""
+
+
 @dataclass(frozen=True)
 class PartialArgs(RunOptions):
     """Options other than settings of the recipe, and the options that determine the recipe's defaults."""
@@ -208,9 +212,18 @@ def _resolved(options: Pretrain) -> Pretrain:
 
 
 def _parse_all(arguments: Sequence[str], default: Pretrain) -> Pretrain:
-    kind = tyro.conf.AvoidSubcommands[tyro.conf.OmitArgPrefixes[Pretrain]]
     with name_rules():
-        return tyro.cli(kind, args=arguments, default=default, prog=PROGRAM)
+        return tyro.cli(FLAT, args=arguments, default=default, prog=PROGRAM)
+
+
+def create_parser() -> Any:
+    """Create the parser that a command line without options has, for the command reference."""
+    choice = PartialArgs()
+    method, name = named_recipes.choose_recipe(choice.method, choice.recipe)
+    choice = dataclasses.replace(choice, method=MethodName(method))
+    default, _ = of_recipe(choice, method, name, named_recipes.NOMINAL_IMAGES, None)
+    with name_rules():
+        return tyro.extras.get_parser(FLAT, default=default, prog=PROGRAM)
 
 
 def of_recipe(
