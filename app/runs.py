@@ -1,7 +1,7 @@
 """Training runs for the page: logs that may still grow, as curves for a screen, and checkpoints.
 
-Runs are folders of `training.run.Run` directly inside --models-dir. The log of `embedded-dino` is part of
-the package. A client chooses a run by name and never sends a path.
+Runs are folders of `training.run.Run` directly inside --models-dir. The logs of the shipped models are part
+of the package. A client chooses a run by name and never sends a path.
 """
 
 import math
@@ -26,7 +26,11 @@ from training.run import Run, RunError, read_log
 POINTS = 500
 """Largest number of points of a curve: about the width of a chart in pixels."""
 MAX_CHECKPOINTS = 40
-EMBEDDED_LOG = EMBEDDED["embedded-dino"].with_name(LOG)
+SHIPPED = {
+    "embedded-dino": ("Training of embedded-dino", EMBEDDED["embedded-dino"].with_name(LOG)),
+    "embedded": ("Distillation of embedded", EMBEDDED["embedded"].with_name(LOG)),
+}
+"""Titles and logs of the runs that trained the models of the package."""
 
 
 class Chart(NamedTuple):
@@ -40,12 +44,22 @@ class Chart(NamedTuple):
 CHARTS = (
     Chart("Loss", "", {"loss": "Loss"}),  # its terms depend on the method
     Chart(
-        "Teacher entropy and KL",
-        "nats",
-        {"teacher_entropy": "Teacher entropy", "kl": "KL(teacher, student)", "ln_k": "ln K"},
+        "Terms of the loss",
+        "",
+        {
+            "teacher_entropy": "Teacher entropy (nats)",
+            "kl": "KL(teacher, student) (nats)",
+            "ln_k": "ln K",
+            "patch_loss": "Patches (1 - cosine)",
+            "cls_loss": "[CLS] (1 - cosine)",
+            "attention_loss": "Attention of [CLS] (KL, nats)",
+            "rows_loss": "Attention of patches (KL, nats)",
+        },
     ),
     Chart(
-        "k-NN accuracy on training images", "top-1, %", {"knn_teacher": "Teacher", "knn_student": "Student"}
+        "k-NN accuracy on training images",
+        "top-1, %",
+        {"knn_teacher": "Teacher", "knn_average": "Average", "knn_student": "Student"},
     ),
     Chart("Throughput", "images per second", {"images_per_second": "Images per second"}),
 )
@@ -134,7 +148,7 @@ class TrainingRun:
 
     Attributes:
         name: The name for requests.
-        folder: None for `embedded-dino`, of which only the log is kept.
+        folder: None for a run of `SHIPPED`, of which only the log is kept.
         log: Its contents.
     """
 
@@ -156,7 +170,7 @@ class TrainingRun:
         if self.folder is None:
             return [
                 Checkpoint("random:embedded", "untrained: random weights"),
-                Checkpoint("embedded-dino", "final weights"),
+                Checkpoint(self.name, "final weights"),
             ]
         kept = milestones(self.folder)
         found = [Checkpoint(f"{self.name}@{step}", f"step {step:,}") for step, _ in kept]
@@ -164,10 +178,10 @@ class TrainingRun:
 
 
 class Runs:
-    """The runs in a folder and that of `embedded-dino`. New runs appear without a restart.
+    """The runs in a folder and those of the package. New runs appear without a restart.
 
     Args:
-        folder: --models-dir; None for `embedded-dino` only.
+        folder: --models-dir; None for the runs of the package only.
     """
 
     def __init__(self, folder: Path | None) -> None:
@@ -175,22 +189,22 @@ class Runs:
         self._logs: dict[Path, Log] = {}
 
     def folders(self) -> dict[str, Path | None]:
-        """Return the folders of runs by name, the last written first, and None for `embedded-dino`."""
+        """Return the folders of runs by name, the last written first, and None for those of the package."""
         folders = sorted(run_folders(self.folder), key=lambda folder: -_written(Run(folder).log))
         found: dict[str, Path | None] = {folder.name: folder for folder in folders}
-        found.setdefault("embedded-dino", None)
+        found |= {name: None for name in SHIPPED if name not in found}
         return found
 
     def choices(self) -> list[tuple[str, str]]:
         """Return (title, name) of every run, for a dropdown."""
         named = self.folders().items()
-        return [(name if folder else "Training of embedded-dino", name) for name, folder in named]
+        return [(name if folder else SHIPPED[name][0], name) for name, folder in named]
 
     def read(self, name: str) -> TrainingRun:
         """Return a run whose log has been read to its end."""
         try:
             folder = self.folders()[name]
-            path = Run(folder).log if folder else EMBEDDED_LOG
+            path = Run(folder).log if folder else SHIPPED[name][1]
             found, log = path.stat(), self._logs.get(path)
             if not log or log.version != (found.st_mtime_ns, found.st_size):
                 log = self._logs[path] = summarize_log(path)

@@ -26,8 +26,8 @@ from notebooks import drawing
 
 # %% [markdown]
 # A *vision transformer* computes *attention*: weights for averaging the parts of an image. An *attention map* shows these
-# weights on the image. The shipped model was trained with the method DINO on images without labels. The control is the same
-# network with random weights, which was not trained.
+# weights on the image. The shipped model was trained on images without labels: it learned to compute the outputs of DINOv2, a
+# larger network that was trained by self-distillation. The control is the same network with random weights.
 #
 # **Prediction.** The sheep covers a quarter of the image. How much of the attention of each network is on the sheep? Write
 # down two percentages.
@@ -52,7 +52,7 @@ drawing.images(
 )
 
 # %% [markdown]
-# The sheep covers **25** % of the image. With trained weights, **51** % of the attention is on the sheep. With random weights,
+# The sheep covers **25** % of the image. With trained weights, **71** % of the attention is on the sheep. With random weights,
 # **24** % of the attention is on the sheep: the architecture alone does not find the object.
 #
 # **Exercise.** Replace `"sheep"` with `"owl"`, `"chair"` or another name of `photographs.names()`. Find an image in which the
@@ -60,7 +60,7 @@ drawing.images(
 #
 # **Summary.**
 # - Attention is a set of weights over the parts of an image.
-# - After training with DINO, attention is concentrated on the object, although no label was used.
+# - After training, attention is concentrated on the object, although no label was used.
 # - A map needs a control, such as the map of random weights.
 #
 # **References.** Caron et al. 2021, [Emerging Properties in Self-Supervised Vision Transformers](https://arxiv.org/abs/2104.14294),

@@ -25,7 +25,7 @@ import torch
 from notebooks import distillation, drawing
 from notebooks.checks import check
 from notebooks.distillation import Variant, train
-from training.doctor import Facts, findings
+from training.doctor import RunSettings, findings
 
 # %% [markdown]
 # ## Two kinds of collapse
@@ -134,14 +134,14 @@ for label, (_, log) in runs.items():
 # %%
 def diagnose(label: str, log: list[dict[str, float]], momentum: float) -> None:
     """Print the findings of the doctor."""
-    facts = Facts(
+    settings = RunSettings(
         steps=STEPS,
         steps_per_epoch=50,
         batch_size=32,
         teacher_momentum=momentum,
         copies_student=momentum == 0,
     )
-    sentences = [finding.sentence for finding in findings(log, facts)]
+    sentences = [finding.sentence for finding in findings(log, settings)]
     print(f"{label}: {'; '.join(sentences) or 'no finding'}")
 
 

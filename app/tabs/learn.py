@@ -37,7 +37,7 @@ def build(page: Page) -> None:
                 weights = gr.Radio(trained, value=TRAINED, label="Weights", visible=False)
             # "hidden" stays in the page: a plot that leaves it while it is drawn throws.
             run, title = page.backend.runs.read(TRAINED), f"Training of {TRAINED}"
-            curves = plot(CHARTS[1], run, title=title, visible="hidden")
+            curves = plot(CHARTS[1], run, title=title, y_title="nats", visible="hidden")
         with gr.Column(scale=2, min_width=300, elem_id="lesson-text"):
             choices = [(f"{index + 1} {one.title}", index) for index, one in enumerate(lessons())]
             number = gr.Radio(choices, value=0, label="Lesson", elem_id="lesson")

@@ -133,7 +133,7 @@ def test_objects_are_followed_through_a_clip(client, tmp_path):
         ("masks", ["kitten", MODEL, 64, 0.6, "99"], "no head 99"),
         ("masks", ["kitten", MODEL, 64, 0.6, "best"], "ground truth"),
         ("masks", ["kitten", MODEL, 64, 0.6, "mean", False, {"size": [2, 2], "counts": "04"}], "size"),
-        ("objects", ["kitten", MODEL, 64, "magic"], "lost', 'tokencut' or"),
+        ("objects", ["kitten", MODEL, 64, "magic"], "Unknown discovery method 'magic'. Available: attention"),
         ("objects", ["kitten", MODEL, 64, "maskcut", 1000], "less than or equal to 6"),
         ("matches", ["kitten", "sheep", MODEL, 64, 7], "ratio"),
         ("follow", ["nobody", [{}]], "name of an example"),

@@ -75,8 +75,8 @@ def test_directions_take_a_turn_at_the_models_if_either_encoding_was_forgotten(
             "run",
             lambda *inputs, name=name, run=run: (turns.append(name), run(*inputs))[1],
         )
-    held, forgotten = encoding.key.token, replace(encoding.key, size=48).token
-    for pair in ((held, held), (forgotten, held), (held, replace(encoding.key, size=80).token)):
+    held, forgotten = encoding.key.token, replace(encoding.key, size=144).token
+    for pair in ((held, held), (forgotten, held), (held, replace(encoding.key, size=160).token)):
         assert client.get("/lab/directions/" + "/".join(pair)).status_code == 200
     assert turns == ["READING", "MODEL", "MODEL"]
 

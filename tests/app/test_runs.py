@@ -74,7 +74,7 @@ def test_runs_are_folders_with_a_log_and_the_shipped_ones_comes_last(tmp_path):
     write_run(tmp_path / "first")
     (tmp_path / "no-run").mkdir()
     runs = Runs(tmp_path)
-    assert list(runs.folders()) == ["first", "embedded-dino"]
+    assert list(runs.folders()) == ["first", "embedded-dino", "embedded"]
     write_run(tmp_path / "begun-later")
     assert "begun-later" in runs.folders()
     for name in ("none", "..", "../etc", "a\0b", None, ["run"]):
@@ -82,12 +82,14 @@ def test_runs_are_folders_with_a_log_and_the_shipped_ones_comes_last(tmp_path):
             runs.read(name)
 
 
-def test_embedded_log_has_every_plotted_quantity():
-    run = Runs(None).read("embedded-dino")
-    assert warnings_text(run) == ""
+def test_shipped_logs_have_every_plotted_quantity():
+    runs = [Runs(None).read(name) for name in ("embedded-dino", "embedded")]
+    assert [warnings_text(run) for run in runs] == ["", ""]
     for chart in CHARTS:
-        assert set(chart_table(chart, run)["curve"]) == set(chart.curves.values())
-    assert [one.model for one in run.checkpoints] == ["random:embedded", "embedded-dino"]
+        curves = {curve for run in runs for curve in chart_table(chart, run)["curve"]}
+        assert curves == set(chart.curves.values()) - {"Average"}  # the distillation had no probe
+    models = [[one.model for one in run.checkpoints] for run in runs]
+    assert models == [["random:embedded", "embedded-dino"], ["random:embedded", "embedded"]]
 
 
 def test_status_names_steps_last_line_and_phases(tmp_path):

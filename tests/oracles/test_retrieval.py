@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch.nn.functional import normalize
 
-from dino_model.data.framing import View
+from dino_model.data.framing import Framing
 from dino_model.inference.features import CLS, gem
 from tests.oracles.arrays import vit_of
 from training.evaluation.copy_detection import average_precisions, compute_whitening, similarity
@@ -30,7 +30,7 @@ def test_multi_scale_features_are_normalized_image_by_image(oracle):
     data = oracle("retrieval_features")
     vit, images = vit_of(data, "official").double(), torch.from_numpy(data["images"]).double()
     scales = tuple(data["scales"].tolist())
-    view = View(68, (0.0,) * 3, (1.0,) * 3, scales=scales, cut=int(data["patch_size"]))
+    view = Framing(68, (0.0,) * 3, (1.0,) * 3, scales=scales, cut=int(data["patch_size"]))
     shown = list(view.rescale(images))
     for number in (1, 2):
         whole = torch.nn.functional.interpolate(images, scale_factor=scales[number], mode="bilinear")

@@ -139,7 +139,7 @@ def test_image_matches_its_own_crop(tmp_path, capsys):
     Image.fromarray(pixels).save(a)
     Image.fromarray(pixels[40:, 60:]).save(b)
     y, x = (side // 2 for side in pixels.shape[:2])
-    Match(a=a, b=b, output=tmp_path / "out", point=f"{y},{x}", size=128).run()
+    Match(a=a, b=b, output=tmp_path / "out", point=f"{y},{x}", size=128, model="embedded-dino").run()
     found = json.loads((tmp_path / "out" / "matches.json").read_text())
     assert len(found["matches"]) >= 20
     off = [np.subtract(match["a"], match["b"]) - (40, 60) for match in found["matches"]]

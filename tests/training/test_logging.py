@@ -16,7 +16,7 @@ def test_metrics_keep_their_order_without_nan_and_infinity():
 
 
 def test_metric_logger_on_a_slow_device_writes_in_order_and_stops_at_nan(tmp_path, monkeypatch):
-    monkeypatch.setattr(Metrics, "arrived", lambda _: False)
+    monkeypatch.setattr(Metrics, "has_arrived", lambda _: False)
     run, seen = Run(tmp_path), []
     logger = MetricLogger([json_lines(run.log)], lambda step, *_: seen.append(step))
 
