@@ -11,7 +11,7 @@ venv_python := $(VENV)/bin/python
 pip_install := $(venv_python) -m pip install --disable-pip-version-check -c $(CONSTRAINTS)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo setup install test stage lint types tests test-fast test-slow test-browser cuda-tests javascript format notebooks lab docs browser node bench mutants clean
+.PHONY: help demo setup install test stage lint types tests test-fast test-slow test-browser cuda-tests javascript format notebooks ipynb lesson lab docs browser node bench mutants clean
 
 help:
 	@echo "make demo      install what is needed, open the page on http://127.0.0.1:7860"
@@ -19,6 +19,8 @@ help:
 	@echo "make test-fast the tests without browser, several processes and training runs: 90 seconds"
 	@echo "make cuda-tests the GPU path on a fake CUDA device, rare cases too; needs a C compiler, no GPU"
 	@echo "make notebooks execute the lessons; LESSONS='3 a' for some"
+	@echo "make ipynb     write the lessons as Jupyter notebooks into notebooks/ipynb"
+	@echo "make lesson    execute a notebook with requirements-lessons.txt only; LESSON=1"
 	@echo "make lab       open the lessons in Jupyter"
 	@echo "make docs      execute the lessons and build the documentation in build/docs, which opens from disk"
 	@echo "make setup     install what the page and the commands need; make install: what the tests need, too"
@@ -93,6 +95,21 @@ test-browser: $(VENV)/.installed-dev
 
 notebooks: $(VENV)/.installed-notebooks
 	$(venv_python) -m notebooks.execute $(LESSONS)
+
+ipynb: $(VENV)/.installed-notebooks
+	$(venv_python) -m notebooks.ipynb
+
+# The kernel has only the packages of the list; `jupyter execute` runs outside of it.
+LESSON      ?= 1
+LESSON_VENV ?= build/lesson-venv
+lesson: $(VENV)/.installed-notebooks
+	@$(venv_python) -m venv --clear $(LESSON_VENV)
+	@$(LESSON_VENV)/bin/python -m pip install --disable-pip-version-check -q -r requirements-lessons.txt
+	@$(LESSON_VENV)/bin/python -m pip install --disable-pip-version-check -q --no-deps -e .
+	@$(LESSON_VENV)/bin/python -m ipykernel install --prefix $(LESSON_VENV) --name lesson
+	JUPYTER_PATH=$(CURDIR)/$(LESSON_VENV)/share/jupyter PATH="$(CURDIR)/$(VENV)/bin:$$PATH" \
+	    $(VENV)/bin/jupyter execute --kernel_name=lesson --timeout=900 \
+	    --output=$(CURDIR)/build/lesson $(wildcard notebooks/ipynb/$(LESSON)_*.ipynb)
 
 # A click on a lesson opens it as a notebook; without the setting, as text.
 lab: $(VENV)/.installed-notebooks

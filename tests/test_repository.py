@@ -29,7 +29,7 @@ OPTIONAL = {"onnx", "pyarrow"}  # an error names it if it is missing
 # Letters in brackets, so that this file does not match.
 MACHINE_PATHS = re.compile(r"/w[o]rk/|/r[o]ot/|index-u[r]l|p[y]pi\.org|pytho[n]hosted")
 TEXT_SUFFIXES = {".py", ".md", ".js", ".ts", ".css", ".html", ".toml", ".txt", ".json", ".cff", ".sh"}
-TEXT_SUFFIXES |= {".c", ".sbatch", ".service", ".conf", ".yaml", ".yml", ".svg"}
+TEXT_SUFFIXES |= {".c", ".sbatch", ".service", ".conf", ".yaml", ".yml", ".svg", ".ipynb"}
 TEXT_NAMES = {".gitignore", ".prettierignore", ".dockerignore", "Makefile", "Dockerfile", "LICENSE", "run"}
 
 

@@ -1,0 +1,124 @@
+"""Notebooks of the lessons: equal to their sources, set-up cell, and the list of required packages."""
+
+import ast
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("IPython")
+import nbformat
+
+from notebooks import ipynb
+from notebooks.execute import lessons, read
+
+ROOT = Path(__file__).resolve().parents[2]
+ADDRESS = "https://github.com/owner/name"
+
+
+@pytest.mark.parametrize("lesson", lessons(), ids=lambda lesson: lesson.stem)
+def test_committed_notebook_has_the_cells_of_its_lesson_and_no_outputs(lesson):
+    notebook = nbformat.read(ipynb.FOLDER / f"{lesson.stem}.ipynb", as_version=4)
+    current = ipynb.convert_lesson(lesson, ipynb.project_address())
+    sources = [[(cell.cell_type, cell.source) for cell in book.cells] for book in (notebook, current)]
+    assert sources[0] == sources[1], "run `make ipynb`"
+    assert [cell.source for cell in read(lesson).cells] == [
+        cell.source for number, cell in enumerate(notebook.cells) if number not in (1, 2)
+    ]
+    assert not [cell for cell in notebook.cells if cell.get("outputs")]
+
+
+def test_notebooks_belong_to_lessons():
+    assert {file.stem for file in ipynb.FOLDER.iterdir()} == {lesson.stem for lesson in lessons()}
+
+
+def test_links_open_the_repository_that_is_named_once(tmp_path):
+    ipynb.Write(tmp_path, ADDRESS).run()
+    cells = nbformat.read(tmp_path / "a_video.ipynb", as_version=4).cells
+    path = "owner/name/blob/main/notebooks/ipynb/a_video.ipynb"
+    assert f"https://colab.research.google.com/github/{path}" in cells[1].source
+    assert f'REPOSITORY = "{ADDRESS}"' in cells[2].source
+    assert ipynb.links_of(lessons()[0], "") == ipynb.NO_ADDRESS
+
+
+def run_set_up(monkeypatch, folder: Path, repository: str, installed: bool) -> list[list[str]]:
+    """Run the set-up cell in a folder and return its commands; none is executed."""
+    commands: list[list[str]] = []
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.setattr(subprocess, "run", lambda words, check: commands.append(words))
+    found = [object()] if installed else []
+    monkeypatch.setattr("importlib.metadata.distributions", lambda name: found)
+    code = ipynb.convert_lesson(lessons()[0], repository).cells[2].source
+    values: dict = {}
+    exec(code, values)
+    assert sys.path[0] == str(values["clone"])
+    return commands
+
+
+def test_set_up_cell_clones_installs_and_needs_neither_after_a_restart(monkeypatch, tmp_path, capsys):
+    clone = tmp_path / "dino-attention-lab"
+    git, packages, project = run_set_up(monkeypatch, tmp_path, ADDRESS, installed=False)
+    assert git[:2] == ["git", "clone"]
+    assert git[-2:] == [ADDRESS, str(clone)]
+    assert packages[-2:] == ["-r", str(clone / "requirements-lessons.txt")]
+    assert project[-3:] == ["--no-deps", "--editable", str(clone)]
+    assert capsys.readouterr().out.startswith(f"Cloning {ADDRESS} into {clone}.\nInstalling ")
+    (clone / "notebooks").mkdir(parents=True)
+    (clone / "notebooks" / "checks.py").touch()
+    assert run_set_up(monkeypatch, tmp_path, ADDRESS, installed=True) == []
+    assert run_set_up(monkeypatch, clone / "notebooks", "", installed=True) == []
+    assert capsys.readouterr().out == f"The lesson uses the packages in {clone}.\n" * 2
+
+
+def test_set_up_cell_without_clone_and_address_says_what_to_do(monkeypatch, tmp_path):
+    with pytest.raises(FileNotFoundError, match="Open this notebook in a clone"):
+        run_set_up(monkeypatch, tmp_path, "", installed=True)
+
+
+IMPORTS = """
+import json, sys
+for code in json.load(sys.stdin):
+    exec(code, {})
+print(json.dumps(sorted(m.__file__ for m in [*sys.modules.values()] if getattr(m, "__file__", None))))
+"""
+DISTRIBUTIONS = {"IPython": "ipython", "PIL": "pillow", "cv2": "opencv-python", "sklearn": "scikit-learn"}
+OWN = {"dino_model", "segmentation", "training", "notebooks"}
+KERNEL = "ipykernel"  # the notebook runs in it
+
+
+def _third_parties(body: list[ast.stmt]) -> set[str]:
+    names: set[str] = set()
+    for node in body:
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            names.add(str(node.module))
+    tops = {name.split(".")[0] for name in names} - sys.stdlib_module_names
+    return {DISTRIBUTIONS.get(name, name) for name in tops - OWN}
+
+
+def test_lessons_import_what_the_list_has_and_nothing_else():
+    trees = [ast.parse(lesson.read_text()).body for lesson in lessons()]
+    imports = [[node for node in body if isinstance(node, ast.Import | ast.ImportFrom)] for body in trees]
+    codes = ["\n".join(map(ast.unparse, nodes)) for nodes in imports]
+    command = [sys.executable, "-c", IMPORTS]
+    printed = subprocess.run(
+        command, cwd=ROOT, input=json.dumps(codes), capture_output=True, text=True, check=True
+    )
+    files = [Path(name) for name in json.loads(printed.stdout)]
+    packages = [ROOT / name for name in OWN]
+    own = [ast.parse(file.read_text()).body for file in files if not set(packages).isdisjoint(file.parents)]
+    found = set().union(*map(_third_parties, imports + own))
+    lines = (ROOT / "requirements-lessons.txt").read_text().splitlines()
+    required = {re.split("[>=<]", line)[0] for line in lines if not line.startswith("#")}
+    assert found == required - {KERNEL}
+
+
+def test_list_of_the_lessons_has_the_versions_of_the_other_lists():
+    lists = [(ROOT / f"requirements{part}.txt").read_text().splitlines() for part in ("", "-notebooks")]
+    lines = (ROOT / "requirements-lessons.txt").read_text().splitlines()
+    assert {line for line in lines if not line.startswith("#")} <= {*lists[0], *lists[1]}
