@@ -186,10 +186,11 @@ class Distill(Method):
         tokens, query, key = self.student(pixels, batch.randomness)
         terms = self.token_terms(view, inputs, tokens) | self.attention_terms(view, inputs, query, key)
         loss = torch.zeros((), device=pixels.device)
-        logs = {"view_patches": torch.full_like(loss, view.cells)}
+        logs: dict[str, Tensor] = {}
         for name, term in terms.items():  # a term without weight keeps its part of the graph, for all ranks
             loss = loss + term.weight * term.counts * term.value
             logs[name] = term.value.detach() if term.counts else torch.full_like(loss, torch.nan)
+        logs["view_patches"] = torch.full_like(loss, view.cells)
         return Loss(loss, logs, {})
 
     def token_terms(self, view: StudentView, inputs: TeacherBatch, tokens: Tensor) -> dict[str, Term]:
