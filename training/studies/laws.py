@@ -175,7 +175,7 @@ one of (source; largest effect, in points of k-NN top-1 unless named):
   --heads 6|8|12|16                              (appendix D; 1.0)
   --prototypes 1024|4096|16384|65536|262144      (appendix C; 1.9)
   --batch-size 128|256|512|1024                  (Table 9; 2.0)
-  --patch-size 16|8|5                            (Figure 5; 3.8)
+  --patch-size 16|8|5                            (Table 2; 3.8)
   --local-crops 0|2|6|10                         (Table 8; 6.8, linear)
   --method dino|byol|moco-v2|swav                (Table 13; 10.8)"""
 """Comparisons whose effects need a GPU and long runs."""
