@@ -13,7 +13,7 @@ COMMANDS = {
     "voc": "Agreement of attention masks with the annotated objects of VOC 2012, and its protocol.",
     "davis": "Labels of first frames propagated through DAVIS by nearest neighbors, and their scores.",
     "score": "Region similarity J and contour accuracy F of predicted masks, as DAVIS defines them.",
-    "video": "Attention of a video; with --mask, the labels of its first frame propagated.",
+    "video": "Attention of a video; with --mask or --masks, the labels of some frames propagated.",
     "match": "Corresponding parts of two images: matches, lines between them, common colors.",
     "discover": "Objects without labels or training: LOST, TokenCut, MaskCut, with one pass of the model.",
     "head": "Segmentation from few masks: a head on frozen features is fitted, applied and scored.",

@@ -6,7 +6,8 @@ step is exact, ties included, and its memory is bounded by tiles.
 Source: DINO, section 4.2.2 and table 5; Jabri et al. 2020, appendix F. Protocol: docs/protocols.md.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
@@ -27,6 +28,8 @@ from dino_model.models.weights import LoadedModel
 from dino_model.runtime.ahead import run_ahead
 from segmentation.labels import Labels, check_size, object_ids, resize_nearest, without_void
 from segmentation.masks import ImageArray
+
+ReadFrames = Callable[[int, int | None], Iterable[ImageArray]]
 
 
 @dataclass(frozen=True)
@@ -297,7 +300,7 @@ def propagate_frames(
     *,
     overlap: bool = False,
 ) -> Iterator[Labels]:
-    """Label every frame of a video from the labels of its first one.
+    """Label every frame of a video from the labels of its first one; see `propagate_masks`.
 
     Args:
         frames: uint8 [H, W, 3] each, the first frame first. At most a batch is read ahead.
@@ -310,22 +313,160 @@ def propagate_frames(
     Raises:
         ValueError: A mask without object, or a frame of another size.
     """
-    ids = object_ids(first_mask)
-    if not ids:
-        raise ValueError("the first mask marks no object: every pixel is 0 (background) or 255 (void)")
-    size = (first_mask.shape[0], first_mask.shape[1])
-    input_size = fed_size(size[0], size[1], source.size, source.resize, source.patch_size)
-    names = np.array([0, *ids], np.uint8)
-    propagator = None
-    ahead = partial(run_ahead, depth=batch) if overlap else iter
-    for features in ahead(_features(ahead(frames), size, source, batch)):
-        if propagator is None:
-            labels = grid_labels(first_mask, ids, input_size, source.patch_size, preset)
-            propagator = Propagator(features, labels.to(features.device), preset)
-            yield without_void(first_mask)
-        else:
-            winner = hard_labels(propagator.step(features), source.patch_size, preset)
-            yield resize_nearest(names[winner[: input_size[0], : input_size[1]]], size)
+    return propagate_masks(
+        lambda start, stop: frames, {0: first_mask}, source, preset, batch, overlap=overlap
+    )
+
+
+def propagate_masks(
+    read: ReadFrames,
+    masks: Mapping[int, Labels],
+    source: AttentionPredictor | ColorPatches,
+    preset: Preset = DINO,
+    batch: int = 4,
+    *,
+    overlap: bool = False,
+) -> Iterator[Labels]:
+    """Label every frame of a video from the labels of some frames, forward and backward.
+
+    A mask replaces the objects that it has, from its frame on; other objects continue. Between two masks each
+    object's soft labels of both directions are averaged, weighted by the nearness of the masks that have it.
+    Soft labels of the backward direction are kept in a file until their frame is reached, so memory does not
+    grow with the video. A single mask of the first frame gives the official propagation.
+
+    Args:
+        read: Returns the frames from one number up to another, or to the end: uint8 [H, W, 3] each.
+        masks: Labels of frames by their number, uint8 [H, W]: 0 background, 255 void, which is not an object.
+        batch, overlap: As `propagate_frames`.
+
+    Yields:
+        Labels of each frame, uint8 [H, W]; where it has a mask, that mask over the propagated labels.
+
+    Raises:
+        ValueError: No object, masks or frames of several sizes, or a mask after the last frame.
+    """
+    video = _Annotated(masks, source, preset)
+    numbers, ahead = sorted(masks), partial(run_ahead, depth=batch) if overlap else iter
+    propagator, labels, spool = None, np.zeros(video.size, np.uint8), None
+    in_forward = torch.zeros(len(video.ids), dtype=torch.bool)
+    previous, upcoming, number = -1, 0, -1
+    for number, features in enumerate(
+        ahead(_features(ahead(iter(read(0, None))), video.size, source, batch))
+    ):
+        soft = None if propagator is None else propagator.step(features)
+        if number == previous + 1:  # the first frame after a mask
+            upcoming = next((each for each in numbers if each >= number), number)
+            spool = _Spool(video.backward(read, upcoming, number, batch)) if upcoming > number else None
+        if number in masks:
+            labels = video.correct(labels if soft is None else video.enlarge(soft), masks[number])
+            propagator, previous = video.start(labels, features), number
+            in_forward = in_forward | video.objects_in(masks[number])
+            yield labels
+            continue
+        if spool is not None:
+            share = (upcoming - number) / (upcoming - previous)
+            back, in_backward = spool.pop().to(features.device), video.objects_in(masks[upcoming])
+            soft = back if soft is None else _blend(soft, back, in_forward, in_backward, share)
+        assert soft is not None
+        yield video.enlarge(soft)
+    if numbers[-1] > number:
+        raise ValueError(f"a mask belongs to frame {numbers[-1]}, but the last frame is {number}")
+
+
+class _Annotated:
+    """Masks of some frames of a video, its objects, and their grid."""
+
+    def __init__(
+        self, masks: Mapping[int, Labels], source: AttentionPredictor | ColorPatches, preset: Preset
+    ) -> None:
+        self.masks, self.source, self.preset = masks, source, preset
+        self.ids = sorted(set().union(*map(object_ids, masks.values())))
+        if not self.ids:
+            raise ValueError("the first mask marks no object: every pixel is 0 (background) or 255 (void)")
+        first = masks[min(masks)]
+        self.size = first.shape[0], first.shape[1]
+        for number, mask in masks.items():
+            check_size(f"the mask of frame {number}", mask.shape, "the first mask", self.size)
+        self.input_size = fed_size(*self.size, source.size, source.resize, source.patch_size)
+
+    def start(self, labels: Labels, features: Tensor) -> Propagator:
+        """Propagate labels [H, W] from the frame that has these features."""
+        channels = grid_labels(labels, self.ids, self.input_size, self.source.patch_size, self.preset)
+        return Propagator(features, channels.to(features.device), self.preset)
+
+    def enlarge(self, soft: Tensor) -> Labels:
+        """Convert soft labels [C, h, w] to labels of the size of the frames."""
+        winner = hard_labels(soft, self.source.patch_size, self.preset)
+        names = np.array([0, *self.ids], np.uint8)
+        return resize_nearest(names[winner[: self.input_size[0], : self.input_size[1]]], self.size)
+
+    def objects_in(self, mask: Labels) -> Tensor:
+        """Mark the objects that a mask has: Boolean [objects]."""
+        return torch.tensor([label in object_ids(mask) for label in self.ids])
+
+    def correct(self, labels: Labels, mask: Labels) -> Labels:
+        """Replace the objects of a mask in propagated labels."""
+        mask = without_void(mask)
+        others = np.where(np.isin(labels, object_ids(mask)), 0, labels)
+        return np.where(mask > 0, mask, others).astype(np.uint8)
+
+    def backward(self, read: ReadFrames, number: int, stop: int, batch: int) -> Iterator[Tensor]:
+        """Yield the soft labels of the frames before a mask, the last first, down to frame `stop`."""
+        propagator = None
+        images = _reversed(read, stop, number + 1)
+        for features in _features(images, self.size, self.source, batch):
+            if propagator is None:
+                propagator = self.start(without_void(self.masks[number]), features)
+            else:
+                yield propagator.step(features)
+
+
+def _blend(
+    forward: Tensor, backward: Tensor, in_forward: Tensor, in_backward: Tensor, share: float
+) -> Tensor:
+    """Average soft labels [C, h, w] of two directions; each object counts where a mask has it [C - 1].
+
+    `share` is the weight of `forward` for objects that both directions have.
+    """
+    ahead, behind = share * in_forward, (1 - share) * in_backward
+    weight = (ahead / (ahead + behind).clamp(min=1e-9)).to(forward)[:, None, None]
+    objects = weight * forward[1:] + (1 - weight) * backward[1:]
+    return torch.cat([(1 - objects.sum(0, keepdim=True)).clamp(min=0), objects])
+
+
+class _Spool:
+    """Soft labels of one direction in a temporary file, from which they are taken in reverse order."""
+
+    def __init__(self, items: Iterator[Tensor]) -> None:
+        self._file, self._count = tempfile.TemporaryFile(), 0  # noqa: SIM115  removed with this object
+        for item in items:
+            values = item.cpu().numpy().astype(np.float32)
+            self._shape = values.shape
+            self._file.write(values.tobytes())
+            self._count += 1
+
+    def pop(self) -> Tensor:
+        """Return the item that was written last, of those that are left."""
+        self._count -= 1
+        values = np.empty(self._shape, np.float32)
+        self._file.seek(self._count * values.nbytes)
+        values[:] = np.frombuffer(self._file.read(values.nbytes), np.float32).reshape(self._shape)
+        return torch.from_numpy(values)
+
+
+_FRAMES_AT_ONCE = 32  # held while a video is read backward
+
+
+def _reversed(read: ReadFrames, start: int, stop: int) -> Iterator[ImageArray]:
+    """Yield frames from the one before `stop` down to `start`, read in pieces."""
+    for last in range(stop, start, -_FRAMES_AT_ONCE):
+        first = max(start, last - _FRAMES_AT_ONCE)
+        images = list(read(first, last))
+        if len(images) < last - first:
+            raise ValueError(
+                f"a mask belongs to frame {stop - 1}, but the last frame is {first + len(images) - 1}"
+            )
+        yield from images[::-1]
 
 
 def _features(

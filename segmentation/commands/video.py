@@ -1,11 +1,13 @@
-"""`python -m segmentation video`: attention of a video, or the labels of its first frame propagated."""
+"""`python -m segmentation video`: attention of a video, or the labels of some frames propagated."""
 
+import re
 from collections import deque
 from collections.abc import Generator, Iterator
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
@@ -18,6 +20,7 @@ from dino_model.runtime.progress import progress
 from segmentation.coco import CocoWriter
 from segmentation.commands.common import MaskOptions, model_settings, propagation_predictor
 from segmentation.datasets import read_frame_mask
+from segmentation.frames import frame_files
 from segmentation.labels import VOID, DataError, Labels, object_ids, write_mask_png
 from segmentation.masks import ImageArray, check_mass
 from segmentation.video import (
@@ -34,22 +37,24 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Video(MaskOptions, ModelOptions, OutputOptions):
-    """Attention of a video; with --mask, the labels of its first frame propagated.
+    """Attention of a video; with --mask or --masks, the labels of some frames propagated.
 
     Writes three videos. heads has every head next to the frame, mean the heat map of the mean of the heads,
-    mask the outline of the kept patches. With --mask, writes the video labels instead. Also writes
+    mask the outline of the kept patches. With masks, writes the video labels instead. Also writes
     masks/FRAME.png (palette PNGs), masks.json and masks_images.json (COCO run lengths). After Ctrl-C the
     finished frames are kept. --resume restarts a video, because its frames depend on each other.
     """
 
     input: tyro.conf.Positional[Path]
     """Video file, or folder of images numbered in their order."""
-    mask: Path | None = None
-    """Labels of the first frame, a palette or gray PNG, to propagate through the video."""
+    mask: Annotated[tuple[str, ...], tyro.conf.arg(metavar="[FRAME=]FILE …")] = ()
+    """Labels of frames to propagate, such as first.png or 12=later.png; frames count from 0."""
+    masks: Path | None = None
+    """Folder of labels of frames: files with the names of frames, or their numbers for a video file."""
     mass: float = 0.6
     """Share of the attention that a mask keeps, above 0 and up to 1."""
     preset: Literal["dino", "crw"] = "dino"
-    """Protocol of the propagation, with --mask."""
+    """Protocol of the propagation, with masks."""
     format: Literal["webm", "mp4"] = "webm"
     """Format of the videos: WebM (VP8, which browsers play) or MPEG-4."""
     fps: float = 24.0
@@ -65,18 +70,24 @@ class Video(MaskOptions, ModelOptions, OutputOptions):
         height, width = next(iter(frames)).shape[:2]
         settings: dict[str, Any] = {"fps": self.fps, "format": self.format}
         names: tuple[str, ...] = VIEWS
-        if self.mask is None:
+        mask_files = self._mask_files(frames)
+        if not mask_files:
             inputs = [self.input]
             predictor, settings = self.predictor(), settings | {"mass": self.mass}
             frame_results = attention_video(run_ahead(frames), predictor, mass=self.mass)
         else:
-            inputs, names = [self.input, self.mask], ("labels",)
-            reader = self.mask_reader([self.mask])
-            mask = read_frame_mask(reader, self.mask, (height, width))
+            inputs, names = [self.input, *mask_files.values()], ("labels",)
+            reader = self.mask_reader(list(mask_files.values()))
+            masks = {
+                number: read_frame_mask(reader, file, (height, width)) for number, file in mask_files.items()
+            }
             predictor = propagation_predictor(self, self.preset)
-            settings |= {"preset": self.preset, "threshold": self.least_value, "masks": reader.describe()}
-            _report_lost(self.mask, mask, predictor, self.preset)
-            frame_results = self._propagated(frames, predictor, mask)
+            settings |= {"preset": self.preset, "threshold": self.least_value, "values": reader.describe()}
+            settings["masks"] = {str(number): file.name for number, file in mask_files.items()}
+            for number, mask in masks.items():
+                _report_lost(mask_files[number], mask, predictor, self.preset)
+            print(f"masks of {counted(len(masks), 'frame')}: {', '.join(map(str, masks))}", flush=True)
+            frame_results = self._propagated(frames, predictor, masks)
         output = self.open_output(model_settings(predictor) | settings)
         if output.has(frames.name, inputs):
             print(f"{self.output} is finished already")
@@ -113,21 +124,55 @@ class Video(MaskOptions, ModelOptions, OutputOptions):
             skipped.add(self.input.name, DataError(problem))
         skipped.check(count + len(frames.damaged), "packets")
 
+    def _mask_files(self, frames: VideoFile | AnimatedImage | FrameFolder) -> dict[int, Path]:
+        """Return the mask file of each frame that has one, by its number in ascending order."""
+        files: list[tuple[int, Path]] = []
+        for text in map(str, self.mask):
+            match = re.fullmatch(r"(\d+)=(.+)", text)
+            files.append((int(match[1]), Path(match[2])) if match else (0, Path(text)))
+        if self.masks is not None:
+            found = frame_files(self.masks)
+            if isinstance(frames, FrameFolder):
+                numbers = {file.stem: number for number, file in enumerate(frames.files)}
+                if alone := [file.name for file in found if file.stem not in numbers]:
+                    raise DataError(
+                        f"{self.masks} has {alone[0]}, but {self.input} has no frame of this name"
+                    )
+                files += [(numbers[file.stem], file) for file in found]
+            else:
+                if wrong := [file.name for file in found if not file.stem.isdecimal()]:
+                    expected = "expected numbers of frames such as 00012.png"
+                    raise DataError(f"{self.masks} has {wrong[0]}; {expected}")
+                files += [(int(file.stem), file) for file in found]
+        numbered = dict(sorted(files))
+        if len(numbered) < len(files):
+            raise DataError("two masks belong to one frame; pass one of them")
+        if isinstance(frames, FrameFolder) and numbered and max(numbered) >= frames.expected:
+            raise DataError(f"a mask belongs to frame {max(numbered)}; the last is {frames.expected - 1}")
+        return numbered
+
     def _propagated(
-        self, frames: VideoFile | AnimatedImage | FrameFolder, predictor: "AttentionPredictor", mask: Labels
+        self,
+        frames: VideoFile | AnimatedImage | FrameFolder,
+        predictor: "AttentionPredictor",
+        masks: dict[int, Labels],
     ) -> Generator[tuple[list[ImageArray], Labels]]:
         """Propagate the labels through the video; yields each frame with its labels drawn, and the labels."""
-        from segmentation.propagation import PRESETS, propagate_frames
+        from segmentation.propagation import PRESETS, propagate_masks
 
-        ids = object_ids(mask)
+        ids = sorted(set().union(*map(object_ids, masks.values())))
+        again = open_frames(self.input, fps=self.fps)  # its own times and position
         waiting: deque[ImageArray] = deque()  # frames whose labels are not computed yet: a few batches
 
-        def read() -> Iterator[ImageArray]:
+        def read(start: int, stop: int | None) -> Iterator[ImageArray]:
+            if stop is not None:
+                yield from islice(again, start, stop)
+                return
             for frame in frames:
                 waiting.append(frame)
                 yield frame
 
-        for labels in propagate_frames(read(), mask, predictor, PRESETS[self.preset], overlap=True):
+        for labels in propagate_masks(read, masks, predictor, PRESETS[self.preset], overlap=True):
             yield [draw_labels(waiting.popleft(), labels, ids)], labels
 
 

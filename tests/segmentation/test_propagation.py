@@ -17,7 +17,15 @@ from torch import Tensor
 from dino_model.inference.resize import fed_size
 from segmentation import propagation
 from segmentation.labels import resize_nearest
-from segmentation.propagation import CRW, DINO, ColorPatches, Preset, propagate_frames, propagate_step
+from segmentation.propagation import (
+    CRW,
+    DINO,
+    ColorPatches,
+    Preset,
+    propagate_frames,
+    propagate_masks,
+    propagate_step,
+)
 
 
 def plain_step(target: Tensor, contexts: Tensor, labels: Tensor, preset: Preset) -> Tensor:
@@ -163,3 +171,64 @@ def test_wrong_input_raises_value_error():
         list(propagate_frames(frames, mask, ColorPatches(size=64)))
     with pytest.raises(ValueError, match="no object"):
         list(propagate_frames(frames, mask * 0, ColorPatches(size=64)))
+
+
+def moving_boxes(count: int, noise: int = 1) -> tuple[list[np.ndarray], np.ndarray]:
+    """Draw frames of two textured boxes that move over a background, and their labels 1 and 4."""
+    rng = np.random.default_rng(0)
+    sizes = (64, 128), (24, 24), (16, 32)
+    background, one, other = (rng.integers(0, 256, (*size, 3), np.uint8) for size in sizes)
+    labels, frames = np.zeros((count, 64, 128), np.uint8), []
+    for number in range(count):
+        frame = background.copy()
+        for label, box, top, left in ((1, one, 8, 8 + 8 * number), (4, other, 40, 80 - 8 * number)):
+            place = slice(top, top + box.shape[0]), slice(left, left + box.shape[1])
+            frame[place], labels[number][place] = box, label
+        noisy = frame + rng.integers(0, noise, frame.shape)
+        frames.append(noisy.clip(0, 255).astype(np.uint8))
+    return frames, labels
+
+
+def label_all(frames: list[np.ndarray], masks: dict[int, np.ndarray]) -> np.ndarray:
+    def read(start: int, stop: int | None) -> list[np.ndarray]:
+        return frames[start:stop]
+
+    return np.stack(list(propagate_masks(read, masks, ColorPatches(8, 64))))
+
+
+def test_mask_of_last_frame_is_propagated_backward_as_forward_in_the_reversed_video():
+    frames, labels = moving_boxes(9)
+    backward = label_all(frames, {8: labels[8]})
+    forward = np.stack(list(propagate_frames(frames[::-1], labels[8], ColorPatches(8, 64))))
+    np.testing.assert_array_equal(backward, forward[::-1])
+
+
+def test_later_object_is_found_before_and_after_and_a_correction_wins_from_its_frame():
+    frames, labels = moving_boxes(9)
+    first, later = (np.where(labels[k] == label, label, 0).astype(np.uint8) for k, label in ((0, 1), (4, 4)))
+    both = label_all(frames, {0: first, 4: later})
+    np.testing.assert_array_equal(both[0], first)
+    for label, pixels in ((1, 576), (4, 512)):  # 4 is found before its mask, and 1 continues through that
+        assert ((both == label) & (labels == label)).sum((1, 2))[1:].min() > 0.8 * pixels
+    np.testing.assert_array_equal(both[4] == 4, later == 4)
+    wrong = np.zeros_like(first)
+    wrong[40:60, 40:60] = 1
+    corrected = label_all(frames, {0: wrong, 6: labels[6]})
+    alone = label_all(frames[6:], {0: labels[6]})
+    np.testing.assert_array_equal(corrected[6:], alone)
+
+
+def test_more_masks_raise_the_agreement_and_frames_are_read_backward_in_pieces(monkeypatch):
+    frames, labels = moving_boxes(10, noise=600)
+    agreement = [
+        (label_all(frames, {number: labels[number] for number in numbers}) == labels).mean()
+        for numbers in ((0,), (0, 5), (0, 5, 9))
+    ]
+    assert agreement[0] + 0.01 < agreement[1] < agreement[2]
+    whole = label_all(frames, {9: labels[9]})
+    monkeypatch.setattr(propagation, "_FRAMES_AT_ONCE", 3)
+    np.testing.assert_array_equal(label_all(frames, {9: labels[9]}), whole)
+    with pytest.raises(ValueError, match="a mask belongs to frame 12, but the last frame is 9"):
+        label_all(frames, {12: labels[9]})
+    with pytest.raises(ValueError, match="the mask of frame 3 is 64x64 pixels, the first mask 128x64"):
+        label_all(frames, {0: labels[0], 3: labels[0][:, :64]})

@@ -310,7 +310,7 @@ def test_interrupted_video_keeps_finished_frames_and_is_resumed(tmp_path, monkey
     mask = np.pad(np.full((30, 30), 4, np.uint8), 17)
     write_mask_png(file, mask)
     options = {"input": write_folder(tmp_path / "frames", names, (64, 64)), "output": out, "model": MODEL}
-    options |= {"size": 64, "fps": 5, "mask": file if view == "labels" else None}
+    options |= {"size": 64, "fps": 5, "mask": (str(file),) if view == "labels" else ()}
     written: list[Path] = []
 
     def write(file: Path, labels: np.ndarray) -> None:
@@ -337,3 +337,31 @@ def test_interrupted_video_keeps_finished_frames_and_is_resumed(tmp_path, monkey
         assert {each["category_id"] for each in json.loads((out / "masks.json").read_text())} == {4}
     Video(**options, resume=True).run()
     assert "is finished already" in capsys.readouterr().out
+
+
+def test_masks_of_any_frames_are_propagated_and_wrong_ones_named(tmp_path):
+    folder, masks = write_folder(tmp_path / "frames", [f"f{k}.png" for k in range(4)]), tmp_path / "masks"
+    clip = write_video(tmp_path / "clip.webm", draw_frames(4))
+    masks.mkdir()
+    label = np.zeros((48, 64), np.uint8)
+    label[8:40, 8:40] = 3
+    other = write_folder(tmp_path / "other", ["0.png"])
+    for name in ("f1.png", "f3.png"):
+        write_mask_png(masks / name, label)
+    write_mask_png(tmp_path / "0002.png", np.where(label, 5, 0).astype(np.uint8))
+    options = {"model": MODEL, "size": 64}
+    Video(folder, output=tmp_path / "a", masks=masks, mask=(f"2={tmp_path / '0002.png'}",), **options).run()
+    written = [read_labels(tmp_path / "a" / "masks" / f"f{number}.png") for number in range(4)]
+    for labels, value in zip(written[1:], (3, 5, 3), strict=True):  # each mask covers the objects before
+        np.testing.assert_array_equal(labels == value, label > 0)
+    Video(clip, output=tmp_path / "b", mask=(f"3={masks / 'f3.png'}",), **options).run()
+    assert (read_labels(tmp_path / "b" / "masks" / "00000.png") == 3).any()
+    wrong = {
+        "f1.png; expected numbers of frames": {"input": clip, "masks": masks},
+        "a mask belongs to frame 9": {"input": folder, "mask": (f"9={masks / 'f1.png'}",)},
+        "two masks belong to one frame": {"input": folder, "masks": masks, "mask": (f"1={masks}/f1.png",)},
+        "has f1.png, but .* has no frame of this name": {"input": other, "masks": masks},
+    }
+    for message, faulty in wrong.items():
+        with pytest.raises(DataError, match=message):
+            Video(**faulty, output=tmp_path / "c", **options).run()
