@@ -42,7 +42,8 @@ smartquotes = False  # options begin with two hyphens
 
 myst_enable_extensions = ["dollarmath", "colon_fence"]
 myst_heading_anchors = 4
-suppress_warnings = ["autoapi.python_import_resolution", "sphinx-argparse-cli.*"]
+# A name in a docstring may belong to several classes: it is then left without a link.
+suppress_warnings = ["autoapi.python_import_resolution", "ref.python", "sphinx-argparse-cli.*"]
 
 # Lessons are executed here, without a data set, and again when they or the packages change.
 nb_custom_formats = {".py": ["jupytext.reads", {"fmt": "py:percent"}]}

@@ -129,7 +129,7 @@ def test_keyboard_moves_selects_zooms_and_clears(tab, drawn):
 
 
 def test_chosen_image_is_placed_at_the_mean_of_its_neighbors(tab):
-    tab.locator("#strip .gallery-item").nth(2).click()
+    tab.locator("#strip .gallery-item").nth(3).click()
     tab.wait_for_selector("#class-map .lab-view[data-token=komodo]")
     assert "At the mean position of its 10 nearest classes" in tab.locator(".map-chosen p").inner_text()
     assert sum(_state(tab, f"points.map((_, index) => {VIEW}.faint(index))")) == 101 - 10

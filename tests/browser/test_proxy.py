@@ -57,7 +57,7 @@ def proxy(address: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[st
 def test_download_behind_the_shipped_proxy_is_saved(proxy, open_page):
     page = open_page(address=proxy, ignore_https_errors=True)
     name, content = actions.download(page, "Overlay PNG")
-    assert name == "kitten-overlay.png"
+    assert name == "owl-overlay.png"
     assert actions.image(content).shape[2] == 3
     assert urlsplit(page.url).scheme == "https"  # the page did not navigate away
 
