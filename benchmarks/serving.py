@@ -18,7 +18,8 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 STARTS_WITHIN = 180  # seconds
 ENDS_WITHIN = 60
-CHROMIUM_OPTIONS = ["--disable-gpu", "--disable-quic", "--disable-sync"]
+CAMERA = ["--use-fake-device-for-media-stream", "--use-fake-ui-for-media-stream"]
+CHROMIUM_OPTIONS = ["--disable-gpu", "--disable-quic", "--disable-sync", *CAMERA]
 
 
 @dataclass(frozen=True)

@@ -80,6 +80,20 @@ def test_own_image_is_computed_and_a_broken_one_refused(page, tmp_path):
     assert page.get_attribute("#view", "data-token").startswith("my parrot.png")
 
 
+def test_camera_shows_one_frame_after_the_other_until_it_is_stopped(page):
+    camera = page.get_by_role("button", name="Live camera")
+    camera.click()
+    page.wait_for_selector("#live[data-rate]")
+    page.locator("#view .lab-stage").hover()
+    first = page.get_attribute("#view", "data-token")
+    page.wait_for_selector(f"#view[data-token^=camera]:not([data-token='{first}'])")
+    assert page.evaluate("lab().hovered !== null")  # the pointer's patch stays chosen
+    source = page.evaluate("lab().encoding.image")
+    assert page.locator("#view .lab-stage img").get_attribute("src") == source
+    camera.click()
+    assert camera.get_attribute("aria-pressed") == "false"
+
+
 def test_page_fits_the_screen_and_keeps_to_wcag(page):
     for width in (390, 1280):
         page.set_viewport_size({"width": width, "height": 900})
