@@ -1,5 +1,6 @@
 """`python -m segmentation attention`: the attention of every head as images, masks and arrays."""
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import chain
 from pathlib import Path
@@ -12,14 +13,16 @@ from numpy.typing import NDArray
 from dino_model.data.channels import display, parse_channels
 from dino_model.data.images import read as read_image
 from dino_model.inference.options import ModelOptions, TileOptions
-from dino_model.runtime.errors import SettingError
-from dino_model.runtime.files import replacing
-from dino_model.runtime.outputs import OutputOptions, SkippedInputs
-from segmentation import drawing, figures
+from dino_model.runtime.errors import SettingError, counted
+from dino_model.runtime.files import make_room, replacing, write_text
+from dino_model.runtime.outputs import OutputFolder, OutputOptions, SkippedInputs
+from segmentation import drawing, figures, report
 from segmentation.coco import CocoWriter
 from segmentation.commands import common
-from segmentation.labels import write_mask_png
+from segmentation.labels import Labels, check_size, write_mask_png
+from segmentation.mask_files import MaskReader, mask_file
 from segmentation.masks import ImageArray, Mask, central_head, check_mass, enlarge, keep_mass_of_maps
+from segmentation.metrics import jaccard
 
 
 @dataclass(frozen=True)
@@ -47,6 +50,12 @@ class Attention(TileOptions, ModelOptions, OutputOptions):
     """Block whose attention is shown; -1 is the last."""
     figure: bool = False
     """Also write figure.png and figure.pdf for print: the image, the map of every head and their mean."""
+    report: Path | None = None
+    """HTML file for one page of all images and heads, which opens from the disk without other files."""
+    masks: Path | None = None
+    """Folder of true masks with the names of the images, to score every head in the report."""
+    threshold: int = 1
+    """Least value of the foreground in --masks, such as 128 for antialiased masks."""
     channels: int | None = None
     """Channels of the images, which are then read as they are stored (gray, 16-bit and multispectral TIFF,
     .npy). A model of RGB is adapted to them. Default: images are read as RGB."""
@@ -58,6 +67,9 @@ class Attention(TileOptions, ModelOptions, OutputOptions):
         point = common.parse_point(self.point)
         check_mass(self.mass, "--mass")
         self.check_output()
+        make_room(self.report)
+        if self.masks and not self.report:
+            raise SettingError("--masks are for the scores of a report: pass --report, too")
         if self.show and not self.channels:
             raise SettingError("--show chooses among channels: pass --channels, too")
         images = common.open_inputs(self.inputs, arrays=self.channels is not None, tiles=self)
@@ -65,22 +77,31 @@ class Attention(TileOptions, ModelOptions, OutputOptions):
 
         model = fit_channels(self.load(), images.raw_channels(self.channels or 3), self.channels)
         channel_range = model.channel_range
-        inputs = common.list_inputs(replace(images, channel_range=channel_range))
+        inputs = [
+            item if self.masks is None else replace(item, truth=_true_mask(self.masks, item))
+            for item in common.list_inputs(replace(images, channel_range=channel_range))
+        ]
+        truths = MaskReader(threshold=self.threshold)
         rgb = parse_channels(self.show, len(model.mean))
         predictor = self.predictor(self.resize, model=model, tiles=self)
 
-        def read(item: common.InputImage) -> ImageArray:
+        def read(item: common.InputImage) -> tuple[ImageArray, Labels | None]:
             image = common.check_patches(item.read(), predictor)
             common.check_point(point, image)
-            return image
+            truth = None if item.truth is None else truths.read(item.truth)
+            if truth is not None:
+                check_size(str(item.truth), truth.shape, "its image", image.shape)
+            return image, truth
 
         settings: dict[str, Any] = {"mass": self.mass, "point": self.point, "block": self.block}
+        if self.masks:
+            settings["mask_threshold"] = self.threshold
         if channel_range:
             settings |= {"channels": asdict(channel_range), "shown": rgb}
         output = self.open_output(common.model_settings(predictor) | settings)
         skipped = SkippedInputs()
         todo = [item for item in inputs if not output.has(item.name, item.files)]
-        for item, image in common.read_ahead(todo, read, skipped, "attention"):
+        for item, (image, truth) in common.read_ahead(todo, read, skipped, "attention"):
             predictor.set_image(image)
             image = display(image, rgb)
             attention = predictor.cls_attention(self.block)
@@ -98,18 +119,55 @@ class Attention(TileOptions, ModelOptions, OutputOptions):
             with replacing(folder / "attention.npz") as temporary:
                 grid, name = np.array(predictor.grid), np.array(predictor.model.name)
                 np.savez_compressed(temporary, allow_pickle=False, grid=grid, model=name, **arrays)
-            record = {"head": central_head(mask), "title": item.title}
+            scores = [] if truth is None else _score_heads(mask, truth)
+            record = {"head": central_head(mask), "title": item.title, "jaccard": scores}
             output.add(item.name, record, inputs=item.files, files=[folder / "attention.npz"])
             print(f"{folder}: {predictor.describe()}; masks keep {self.mass:.0%}", flush=True)
         cells = [
-            _cells(display(item.read(), rgb), output.folder / item.name, **output.finished[item.name])
+            _cells(display(item.read(), rgb), output.folder / item.name, output.finished[item.name])
             for item in common.choose_evenly([item for item in inputs if item.name in output.finished])
         ]
         if cells:
             rows = [list(chain(*cells[start : start + 3])) for start in range(0, len(cells), 3)]
             drawing.save_image(output.path("contact_sheet.png"), drawing.contact_sheet(rows))
         output.finish()
+        if self.report:
+            finished = [item for item in inputs if item.name in output.finished]
+            facts = {"images": len(finished), "model": predictor.model.name, "masks keep": f"{self.mass:.0%}"}
+            self._write_report(self.report, output, finished, facts, rgb)
         skipped.check(len(inputs))
+
+    def _write_report(
+        self,
+        file: Path,
+        output: OutputFolder,
+        items: Sequence[common.InputImage],
+        facts: dict[str, Any],
+        rgb: tuple[int, int, int],
+    ) -> None:
+        """Write the page of all finished images, and print the scores."""
+        records = [output.finished[item.name] for item in items]
+        scored = [record["jaccard"] for record in records if record["jaccard"]]
+        if scored:
+            by_head = 100 * np.mean(scored, axis=0)
+            facts["mean Jaccard of the best head per image"] = (
+                f"{100 * np.mean([max(row) for row in scored]):.1f} %"
+            )
+            facts["mean Jaccard of each head"] = ", ".join(f"{value:.1f} %" for value in by_head)
+        sections = []
+        if items:
+            sheet = read_image(output.folder / "contact_sheet.png")
+            description = "Contact sheet: each image with all heads, the most central head, and its mask"
+            sections = [report.Section("Contact sheet", [report.Picture(sheet, "", description)], side=4000)]
+        sections_of_images = (
+            _section(display(item.read(), rgb), output.folder / item.name, record)
+            for item, record in zip(items, records, strict=True)
+        )
+        write_text(
+            file, report.write_page("Attention of every head", facts, chain(sections, sections_of_images))
+        )
+        print("; ".join(f"{key} {value}" for key, value in facts.items()))
+        print(f"report of {counted(len(items), 'image')} written to {file}")
 
 
 def _write_heads(
@@ -154,7 +212,39 @@ def _write_figure(
         (folder / f"figure.{kind}").write_bytes(figures.figure_bytes(figure, kind))
 
 
-def _cells(image: ImageArray, folder: Path, head: int, title: str) -> list[tuple[str, ImageArray]]:
+def _true_mask(folder: Path, item: common.InputImage) -> Path:
+    file = mask_file(folder, str(Path(item.file_name).with_suffix("")))
+    if not file.is_file():
+        raise FileNotFoundError(f"{file} is missing; --masks needs a mask of every image")
+    return file
+
+
+def _score_heads(patches: Mask, truth: Labels) -> list[float]:
+    """Compute the Jaccard similarity of the mask of every head [heads, rows, columns] with the truth."""
+    masks: Mask = enlarge(patches, (truth.shape[0], truth.shape[1]))
+    return [float(score) for score in jaccard(masks, truth[None] > 0)]
+
+
+def _section(image: ImageArray, folder: Path, record: dict[str, Any]) -> report.Section:
+    scores = record["jaccard"]
+    best = int(np.argmax(scores)) if scores else record["head"]
+    chosen = "highest Jaccard similarity" if scores else "mask nearest to the center"
+    heads = sorted(folder.glob("overlay_head_*.png"), key=lambda file: int(file.stem.rpartition("_")[2]))
+    pictures = [
+        report.Picture(image, "image", f"Image {record['title']}"),
+        report.Picture(
+            read_image(folder / "heads.png"), "all heads", "Attention of all heads, each in its color"
+        ),
+    ]
+    for head, file in enumerate(heads):
+        score = f", {100 * scores[head]:.1f} %" if scores else ""
+        description = f"Mask of head {head} over the image{score}"
+        pictures.append(report.Picture(read_image(file), f"head {head}{score}", description, head == best))
+    return report.Section(record["title"], pictures, f"Bold: head {best}, {chosen}.")
+
+
+def _cells(image: ImageArray, folder: Path, record: dict[str, Any]) -> list[tuple[str, ImageArray]]:
+    head, title = record["head"], record["title"]
     files = {
         "all heads": "heads.png",
         f"head {head}": f"attention_head_{head}.png",

@@ -1,6 +1,7 @@
 """The list of commands, and the command `attention`: results, and unusable images."""
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,7 @@ from skimage import data
 
 from dino_model.inference.predictor import AttentionPredictor
 from dino_model.inference.tiles import TiledPredictor
+from dino_model.runtime.errors import SettingError
 from segmentation.__main__ import COMMANDS, command, main
 from segmentation.commands import common
 from segmentation.commands.attention import Attention
@@ -48,6 +50,37 @@ def test_attention_writes_maps_of_predictor_and_masks_that_agree(photo, tmp_path
             assert Image.open(folder / f"{kind}_head_{head}.png").size == (260, 200)
     assert {"heads.png", "point_heads.png"} <= {path.name for path in folder.iterdir()}
     assert np.asarray(Image.open(tmp_path / "out" / "contact_sheet.png")).std() > 10
+
+
+def test_report_is_one_page_with_the_jaccard_of_every_head(tmp_path, capsys):
+    (tmp_path / "images").mkdir()
+    (tmp_path / "masks").mkdir()
+    truth = np.zeros((96, 128), np.uint8)
+    truth[20:80, 30:90] = 255
+    for name, image in (("cat <1>", data.cat()), ("cup", data.coffee())):
+        Image.fromarray(image[:96, :128]).save(tmp_path / "images" / f"{name}.png")
+        Image.fromarray(truth).save(tmp_path / "masks" / f"{name}.png")
+    options = {"inputs": (tmp_path / "images",), "model": MODEL, "size": 64, "masks": tmp_path / "masks"}
+    page = tmp_path / "new" / "report.html"
+    Attention(**options, output=tmp_path / "out", report=page).run()
+    text = page.read_text()
+    with np.load(tmp_path / "out" / "cup" / "attention.npz") as arrays:
+        kept = enlarge(arrays["mask"], (96, 128))
+    scores = [100 * (mask & (truth > 0)).sum() / (mask | (truth > 0)).sum() for mask in kept]
+    cup = text.partition("<h2>images/cup</h2>")[2] or text.partition("<h2>cup</h2>")[2]
+    for head, score in enumerate(scores):
+        assert f"head {head}, {score:.1f} %</figcaption>" in cup
+    assert f"<p>Bold: head {int(np.argmax(scores))}, highest Jaccard similarity.</p>" in cup
+    assert "cat &lt;1&gt;</h2>" in text
+    assert "report of 2 images" in capsys.readouterr().out
+    sources = re.findall(r'src="([^"]*)"', text)
+    assert len(sources) == 1 + 2 * (2 + len(scores))
+    assert all(source.startswith("data:image/jpeg;base64,") for source in sources)  # no other file
+    (tmp_path / "masks" / "cup.png").write_bytes(b"no mask")
+    with pytest.raises(ValueError, match=r"skipped 1 of 2 images: .*cup\.png is not an image of"):
+        Attention(**options, output=tmp_path / "again", report=page).run()
+    with pytest.raises(SettingError, match="pass --report, too"):
+        Attention(**options, output=tmp_path / "no").run()
 
 
 def test_attention_of_tiles_is_that_of_the_tiled_predictor_and_the_size_limit_is_an_option(photo, tmp_path):
