@@ -44,7 +44,7 @@ from notebooks.checks import check
 # %%
 PATCH, SIZE, HEADS = 8, 112, 6
 image, mask = photographs.image("sheep"), photographs.mask("sheep")
-model = load_model("embedded")
+model = load_model("embedded-dino")
 small = np.array(Image.fromarray(image).resize((SIZE, SIZE), Image.Resampling.BILINEAR))
 pixels = torch.from_numpy(small).permute(2, 0, 1)[None] / 255  # [1, 3, height, width]
 mean, std = (torch.tensor(values)[:, None, None] for values in (model.mean, model.std))
