@@ -20,7 +20,7 @@ PAGES = {
     "guide": "docs/protocols.html",
     "study": "docs/studies.html",
     "commands": "docs/reference/commands.html",
-    "module": "docs/reference/api/dino_model/inference/attention/index.html",
+    "module": "docs/reference/api/dino_model/models/attention/index.html",
     "search": "search.html",
 }
 """A page of each kind."""
