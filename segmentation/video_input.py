@@ -161,7 +161,7 @@ class VideoFile:
         self, container: av.container.InputContainer, stream: av.VideoStream
     ) -> Iterator[av.VideoFrame]:
         """Yield the frames; packets that cannot be decoded are added to `damaged`."""
-        packets, number = container.demux(stream), 0
+        packets, number, decoder = container.demux(stream), 0, _alpha_decoder(stream)
         while True:
             try:
                 packet = next(packets, None)
@@ -171,12 +171,21 @@ class VideoFile:
             if packet is None:
                 return
             try:
-                frames = packet.decode()
+                frames = decoder.decode(packet if packet.size else None) if decoder else packet.decode()
             except av.FFmpegError as error:
                 self.damaged.append(f"packet {number} ({error.strerror})")
                 frames = []
             number += 1
             yield from frames
+
+
+def _alpha_decoder(stream: av.VideoStream) -> Any:
+    """Return a decoder of the alpha of WebM, which FFmpeg's default decoders drop; None for other videos."""
+    names = {"vp8": "libvpx", "vp9": "libvpx-vp9"}
+    if stream.metadata.get("alpha_mode") != "1" or stream.codec_context.name not in names:
+        return None
+    decoder: Any = av.CodecContext.create(names[stream.codec_context.name], "r")
+    return decoder
 
 
 def _of_one_size(frames: Iterable[ImageArray], name: Callable[[int], str]) -> Iterator[ImageArray]:

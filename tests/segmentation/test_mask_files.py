@@ -86,12 +86,12 @@ FORMS: dict[str, tuple[np.ndarray, np.ndarray]] = {  # stored, labels
 }
 
 
-@pytest.mark.parametrize("suffix", ["png", "tif"])
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize(
+    ("form", "suffix"),
+    [(form, suffix) for form in FORMS for suffix in ("png", "tif") if (form, suffix) != ("32 bits", "png")],
+)
 def test_every_form_of_mask_gives_labels(form, suffix, tmp_path):
     stored, labels = FORMS[form]
-    if suffix == "png" and form == "32 bits":
-        pytest.skip("PNG has no 32 bits")
     (file,) = write_images(tmp_path, stored, suffix=suffix)
     np.testing.assert_array_equal(read_labels(file), stored if labels is None else labels)
     np.testing.assert_array_equal(MaskReader(threshold=1).read(file), read_labels(file) > 0)

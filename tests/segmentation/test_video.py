@@ -173,7 +173,7 @@ def test_joined_transport_streams_are_read_to_the_end(tmp_path):
     assert len(list(VideoFile(tmp_path / "both.webm"))) == 10
 
 
-@pytest.mark.parametrize("form", ["webp", "gif", "apng", "mov", "qtrle.mov"])
+@pytest.mark.parametrize("form", ["webp", "gif", "apng", "mov", "qtrle.mov", "webm"])
 def test_alpha_is_over_white_in_every_animation(tmp_path, form):
     images = [
         np.dstack([np.full((32, 48, 3), 60 + 60 * number, np.uint8), np.full((32, 48), 255, np.uint8)])
@@ -182,13 +182,9 @@ def test_alpha_is_over_white_in_every_animation(tmp_path, form):
     for image in images:
         image[:, :24, 3] = 0
     path = tmp_path / f"clip.{form}"
-    if form.endswith("mov"):
-        write_stream(
-            path,
-            "qtrle" if form.startswith("qtrle") else "png",
-            "argb" if form.startswith("qtrle") else "rgba",
-            images,
-        )
+    streams = {"mov": ("png", "rgba"), "qtrle.mov": ("qtrle", "argb"), "webm": ("libvpx-vp9", "yuva420p")}
+    if form in streams:
+        write_stream(path, *streams[form], images)
     else:
         first, *others = map(Image.fromarray, images)
         options = {"webp": {"lossless": True}, "gif": {"disposal": 2}, "apng": {"format": "PNG"}}[form]
