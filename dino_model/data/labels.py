@@ -165,7 +165,7 @@ def _split_tops(paths: set[Folder]) -> set[Folder]:
 
 
 def _are_shards(sources: set[str]) -> bool:
-    """Whether names differ only in a number behind `-`, `_` or `.`, such as shard-000."""
+    """Test if names differ only in a number behind `-`, `_` or `.`, such as shard-000."""
     beginnings = {
         match.group(1) if (match := re.fullmatch(r"(.+[-_.])\d+", name)) else name for name in sources
     }

@@ -46,7 +46,7 @@ _MARKS = (
 )
 _ONE, _FLAGS = ("1", "1.0", "true"), ("1", "1.0", "true", "0", "0.0", "false", "")
 Known = Callable[[str], object]
-"""Whether a text is the path of an image."""
+"""Test if a text is the path of an image."""
 
 
 class Row(NamedTuple):

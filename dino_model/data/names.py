@@ -144,7 +144,7 @@ class NameIndex:
 
 
 def _agree(path: str, name: str) -> bool:
-    """Whether one path is the end of the other; a path without the suffix of an image is completed."""
+    """Test if one path is the end of the other. A path without the suffix of an image is completed."""
     if suffix_of(path) not in SUFFIXES | {".npy"}:
         path += suffix_of(name)
     pairs = zip_longest(*(reversed(text.strip("/").split("/")) for text in (path, name)))

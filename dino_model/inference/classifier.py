@@ -64,7 +64,7 @@ class LinearHead:
     bias: Tensor
     """[classes]."""
     unit_length: bool = False
-    """Whether the inputs are divided by their lengths."""
+    """True if the inputs are divided by their lengths."""
 
     def scores(self, features: Tensor) -> Tensor:
         """Compute logits: [images, blocks + 1, width] -> [images, classes]."""
@@ -94,7 +94,7 @@ class Classifier:
     head: LinearHead
     classes: tuple[str, ...]
     several: bool
-    """Whether an image has several classes or none: each is a yes or no, by a sigmoid."""
+    """True if an image has several classes or none: a sigmoid predicts each one."""
     model: str
     """Name of the model."""
     weights: str

@@ -1,8 +1,5 @@
 """The stage of Explore in a browser: size, zoom, contour, history, and maps that follow the pointer."""
 
-import os
-from pathlib import Path
-
 import numpy as np
 import pytest
 
@@ -14,7 +11,6 @@ from tests.browser import actions
 
 VIEW = actions.EXPLORER
 STAGE = "#explore .lab-stage"
-DATA = os.environ.get("DINO_DATA")
 INSIDE = """(selector) => {
   const { top, bottom, left, right, width } = document.querySelector(selector).getBoundingClientRect();
   return width > 20 && top >= 0 && left >= 0 && bottom <= innerHeight && right <= innerWidth;
@@ -53,10 +49,9 @@ def page(open_shared):
     return page
 
 
-@pytest.mark.skipif(DATA is None, reason="DINO_DATA is not set")
 def test_two_places_show_different_maps_at_the_default_settings(open_page):
     page = open_page(query="")
-    predictor = AttentionPredictor(str(Path(DATA) / "distilled_pilot.safetensors"))
+    predictor = AttentionPredictor("embedded")
     values = (attention_value(predictor, photographs.image(name)) for name in EXAMPLES)
     correlations = [page.evaluate(CORRELATION, value) for value in values]
     assert np.mean(correlations) <= 0.4, correlations

@@ -298,7 +298,7 @@ export class AttentionView extends View {
   draw() {
     const { patch, shown, definition, stage, pins } = this;
     this.maps = definition.colors ? null : this.mapsOf(patch);
-    const ends = this.paint(stage.canvas, shown, this.maps, { digits: 4, pixels: STAGE_PIXELS });
+    const ends = this.paint(stage.canvas, shown, this.maps, { digits: 4, units: [" %", " %"], pixels: STAGE_PIXELS });
     writeScale(this.scale, ends && [`${ends[0]} or less`, `${ends[1]} or more`]);
     for (const [key, { canvas, scale }] of definition.heads ? this.tiles.tiles : [])
       writeScale(scale, this.paint(canvas, key, this.maps));
@@ -333,10 +333,10 @@ export class AttentionView extends View {
   }
 
   /**
-   * Draw one map; returns the values at both ends of its colors, null if colors do not stand for values.
+   * Draw one map; returns the values at both ends of its colors with `units`, null if colors do not stand for values.
    * @param {import("./paint.js").PatchCanvas} canvas @param {string} key @param {Maps} maps  null: principal components
    */
-  paint(canvas, key, maps, { arrays = this.arrays, digits = 2, pixels = TILE_PIXELS } = {}) {
+  paint(canvas, key, maps, { arrays = this.arrays, digits = 2, units = ["", " %"], pixels = TILE_PIXELS } = {}) {
     const { settings, encoding, definition } = this;
     const { layer } = settings;
     const size = drawnSize(encoding, pixels / (key === "heads" ? encoding.heads : 1));
@@ -349,7 +349,8 @@ export class AttentionView extends View {
     else {
       const range = maps.scale(key);
       canvas.values(maps.map(key), encoding, size, range, layer === "light" ? LIGHT : COLORMAPS[this.colormap]);
-      return range.map((value) => (definition.signed ? figure(value, digits) : `${figure(100 * value, digits)} %`));
+      const text = (/** @type {number} */ value) => figure(definition.signed ? value : 100 * value, digits);
+      return range.map((value, end) => text(value) + (definition.signed ? "" : units[end]));
     }
     return null;
   }
