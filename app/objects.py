@@ -15,7 +15,7 @@ from app.engine import Encoding
 from app.errors import ClientValue, LabError
 from app.photos import labels_png, png
 from segmentation import discovery, drawing
-from segmentation.coco import coco_record
+from segmentation.coco import coco_record, fill_results
 from segmentation.discovery import Discovery
 from segmentation.labels import Labels
 from segmentation.masks import ImageArray, Mask, enlarge
@@ -127,7 +127,7 @@ FILES: Mapping[str, Callable[[ImageArray, Labels], bytes]] = {
     "labels.png": lambda image, labels: labels_png(labels),
     "overlay.png": overlay_png,
     "masks.json": lambda image, labels: json.dumps(
-        [coco_record(1, 1, mask) for mask in masks_of(labels)], indent=2
+        fill_results([coco_record(1, 1, mask) for mask in masks_of(labels)], labels.shape), indent=2
     ).encode(),
 }
 """Downloads of objects by name; masks.json has results of COCO as `COCO.loadRes` reads them."""

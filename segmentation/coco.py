@@ -28,6 +28,22 @@ def coco_record(image_id: int, category_id: int, mask: Mask, score: float = 1.0)
     }
 
 
+def fill_results(
+    records: list[dict[str, Any]], size: tuple[int, int], category_id: int = 1
+) -> list[dict[str, Any]]:
+    """Return results that `COCO.loadRes` reads, which fails for an empty list.
+
+    Args:
+        records: From `coco_record`.
+        size: Height and width of the image with number 1, in pixels.
+        category_id: Category of the image.
+
+    Returns:
+        The records; without any, an empty mask with score 0.
+    """
+    return records or [coco_record(1, category_id, np.zeros(size, dtype=bool), 0.0)]
+
+
 def coco_annotation(number: int, image_id: int, category_id: int, mask: Mask) -> dict[str, Any]:
     """Describe a mask, Boolean [height, width], in the format of COCO's data sets, with box and area."""
     left, top, right, bottom = bounding_box(mask) if mask.any() else (0, 0, 0, 0)
@@ -66,14 +82,11 @@ class CocoWriter:
         self.add(file_name, (labels.shape[0], labels.shape[1]), masks)
 
     def write(self) -> None:
-        """Write both files, each whole or not at all.
-
-        Without any mask the results have an empty one with score 0: `COCO.loadRes` fails for an empty list.
-        """
-        if not self._records and self._images:
+        """Write both files, each whole or not at all."""
+        if self._images:
             first = next(iter(self._images.values()))
-            empty = np.zeros((first["height"], first["width"]), dtype=bool)
-            self._records.append(coco_record(1, min(self._categories or [1]), empty, 0.0))
+            size = first["height"], first["width"]
+            self._records = fill_results(self._records, size, min(self._categories or [1]))
         used = sorted({record["category_id"] for record in self._records})
         named = self._categories or {number: f"object {number}" for number in used}
         categories = [{"id": number, "name": name} for number, name in named.items()]

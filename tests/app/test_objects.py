@@ -61,8 +61,9 @@ def test_every_file_decodes_to_the_labels(labels):
     image = np.full((12, 18, 3), 90, np.uint8)
     files = {name: make(image, labels) for name, make in FILES.items()}
     np.testing.assert_array_equal(np.array(Image.open(io.BytesIO(files["labels.png"]))), labels)
-    decoded = [coco.decode(record["segmentation"]) for record in json.loads(files["masks.json"])]
-    assert len(decoded) == labels.max()
+    records = json.loads(files["masks.json"])
+    decoded = [coco.decode(record["segmentation"]) for record in records]
+    assert [record["score"] for record in records] == ([1.0] * labels.max() or [0.0])  # as COCO.loadRes needs
     for number, mask in enumerate(decoded, 1):
         np.testing.assert_array_equal(mask, labels == number)
     overlay = np.array(Image.open(io.BytesIO(files["overlay.png"])))
