@@ -86,6 +86,7 @@ revealjs_css_files = ["slides.css"]
 if tags.has("slides"):  # noqa: F821 (defined by Sphinx)
     extensions = ["myst_parser", "sphinx_revealjs"]
     root_doc = "docs/lecture"
+    html_extra_path = []
     include_patterns = ["docs/lecture.md"]
     suppress_warnings.append("myst.xref_missing")
 

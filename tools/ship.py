@@ -19,9 +19,9 @@ from typing import Any
 import matplotlib.pyplot as plt
 import numpy as np
 import tyro
+from PIL import Image
 
 from dino_model import photographs
-from dino_model.data import images
 from dino_model.inference.predictor import AttentionPredictor
 from dino_model.models import run_folder
 from dino_model.models.published import EMBEDDED
@@ -33,6 +33,8 @@ from training import figures
 REPOSITORY = Path(__file__).parents[1]
 WEIGHTS = EMBEDDED["embedded"]
 CARD, LOG = WEIGHTS.with_name("card.md"), WEIGHTS.with_name(run_folder.LOG)
+GALLERY_WIDTH = 2400
+"""Pixels."""
 TERMS = {
     "patch_loss": "patch tokens: 1 - cosine",
     "cls_loss": "[CLS]: 1 - cosine",
@@ -78,7 +80,9 @@ class Ship:
             names = (photographs.FOLDER / f"{name}.jpg" for name in photographs.names())
             files.write_text(listed, "".join(f"{name}\n" for name in names))
             run_command("segmentation", "attention", listed, "--size", 224, "--output", maps)
-            save_image(REPOSITORY / "docs/gallery.jpg", images.read(maps / "contact_sheet.png"))
+            with Image.open(maps / "contact_sheet.png") as sheet:
+                sheet.thumbnail((GALLERY_WIDTH, GALLERY_WIDTH))
+                save_image(REPOSITORY / "docs/gallery.jpg", np.asarray(sheet))
         model, random = (self.measure(name) for name in ("embedded", "random:embedded"))
         files.write_text(CARD, with_figures(CARD.read_text(encoding="utf-8"), model, random))
         print(f"written: {CARD}. Look at it, at docs/gallery.jpg and at the class map before you commit.")

@@ -60,7 +60,13 @@ def plot(chart: Chart, run: TrainingRun, **props: Any) -> gr.LinePlot:
     """Return the plot of a chart of a run; `props` are those of `gr.LinePlot`."""
     title = f"{chart.title} ({chart.unit})" if chart.unit else chart.title
     named = {"title": title, "y_title": chart.unit or chart.title} | props
-    return gr.LinePlot(chart_table(chart, run), x="step", y="value", color="curve", tooltip="all", **named)
+    return gr.LinePlot(**_curves(chart, run), x="step", y="value", color="curve", tooltip="all", **named)
+
+
+def _curves(chart: Chart, run: TrainingRun) -> dict[str, Any]:
+    """Return the properties of a plot that depend on the run: another legend draws the plot anew."""
+    table = chart_table(chart, run)
+    return {"value": table, "colors_in_legend": table["curve"].unique().tolist()}
 
 
 def _loader(page: Page, name: Any, index: Any, photo: Any, size: Any) -> Callable[[], object] | None:
@@ -80,7 +86,7 @@ def _read(page: Page, name: Any) -> list[Any]:
         status_text(run),
         gr.Markdown(faults, visible=bool(faults)),
         gr.Slider(maximum=max(1, last), value=last, interactive=last > 0),
-        *(chart_table(chart, run) for chart in CHARTS),
+        *(gr.LinePlot(**_curves(chart, run)) for chart in CHARTS),
     ]
 
 
