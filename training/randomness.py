@@ -4,7 +4,7 @@ They depend neither on the rank, nor on the split of a batch, nor on earlier dra
 distributed training therefore draws the numbers of the plain one.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from zlib import crc32
 
 import torch
@@ -23,16 +23,18 @@ class Randomness:
     """Number of images."""
     batch_size: int
     """Images in the global batch."""
+    stride: int = 1
+    """Distance of the images in the global batch."""
 
     def uniform(self, purpose: str, *shape: int) -> Tensor:
         """Numbers in [0, 1) on the CPU, fp32 [*shape, images]; each purpose has its own."""
         seed = mix(mix(self.seed, self.step), crc32(purpose.encode()))
         numbers = torch.rand(*shape, self.batch_size, generator=torch.Generator().manual_seed(seed))
-        return numbers[..., self.first : self.first + self.num_images]
+        return numbers[..., self.first :: self.stride][..., : self.num_images]
 
     def part(self, first: int, num_images: int) -> "Randomness":
         """Randomness of `num_images` of these images, from position `first` among them."""
-        return Randomness(self.seed, self.step, self.first + first, num_images, self.batch_size)
+        return replace(self, first=self.first + first * self.stride, num_images=num_images)
 
 
 def copy_to_device(numbers: Tensor, device: torch.device) -> Tensor:

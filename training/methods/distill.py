@@ -179,9 +179,10 @@ class Distill(Method):
 
     def forward(self, batch: Batch, step: int) -> Loss:
         """Compute the weighted sum of the terms and log them; NaN for a term that the view leaves out."""
-        inputs = self.teacher_batch(batch)
-        config, seed, grid = self.config, batch.randomness.seed, inputs.squares.shape[-1] // self.patch
+        config, seed, grid = self.config, batch.randomness.seed, batch.crops.views.shape[-1] // self.patch
         view = distillation.draw_view(seed, step, grid, config.view_scales, config.aligned)
+        batch = batch.every(max(1, round((view.cells / grid) ** 2)))
+        inputs = self.teacher_batch(batch)
         pixels = self.student_pixels(view.crop(inputs.squares, self.patch), batch.randomness)
         tokens, query, key = self.student(pixels, batch.randomness)
         terms = self.token_terms(view, inputs, tokens) | self.attention_terms(view, inputs, query, key)

@@ -39,9 +39,10 @@ class DistillConfig(MethodConfig):
     """Weight of the divergence of the attention of sampled patches in the last block; 0: without."""
     sampled_rows: int = 32
     """Patches of an image whose attention is compared."""
-    view_scales: tuple[float, ...] = (0.57, 0.71, 0.86, 0.86, 1.0, 1.0, 1.0, 1.29)
+    view_scales: tuple[float, ...] = (0.57, 0.71, 0.86, 0.86, 1.0, 1.0, 1.0, 1.0, 1.29, 1.57, 2.0)
     """Sides of the student's views, relative to its grid of patches at --global-size. Every step draws one;
-    a repeated value is drawn more often."""
+    a repeated value is drawn more often. A larger view takes every second, third, … image only, so that no
+    step takes much longer than one with whole squares."""
     aligned: float = 0.7
     """Share of steps whose view consists of whole patches of the grid. The other steps enlarge or reduce a
     free box, for which the teacher's outputs are interpolated."""

@@ -9,7 +9,7 @@ Teachers, centers, queues and prototypes are state of the method; the loop does 
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, NamedTuple
 
 from torch import Tensor, nn
@@ -41,14 +41,27 @@ class Batch:
         """Micro-batches of consecutive images with all their crops; `parts` divides the batch."""
         size = self.num_images // parts
         return [
-            Batch(
-                Crops(*(group[:, i : i + size] for group in self.crops)),
-                None if self.labels is None else self.labels[i : i + size],
-                self.randomness.part(i, size),
-                None if self.indices is None else self.indices[i : i + size],
-            )
+            self._take(slice(i, i + size), self.randomness.part(i, size))
             for i in range(0, parts * size, size)
         ]
+
+    def every(self, stride: int) -> "Batch":
+        """The images whose position in the global batch is a multiple of `stride`, or the last one.
+
+        Micro-batches and ranks keep the images of the undivided batch if `stride` divides their number.
+        """
+        start = min(-self.randomness.first % stride, self.num_images - 1)
+        count = len(range(start, self.num_images, stride))
+        chosen = replace(self.randomness.part(start, count), stride=stride)
+        return self._take(slice(start, None, stride), chosen)
+
+    def _take(self, images: slice, randomness: Randomness) -> "Batch":
+        return Batch(
+            Crops(*(group[:, images] for group in self.crops)),
+            None if self.labels is None else self.labels[images],
+            randomness,
+            None if self.indices is None else self.indices[images],
+        )
 
 
 class Loss(NamedTuple):

@@ -124,6 +124,21 @@ def test_loss_is_the_weighted_sum_of_the_terms_by_their_formulas(teacher_file, c
         assert value.isfinite(), name
 
 
+def test_enlarged_view_takes_every_second_image_however_the_batch_is_divided(teacher_file, collection):
+    config = replace(PLAIN, teacher=teacher_file, view_scales=(1.5,), aligned=0.0, jitter=0.3)
+    method = build(config, collection)
+    batch = squares_batch(collection)
+    whole = method(batch, UNMIRRORED).value
+    parts = [method(part, UNMIRRORED).value for part in batch.split(2)]
+    torch.testing.assert_close(torch.stack(parts).mean(), whole)
+    views = batch.crops.views.clone()
+    views[:, 1::2] = 0
+    assert method(replace(batch, crops=Crops(views, views[:0])), UNMIRRORED).value == whole
+    views[:, 2] = 0
+    assert method(replace(batch, crops=Crops(views, views[:0])), UNMIRRORED).value != whole
+    assert [part.every(9).num_images for part in batch.split(4)] == [1] * 4
+
+
 def test_cached_outputs_equal_live_ones_on_the_whole_square(teacher_file, collection, tmp_path):
     """Within 2e-3 of the largest value: the cache holds float16."""
     config = replace(PLAIN, teacher=teacher_file)
