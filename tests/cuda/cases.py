@@ -41,6 +41,8 @@ OFFICIAL = Recipe(
 )
 """ViT-S/16 with 2 × 224 + 8 × 96 and K = 65,536, on 64 images."""
 SMALL = replace(RECIPE, optimizer=OptimizerConfig(warmup_epochs=0), batch_size=4)
+STEPS = 3
+"""Steps of `train`."""
 
 
 class Counts(NamedTuple):
@@ -86,7 +88,6 @@ def train(
 
     Of several ranks this is the first; the others do nothing, and take part in every exchange.
     """
-    steps = 3
     counts: list[Counts] = []
 
     def note(device: FakeDevice) -> dict[str, float]:
@@ -96,15 +97,23 @@ def train(
 
     group = fake_ranks(ranks) if ranks > 1 else nullcontext()
     with tempfile.TemporaryDirectory() as folder, group, FakeDevice() as device:
-        files = images(recipe.batch_size * steps)
+        files = images(recipe.batch_size * STEPS)
         session = Session(recipe, files, device="cuda:0", precision=precision, **(options or {}))
         checkpoints = CheckpointOptions(save_minutes=0, save_every=2)
         callbacks = Callbacks(checkpoints, eval_hook=lambda step: note(device))
-        assert session.train(Run(Path(folder) / "run"), callbacks=callbacks) == steps
+        assert session.train(Run(Path(folder) / "run"), callbacks=callbacks) == STEPS
         note(device)
         again = Session(recipe, files, device="cuda:0", precision=precision, **(options or {}))
-        assert again.resume(Run(Path(folder) / "run")) == steps
+        assert again.resume(Run(Path(folder) / "run")) == STEPS
     return counts
+
+
+def train_from_cache(recipe: Recipe) -> list[Counts]:
+    """Like `train`, with the outputs of a teacher that a CPU computed before."""
+    with tempfile.TemporaryDirectory() as folder:
+        recipe = replace(recipe, method=replace(recipe.method, teacher_cache=folder))
+        Session(recipe, images(recipe.batch_size * STEPS), precision="bf16").method.prepare(lambda line: None)
+        return train(recipe)
 
 
 @contextmanager

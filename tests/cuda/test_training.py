@@ -45,6 +45,12 @@ def test_step_of_every_method_never_waits(on_cuda, name):
 
 
 @MATRIX
+def test_distillation_from_a_cache_never_waits(on_cuda):
+    recipe = replace(cases.SMALL, method=METHODS["distill"], crops=CROPS["distill"])
+    check(on_cuda(cases.train_from_cache, recipe))
+
+
+@MATRIX
 @pytest.mark.parametrize(
     "options",
     [{"accumulate": 2}, {"checkpoint_activations": True}, {"compile": True}, {"workers": 1}],
