@@ -36,6 +36,8 @@ class Serve:
     """Port to listen on. If it is taken, the next free port is used."""
     model: str = "embedded"
     """Model that the page opens with; `python -m dino_model list` prints the names."""
+    heads: int | None = None
+    """Attention heads of --model, if it is a bare checkpoint that does not say their number."""
     models_dir: Path | None = None
     """Folder of checkpoints, training runs and class maps that users may choose by name."""
     search: Path | None = None
@@ -115,8 +117,8 @@ class Serve:
 
         computed: dict[str, Any] = {"precision": self.precision, "device": self.device}
         index = open_index(self.search, **computed) if self.search else None
-        downloads = self.downloads
-        models = Models(self.model, self.models_dir, downloads=downloads, limits=self.limits, **computed)
+        own: dict[str, Any] = {"downloads": self.downloads, "limits": self.limits, "heads": self.heads}
+        models = Models(self.model, self.models_dir, **own, **computed)
         backend = Backend(models, self.limits, self.size, index=index)
         guard = Middleware(Guard, hosts, users, self.frame_ancestors, self.limits)
         demo = build(backend, routes=True)

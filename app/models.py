@@ -18,6 +18,7 @@ from app.errors import Busy, LabError, NotHere
 from app.limits import MEGABYTE, Limits
 from app.runs import milestone_file, milestones, run_folders
 from dino_model.inference.predictor import AttentionPredictor
+from dino_model.models.checkpoints import WeightsError
 from dino_model.models.published import OFFICIAL
 from dino_model.models.weights import is_local, is_path, load_model, missing_files
 from dino_model.runtime.device import Precision
@@ -101,6 +102,7 @@ class Models:
         folder: Checkpoints and runs, or None. New files appear without a restart.
         downloads: Whether models that are not on this machine are offered and downloaded.
         limits: Bound on the memory for weights.
+        heads: Attention heads of the first model, see `load_model`.
         precision, device: As in `AttentionPredictor`.
 
     Raises:
@@ -114,11 +116,13 @@ class Models:
         *,
         downloads: bool = True,
         limits: Limits | None = None,
+        heads: int | None = None,
         precision: Precision = "auto",
         device: str = "auto",
     ) -> None:
         self._first, self.folder, self.downloads = first, folder, downloads
         self._precision: Precision = precision
+        self._heads = heads
         self._device = device
         self._predictors: BoundedCache[Source, AttentionPredictor] = BoundedCache(
             (limits or Limits()).max_weights_mb * MEGABYTE
@@ -159,7 +163,10 @@ class Models:
                     predictor = self._predictors.get(source) or self._load(source)
             except Exception as error:
                 traceback.print_exc()
-                raise LabError(f"The weights of {name} cannot be loaded: choose another model.") from error
+                fault = f"The weights of {name} cannot be loaded: choose another model."
+                if isinstance(error, WeightsError):  # its sentence names the file, but not to clients
+                    fault += f" {error}.".replace(source.place, str(name))
+                raise LabError(fault) from error
         return predictor
 
     def loader(self, name: object) -> Callable[[], AttentionPredictor] | None:
@@ -179,7 +186,8 @@ class Models:
             self._load(source)
 
     def _load(self, source: Source) -> AttentionPredictor:
-        model = load_model(source.place)
+        first = self.source(self.first).place
+        model = load_model(source.place, heads=self._heads if source.place == first else None)
         predictor = AttentionPredictor(model, precision=self._precision, device=self._device)
         size = sum(tensor.nbytes for tensor in model.backbone.state_dict().values())
         for forgotten in self._predictors.put(source, predictor, size):

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from dino_model.runtime.errors import counted
-from dino_model.runtime.files import write_text
+from dino_model.runtime.files import printable, write_text
 from segmentation.labels import VOID, DataError, Labels, object_ids
 from segmentation.masks import Mask, bounding_box, decode, rle
 
@@ -68,8 +68,9 @@ class CocoWriter:
     ) -> None:
         """Append an image of `size` (height, width): category, mask [height, width] and score of each mask.
 
-        File names are unique.
+        File names are unique, and written as `printable`.
         """
+        file_name = printable(file_name)
         if file_name in self._images:
             raise ValueError(f"two images have the file name {file_name!r}; expected unique file names")
         number, (height, width) = len(self._images) + 1, map(int, size)
@@ -219,7 +220,7 @@ class CocoLabels:
 
 def _parts(file_name: str) -> tuple[str, ...]:
     """Divide a path, of any system, into its parts."""
-    text = unicodedata.normalize("NFC", str(file_name)).replace("\\", "/")
+    text = unicodedata.normalize("NFC", printable(str(file_name))).replace("\\", "/")
     return tuple(part for part in text.split("/") if part not in ("", "."))
 
 

@@ -1,12 +1,14 @@
 """Readers of DAVIS 2016 and 2017, and of PASCAL VOC 2007 and 2012."""
 
-import codecs
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 from xml.etree import ElementTree
 
+from dino_model.data import lists
+from dino_model.data.images import ImageError
 from segmentation.frames import frame_files
 from segmentation.labels import VOID, DataError, Labels, check_size, object_ids
 from segmentation.mask_files import VOC_COLORS, MaskReader
@@ -50,7 +52,7 @@ def open_davis(root: Path, *, split: str = "val", sequences: Sequence[str] = ())
     listed_in = root / lists
     missing = not listed_in.is_file()
     hint = nearby_hint(root, lambda folder: (folder / lists).is_file()) if missing else ""
-    listed = read_names(listed_in, hint)
+    listed = read_names(listed_in, _names_in(root / "JPEGImages/480p"), hint)
     if unknown := [name for name in sequences if name not in listed]:
         raise DataError(f"sequence {unknown[0]!r} is not in {listed_in}; it has {', '.join(listed)[:300]}")
     return [_find_clip(root, name) for name in listed if name in sequences or not sequences]
@@ -71,29 +73,27 @@ def _find_clip(root: Path, name: str) -> Clip:
     return Clip(name, frames, tuple(masks[frame.stem] for frame in frames if frame.stem in masks))
 
 
-def read_text(file: Path) -> str:
-    """Read a text file in UTF-8 or, as its byte-order mark says, UTF-16, without the mark."""
-    content = file.read_bytes()
-    is_wide = content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
-    return content.decode("utf-16" if is_wide else "utf-8-sig")
-
-
-def read_names(file: Path, hint: str = "") -> tuple[str, ...]:
-    """Read the names of sequences or images from a text file: the first word of each line.
+def read_names(file: Path, known: Sequence[str], hint: str = "") -> tuple[str, ...]:
+    """Read the names of sequences or images as `lists.read_names`; what is left out is printed.
 
     Raises:
-        DataError: No such file, with `hint`; no text, or an empty file.
+        DataError: No such file, with `hint`; or no text, or no name in it.
     """
     if not file.is_file():
         there = ", ".join(sorted(path.stem for path in file.parent.glob("*.txt"))) or "none"
         raise DataError(f"the list {file} is missing; lists there: {there}{hint}")
     try:
-        names = [line.split()[0] for line in read_text(file).splitlines() if line.strip()]
-    except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"the list {file} cannot be read as text: {error}") from None
-    if not names:
-        raise DataError(f"the list {file} is empty; expected one name per line")
-    return tuple(dict.fromkeys(names))
+        names, notes = lists.read_names(file, known)
+    except ImageError as error:
+        raise DataError(f"the list {error}") from None
+    for note in notes:
+        print(note, file=sys.stderr)
+    return names
+
+
+def _names_in(folder: Path) -> list[str]:
+    """Return the sorted names of what is in a folder; empty if there is none."""
+    return sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
 
 
 def read_frame_mask(reader: MaskReader, file: Path, frame_size: tuple[int, ...]) -> Labels:
@@ -151,6 +151,12 @@ def find_voc(root: Path, year: int = 2012) -> Path:
     return root / f"VOC{year}"
 
 
+def read_voc_list(voc: Path, name: str) -> tuple[str, ...]:
+    """Read the names, without suffixes, of the images of a list in ImageSets; errors as `read_names`."""
+    names = read_names(voc / "ImageSets" / name, _names_in(voc / "JPEGImages"))
+    return tuple(dict.fromkeys(name.removesuffix(".jpg") for name in names))
+
+
 def list_voc_samples(root: Path, split: str = "val", *, objects: bool = True) -> list[VocSample]:
     """List the images and annotations of a split of VOC 2012 segmentation; `objects`: also of single objects.
 
@@ -160,7 +166,7 @@ def list_voc_samples(root: Path, split: str = "val", *, objects: bool = True) ->
     """
     voc = find_voc(root)
     samples = []
-    for name in read_names(voc / "ImageSets" / "Segmentation" / f"{split}.txt"):
+    for name in read_voc_list(voc, f"Segmentation/{split}.txt"):
         masks = [voc / folder / f"{name}.png" for folder in ("SegmentationClass", "SegmentationObject")]
         sample = VocSample(name, voc / "JPEGImages" / f"{name}.jpg", masks[0], masks[1] if objects else None)
         for path in sample.files:

@@ -70,7 +70,7 @@ def from_backbone(method: Method, recipe: Recipe, name: str) -> None:
         RunError: A model of another architecture.
         WeightsError, DownloadError: As `dino_model.models.weights.load_model`.
     """
-    model = load_model(name)
+    model = load_model(name, heads=recipe.backbone.heads)
     if recipe.channel_range and not model.channel_range:
         model = adapt_channels(model, ChannelStatistics(recipe.channel_range, recipe.mean, recipe.std))
     _refuse_misfits(model, method, recipe)

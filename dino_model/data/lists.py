@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from dino_model.data.images import ImageError, read_file
-from dino_model.data.names import clean_path, suffix_of
+from dino_model.data.names import NameIndex, clean_path, suffix_of
 from dino_model.data.remote import is_remote
 from dino_model.runtime.errors import counted
 from dino_model.runtime.files import printable
@@ -55,6 +55,14 @@ class Row(NamedTuple):
     path: str
     classes: tuple[str, ...] | None
     """Classes of the image; None: the line has a path only."""
+
+
+class NameList(NamedTuple):
+    """Names of a list, in its order, each once."""
+
+    names: tuple[str, ...]
+    notes: tuple[str, ...]
+    """Lines that are left out."""
 
 
 class ImageList(NamedTuple):
@@ -123,6 +131,34 @@ def read_rows(path: Path, is_known: Known) -> list[Row]:
         return _rows_of_table(path, cells, is_known)
     has_header = not is_known(lines[0]) and _is_header(lines[0].split())
     return [_split_at_space(line, is_known) for line in lines[has_header:]]
+
+
+def read_names(path: Path, known: Sequence[str]) -> NameList:
+    """Read the names of images, sequences or folders from a list; further words of a line are ignored.
+
+    Args:
+        path: As in `read_rows`.
+        known: Names that exist. A line may be one of these, its end, or a longer path, see `NameIndex`.
+
+    Returns:
+        Names as in `known`. Others are as in the list, without "./".
+
+    Raises:
+        ImageError: Binary content, a list without a name, or a name that several of `known` have.
+    """
+    index = NameIndex(known)
+    paths = [row.path for row in read_rows(path, index.find)]
+    numbers = [index.find_one(text, path) for text in paths]
+    pairs = zip(paths, numbers, strict=True)
+    names = [clean_path(text) if number is None else known[number] for text, number in pairs]
+    if not names:
+        raise ImageError(f"{path} is empty: expected one name a line")
+    unique = tuple(dict.fromkeys(names))
+    repeated = len(names) - len(unique)
+    note = (
+        f"{counted(repeated, 'line')} with a name that is listed before, which counts once (in {path.name})"
+    )
+    return NameList(unique, (printable(note),) if repeated else ())
 
 
 def read_list(path: Path, suffixes: Container[str]) -> ImageList:

@@ -122,25 +122,31 @@ class NameIndex:
                 return found
         return []
 
+    def find_one(self, text: str, source: Path) -> int | None:
+        """Return the number of the image that a line of a file names, None if there is none.
+
+        Raises:
+            ImageError: A path that several images have.
+        """
+        numbers = self.find(text)
+        if len(numbers) > 1:
+            first, second = (self.names[number] for number in numbers[:2])
+            raise ImageError(f"{source} names {text}, which can be {first} or {second}: write the whole name")
+        return numbers[0] if numbers else None
+
     def find_all(self, texts: Iterable[str], source: Path) -> list[int]:
         """Return the numbers of the images that the lines of a file name.
 
         Raises:
             ImageError: A path that no image has, or that several images have.
         """
-        found = {text: self.find(text) for text in texts}
-        if unknown := [text for text, numbers in found.items() if not numbers]:
+        found = {text: self.find_one(text, source) for text in texts}
+        if unknown := [text for text, number in found.items() if number is None]:
             raise ImageError(
                 f"{source} names {len(unknown)} images that do not exist, the first is"
                 f" {printable(unknown[0])}; names look like {self.names[0]}"
             )
-        for text, numbers in found.items():
-            if len(numbers) > 1:
-                first, second = (self.names[number] for number in numbers[:2])
-                raise ImageError(
-                    f"{source} names {text}, which can be {first} or {second}: write the whole name"
-                )
-        return [number for numbers in found.values() for number in numbers]
+        return [number for number in found.values() if number is not None]
 
 
 def _agree(path: str, name: str) -> bool:

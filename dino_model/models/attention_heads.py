@@ -28,8 +28,10 @@ FAMILIES = (
     Family("MoCo-v3", r"\b(base|momentum)_encoder\.", {384: 12, 768: 12}),
     # facebookresearch/mae, models_mae.py: files with the decoder
     Family("MAE", r"\bdecoder_(embed|blocks|pos_embed)\b", {768: 12, 1024: 16, 1280: 16}),
-    # facebookresearch/dinov3, hub/backbones.py
-    Family("DINOv3", r"\b(storage_tokens$|rope_embed\.)", {384: 6, 768: 12, 1024: 16, 1280: 20, 4096: 32}),
+    # facebookresearch/dinov3, hub/backbones.py; timm's have the gate fc1_g
+    Family(
+        "DINOv3", r"\b(storage_tokens$|rope_embed\.|fc1_g\.)", {384: 6, 768: 12, 1024: 16, 1280: 20, 4096: 32}
+    ),
     # facebookresearch/dinov2, models/vision_transformer.py
     Family("DINOv2", r"\bblocks\.(\d+\.)?\d+\.ls1\.gamma$", {384: 6, 768: 12, 1024: 16, 1536: 24}),
     # facebookresearch/deit, models.py

@@ -26,6 +26,7 @@ from torch import Tensor, nn
 from dino_model.data.channels import ChannelRange
 from dino_model.models.attention_heads import Family, find_family
 from dino_model.models.configs import VIT_SHAPES, BackboneConfig, CheckpointKey
+from dino_model.models.pickles import open_as_protocol_2
 from dino_model.models.run_folder import CHECKPOINT, CONFIG
 from dino_model.models.state_names import Network, NetworkError, few, find_network, flat_names
 from dino_model.runtime import files
@@ -55,6 +56,7 @@ _HARMLESS: list[Any] = [
     ),
     *((np._core.multiarray.scalar, f"{module}.scalar") for module in _NUMPY),  # type: ignore[attr-defined]
     *((np._core.multiarray._reconstruct, f"{module}._reconstruct") for module in _NUMPY),  # type: ignore[attr-defined]
+    (np._core.numeric._frombuffer, "numpy._core.numeric._frombuffer"),  # type: ignore[attr-defined]
     *(np.ndarray, np.dtype, codecs.encode),
     *{type(np.dtype(code)) for code in "?bBhHiIlLqQefdFDSUmM"},
 ]
@@ -283,12 +285,12 @@ def read_torch(path: Path) -> dict[str, Any]:
     _refuse_other_content(path)
     try:
         with torch.serialization.safe_globals(_HARMLESS):
-            payload = torch.load(path, map_location="cpu", weights_only=True)
+            payload = torch.load(open_as_protocol_2(path), map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
         culprit = re.search(r"GLOBAL (\S+)", str(error))
         reason = f"it holds {culprit[1]}, which could run code" if culprit else "it is no checkpoint"
         if "Unsupported operand" in str(error):
-            reason = "it is no checkpoint, or of another pickle protocol than torch.save's"
+            reason = "it is no checkpoint, or holds other objects than tensors and plain values"
         raise WeightsError(
             f"{path} is refused: {reason}; only tensors and plain values are read. If you trust its origin, "
             "load it where it was made and save its state_dict() alone"
@@ -338,12 +340,9 @@ def _note(network: Network) -> str:
     return dropped + (f" (not used: {few(network.others)})" if network.others else "")
 
 
-def refuse_options(
-    where: str, checkpoint_key: CheckpointKey = None, prefix: str | None = None, heads: int | None = None
-) -> None:
+def refuse_options(where: str, checkpoint_key: CheckpointKey = None, prefix: str | None = None) -> None:
     """Refuse options of bare checkpoints for a model that describes itself; raises WeightsError."""
     if checkpoint_key not in (None, OFFICIAL_NETWORKS[0]):
         raise WeightsError(f"{where} has no {checkpoint_key}: it holds a single network, leave the key out")
-    for option, value in {"--checkpoint-prefix": prefix, "--heads": heads}.items():
-        if value is not None:
-            raise WeightsError(f"{where} describes itself: leave {option} out")
+    if prefix is not None:
+        raise WeightsError(f"{where} describes itself: leave --checkpoint-prefix out")

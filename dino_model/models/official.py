@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any
 
 import timm
+import torch
 from timm.layers import SwiGLUPacked
 from timm.models import deit, eva, vision_transformer
 from timm.models.vision_transformer import VisionTransformer
@@ -25,6 +26,23 @@ def family(tensors: Mapping[str, Tensor]) -> str:
         return "dinov3_vit"
     is_dinov2 = {"pos_embed", "mask_token", "blocks.0.ls1.gamma"} <= set(tensors)
     return ("dinov2_with_registers" if "register_tokens" in tensors else "dinov2") if is_dinov2 else ""
+
+
+def rename_timm(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Rename the tensors of timm's DINOv3 to their official names; return other tensors as they are."""
+    renamed = dict(tensors)
+    if "pos_embed" in tensors or not {"reg_token", "blocks.0.gamma_1"} <= set(tensors):
+        return renamed
+    renamed["storage_tokens"] = renamed.pop("reg_token")
+    for name in [name for name in renamed if name.endswith(".attn.q_bias")]:
+        query, block = renamed.pop(name), name.removesuffix("q_bias")
+        value = renamed.pop(f"{block}v_bias")
+        renamed[f"{block}qkv.bias"] = torch.cat([query, torch.zeros_like(query), value])  # keys have none
+    if "blocks.0.mlp.fc1_g.weight" in renamed:
+        gated = {".fc1_g.": ".w1.", ".fc1_x.": ".w2.", ".fc2.": ".w3."}
+        pattern = re.compile("|".join(map(re.escape, gated)))
+        renamed = {pattern.sub(lambda m: gated[m[0]], name): value for name, value in renamed.items()}
+    return renamed
 
 
 def is_plain(tensors: Mapping[str, Tensor]) -> bool:

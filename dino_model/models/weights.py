@@ -32,7 +32,7 @@ from dino_model.models.checkpoints import (
     refuse_options,
 )
 from dino_model.models.configs import VIT_SHAPES, BackboneConfig, CheckpointKey, PositionMode
-from dino_model.models.official import family, is_plain, load_official
+from dino_model.models.official import family, is_plain, load_official, rename_timm
 from dino_model.models.published import EMBEDDED, OFFICIAL
 from dino_model.models.state_names import NetworkError
 from dino_model.runtime.download import PublishedFile
@@ -98,7 +98,8 @@ def load_model(
         checkpoint_key: Network of a checkpoint that holds several. Default: the network that the run's method
             evaluates, else as `state_names.find_network`.
         checkpoint_prefix: Of the backbone's tensors, where the search does not find them.
-        heads: Attention heads of a bare checkpoint, see `attention_heads`.
+        heads: Attention heads of a bare checkpoint, see `attention_heads`. A model that shows its number must
+            have this one.
 
     Raises:
         WeightsError: Unknown name, or weights that are broken, refused, incomplete, or do not fit.
@@ -107,10 +108,21 @@ def load_model(
     if is_path(name):
         model = _load_file(name, Path(name), checkpoint_key, checkpoint_prefix, heads)
     else:
-        refuse_options(name, checkpoint_key, checkpoint_prefix, heads)
+        refuse_options(name, checkpoint_key, checkpoint_prefix)
         model = _load_single(name)
+    if heads is not None:
+        _check_heads(model, heads)
     model.backbone.eval().requires_grad_(False)
     return model
+
+
+def _check_heads(model: LoadedModel, heads: int) -> None:
+    try:
+        number = attention.readable(model.backbone).heads
+    except ValueError:
+        raise WeightsError(f"{model.name} is no ViT: leave --heads out") from None
+    if number != heads:
+        raise WeightsError(f"{model.name} has {number} heads, but --heads is {heads}: leave --heads out")
 
 
 def wrap_module(
@@ -286,29 +298,27 @@ def _load_file(
     heads: int | None = None,
 ) -> LoadedModel:
     if hub.is_repository(path):
-        refuse_options(str(path), checkpoint_key, checkpoint_prefix, heads)
+        refuse_options(str(path), checkpoint_key, checkpoint_prefix)
         return _accept_hosted(name, hub.load_folder(path if path.is_dir() else path.parent))
     stored = read_backbone(path, checkpoint_key, checkpoint_prefix)
     if "embeddings.cls_token" in stored.tensors:
-        refuse_options(str(path), heads=heads)
         return _accept_hosted(name, hub.load_folder(path.parent, stored.tensors))
     source = f"{stored.network} of {path.name}" if stored.network else path.name
     if stored.config is None:
         return _load_bare(name, path, stored, source, heads)
-    refuse_options(str(path), heads=heads)
     return _build(name, stored, str(path), source)
 
 
 def _load_bare(name: str, path: Path, stored: StoredBackbone, source: str, heads: int | None) -> LoadedModel:
     """Load tensors whose architecture is inferred."""
-    tensors, where, origin = stored.tensors, str(path), ""
-    if "patch_embed.proj.weight" in tensors:
+    tensors, where, origin = rename_timm(stored.tensors), str(path), ""
+    if "patch_embed.proj.weight" not in tensors:
+        heads = None
+    else:
         try:
             heads, origin = choose_heads(tensors, stored.family, heads)
         except NetworkError as error:
             raise WeightsError(f"{where} {error}") from None
-    elif heads is not None:
-        raise WeightsError(f"{where} holds no ViT: leave --heads out")
     source, kind = f"{source}{origin and f', {origin}'}{stored.note}", family(tensors)
     if heads is None or (is_plain(tensors) and not kind):
         # A bare .pth file is resampled as the official code does; .safetensors is the form that others use.

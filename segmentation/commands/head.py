@@ -13,6 +13,7 @@ import numpy as np
 import tyro
 from numpy.typing import NDArray
 
+from dino_model.data.lists import read_text
 from dino_model.inference.options import ComputeOptions, ModelOptions, TileOptions
 from dino_model.runtime.ahead import run_ahead
 from dino_model.runtime.errors import counted
@@ -29,7 +30,7 @@ from segmentation import drawing, heads, metrics
 from segmentation.coco import CocoLabels
 from segmentation.commands import common
 from segmentation.commands.common import InputImage
-from segmentation.datasets import VOC_CLASSES, read_names, read_text
+from segmentation.datasets import VOC_CLASSES, read_names
 from segmentation.heads import Classifier, Kind
 from segmentation.labels import (
     VOID,
@@ -72,8 +73,10 @@ class TruthOptions:
     def find(self, image_list: Path | None) -> list[InputImage]:
         """Find the images that a list names, in its order, or all images."""
         inputs = common.list_inputs(common.open_inputs([self.images], tiles=_tiles(self)))
-        known = {name: image for image in inputs for name in (image.file_name, image.name)}
-        names = [image.name for image in inputs] if image_list is None else read_names(image_list)
+        if image_list is None:
+            return inputs
+        known = {image.file_name: image for image in inputs}
+        names = read_names(image_list, list(known))
         if missing := [name for name in names if name not in known]:
             raise DataError(f"{missing[0]!r} of the list {image_list} is no image of {self.images}")
         return [known[name] for name in names]

@@ -46,10 +46,15 @@ class Score(MaskOptions):
     def run(self) -> None:
         """Score, print, write."""
         make_room(self.json)
+        sequences: tuple[str, ...] = ()
+        if self.sequence_list is not None:
+            sequences = read_names(
+                self.sequence_list, [folder.name for folder in self.ground_truth.glob("*/")]
+            )
         scores = score_folders(
             self.ground_truth,
             self.predictions,
-            sequences=() if self.sequence_list is None else read_names(self.sequence_list),
+            sequences=sequences,
             task=self.protocol,
             objects=self.objects,
             threshold=self.least_value,

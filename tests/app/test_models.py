@@ -9,11 +9,13 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import torch
 
 from app import models as models_module
 from app.errors import Busy, LabError, NotHere
 from app.limits import Limits
 from app.models import Models, catalogue
+from dino_model.models.backbones import BackboneConfig, create_backbone
 from dino_model.runtime.download import DownloadError
 from tests.app.conftest import MODEL, small_backend
 
@@ -125,6 +127,18 @@ def test_weights_that_do_not_load_are_one_sentence_without_a_path(tmp_path, caps
     with pytest.raises(LabError, match=r"^The weights of broken\.pth cannot be loaded: [^/]*\.$"):
         Models(MODEL, tmp_path).ready("broken.pth")
     assert str(tmp_path) in capsys.readouterr().err
+
+
+def test_bare_checkpoint_needs_heads_and_the_first_model_takes_them(tmp_path, capsys):
+    config = BackboneConfig("vit_tiny", 16, 64, width=80, depth=1, heads=5)
+    torch.save(create_backbone(config).state_dict(), tmp_path / "bare.pth")
+    with pytest.raises(
+        LabError, match=r"bare\.pth does not say its number of attention heads: its width is 80"
+    ):
+        small_backend(folder=tmp_path).models.ready("bare.pth")
+    models = Models(str(tmp_path / "bare.pth"), heads=5, device="cpu")
+    models.load_first()
+    assert models.ready("bare.pth").heads == 5
 
 
 def test_first_model_comes_first_by_name_and_models_without_attention_are_left_out(tmp_path):

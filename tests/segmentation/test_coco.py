@@ -1,6 +1,7 @@
 """COCO files: written ones that pycocotools reads, and the labels of annotated ones."""
 
 import json
+import os
 import re
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,20 @@ def test_writer_makes_files_that_coco_reads(tmp_path):
         assert record["area"] == (labels == record["category_id"]).sum()  # of the mask, not of its box
     assert (found[0]["bbox"].tolist(), found[2]["score"]) == ([2, 1, 3, 2], 0.5)
     assert results.annToMask(empty).sum() == 0
+
+
+def test_name_that_is_not_utf8_is_written_escaped_and_found_again(tmp_path):
+    name = os.fsdecode(b"caf\xe9.png")
+    writer = coco.CocoWriter(tmp_path / "masks.json", tmp_path / "images.json")
+    writer.add_labels(name, np.ones((6, 8), np.uint8))
+    writer.write()
+    content = json.loads((tmp_path / "images.json").read_text(encoding="utf-8"))
+    assert content["images"][0]["file_name"] == r"caf\xe9.png"
+    content["annotations"] = [
+        each | {"id": number} for number, each in enumerate(json.loads((tmp_path / "masks.json").read_text()))
+    ]
+    (tmp_path / "all.json").write_text(json.dumps(content))
+    assert coco.CocoLabels(tmp_path / "all.json").read(name, (6, 8)).all()
 
 
 @pytest.mark.parametrize("categories", [None, {0: "foreground"}, {3: "cat", 7: "dog"}])

@@ -147,7 +147,7 @@ class Distill(Method):
         backbone = create_backbone(setup.backbone)
         average = nn.ModuleDict({"backbone": create_backbone(replace(setup.backbone, drop_path=0.0))})
         teacher = FrozenTeacher(
-            load_model(config.teacher),
+            load_model(config.teacher, heads=config.teacher_heads),
             attention=config.compares_attention,
             cls_row=config.attention_weight > 0,
             size=config.teacher_size,

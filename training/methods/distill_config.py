@@ -23,6 +23,8 @@ class DistillConfig(MethodConfig):
 
     teacher: str = ""
     """Frozen network to learn from, by any name that --model takes."""
+    teacher_heads: int | None = None
+    """Attention heads of the teacher, if it is a bare checkpoint that does not say their number."""
     teacher_size: int = 0
     """Side in pixels of the teacher's images. 0: as many patches as the student has at --global-size.
     Otherwise the teacher's outputs are resampled to the student's patches."""

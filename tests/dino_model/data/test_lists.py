@@ -13,6 +13,7 @@ from torch import nn
 from dino_model.data.collections import Images, open_images
 from dino_model.data.framing import Framing
 from dino_model.data.images import ImageError
+from dino_model.data.lists import read_names
 from dino_model.data.names import walk
 from dino_model.inference.embedding import embed, read_features
 from dino_model.inference.features import FeatureExtractor
@@ -92,6 +93,33 @@ def test_list_with_classes_labels_its_images(photos: Path, text: str, expected: 
     images = open_images(photos / "list.csv")
     found = {name: "|".join(images.label_names(number)) for number, name in enumerate(images.names)}
     assert (list(found), found) == (list(expected), expected)
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-le"])
+@pytest.mark.parametrize(
+    ("text", "names", "note"),
+    [
+        ("dog\nbear\n", "dog bear", ""),
+        ("./dog/\r\n\r\nJPEGImages/480p/bear\r\n", "dog bear", ""),
+        ("dog 1\nbear -1\n", "dog bear", ""),
+        ("name,split\nbear,val\n", "bear", ""),
+        ("# all\nbear\ndog\n./bear\n", "bear dog", "1 line with a name that is listed before"),
+        ("my dog\n'bear'\n./gone\n", "my dog|bear|gone", ""),
+    ],
+)
+def test_names_of_a_list_in_any_common_form(tmp_path: Path, text: str, names: str, note: str, encoding: str):
+    (tmp_path / "val.txt").write_text(text, encoding=encoding)
+    found = read_names(tmp_path / "val.txt", ["bear", "dog", "my dog"])
+    assert found.names == tuple(names.split("|" if "|" in names else " "))
+    assert "".join(found.notes).startswith(note)
+    assert len(found.notes) == bool(note)
+
+
+def test_names_that_are_ambiguous_or_missing_raise(tmp_path: Path):
+    for text, message in (("a\n", r"names a, which can be x/a or y/a"), ("# none\n", "val.txt is empty")):
+        (tmp_path / "val.txt").write_text(text)
+        with pytest.raises(ImageError, match=message):
+            read_names(tmp_path / "val.txt", ["x/a", "y/a"])
 
 
 def test_list_is_relative_to_working_folder_if_its_own_has_none(photos: Path, tmp_path_factory, monkeypatch):

@@ -90,3 +90,6 @@ def test_official_dinov3_file_gives_the_tokens_of_its_model(tmp_path: Path, gate
     assert_equal_tokens(loaded.backbone, model, 64, 48)
     assert loaded.backbone.norm.eps == 1e-5
     assert loaded.source == "dinov3.pth (dinov3_vit)"
+    torch.save(model.state_dict(), tmp_path / "timm.pth")  # under timm's own names
+    timms = load_model(str(tmp_path / "timm.pth"), heads=loaded.backbone.blocks[0].attn.num_heads)
+    assert_equal_tokens(timms.backbone, model, 64, 48)

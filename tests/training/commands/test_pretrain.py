@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from dino_model.models.backbones import BackboneConfig, create_backbone
 from dino_model.models.weights import load_model
 from tests.training.runs import TINY, out_of_memory_at, pretrain, resume, stop_after, values, weights
 from training import __main__ as command
@@ -198,6 +199,17 @@ def test_init_from_official_checkpoint_takes_heads_and_center_and_trains_the_hea
     assert "student.head.mlp.0.weight" in changed
     assert not [name for name in changed if name.startswith("student.backbone")]
     assert not torch.equal(ended["student.backbone.cls_token"], begun["student.backbone.cls_token"])
+
+
+def test_init_backbone_of_a_bare_file_takes_the_heads_of_the_run(images, tmp_path, capsys):
+    backbone = create_backbone(BackboneConfig("vit_tiny", 8, 32, width=24, depth=2, heads=2)).state_dict()
+    torch.save(backbone, tmp_path / "bare.pth")
+    options = ("--init-backbone", tmp_path / "bare.pth", "--position-mode", "official")
+    more = ("--heads", 2, "--epochs", 1, "--warmup-epochs", 0, "--milestone-every", 2)
+    assert pretrain(images, tmp_path / "run", *options, *more) == 0
+    start = weights(tmp_path / "run", "step-00000000.pt")
+    name = "blocks.1.attn.qkv.weight"
+    assert torch.equal(start[f"student.backbone.{name}"], backbone[name])
 
 
 def test_init_from_what_does_not_fit_names_option_or_tensor(images, trained, official, tmp_path, capsys):
