@@ -326,6 +326,7 @@ def propagate_masks(
     batch: int = 4,
     *,
     overlap: bool = False,
+    backward: bool = True,
 ) -> Iterator[Labels]:
     """Label every frame of a video from the labels of some frames, forward and backward.
 
@@ -338,6 +339,7 @@ def propagate_masks(
         read: Returns the frames from one number up to another, or to the end: uint8 [H, W, 3] each.
         masks: Labels of frames by their number, uint8 [H, W]: 0 background, 255 void, which is not an object.
         batch, overlap: As `propagate_frames`.
+        backward: False labels no frame from a later mask, so an object starts in its first mask.
 
     Yields:
         Labels of each frame, uint8 [H, W]; where it has a mask, that mask over the propagated labels.
@@ -354,7 +356,7 @@ def propagate_masks(
         ahead(_features(ahead(iter(read(0, None))), video.size, source, batch))
     ):
         soft = None if propagator is None else propagator.step(features)
-        if number == previous + 1:  # the first frame after a mask
+        if number == previous + 1 and backward:  # the first frame after a mask
             upcoming = next((each for each in numbers if each >= number), number)
             spool = _Spool(video.backward(read, upcoming, number, batch)) if upcoming > number else None
         if number in masks:
@@ -367,8 +369,7 @@ def propagate_masks(
             share = (upcoming - number) / (upcoming - previous)
             back, in_backward = spool.pop().to(features.device), video.objects_in(masks[upcoming])
             soft = back if soft is None else _blend(soft, back, in_forward, in_backward, share)
-        assert soft is not None
-        yield video.enlarge(soft)
+        yield labels if soft is None else video.enlarge(soft)  # None: before the first mask
     if numbers[-1] > number:
         raise ValueError(f"a mask belongs to frame {numbers[-1]}, but the last frame is {number}")
 

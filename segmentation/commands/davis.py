@@ -1,9 +1,8 @@
 """`python -m segmentation davis`: labels of first frames propagated through DAVIS."""
 
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from itertools import repeat
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -21,7 +20,8 @@ from segmentation.coco import CocoWriter
 from segmentation.commands import score
 from segmentation.commands.common import MaskOptions, describe, model_settings, propagation_predictor
 from segmentation.datasets import Clip, open_davis, read_frame_mask
-from segmentation.labels import DataError, Labels, object_ids, without_void, write_mask_png
+from segmentation.davis_eval import Objects
+from segmentation.labels import DataError, Labels, check_size, object_ids, without_void, write_mask_png
 from segmentation.mask_files import MaskReader, read_labels
 from segmentation.masks import ImageArray
 from segmentation.video import draw_labels
@@ -50,6 +50,9 @@ class Davis(MaskOptions, ModelOptions, OutputOptions):
     """List of sequences in ImageSets/2017."""
     sequences: tuple[str, ...] = ()
     """Only these sequences."""
+    objects: Objects = "first-mask"
+    """first-mask: objects of the first true mask, scored as officially. appearance: every object from the
+    first true mask that has it on, as in YouTube-VOS."""
     json: Path | None = None
     """File for the scores: `dataset`, `per_sequence`, `per_object`, `protocol`."""
 
@@ -61,8 +64,9 @@ class Davis(MaskOptions, ModelOptions, OutputOptions):
         if self.json and all(len(clip.masks) == 1 for clip in clips):
             raise DataError("--json holds scores, but there are no masks beyond the first; leave it out")
         reader = self.mask_reader([mask for clip in clips for mask in clip.masks])
-        masks = {clip.name: _first_mask(clip, reader) for clip in clips}
+        masks = {clip.name: _given_masks(clip, reader, self.objects) for clip in clips}
         source, settings = self._source()
+        settings["masks"] = self.objects
         print(describe("settings", settings))
         output, skipped = self.open_output(settings), SkippedInputs()
         drawn: dict[str, list[tuple[str, ImageArray]]] = {}
@@ -75,7 +79,8 @@ class Davis(MaskOptions, ModelOptions, OutputOptions):
                 continue
             span = f"{counted(len(clip.frames), 'frame')}, {clip.frames[0].name} to {clip.frames[-1].name}"
             print(f"{number}/{len(clips)} {clip.name}: {span}, {duration}", flush=True)
-            drawn[clip.name] = list(_add_and_sample(clip, output, object_ids(masks[clip.name]), writer))
+            ids = sorted(set().union(*map(object_ids, masks[clip.name].values())))
+            drawn[clip.name] = list(_add_and_sample(clip, output, ids, writer))
         if not drawn:
             skipped.check(len(clips), "sequences")
         writer.write()
@@ -111,7 +116,7 @@ class Davis(MaskOptions, ModelOptions, OutputOptions):
     def _finish_clip(
         self,
         clip: Clip,
-        mask: Labels,
+        masks: dict[int, Labels],
         source: "AttentionPredictor | ColorPatches | None",
         output: OutputFolder,
         colors: NDArray[np.uint8],
@@ -119,18 +124,25 @@ class Davis(MaskOptions, ModelOptions, OutputOptions):
         """Write the masks of one sequence unless they are there; returns how long it took."""
         from segmentation import propagation
 
-        inputs = [*clip.frames, clip.masks[0]]
+        numbers = {frame.stem: number for number, frame in enumerate(clip.frames)}
+        inputs = [*clip.frames, *(mask for mask in clip.masks if numbers[mask.stem] in masks)]
         if output.has(clip.name, inputs):
             return "finished before"
         started, preset = time.monotonic(), propagation.PRESETS[self.preset]
         if source is None:
-            propagated: Iterator[Labels] = repeat(without_void(mask), len(clip.frames))
+            propagated = _copy(masks, len(clip.frames))
         else:
-            fed = fed_size(mask.shape[0], mask.shape[1], source.size, source.resize, source.patch_size)
-            if lost := propagation.vanished_objects(mask, fed, source.patch_size, preset):
-                print(f"{clip.name}: objects {lost} are smaller than a patch and cannot be followed")
-            frames = (images.read(file, name=str(file)) for file in clip.frames)
-            propagated = propagation.propagate_frames(frames, mask, source, preset, overlap=True)
+            for mask in masks.values():
+                fed = fed_size(mask.shape[0], mask.shape[1], source.size, source.resize, source.patch_size)
+                if lost := propagation.vanished_objects(mask, fed, source.patch_size, preset):
+                    print(f"{clip.name}: objects {lost} are smaller than a patch and cannot be followed")
+
+            def read(start: int, stop: int | None) -> Iterator[ImageArray]:
+                return (images.read(file, name=str(file)) for file in clip.frames[start:stop])
+
+            propagated = propagation.propagate_masks(
+                read, masks, source, preset, overlap=True, backward=False
+            )
         files = [output.path(clip.name, f"{frame.stem}.png") for frame in clip.frames]
         for file, labels in zip(files, propagated, strict=True):
             write_mask_png(file, labels, colors)
@@ -145,7 +157,12 @@ class Davis(MaskOptions, ModelOptions, OutputOptions):
             return {}
         truth = clips[0].masks[0].parent.parent
         scores = davis_eval.score_folders(
-            truth, self.output, sequences=names, threshold=self.least_value, progress=score.track
+            truth,
+            self.output,
+            objects=self.objects,
+            sequences=names,
+            threshold=self.least_value,
+            progress=score.track,
         )
         scores["protocol"] |= settings
         reason = "it has no masks beyond the first, or no prediction"
@@ -156,13 +173,34 @@ class Davis(MaskOptions, ModelOptions, OutputOptions):
         return scores
 
 
-def _first_mask(clip: Clip, reader: MaskReader) -> Labels:
+def _given_masks(clip: Clip, reader: MaskReader, objects: Objects) -> dict[int, Labels]:
+    """Read the masks to propagate, by number of the frame: the first one, or each object's first one."""
     frame = images.read(clip.frames[0], name=str(clip.frames[0]))
-    return read_frame_mask(reader, clip.masks[0], frame.shape)
+    if objects == "first-mask":
+        return {0: read_frame_mask(reader, clip.masks[0], frame.shape)}
+    given, known = dict[int, Labels](), set[int]()
+    numbers = {frame.stem: number for number, frame in enumerate(clip.frames)}
+    for file in clip.masks:
+        labels = without_void(reader.read(file))
+        check_size(f"the mask {file}", labels.shape, "the frames", frame.shape)
+        if new := set(object_ids(labels)) - known:
+            given[numbers[file.stem]], known = labels * np.isin(labels, list(new)), known | new
+    if not given:
+        raise DataError(f"{clip.masks[0].parent} marks no object; if masks are binary, pass --binary")
+    return given
+
+
+def _copy(masks: dict[int, Labels], count: int) -> Iterator[Labels]:
+    """Yield the masks of a video of `count` frames that does not move."""
+    labels = np.zeros_like(next(iter(masks.values())))
+    for number in range(count):
+        mask = without_void(masks.get(number, labels))
+        labels = np.where(mask > 0, mask, labels).astype(np.uint8)
+        yield labels
 
 
 def _add_and_sample(
-    clip: Clip, output: OutputFolder, ids: tuple[int, ...], writer: CocoWriter
+    clip: Clip, output: OutputFolder, ids: Sequence[int], writer: CocoWriter
 ) -> Iterator[tuple[str, ImageArray]]:
     """Add every mask of a sequence to the COCO files; yields five frames with their masks drawn."""
     last = len(clip.frames) - 1

@@ -148,6 +148,24 @@ def test_binary_masks_and_sequences_without_truth_are_handled(davis, tmp_path):
     assert (list(scores["per_object"]), list(scores["not_scored"])) == (["bear_1"], ["cows"])
 
 
+@pytest.mark.parametrize("features", ["color", "copy"])
+def test_objects_that_appear_later_are_followed_from_their_first_mask(davis, tmp_path, features):
+    for number in range(FRAMES):  # object 2 is the background's corner, from frame 2 on
+        file = davis / f"Annotations/480p/cows/{number:05d}.png"
+        labels = read_labels(file).copy()
+        labels[48:, 96:] = 2 * (number >= 2)
+        write_mask_png(file, labels)
+    options = {"features": features, "objects": "appearance", "json": tmp_path / "scores.json"}
+    command(davis, tmp_path / "out", **options).run()
+    found = [read_labels(tmp_path / f"out/cows/{number:05d}.png")[48:, 96:] for number in range(FRAMES)]
+    assert [int((labels == 2).mean() > 0.8) for labels in found] == [0, 0, 1, 1, 1]
+    scores = json.loads((tmp_path / "scores.json").read_text())
+    assert scores["protocol"]["objects"].startswith("every label of the true masks")
+    assert list(scores["per_object"]) == ["bear_1", "cows_1", "cows_2"]
+    assert len(scores["per_object"]["cows_2"]["J"]) == 2
+    assert scores["per_object"]["cows_2"]["J_mean"] > 0.8
+
+
 @pytest.mark.parametrize(("precision", "expected"), [("auto", "fp32"), ("bf16", "bf16")])
 def test_propagation_runs_in_fp32_by_default(davis, tmp_path, monkeypatch, precision, expected):
     monkeypatch.setattr("dino_model.runtime.device.has_bf16", lambda device: True)
