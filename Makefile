@@ -11,7 +11,7 @@ venv_python := $(VENV)/bin/python
 pip_install := $(venv_python) -m pip install --disable-pip-version-check -c $(CONSTRAINTS)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo setup install test stage lint types tests test-fast test-slow test-browser cuda-tests javascript format notebooks ipynb lesson lab docs browser node bench mutants clean
+.PHONY: help demo setup install test stage lint types tests test-fast test-slow test-browser cuda-tests javascript format notebooks ipynb lesson lab docs slides slides-html published browser node bench mutants clean
 
 help:
 	@echo "make demo      install what is needed, open the page on http://127.0.0.1:7860"
@@ -23,6 +23,8 @@ help:
 	@echo "make lesson    execute a notebook with requirements-lessons.txt only; LESSON=1"
 	@echo "make lab       open the lessons in Jupyter"
 	@echo "make docs      execute the lessons and build the documentation in build/docs, which opens from disk"
+	@echo "make slides    build the lecture's slides and their PDF in build/docs/slides; the PDF needs Chromium"
+	@echo "make published the same and the executed notebooks, as the workflow publishes them"
 	@echo "make setup     install what the page and the commands need; make install: what the tests need, too"
 	@echo "make bench     every benchmark against its plain reference"
 	@echo "make mutants   one-line faults that the tests must notice: half an hour"
@@ -118,13 +120,23 @@ lab: $(VENV)/.installed-notebooks
 	@$(venv_python) -m jupyter lab notebooks
 
 # The build executes the lessons and caches their outputs in build/lessons until code or model change.
-SPHINX = $(venv_python) -m sphinx -q -W --keep-going -c docs
-docs: $(VENV)/.installed-docs node_modules/.installed
+# REPOSITORY=https://github.com/OWNER/NAME takes the place of the address in pyproject.toml.
+SPHINX = $(venv_python) -m sphinx -q -W --keep-going -c docs $(if $(REPOSITORY),-D repository=$(REPOSITORY))
+docs: $(VENV)/.installed-docs node_modules/.installed slides-html
 	@rm -rf build/extra
 	$(venv_python) -m app.static_site build/extra/try
 	$(venv_python) docs/lessons.py
 	$(SPHINX) -b html -d build/doctrees . build/docs
+
+slides-html: $(VENV)/.installed-docs
 	$(SPHINX) -b revealjs -d build/doctrees-slides -t slides . build/docs/slides
+
+slides: slides-html $(VENV)/.installed-dev
+	$(venv_python) -m tools.slides
+
+published: slides docs
+	$(venv_python) -m notebooks.ipynb --output build/notebooks --executed build/executed \
+	    $(if $(REPOSITORY),--repository $(REPOSITORY))
 
 mutants: $(VENV)/.installed-dev
 	OMP_NUM_THREADS=1 $(venv_python) -m tools.mutants

@@ -16,7 +16,7 @@ import lessons
 import live_figures
 import mathml
 
-from notebooks import execute
+from notebooks import execute, ipynb
 
 project = "DINO attention lab"
 copyright = "the maintainers, Apache-2.0"
@@ -83,24 +83,41 @@ pygments_dark_style = "a11y-high-contrast-dark"
 revealjs_style_theme = "serif"
 revealjs_static_path = ["static"]
 revealjs_css_files = ["slides.css"]
+revealjs_script_conf = {"pdfMaxPagesPerSlide": 1}
 if tags.has("slides"):  # noqa: F821 (defined by Sphinx)
     extensions = ["myst_parser", "sphinx_revealjs"]
     root_doc = "docs/lecture"
     html_extra_path = []
     include_patterns = ["docs/lecture.md"]
     suppress_warnings.append("myst.xref_missing")
+    html_extra_path = []
 
 
 def setup(app: Sphinx) -> None:
-    """Register the formula renderer, the command reference and the data of the live figures."""
+    """Register the formula renderer, the command reference, links and the data of the live figures."""
     app.add_html_math_renderer("mathml", (mathml.inline, None), (mathml.display, None))
+    app.add_config_value("repository", ipynb.project_address(), "env", types=[str])
     if tags.has("slides"):  # noqa: F821
         return
     commands.write_page(ROOT / "docs/reference/commands.md")
+    app.connect("source-read", add_links)
     app.connect("autodoc-process-docstring", escape_markdown)
     app.connect("html-page-context", label_navigation, priority=900)
     app.connect("html-page-context", load_live_figures)
     app.connect("build-finished", write_extras)
+
+
+def add_links(app: Sphinx, page: str, source: list[str]) -> None:
+    """Add links to what is next to the pages: notebooks of a lesson, slides of the lecture."""
+    lesson = ROOT / f"{page}.py"
+    if lesson in execute.lessons() and ipynb.is_on_github(app.config.repository):
+        links = ipynb.links_of(lesson, app.config.repository)
+        source[0] = re.sub(r"^(# # .*\n)", rf"\1#\n# {links}\n", source[0], count=1, flags=re.MULTILINE)
+    elif page == "docs/lecture":
+        files = {"Slides": "slides/docs/lecture.html", "PDF": "slides/lecture.pdf"}
+        built = {name: file for name, file in files.items() if Path(app.outdir, file).is_file()}
+        links = " · ".join(f'<a href="../{file}">{name}</a>' for name, file in built.items())
+        source[0] = source[0].replace("\n## ", f"\n<p>{links}</p>\n\n## ", 1)
 
 
 def escape_markdown(app: Sphinx, what: str, name: str, thing: Any, options: Any, lines: list[str]) -> None:

@@ -1,5 +1,6 @@
-"""`python -m notebooks.ipynb`: write the lessons as Jupyter notebooks without outputs."""
+"""`python -m notebooks.ipynb`: write the lessons as Jupyter notebooks."""
 
+import re
 import sys
 import tomllib
 from dataclasses import dataclass
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING
 import tyro
 
 from dino_model.runtime.outputs import run_command
-from notebooks.execute import LESSONS, lessons, read
+from notebooks.execute import LESSONS, LessonError, lessons, read
 
 if TYPE_CHECKING:
     from nbformat import NotebookNode
@@ -17,10 +18,12 @@ if TYPE_CHECKING:
 FOLDER = LESSONS / "ipynb"
 SET_UP = LESSONS / "set_up.py"
 NO_ADDRESS = "This project has no public address yet. Open this notebook in a clone of the repository."
+BRANCH = "notebooks"
+"""Branch to which the workflow `pages` pushes the executed notebooks."""
 SERVICES = {
-    "Colab": "https://colab.research.google.com/github/{repository}/blob/main/{path}",
-    "Kaggle": "https://www.kaggle.com/kernels/welcome?src=https://github.com/{repository}/blob/main/{path}",
-    "Binder": "https://mybinder.org/v2/gh/{repository}/main?labpath={path}",
+    "Colab": "https://colab.research.google.com/github/{repository}/blob/{branch}/{file}",
+    "Kaggle": "https://www.kaggle.com/kernels/welcome?src=https://github.com/{repository}/blob/{branch}/{file}",
+    "Binder": "https://mybinder.org/v2/gh/{repository}/{branch}?labpath={file}",
 }
 """Service -> address that opens a file of a GitHub repository."""
 
@@ -34,15 +37,25 @@ class Write:
     repository: str | None = None
     """Address of the repository, such as https://github.com/OWNER/NAME. Default: `Repository` in
     `[project.urls]` of pyproject.toml."""
+    executed: Path | None = None
+    """Folder of executed lessons (`make docs` writes build/executed), whose outputs are copied. Default: no
+    outputs."""
 
     def run(self) -> None:
-        """Write one notebook for each lesson."""
+        """Write one notebook for each lesson.
+
+        Raises:
+            LessonError: The folder has no outputs of the present code of a lesson.
+        """
         import nbformat
 
         repository = project_address() if self.repository is None else self.repository
         self.output.mkdir(parents=True, exist_ok=True)
         for lesson in lessons():
-            nbformat.write(convert_lesson(lesson, repository), self.output / f"{lesson.stem}.ipynb")
+            notebook = convert_lesson(lesson, repository)
+            if self.executed is not None:
+                copy_outputs(self.executed / f"{lesson.stem}.ipynb", notebook)
+            nbformat.write(notebook, self.output / f"{lesson.stem}.ipynb")
         print(f"{len(lessons())} notebooks in {self.output}, {repository or 'without a public address'}")
 
 
@@ -67,22 +80,62 @@ def convert_lesson(lesson: Path, repository: str) -> "NotebookNode":
     links = new_markdown_cell(links_of(lesson, repository))
     notebook.cells[1:1] = [links, new_code_cell(set_up.rstrip())]
     for number, cell in enumerate(notebook.cells):
+        if cell.cell_type == "markdown":
+            cell.source = move_links(cell.source, repository)
         cell.id = f"cell-{number}"  # equal in every conversion
         cell.metadata = {}
     return notebook
+
+
+def move_links(text: str, repository: str) -> str:
+    """Change links of a lesson into links from its notebook: to GitHub, or from one folder deeper."""
+    if not is_on_github(repository):
+        return text.replace("](../", "](../../")
+    images = re.sub(r"(!\[[^]]*\]\()\.\./", rf"\1{repository}/raw/main/", text)
+    return images.replace("](../", f"]({repository}/blob/main/")
+
+
+def copy_outputs(executed: Path, notebook: "NotebookNode") -> None:
+    """Copy the outputs of an executed lesson to the notebook of the lesson.
+
+    Raises:
+        LessonError: There are none, or they belong to other code.
+    """
+    import nbformat
+
+    cells = [cell for cell in notebook.cells if cell.cell_type == "code"][1:]  # without the set-up
+    found = nbformat.read(executed, as_version=4).cells if executed.is_file() else []
+    outputs = [cell for cell in found if cell.cell_type == "code"]
+    if [cell.source for cell in outputs] != [cell.source for cell in cells]:
+        raise LessonError(
+            f"{executed} has no outputs of the present code. Run `make notebooks LESSONS={executed.stem[0]}`."
+        )
+    for cell, output in zip(cells, outputs, strict=True):
+        cell.outputs, cell.execution_count = output.outputs, output.execution_count
+
+
+def is_on_github(repository: str) -> bool:
+    """Report whether an address is that of a repository on GitHub."""
+    return repository.startswith("https://github.com/")
 
 
 def links_of(lesson: Path, repository: str) -> str:
     """Return links that open a lesson in services which read GitHub, or a sentence that there are none."""
     if not repository:
         return NO_ADDRESS
-    if not repository.startswith("https://github.com/"):
+    if not is_on_github(repository):
         return f"The repository is {repository}."
-    values = {
-        "repository": repository.removeprefix("https://github.com/").removesuffix(".git"),
-        "path": f"notebooks/ipynb/{lesson.stem}.ipynb",
-    }
+    name = repository.removeprefix("https://github.com/").removesuffix(".git")
+    values = {"repository": name, "branch": BRANCH, "file": f"{lesson.stem}.ipynb"}
     return "Open in " + " · ".join(f"[{name}]({url.format(**values)})" for name, url in SERVICES.items())
+
+
+def site_address(repository: str) -> str:
+    """Return the address of the documentation on GitHub Pages, or "" if the repository is elsewhere."""
+    if not is_on_github(repository):
+        return ""
+    owner, name = repository.removeprefix("https://github.com/").removesuffix(".git").split("/")
+    return f"https://{owner.lower()}.github.io/{name}/"
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ pytest.importorskip("IPython")
 import nbformat
 
 from notebooks import ipynb
-from notebooks.execute import lessons, read
+from notebooks.execute import LessonError, lessons, read
 
 ROOT = Path(__file__).resolve().parents[2]
 ADDRESS = "https://github.com/owner/name"
@@ -25,7 +25,7 @@ def test_committed_notebook_has_the_cells_of_its_lesson_and_no_outputs(lesson):
     current = ipynb.convert_lesson(lesson, ipynb.project_address())
     sources = [[(cell.cell_type, cell.source) for cell in book.cells] for book in (notebook, current)]
     assert sources[0] == sources[1], "run `make ipynb`"
-    assert [cell.source for cell in read(lesson).cells] == [
+    assert [ipynb.move_links(cell.source, ipynb.project_address()) for cell in read(lesson).cells] == [
         cell.source for number, cell in enumerate(notebook.cells) if number not in (1, 2)
     ]
     assert not [cell for cell in notebook.cells if cell.get("outputs")]
@@ -37,11 +37,50 @@ def test_notebooks_belong_to_lessons():
 
 def test_links_open_the_repository_that_is_named_once(tmp_path):
     ipynb.Write(tmp_path, ADDRESS).run()
-    cells = nbformat.read(tmp_path / "a_video.ipynb", as_version=4).cells
-    path = "owner/name/blob/main/notebooks/ipynb/a_video.ipynb"
+    cells = nbformat.read(tmp_path / "3_self_distillation.ipynb", as_version=4).cells
+    path = "owner/name/blob/notebooks/3_self_distillation.ipynb"
     assert f"https://colab.research.google.com/github/{path}" in cells[1].source
     assert f'REPOSITORY = "{ADDRESS}"' in cells[2].source
+    assert f"]({ADDRESS}/raw/main/docs/figures/dino.svg)" in "".join(cell.source for cell in cells)
     assert ipynb.links_of(lessons()[0], "") == ipynb.NO_ADDRESS
+
+
+def test_notebooks_link_to_existing_files():
+    for file in ipynb.FOLDER.iterdir():
+        for target in re.findall(r"\]\((\.[^)#]+)", file.read_text()):
+            assert (file.parent / target).exists(), f"{file.name}: {target}"
+
+
+def test_readme_names_the_published_site():
+    site = ipynb.site_address(ipynb.project_address()) or "https://OWNER.github.io/NAME/"
+    assert site in (ROOT / "README.md").read_text()
+    assert ipynb.site_address("https://github.com/Owner/Name") == "https://owner.github.io/Name/"
+
+
+def test_published_site_and_notebooks_get_the_repository_of_the_workflow():
+    workflow = (ROOT / ".github" / "workflows" / "pages.yml").read_text()
+    target = re.search(r"make (\w+) REPOSITORY=", workflow)
+    assert target
+    command = ["make", "-n", target[1], f"REPOSITORY={ADDRESS}"]
+    printed = subprocess.check_output(command, cwd=ROOT, text=True).replace("\\\n", "").splitlines()
+    assert [line for line in printed if "-b html" in line and f"-D repository={ADDRESS}" in line]
+    assert [line for line in printed if "notebooks.ipynb" in line and f"--repository {ADDRESS}" in line]
+
+
+def test_outputs_of_an_executed_lesson_are_copied_and_of_other_code_refused(tmp_path):
+    lesson = lessons()[0]
+    executed = read(lesson)
+    codes = [cell for cell in executed.cells if cell.cell_type == "code"]
+    for number, cell in enumerate(codes):
+        cell.outputs = [nbformat.v4.new_output("stream", text=f"{number}")]
+    nbformat.write(executed, tmp_path / "0.ipynb")
+    notebook = ipynb.convert_lesson(lesson, ADDRESS)
+    ipynb.copy_outputs(tmp_path / "0.ipynb", notebook)
+    texts = [[output.text for output in cell.outputs] for cell in notebook.cells if cell.cell_type == "code"]
+    assert texts == [[], *([str(number)] for number in range(len(codes)))]
+    for file in (tmp_path / "missing.ipynb", ipynb.FOLDER / "a_video.ipynb"):
+        with pytest.raises(LessonError, match=r"has no outputs of the present code\. Run `make notebooks"):
+            ipynb.copy_outputs(file, notebook)
 
 
 def run_set_up(monkeypatch, folder: Path, repository: str, installed: bool) -> list[list[str]]:
