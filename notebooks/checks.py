@@ -48,19 +48,23 @@ def check(exercise: str, answer: Any) -> Any:
     Raises:
         KeyError: There is no such exercise.
     """
-    if exercise not in EXERCISES:
-        raise KeyError(f"Unknown exercise {exercise!r}. Available: {', '.join(EXERCISES)}.")
-    entry = EXERCISES[exercise]
-    complaint = _complaint(entry, answer)
-    if complaint is None:
+    mistake = complaint(exercise, answer)
+    if mistake is None:
         print(f"Exercise {exercise}: correct.")
         return answer
-    print(f"Exercise {exercise}: {complaint} The lesson continues with the solution.")
-    return entry.solution
+    print(f"Exercise {exercise}: {mistake} The lesson continues with the solution.")
+    return EXERCISES[exercise].solution
 
 
-def _complaint(exercise: Exercise, answer: Any) -> str | None:
-    """Return None for a correct answer, else what is wrong with it."""
+def complaint(number: str, answer: Any) -> str | None:
+    """Return the likely mistake of an answer to an exercise, None for a correct answer.
+
+    Raises:
+        KeyError: There is no such exercise.
+    """
+    if number not in EXERCISES:
+        raise KeyError(f"Unknown exercise {number!r}. Available: {', '.join(EXERCISES)}.")
+    exercise = EXERCISES[number]
     if answer is ...:
         return NO_ANSWER
     if not callable(exercise.solution):
