@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -83,6 +84,7 @@ pygments_dark_style = "a11y-high-contrast-dark"
 revealjs_style_theme = "serif"
 revealjs_static_path = ["static"]
 revealjs_css_files = ["slides.css"]
+revealjs_script_plugins = [{"name": "RevealNotes", "src": "revealjs/plugin/notes/notes.js"}]
 revealjs_script_conf = {"pdfMaxPagesPerSlide": 1}
 if tags.has("slides"):  # noqa: F821 (defined by Sphinx)
     extensions = ["myst_parser", "sphinx_revealjs"]
@@ -90,7 +92,6 @@ if tags.has("slides"):  # noqa: F821 (defined by Sphinx)
     html_extra_path = []
     include_patterns = ["docs/lecture.md"]
     suppress_warnings.append("myst.xref_missing")
-    html_extra_path = []
 
 
 def setup(app: Sphinx) -> None:
@@ -98,6 +99,7 @@ def setup(app: Sphinx) -> None:
     app.add_html_math_renderer("mathml", (mathml.inline, None), (mathml.display, None))
     app.add_config_value("repository", ipynb.project_address(), "env", types=[str])
     if tags.has("slides"):  # noqa: F821
+        app.connect("build-finished", delete_unused_files)
         return
     commands.write_page(ROOT / "docs/reference/commands.md")
     app.connect("source-read", add_links)
@@ -105,6 +107,15 @@ def setup(app: Sphinx) -> None:
     app.connect("html-page-context", label_navigation, priority=900)
     app.connect("html-page-context", load_live_figures)
     app.connect("build-finished", write_extras)
+
+
+def delete_unused_files(app: Sphinx, error: Exception | None) -> None:
+    """Delete 5 MB of reveal.js that the slides do not load."""
+    reveal = Path(app.outdir, "_static", "revealjs")
+    for unused in ("plugin/highlight", "dist/theme/fonts/source-sans-pro"):
+        shutil.rmtree(reveal / unused, ignore_errors=True)
+    for source_map in reveal.rglob("*.map"):
+        source_map.unlink()
 
 
 def add_links(app: Sphinx, page: str, source: list[str]) -> None:
