@@ -212,7 +212,7 @@ class Endpoints:
             labels[mask_of(mask, loaded_clip.sent_size)] = label
         await self._load(model, client)
         results = self.backend.track(
-            loaded_clip, resize_nearest(labels, loaded_clip.size), model, size, client
+            loaded_clip, {0: resize_nearest(labels, loaded_clip.size)}, model, size, client
         )
         *_, tracked = [result async for result in results]
         return await in_thread(clips.coco, tracked)

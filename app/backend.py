@@ -3,7 +3,7 @@
 import contextlib
 import secrets
 import threading
-from collections.abc import AsyncIterator, Generator, Hashable
+from collections.abc import AsyncIterator, Generator, Hashable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -97,23 +97,29 @@ class Backend:
         return self.encode(self.start.photo, self.start.model, self.start.size)
 
     async def track(
-        self, clip: Clip, first_mask: Labels, model: str, size: int, client: Hashable
+        self,
+        clip: Clip,
+        masks: Mapping[int, Labels],
+        model: str,
+        size: int,
+        client: Hashable,
+        kept: TrackedClip | None = None,
     ) -> AsyncIterator[TrackedClip]:
         """Track objects as `clips.track`; other requests use the model between two frames.
 
         Args:
-            clip, first_mask: As `clips.track`.
+            clip, masks, kept: As `clips.track`.
             model, size: As `encode`, which checks them.
             client: See `fairness.client_of`.
         """
 
         def start() -> Generator[TrackedClip]:
             predictor = self.encode(self.clips.photo_of(clip), model, size).predictor.at(size)
-            return clips.track(clip, first_mask, predictor, model, self.limits)
+            return clips.track(clip, masks, predictor, model, self.limits, kept)
 
         with contextlib.closing(await fairness.MODEL.run(client, start)) as results:
-            for _ in clip.frames:
-                yield await fairness.MODEL.run(client, next, results)
+            while found := await fairness.MODEL.run(client, next, results, None):
+                yield found
 
 
 class Clips:
@@ -142,9 +148,9 @@ class Clips:
         self._clips.put(token, clip, sum(map(len, clip.frames)))
         return token
 
-    def photo_of(self, clip: Clip) -> str:
-        """Keep the first frame of a clip as an image; return its name."""
-        return self._images.keep(clip.frames[0])
+    def photo_of(self, clip: Clip, number: int = 0) -> str:
+        """Keep a frame of a clip as an image; return its name."""
+        return self._images.keep(clip.frames[number])
 
     def put(self, result: TrackedClip) -> str:
         """Keep a tracking result; return a name that cannot be guessed."""

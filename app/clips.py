@@ -30,7 +30,7 @@ from segmentation import drawing
 from segmentation.coco import coco_annotation
 from segmentation.labels import DataError, Labels, object_ids
 from segmentation.masks import ImageArray
-from segmentation.propagation import propagate_frames, vanished_objects
+from segmentation.propagation import propagate_masks, vanished_objects
 from segmentation.video import VideoWriter, shrunk
 from segmentation.video_input import VideoFile
 
@@ -77,9 +77,9 @@ class Clip:
         """Name without suffix and without characters that file systems or HTTP headers reject."""
         return stem(self.name, "clip")
 
-    def decoded(self) -> Iterator[ImageArray]:
-        """Decode all frames in order: uint8 [height, width, 3]."""
-        return map(images.read, self.frames)
+    def decoded(self, first: int = 0) -> Iterator[ImageArray]:
+        """Decode the frames from number `first` on, in order: uint8 [height, width, 3]."""
+        return map(images.read, self.frames[first:])
 
 
 def read(path: Path, limits: Limits, name: str) -> Clip:
@@ -165,7 +165,7 @@ class TrackedClip:
     Attributes:
         clip: The frames.
         ids: Labels of the objects.
-        masks: Palette PNGs of the finished frames; the first is the user's mask.
+        masks: Palette PNGs of the finished frames; those of marked frames are the user's.
     """
 
     clip: Clip
@@ -178,32 +178,46 @@ class TrackedClip:
 
 
 def track(
-    clip: Clip, first_mask: Labels, predictor: AttentionPredictor, model: str, limits: Limits
+    clip: Clip,
+    masks: Mapping[int, Labels],
+    predictor: AttentionPredictor,
+    model: str,
+    limits: Limits,
+    kept: TrackedClip | None = None,
 ) -> Generator[TrackedClip]:
-    """Track the objects of the first frame through a clip.
+    """Track the objects of marked frames forward through a clip.
 
     Args:
         clip: The frames.
-        first_mask: Labels of the first frame, uint8 [height, width]; 0 is background.
+        masks: Labels of marked frames by their number, uint8 [height, width]; 0 is background.
         predictor: Computes the patch features.
         model: The user's name for the model.
         limits: Upper bound on the number of patches.
+        kept: An earlier result, whose frames before the first mask are kept. Default: they have no object.
 
     Yields:
-        The same result after every frame.
+        The same result after every frame from the first marked one on.
     """
-    following = TrackedClip(clip, object_ids(first_mask))
-    if not following.ids:
-        raise LabError("Nothing is marked yet: click an object on the first frame, or paint it.")
+    if not all(map(object_ids, masks.values())) or not masks:
+        raise LabError("Nothing is marked yet: click an object on a frame, or paint it.")
+    first, ids = min(masks), set().union(*map(object_ids, masks.values()), kept.ids if kept else ())
+    if max(masks) >= len(clip.frames) or (kept and (kept.clip != clip or len(kept.masks) < first)):
+        raise LabError("The marked frames belong to another clip: mark the objects again.")
+    before = kept.masks[:first] if kept else [labels_png(np.zeros(clip.size, np.uint8))] * first
+    following = TrackedClip(clip, tuple(sorted(ids)), before)
     check_patches(clip.size, predictor.size, predictor.patch_size, limits)
     used = fed_size(*clip.size, predictor.size, predictor.resize, predictor.patch_size)
-    if vanished := vanished_objects(first_mask, used, predictor.patch_size):
-        raise LabError(
-            f"Object {vanished[0]} is smaller than a patch of the model: paint more of it, "
-            "or choose a higher resolution."
-        )
+    for mask in masks.values():
+        if vanished := vanished_objects(mask, used, predictor.patch_size):
+            raise LabError(
+                f"Object {vanished[0]} is smaller than a patch of the model: paint more of it, "
+                "or choose a higher resolution."
+            )
+    marked = {number - first: mask for number, mask in masks.items()}
     try:
-        for labels in propagate_frames(clip.decoded(), first_mask, predictor, batch=1):
+        for labels in propagate_masks(
+            lambda *_: clip.decoded(first), marked, predictor, batch=1, backward=False
+        ):
             following.masks.append(labels_png(labels))
             yield following
     except ValueError as error:

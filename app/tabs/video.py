@@ -1,4 +1,4 @@
-"""The tab Video: mark objects on the first frame of a clip, track them through it, and download the masks."""
+"""The tab Video: mark objects on frames of a clip, track them through it, and download the masks."""
 
 import contextlib
 from collections.abc import AsyncIterator
@@ -24,21 +24,35 @@ TITLE = "Video"
 USES_IMAGE = False
 SUFFIXES = ["video", ".mkv", ".mpg", ".mpeg", ".ogv", ".flv", ".gif"]
 MARK = (
-    "### Mark\nClick an object on the first frame: patches with similar keys are marked. "
-    "Correct the mask with the brush."
+    "### Mark\nClick an object on any frame: patches with similar keys are marked. "
+    "Correct the masks with the brush."
 )
-TRACK = "### Track\nEvery patch of a frame takes the label of the most similar patches in the frames before."
+TRACK = (
+    "### Track\nEvery patch of a frame takes the label of the most similar patches in the frames before. "
+    "Correct any frame, then track again from there."
+)
 LABELS = {"overlay.webm": "Video (WebM)", "davis.zip": "Masks (DAVIS)", "masks.json": "Masks (COCO)"}
 MAX_TRACKED = 4
 """Clips that are tracked at the same time; they take turns at the model after every frame."""
 
 
+class FrameMask(ClientValue):
+    """Objects of a frame as run lengths."""
+
+    frame: int = Field(ge=0)
+    runs: list[int]
+
+
 class Marking(ClientValue):
-    """Marked objects: the clip, the number of the run in the browser, and run lengths of the first mask."""
+    """Marked objects: the clip, the number of the run in the browser, and the masks of frames.
+
+    `kept` is the name of a result whose frames before the first mask stay; empty for none.
+    """
 
     clip: str
     run: int
-    runs: list[int]
+    marks: list[FrameMask] = Field(max_length=1000)
+    kept: str = ""
 
 
 class FileRequest(ClientValue):
@@ -76,8 +90,9 @@ def build(page: Page) -> None:
 
     inputs = [clip, page.model, page.size]
     clip.change(partial(_open, page), clip, view, trigger_mode="always_last", **LIGHT)
-    encode = fairness.in_turn(partial(_encode, page), page.loader)
-    view.shown(encode, inputs, view, **HEAVY)
+    encode = fairness.in_turn(partial(_encode, page), lambda _, *choice: page.loader(*choice))
+    shown_frame = "(_, ...rest) => [viewOf('film').number, ...rest]"
+    view.shown(encode, [view, *inputs], view, js=shown_frame, **HEAVY)
     gr.on([page.model.change, page.size.change], None, js="() => viewOf('film')?.expire()", **LIGHT)
     reach.change(None, reach, js="(reach) => viewOf('film')?.set({ reach })", **LIGHT)
 
@@ -136,9 +151,10 @@ async def tracked(
     if marked.clip != token:
         raise LabError("The marked objects belong to another clip: mark them again.")
     clip = page.backend.clips.get(token)
-    first_mask = from_runs(marked.runs, clip.size)
+    masks = {mark.frame: from_runs(mark.runs, clip.size) for mark in marked.marks}
+    kept = page.backend.clips.following(marked.kept) if marked.kept else None
     identity = ""
-    results = page.backend.track(clip, first_mask, model, size, fairness.client_of(request))
+    results = page.backend.track(clip, masks, model, size, fairness.client_of(request), kept)
     async with contextlib.aclosing(results):  # type: ignore[type-var]
         async for found in results:
             identity = identity or page.backend.clips.put(found)
@@ -151,12 +167,14 @@ def _open(page: Page, name: Any) -> Any:
     return gr.HTML(value=_clip_value(page, name), encoding=None, following=None)
 
 
-def _encode(page: Page, name: Any, model: Any, size: Any) -> Any:
-    """Encode the first frame with the model of the header: a click marks patches with similar keys."""
+def _encode(page: Page, number: Any, name: Any, model: Any, size: Any) -> Any:
+    """Encode a frame with the model of the header: a click marks patches with similar keys."""
     token, _ = split(name)
-    photo = page.backend.clips.photo_of(page.backend.clips.get(token))
-    encoding = page.backend.encode(photo, model, size)
-    return gr.HTML(encoding=page.value(encoding) | {"clip": token})
+    clip = page.backend.clips.get(token)
+    if type(number) is not int or not 0 <= number < len(clip.frames):
+        raise LabError("The clip has no such frame: open it again.")
+    encoding = page.backend.encode(page.backend.clips.photo_of(clip, number), model, size)
+    return gr.HTML(encoding=page.value(encoding) | {"clip": token, "frame": number})
 
 
 def _keep(page: Page, path: Any) -> str:

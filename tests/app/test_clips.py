@@ -158,8 +158,9 @@ def first_mask() -> np.ndarray:
     return mask
 
 
-def marked(token: str, mask: np.ndarray, **changed: Any) -> dict[str, Any]:
-    return {"clip": token, "run": 3, "runs": list(clips.runs_of(mask))} | changed
+def marked(token: str, mask: np.ndarray, frame: int = 0, **changed: Any) -> dict[str, Any]:
+    runs = changed.pop("runs", list(clips.runs_of(mask)))
+    return {"clip": token, "run": 3, "marks": [{"frame": frame, "runs": runs}]} | changed
 
 
 def test_tracked_masks_match_library_and_downloads_hold_them(backend, token, first_mask, tmp_path):
@@ -183,15 +184,37 @@ def test_tracked_masks_match_library_and_downloads_hold_them(backend, token, fir
     assert changed[first_mask > 0].mean() > 3 * changed[first_mask == 0].mean()
 
 
+def test_correction_keeps_the_frames_before_and_is_tracked_from_its_frame(backend, token, first_mask):
+    identity = track(backend, marked(token, first_mask), token, MODEL, 48)[-1]["id"]
+    before = list(backend.clips.following(identity).labels())
+    correction = np.roll(first_mask, 8, axis=1)
+    correction[:16, 32:48] = 3
+    answers = track(backend, marked(token, correction, 3, kept=identity), token, MODEL, 48)
+    assert [answer["done"] for answer in answers] == [4, 5, 6]
+    found = backend.clips.following(answers[-1]["id"])
+    predictor = AttentionPredictor(MODEL, size=48, precision="fp32", device="cpu")
+    after = list(propagate_frames(found.clip.decoded(3), correction, predictor))
+    np.testing.assert_array_equal(list(found.labels()), before[:3] + after)
+    assert found.ids == (1, 2, 3)
+    assert len(backend.clips.following(identity).masks) == 6
+    late = track(backend, marked(token, correction, 3), token, MODEL, 48)[-1]
+    labels = list(backend.clips.following(late["id"]).labels())
+    np.testing.assert_array_equal(labels, [0 * correction] * 3 + after)
+
+
 @pytest.mark.parametrize(
     ("marking", "name", "model", "size", "sentence"),
     [({"clip": "guessed"}, "guessed", MODEL, 48, "open it again"),
      ({}, "sheep", MODEL, 48, "belong to another clip"),
      ({"runs": [0, 7]}, None, MODEL, 48, "does not fit this image"),
-     ({"runs": [0.5, 7]}, None, MODEL, 48, "Invalid runs"),
+     ({"runs": [0.5, 7]}, None, MODEL, 48, "Invalid marks"),
      ({"runs": [0, 48 * 64]}, None, MODEL, 48, "or paint it"),
      ({"runs": [0, 48 * 64 - 1, 1, 1]}, None, MODEL, 48, "smaller than a patch"),
      ({"run": "3"}, None, MODEL, 48, "Invalid run"),
+     ({"marks": []}, None, MODEL, 48, "or paint it"),
+     ({"frame": 6}, None, MODEL, 48, "mark the objects again"),
+     ({"frame": -1}, None, MODEL, 48, "Invalid "),
+     ({"kept": "guessed"}, None, MODEL, 48, "track the objects again"),
      ({}, None, "/etc/passwd", 48, "choose one of"),
      ({}, None, MODEL, True, "resolution"),
      ({}, 3, MODEL, 48, "named by text")],

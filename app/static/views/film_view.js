@@ -1,8 +1,8 @@
-// A clip frame by frame with the masks of its objects, and tools that mark objects on the first frame:
+// A clip frame by frame with the masks of its objects, and tools that mark objects on any frame:
 // `app.views.view`.
 //
 // The prop `value` is { clip, name, width, height, count, fps, note, colors, palette, frames }; `encoding` is the
-// value of an attention view for the first frame; `following` is { run, id, done, state }, the progress of tracking.
+// value of an attention view for a frame of the clip, with clip and frame; `following` is { run, id, done, state }, the progress of tracking.
 
 import { css } from "../maths/format.js";
 import { Painting, centers } from "../maths/painting.js";
@@ -10,17 +10,19 @@ import { button, el } from "./dom.js";
 import { Editor } from "./editor.js";
 import { Encoding, Refusal, fetchBytes } from "./encoding.js";
 import { Memory } from "./memory.js";
-import { Newest } from "./newest.js";
+import { Newest, rested } from "./newest.js";
 import { packed } from "./paint.js";
 
 const KEYS =
-  "On the first frame the arrow keys move the cursor, Space marks or paints. C clicks objects, B draws, E erases, digits choose an object, Control Z undoes.";
+  "The arrow keys move the cursor, Space marks or paints. C clicks objects, B draws, E erases, digits choose an object, Control Z undoes.";
 
 export class FilmView extends Editor {
   clip = null; // the prop `value`
   encoded = null; // the last prop `encoding`: Gradio drops a prop when Python updates another
   version = 0; // of model and resolution
-  run = null; // of tracking: { run, id, done, state, marked }, its number, name, finished frames and first objects
+  run = null; // of tracking: { run, id, done, state, marked, version }: number, name, finished frames, marks used
+  marks = new Map(); // paintings that differ from what was tracked, by number of the frame
+  base = null; // tracked objects of the frame on the stage
   runs = 0; // number of the last run
   trailing = false; // show each frame as it is finished
   number = 0; // of the frame on the stage, from 0
@@ -29,6 +31,7 @@ export class FilmView extends Editor {
   masks = new Memory(64e6);
   showing = new Newest();
   decoder = null;
+  encodeSoon = rested(() => this.reload()); // after the user has found a frame
   objects = null; // by color of the mask files
   play = button("▶", () => (this.player ? this.pause() : this.playOn()), { "aria-label": "Play" });
   scrub = el("input", { type: "range", min: 1, max: 1, value: 1, "aria-label": "Frame", oninput: () => this.seek() });
@@ -48,15 +51,18 @@ export class FilmView extends Editor {
     const { value, encoding, following } = this.props;
     if (encoding) this.encoded = encoding;
     if (value.clip !== this.clip?.clip) this.openClip(value);
-    this.announce(`${value.clip} ${this.version}`, { clip: value.clip }); // the server computes an encoding
+    const { number } = this;
+    if (!this.busy && !this.player) this.announce(`${value.clip} ${number} ${this.version}`, { clip: value.clip }); // the server encodes the frame
     if (following && following.run === this.run?.run) this.proceed(following);
-    if (this.encoded?.clip !== value.clip || this.encoded.token === this.encoding?.token) return;
+    if (this.encoded?.clip !== value.clip || this.encoded.frame !== number) return;
+    if (this.block && this.encoded.token === this.encoding?.token) return;
     const encoded = new Encoding(this.encoded, this.server);
     return { encoding: encoded, block: await encoded.arrays("attention", encoded.blocks - 1) };
   }
 
-  /** Take the keys of the first frame, which clicks compare. */
+  /** Take the keys of a frame, which clicks compare. */
   show({ encoding, block }) {
+    if (encoding.value.frame !== this.number) return;
     Object.assign(this, { encoding, block, guide: null });
     this.stage.step = { x: 1 / encoding.columns, y: 1 / encoding.rows };
     this.refresh();
@@ -66,7 +72,7 @@ export class FilmView extends Editor {
   openClip(clip) {
     const { name, width, height, count, colors, palette } = clip;
     this.pause();
-    Object.assign(this, { clip, colors, run: null, trailing: false, encoding: null, block: null });
+    Object.assign(this, { clip, colors, run: null, marks: new Map(), trailing: false, encoding: null, block: null });
     for (const memory of [this.frames, this.masks, this.paintings]) memory.clear();
     this.decoder = new OffscreenCanvas(width, height).getContext("2d", { willReadFrequently: true });
     this.objects = new Map(palette.map(([red, green, blue], number) => [packed(red, green, blue), number]));
@@ -78,7 +84,7 @@ export class FilmView extends Editor {
     this.refresh();
   }
 
-  /** Request another encoding of the first frame, after a change of model or resolution. */
+  /** Request another encoding of the frame, after a change of model or resolution. */
   expire() {
     this.version += 1;
     this.reload();
@@ -88,15 +94,38 @@ export class FilmView extends Editor {
     return this.run?.state === "waiting" || this.run?.state === "running";
   }
 
-  /** Begin to track the marked objects; returns what the server needs. */
+  /** Begin to track from the first frame that has changed; returns what the server needs. */
   begin() {
-    const { painting } = this;
+    const { firstFrame, version, run } = this;
+    const marked = new Map([...this.marks].map(([number, { values }]) => [number, values.slice()]));
+    const used = [...this.marks].filter(([number]) => number >= firstFrame).sort(([one], [other]) => one - other);
+    const kept = firstFrame > Math.min(...marked.keys()) ? run.id : "";
     this.pause();
     this.runs += 1;
-    this.run = { run: this.runs, id: "", done: 0, state: "waiting", marked: painting.values.slice() };
+    this.run = { run: this.runs, id: "", done: 0, state: "waiting", marked, version };
     this.trailing = true;
     this.refresh();
-    return { clip: this.clip.clip, run: this.runs, runs: painting.runs() };
+    const marks = used.map(([frame, painting]) => ({ frame, runs: painting.runs() }));
+    return { clip: this.clip.clip, run: this.runs, marks, kept };
+  }
+
+  /** Number of the frame that tracking begins with: the first changed mark if all before is finished, else the first. */
+  get firstFrame() {
+    const { marks, run, version } = this;
+    const [changed] = this.changedMarks;
+    const isKept = run?.id && run.version === version && marks.has(changed) && changed <= run.done;
+    return isKept ? changed : Math.min(...marks.keys());
+  }
+
+  /** Numbers of the frames whose marks differ from those of the run, rising. */
+  get changedMarks() {
+    const { marks, run } = this;
+    const before = run?.marked ?? new Map();
+    const differs = (number) => {
+      const [now, used] = [marks.get(number)?.values, before.get(number)];
+      return !now || !used || now.some((value, pixel) => value !== used[pixel]);
+    };
+    return [...new Set([...marks.keys(), ...before.keys()])].filter(differs).sort((one, other) => one - other);
   }
 
   /** Stop tracking; finished frames are kept. */
@@ -104,6 +133,7 @@ export class FilmView extends Editor {
     if (this.busy && this.run.done) this.run.state = "stopped";
     else if (this.busy) this.run = null;
     this.refresh();
+    if (!this.run) this.seekTo(this.number);
   }
 
   /** Request of the downloads: the frames that this page has shown. */
@@ -118,13 +148,28 @@ export class FilmView extends Editor {
     if (this.trailing && done) this.seekTo(done - 1);
   }
 
-  /** Change the objects, and show the first frame. @param {() => void} change */
+  /** Change the objects of the frame. @param {() => void} change */
   edit(change) {
     if (this.busy) return;
     this.pause();
     change();
-    this.refresh();
-    if (this.number) this.seekTo(0);
+    this.changed();
+  }
+
+  /** Take the user's painting of a frame, else one of its tracked objects. @param {Uint8Array} tracked */
+  openFrame(number, tracked) {
+    const { objects, active, most } = this.painting;
+    const known = tracked
+      ? [...new Set([...objects, ...tracked])].filter(Boolean).sort((one, other) => one - other)
+      : objects;
+    const fresh = Object.assign(
+      new Painting(this.clip, most, known),
+      { active },
+      tracked && { values: tracked.slice() },
+    );
+    if (number !== this.number) Object.assign(this, { block: null, guide: null });
+    Object.assign(this, { number, base: tracked, painting: this.marks.get(number) ?? fresh });
+    if (!this.busy && !this.player) this.encodeSoon();
   }
 
   frame(number) {
@@ -151,15 +196,15 @@ export class FilmView extends Editor {
   /** Show a frame together with its objects; of several requests, the last. @param {number} number */
   async seekTo(number) {
     const { clip, run } = this;
-    const finished = run && number > 0 && number < run.done;
+    const finished = run && number < run.done && !this.marks.has(number);
     try {
       const loaded = await this.showing.run(() =>
         Promise.all([this.frame(number), finished ? this.labels(number) : null]),
       );
       if (!loaded || clip !== this.clip) return;
-      this.number = number;
+      this.openFrame(number, loaded[1]);
       this.stage.photo.getContext("2d").drawImage(loaded[0], 0, 0, clip.width, clip.height);
-      this.paint(number === 0 ? this.painting.values : loaded[1]);
+      this.paint(this.painting.values);
     } catch (error) {
       if (!(error instanceof Refusal)) throw error;
       this.pause();
@@ -171,12 +216,11 @@ export class FilmView extends Editor {
     this.render();
   }
 
-  /** Draw objects and their numbers over the frame. @param {Uint8Array} values  null: none */
+  /** Draw objects and their numbers over the frame. @param {Uint8Array} values */
   paint(values) {
     const { width, height, colors } = this.clip;
-    const objects = values ?? new Uint8Array(width * height);
-    this.showMask(objects);
-    const marks = [...centers(objects, width, height)];
+    this.showMask(values);
+    const marks = [...centers(values, width, height)];
     this.stage.mark(marks.map(([number, place]) => ({ ...place, number, color: css(colors[number - 1]) })));
   }
 
@@ -204,16 +248,21 @@ export class FilmView extends Editor {
     this.player = player;
     this.play.textContent = player ? "❚❚" : "▶";
     this.play.setAttribute("aria-label", player ? "Pause" : "Play");
+    this.render();
+    if (!player && this.clip && !this.busy) this.encodeSoon();
   }
 
-  /** Enable the tools on the first frame unless objects are tracked. */
+  /** Enable the tools unless objects are tracked or the clip plays. */
   render() {
     if (!this.clip) return;
-    this.enabled = this.number === 0 && !this.busy;
+    this.enabled = !this.busy && !this.player;
     this.apply();
   }
 
   changed() {
+    const { painting, base, number } = this;
+    if (painting.values.some((value, pixel) => value !== (base?.[pixel] ?? 0))) this.marks.set(number, painting);
+    else this.marks.delete(number);
     this.refresh();
   }
 
@@ -221,8 +270,7 @@ export class FilmView extends Editor {
   refresh() {
     const { painting, clip, run } = this;
     if (!clip) return;
-    if (this.number === 0) this.paint(painting.values);
-    else if (!this.busy && !run) this.seekTo(0);
+    this.paint(painting.values);
     this.listObjects();
     Object.assign(this.progress, { max: clip.count, value: run?.done ?? 0 });
     const { words } = this;
@@ -232,11 +280,13 @@ export class FilmView extends Editor {
   }
 
   get words() {
-    const { clip, run, painting } = this;
-    if (!run) return `${painting.empty ? "Nothing is marked yet." : "Ready to track."} ${clip.note ?? ""}`.trim();
+    const { clip, run, marks } = this;
+    const numbers = [...marks.keys()].sort((one, other) => one - other).map((number) => number + 1);
+    const marked = numbers.length ? `Ready to track. Marked frames: ${numbers.join(", ")}.` : "Nothing is marked yet.";
+    if (!run) return `${marked} ${clip.note ?? ""}`.trim();
     const finished = `${run.done} of ${clip.count} frames`;
-    const changed = run.marked.some((number, pixel) => number !== painting.values[pixel]);
-    const outdated = changed ? " The objects have changed since: track them again." : "";
+    const [changed] = this.changedMarks;
+    const outdated = changed === undefined ? "" : ` Frame ${changed + 1} has changed since: track again.`;
     if (run.state === "waiting") return "Waiting for the model.";
     if (run.state === "running") return finished;
     if (run.state === "done") return `All ${clip.count} frames are finished.${outdated}`;
