@@ -4,7 +4,7 @@ import mimetypes
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,6 +13,7 @@ import numpy as np
 import tyro
 from numpy.typing import NDArray
 
+from dino_model.data.images import ImageError
 from dino_model.data.lists import read_text
 from dino_model.inference.options import ComputeOptions, ModelOptions, TileOptions
 from dino_model.runtime.ahead import run_ahead
@@ -54,6 +55,8 @@ Features = Callable[[ImageArray], heads.Array]
 Sample = tuple[ImageArray, Labels]
 
 BASELINE = "color and position"
+LARGEST_SIZE = 480  # pixels of the input's short side, by default
+MEASURED_IMAGES = 32  # whose sizes decide the default
 SCORING = (
     "mean over classes of the intersection over union over all pixels; 255 ignored; own size of the masks"
 )
@@ -176,8 +179,26 @@ class FitOptions(TruthOptions, common.MaskOptions):
     """linear (DINOv2: batch norm and a linear layer), logistic (scikit-learn), or knn (20 neighbors)."""
     layers: int = 1
     """Number of last layers whose patch tokens are the features; DINOv2 reports 1 and 4."""
+    size: int = 0
+    """Pixels of the input's short side. 0: the median short side of the images, but at most 480."""
     foreground: bool = False
     """Make every label other than 0 and 255 class 1."""
+
+    def chosen_size(self, images: Sequence[InputImage]) -> int:
+        """Return the short side of the input, and print it if it follows from the images.
+
+        Larger inputs take longer, and scores on enlarged images are not higher (docs/protocols.md).
+        """
+        if self.size:
+            return self.size
+        sides = list[int]()
+        for image in images[:: max(1, len(images) // MEASURED_IMAGES)]:
+            with suppress(ImageError):  # named when it is used
+                sides.append(min(image.read().shape[:2]))
+        median = int(np.median(sides)) if sides else LARGEST_SIZE
+        size = min(median, LARGEST_SIZE)
+        print(f"size: {size} pixels; the median short side of the images is {median}", flush=True)
+        return size
 
     def true_masks(self, images: Sequence[InputImage]) -> "TrueMasks":
         """Open the masks of these images."""
@@ -206,7 +227,8 @@ class Fit(FitOptions, TileOptions, ModelOptions):
         check_output_file(self.output, overwrite=self.overwrite)
         images = self.find(self.image_list)
         masks = self.true_masks(images)
-        names, predictor = masks.names(self.classes)[:VOID], self.predictor(tiles=self)
+        size, names = self.chosen_size(images), masks.names(self.classes)[:VOID]
+        predictor = replace(self, size=size).predictor(tiles=self)
         samples = masks.read(images, predictor, "fit")
         classifier = _fit(samples, len(images), self.source(predictor), self.kind)
         count, settings = max(len(names), classifier.labels[-1] + 1), common.model_settings(predictor)
@@ -216,7 +238,7 @@ class Fit(FitOptions, TileOptions, ModelOptions):
             model=self.model,
             weights=settings["weights"],
             layers=self.layers,
-            size=self.size,
+            size=size,
             foreground=self.foreground,
             names=[*names, *(f"class {label}" for label in range(len(names), count))],
             colors=masks.palette(images)[:count].tolist(),
@@ -334,8 +356,6 @@ class Curve(FitOptions, ComputeOptions):
     """Models to compare."""
     counts: tuple[int, ...] = (1, 5, 10)
     """Numbers of masks, spread evenly over the list; all masks are always added."""
-    size: int = 480
-    """Pixels of the input's short side."""
     json: Path | None = None
     """File for the scores in percent: `miou` by model and number of masks, `protocol`."""
 
@@ -346,14 +366,15 @@ class Curve(FitOptions, ComputeOptions):
             raise DataError(f"--counts is {self.counts}, --models {self.models}; expected counts from 1")
         lists = self.find(self.image_list), self.find(self.test)
         masks = self.true_masks([*lists[0], *lists[1]])
-        predictors = {name: _predictor(self, name, self.size) for name in self.models}
+        size = self.chosen_size(lists[0])
+        predictors = {name: _predictor(self, name, size) for name in self.models}
         predictor = predictors[self.models[0]]
         images, test = ([each for each, _ in masks.read(listed, predictor, "check")] for listed in lists)
         if not images or not test:
             masks.check(sum(map(len, lists)))
         counts = sorted({min(count, len(images)) for count in (*self.counts, len(images))})
         sources = {name: self.source(each) for name, each in predictors.items()}
-        sources[BASELINE] = partial(heads.color_position, size=self.size, patch_size=predictor.patch_size)
+        sources[BASELINE] = partial(heads.color_position, size=size, patch_size=predictor.patch_size)
         miou = {}
         for name, features in sources.items():
             kind: Kind = "logistic" if name == BASELINE else self.kind

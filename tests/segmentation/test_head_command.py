@@ -73,6 +73,16 @@ def test_fit_apply_and_score_agree_on_driving_scenes(camvid, data_root, tmp_path
     assert (out / "overlays" / f"{names[0]}.jpg").is_file()
 
 
+def test_size_follows_from_the_images_unless_it_is_given(cups, tmp_path, monkeypatch, capsys):
+    for largest, size, expected in ((480, 0, 96), (64, 0, 64), (64, 128, 128)):
+        monkeypatch.setattr("segmentation.commands.head.LARGEST_SIZE", largest)
+        file = tmp_path / f"{largest}-{size}.safetensors"
+        Fit(**cups, model=MODEL, size=size, output=file).run()
+        assert heads.read_head(file).size == expected
+        decided = f"size: {expected} pixels; the median short side of the images is 96"
+        assert (decided in capsys.readouterr().out) == (size == 0)
+
+
 def test_curve_scores_models_and_baseline_by_number_of_masks(camvid, tmp_path):
     file, (masks, train, test) = tmp_path / "curve.json", camvid
     options = {"models": (MODEL,), "counts": (1,), "size": 64, "kind": "knn"}
