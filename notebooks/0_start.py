@@ -55,8 +55,8 @@ drawing.images(
 # The sheep covers **25** % of the image. With trained weights, **71** % of the attention is on the sheep. With random weights,
 # **24** % of the attention is on the sheep: the architecture alone does not find the object.
 #
-# **Exercise.** Replace `"sheep"` with `"owl"`, `"chair"` or another name of `photographs.names()`. Find an image in which the
-# trained network puts less attention on the object than the object's area. Why does the network fail there?
+# **Exercise.** Replace `"sheep"` with `"owl"`, `"chair"` or another name of `photographs.names()`. Find the image in which the
+# trained attention on the object is smallest, compared with the object's area. Which structure gets attention there?
 #
 # **Summary.**
 # - Attention is a set of weights over the parts of an image.

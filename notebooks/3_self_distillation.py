@@ -190,6 +190,8 @@ for number in range(STEPS + 1):
     if number % 50 == 0:
         curves["teacher"].append(evaluate(teacher))
         curves["student"].append(evaluate(student))
+        latest = ", ".join(f"{label} {curve[-1]:.0f} %" for label, curve in curves.items())
+        print(f"step {number} of {STEPS}: {latest}")
     batch = images[torch.randint(len(images), (BATCH,))]
     loss, entropy = step(batch, momentum=0.98 + 0.015 * number / STEPS)
 
@@ -202,8 +204,6 @@ largest = math.log(distillation.PROTOTYPES)  # entropy of equal probabilities
 print(
     f"k-NN: untrained {untrained:.0f} %, pixels {pixels:.0f} %, teacher {teacher_knn:.0f} %, student {student_knn:.0f} %"
 )
-for label, curve in curves.items():
-    print(f"{label}, every 50 steps:", *(f"{accuracy:.0f}" for accuracy in curve), "%")
 print(f"last step: loss {loss:.1f}, entropy of the teacher {entropy:.1f} of at most {largest:.1f} nats")
 assert teacher_knn > 10 + max(pixels, untrained)
 with drawing.plot(

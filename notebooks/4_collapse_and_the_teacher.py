@@ -93,7 +93,10 @@ variants = {
     "no sharpening": Variant(sharpening=False),
     "neither": Variant(centering=False, sharpening=False),
 }
-runs = {label: train(images, variant, STEPS) for label, variant in variants.items()}
+runs = {}
+for label, variant in variants.items():
+    runs[label] = train(images, variant, STEPS)
+    print(f"{label}: trained for {STEPS} steps")
 
 
 def smooth(log: list[dict[str, float]], name: str) -> np.ndarray:

@@ -11,11 +11,13 @@ import tyro
 
 from dino_model.runtime.outputs import run_command
 from notebooks.execute import LESSONS, LessonError, lessons, read
+from notebooks.solve import solve
 
 if TYPE_CHECKING:
     from nbformat import NotebookNode
 
 FOLDER = LESSONS / "ipynb"
+SOLVED = Path("build/solutions")
 SET_UP = LESSONS / "set_up.py"
 NO_ADDRESS = "This project has no public address yet. Open this notebook in a clone of the repository."
 BRANCH = "notebooks"
@@ -32,14 +34,16 @@ SERVICES = {
 class Write:
     """Write the lessons as Jupyter notebooks."""
 
-    output: Path = FOLDER
-    """Folder of the notebooks."""
+    output: Path | None = None
+    """Folder of the notebooks. Default: notebooks/ipynb, or build/solutions with --solutions."""
     repository: str | None = None
     """Address of the repository, such as https://github.com/OWNER/NAME. Default: `Repository` in
     `[project.urls]` of pyproject.toml."""
     executed: Path | None = None
     """Folder of executed lessons (`make docs` writes build/executed), whose outputs are copied. Default: no
     outputs."""
+    solutions: bool = False
+    """Complete the exercises and append the answers to the open ones."""
 
     def run(self) -> None:
         """Write one notebook for each lesson.
@@ -50,13 +54,14 @@ class Write:
         import nbformat
 
         repository = project_address() if self.repository is None else self.repository
-        self.output.mkdir(parents=True, exist_ok=True)
+        output = self.output or (SOLVED if self.solutions else FOLDER)
+        output.mkdir(parents=True, exist_ok=True)
         for lesson in lessons():
-            notebook = convert_lesson(lesson, repository)
+            notebook = convert_lesson(lesson, repository, self.solutions)
             if self.executed is not None:
                 copy_outputs(self.executed / f"{lesson.stem}.ipynb", notebook)
-            nbformat.write(notebook, self.output / f"{lesson.stem}.ipynb")
-        print(f"{len(lessons())} notebooks in {self.output}, {repository or 'without a public address'}")
+            nbformat.write(notebook, output / f"{lesson.stem}.ipynb")
+        print(f"{len(lessons())} notebooks in {output}, {repository or 'without a public address'}")
 
 
 def project_address() -> str:
@@ -65,16 +70,19 @@ def project_address() -> str:
     return project.get("urls", {}).get("Repository", "")
 
 
-def convert_lesson(lesson: Path, repository: str) -> "NotebookNode":
+def convert_lesson(lesson: Path, repository: str, solutions: bool = False) -> "NotebookNode":
     """Return a lesson as a notebook: title, links and set-up cell, then the cells of the lesson.
 
     Args:
         lesson: File in jupytext's percent format.
         repository: Address of the repository; "" if there is none.
+        solutions: Complete the exercises and append the answers.
     """
     from nbformat.v4 import new_code_cell, new_markdown_cell
 
     notebook = read(lesson)
+    if solutions:
+        solve(lesson, notebook)
     notebook.metadata = {"kernelspec": notebook.metadata["kernelspec"]}
     set_up = SET_UP.read_text(encoding="utf-8").replace('REPOSITORY = ""', f'REPOSITORY = "{repository}"')
     links = new_markdown_cell(links_of(lesson, repository))

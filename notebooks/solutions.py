@@ -1,6 +1,5 @@
 """Solutions to the exercises, in the order of the lessons. Try each exercise before you read on."""
 
-import math
 from collections.abc import Callable
 
 import numpy as np
@@ -21,7 +20,7 @@ def patchify(images: Tensor, patch_size: int) -> Tensor:
 
 def attention(queries: Tensor, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
     """Return output [B, heads, tokens, d] and weights [B, heads, tokens, tokens]."""
-    products = queries @ keys.transpose(-1, -2) / math.sqrt(queries.shape[-1])
+    products = queries @ keys.transpose(-1, -2) / queries.shape[-1] ** 0.5
     weights = torch.softmax(products, dim=-1)  # over the keys
     return weights @ values, weights
 
@@ -86,7 +85,7 @@ def ema(teacher: Tensor, student: Tensor, momentum: float) -> Tensor:
 
 # --- 4 Collapse and the teacher
 
-UNIFORM_ENTROPY = math.log(256)
+UNIFORM_ENTROPY = np.log(256)
 """4.1: 256 times -1/256 · ln(1/256)."""
 
 
@@ -97,7 +96,7 @@ def entropy_and_kl(targets: Tensor, outputs: Tensor) -> tuple[Tensor, Tensor]:
     return entropy, cross_entropy - entropy
 
 
-HALF_LIFE = math.log(0.5) / math.log(0.98)
+HALF_LIFE = np.log(0.5) / np.log(0.98)
 """4.3: 0.98 to the power of n is one half."""
 
 # --- 5 Are the features good?

@@ -1,0 +1,31 @@
+# ---
+# jupyter:
+#   jupytext:
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+#   kernelspec:
+#     display_name: Python 3
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# ## Answers
+#
+# **Break.** Four momenta between 0.98 and 0.9999.
+
+# %%
+for momentum in (0.99, 0.995, 0.998, 0.999):
+    network, log = train(images, Variant(momentum=momentum), STEPS)
+    print(f"λ = {momentum}: k-NN {knn(network):.0f} %")
+    diagnose(f"λ = {momentum}", log, momentum)
+
+# %% [markdown]
+# A momentum $\lambda$ averages over about $1 / (1 - \lambda)$ steps. If this number is close to the length of the run, the teacher
+# is still close to its random start, and its features are as good as untrained ones. The doctor compares these two numbers.
+#
+# **Argue.** A collapsed output has no information about the image. A loss can therefore contain a term that is large for equal
+# outputs of different images. Examples are the negatives of MoCo (the output must differ from that of other images), the variance
+# term of VICReg (each dimension must vary in a batch), and KoLeo (neighbors in a batch are pushed apart). In SwAV, an equal
+# partition of the batch over the prototypes excludes the collapse by construction.

@@ -1,0 +1,35 @@
+# ---
+# jupyter:
+#   jupytext:
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+#   kernelspec:
+#     display_name: Python 3
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# ## Answers
+#
+# **Break.** The lift of one image, then the checkpoint of half of the gain for each of the 30 images.
+
+# %%
+owl = by_checkpoint[:, names.index("owl")]
+print("owl:", *(f"{score:.2f}" for score in owl))
+print(f"owl: half of the gain by step {half_gain_step(steps, owl):,}")
+gains = by_checkpoint[-1] - by_checkpoint[0]
+halves = [half_gain_step(steps, by_checkpoint[:, image]) for image in np.flatnonzero(gains > 0)]
+late = sum(step > steps[1] for step in halves)
+print(
+    f"{late} of {len(halves)} images have half of the gain after step {steps[1]:,}; {sum(gains < 0)} images lose lift"
+)
+
+# %% [markdown]
+# The owl has half of its gain by step **19,370**, as early as k-NN, and its lift then falls and rises again. **18** of **28** images
+# have half of their gain later. One image can show any order, so an order needs many images.
+#
+# **Argue.** This run cannot answer: time, resolution and the terms of the loss changed together. You need at least two more runs.
+# One run keeps the low resolution to the end, and one run has the high resolution from the start. Both need several seeds and
+# checkpoints at the same steps. The effect of the loss needs a third pair of runs.
