@@ -35,8 +35,8 @@ if (!/[?&](photo|model|size)=/.test(location.search))
 NEXT = "(ask) => String(Number(ask) + 1)"
 HEADER = """
 <h1>DINO attention lab</h1>
-<p>Point at an image: the maps show what each attention head of a vision transformer attends to there. It
-was trained without labels.</p>
+<p>Move the pointer over an image. The maps show to which patches each attention head of a vision transformer
+attends from there. The network was trained without labels.</p>
 """
 
 

@@ -1,4 +1,4 @@
-"""The tab Learn: eight lessons from patches to the teacher, each with a question, next to one shared view."""
+"""The tab Learn: eight topics from patches to the teacher, each with a question, next to one shared view."""
 
 import json
 from functools import partial
@@ -40,7 +40,7 @@ def build(page: Page) -> None:
             curves = plot(CHARTS[1], run, title=title, y_title="nats", visible="hidden")
         with gr.Column(scale=2, min_width=300, elem_id="lesson-text"):
             choices = [(f"{index + 1} {one.title}", index) for index, one in enumerate(lessons())]
-            number = gr.Radio(choices, value=0, label="Lesson", elem_id="lesson")
+            number = gr.Radio(choices, value=0, label="Topic", elem_id="lesson")
             body = gr.Markdown(fill(lessons()[0].body, {}), elem_id="lesson-body")
             with gr.Accordion("Answer", open=False) as accordion:
                 answer = gr.Markdown(fill(lessons()[0].answer, {}), elem_id="lesson-answer")

@@ -91,7 +91,8 @@ class Match(ModelOptions, OutputOptions):
         output.finish()
         hint = "" if len(matches) or self.ratio == 1 else "; a larger --ratio keeps more"
         print(
-            f"{self.output}: {len(matches)} mutual matches, B at {scale:g} of its size{hint}; "
+            f"{self.output}: {len(matches)} mutual matches; "
+            f"image B was resized to {scale:g} of its size{hint}; "
             f"{predictor.model.name}, {predictor.precision} on {predictor.device}"
         )
 

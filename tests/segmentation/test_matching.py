@@ -151,7 +151,7 @@ def test_image_matches_its_own_crop(tmp_path, capsys):
         sheet = np.asarray(Image.open(tmp_path / "out" / f"{name}.png"))
         assert sheet.shape == (pixels.shape[0], 2 * pixels.shape[1] - 60 + 8, 3)
         assert sheet.std() > 10
-    assert "mutual matches, B at 1 of its size" in capsys.readouterr().out
+    assert "mutual matches; image B was resized to 1 of its size" in capsys.readouterr().out
 
 
 def test_wrong_input_is_named_and_nothing_written(tmp_path):

@@ -28,7 +28,7 @@ class StudyCommand(OutputOptions):
     """Test a law of the paper: write a figure, a table and a sentence with the effect and its interval."""
 
     name: Positional[str]
-    """collapse, teacher, lead, multicrop, loss or emergence; `grids` lists comparisons that need a GPU."""
+    """collapse, teacher, multicrop, loss or emergence; `grids` lists comparisons that need a GPU."""
     output: Path = Path("study")
     """Folder for runs and results."""
     seeds: int = 3
@@ -92,7 +92,7 @@ def train_study(law: Law, data: StudyData, folder: Path, seeds: int, epochs: int
     results: dict[str, list[Result]] = {}
     for name, recipe in recipes.items():
         runs = [Run(folder / f"{name.replace(' ', '-')}-{seed}") for seed in range(seeds)]
-        results[name] = [train_run(run, recipe, seed, data, law.probes) for seed, run in enumerate(runs)]
+        results[name] = [train_run(run, recipe, seed, data) for seed, run in enumerate(runs)]
         if len(results) == 1:  # the base
             check_base(results[name], pixels)
     points = [law.values({name: row[seed] for name, row in results.items()}) for seed in range(seeds)]

@@ -69,6 +69,8 @@ def verdict(outcome: Outcome) -> str:
         return f"{law.finding.format(effect=size)}, {bounds}."
     if high < 0:
         return f"Not shown: the measured effect has the other sign, {size}, {bounds}."
+    if mean <= 0:
+        return f"Not shown: the mean effect has the other sign, {size}; zero is inside the {bounds}."
     cause = "the runs are too short" if outcome.is_short else f"{count} runs are too few"
     return f"Not shown: {cause} for the measured effect, {size}, {bounds}."
 
@@ -76,7 +78,8 @@ def verdict(outcome: Outcome) -> str:
 def table(outcome: Outcome) -> list[str]:
     """Return the lines of a Markdown table: a row for each variant and baseline."""
     law = outcome.law
-    lines = [f"| variant | {law.quantity} | 95 % interval | paper | seconds |", "|---|---|---|---|---|"]
+    header = f"| variant | {law.quantity} | 95 % interval | paper, ImageNet | seconds of a run |"
+    lines = [header, "|---|---|---|---|---|"]
     for name, values in outcome.values.items():
         mean, low, high = interval(values)
         spread = f"{low:.2f} to {high:.2f}" if math.isfinite(low) else "–"
@@ -87,8 +90,8 @@ def table(outcome: Outcome) -> list[str]:
 
 
 def draw(outcome: Outcome, path: Path) -> None:
-    """Draw a point with its interval for each variant, the paper's values and lines at the baselines."""
-    law, (blue, orange) = outcome.law, figures.COLORS[:2]
+    """Draw a point with its interval for each variant, and lines at the baselines, under the result."""
+    law, blue = outcome.law, figures.COLORS[0]
     with figures.style(figures.STYLE):
         figure = Figure(figsize=(8, 4), dpi=110, layout="constrained")
         axes = figure.add_subplot()
@@ -101,15 +104,14 @@ def draw(outcome: Outcome, path: Path) -> None:
             line = figures.LINES[1 + number % 3]
             axes.axhline(value, color="black", linewidth=1, linestyle=line, label=f"{name} {value:.1f}")
         names = list(outcome.values)
-        if published := {names.index(name): value for name, value in law.paper.items()}:
-            hollow: Any = {"markerfacecolor": "none", "color": orange, "linestyle": "none"}
-            axes.plot([*published], [*published.values()], "D", label="paper", **hollow)
         axes.set_xticks(range(len(names)), names)
         axes.set_xlim(-0.5, len(names) - 0.5)
         if law.unit == "points":
             axes.set_ylim(top=min(axes.get_ylim()[1], 100))
-        axes.set(ylabel=law.quantity, title=f"{law.title} ({law.source})")
-        axes.legend(fontsize=9)
+        result = "shown" if outcome.is_shown else "not shown"
+        axes.set(ylabel=law.quantity, title=f"{law.title} ({law.source}): {result}")
+        if outcome.baselines:
+            axes.legend(fontsize=9)
         figures.save(figure, path)
 
 

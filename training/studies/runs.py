@@ -21,6 +21,8 @@ from training.run import CheckpointOptions, Run
 from training.session import Session
 from training.train import Callbacks
 
+PROBES = 10
+"""Evenly spaced k-NN evaluations of every network of a run, the last one at the end."""
 SAVE_EVERY = 100
 """Steps that an interruption loses at most."""
 
@@ -81,22 +83,17 @@ class Result:
         """Return the teacher's last k-NN top-1 in percent; the untrained network's if it diverged before."""
         return self.probes[-1]["knn_teacher"] if self.probes else self.untrained
 
-    def second_half(self, network: str) -> float:
-        """Return the mean k-NN top-1 of `teacher` or `student` over the second half, in percent."""
-        return fmean(line[f"knn_{network}"] for line in self.probes[len(self.probes) // 2 :])
-
     def entropy(self) -> float:
         """Return the entropy of the teacher's outputs in units of ln K, mean over the last tenth."""
         late = self.lines[-max(1, len(self.lines) // 10) :]
         return fmean(line["teacher_entropy"] for line in late) / fmean(line["ln_k"] for line in late)
 
 
-def train_run(run: Run, recipe: Recipe, seed: int, data: StudyData, probes: int = 10) -> Result:
+def train_run(run: Run, recipe: Recipe, seed: int, data: StudyData) -> Result:
     """Train a run to its end, from its last checkpoint if there is one; returns its result.
 
     Args:
         run, recipe, seed, data: The run, and what it is trained on.
-        probes: Evenly spaced k-NN evaluations of every network, the last one at the end.
 
     Raises:
         RunError: Another process trains the run, or its files are damaged.
@@ -106,7 +103,7 @@ def train_run(run: Run, recipe: Recipe, seed: int, data: StudyData, probes: int 
     if not diverged.exists() and (not lines or lines[-1]["step"] + 1 < steps):
         try:
             with run.lock():
-                _train(run, recipe, seed, data, max(1, steps // probes))
+                _train(run, recipe, seed, data, max(1, steps // PROBES))
         except Diverged as error:
             files.write_text(diverged, f"{error}\n")
         lines = run.lines()
