@@ -6,7 +6,6 @@ a download reproduces the result.
 
 import io
 import json
-import re
 import tempfile
 import zipfile
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
@@ -32,24 +31,17 @@ from segmentation.labels import DataError, Labels, object_ids
 from segmentation.masks import ImageArray
 from segmentation.propagation import propagate_masks, vanished_objects
 from segmentation.video import VideoWriter, shrunk
-from segmentation.video_input import VideoFile
+from segmentation.video_input import ANIMATED, CONTAINERS, open_frames
 
 FRAME_SIDE = 854
 """Longer side of the kept frames in pixels: 16:9 at 480 lines, as in DAVIS."""
 
 JPEG_QUALITY = 95
+ANIMATION_FACTOR = 4  # frames of an animated image, relative to the frames of a clip
 MAX_OBJECTS = 8
 """Largest number of objects that are tracked at once."""
 COLORS = drawing.head_colors(MAX_OBJECTS + 1)[1:]
 """Colors of objects: uint8 [MAX_OBJECTS, 3]. The first head's color, that of fur and wood, is left out."""
-CONTAINERS = re.compile(
-    rb"....(ftyp|moov|mdat|wide|free|skip)"  # MP4, MOV
-    rb"|\x1a\x45\xdf\xa3.{0,60}(matroska|webm)"
-    rb"|RIFF....AVI |OggS|FLV\x01|GIF8"
-    rb"|\x00\x00\x01[\xb3\xba]|\x47.{187}\x47",  # MPEG
-    re.DOTALL,
-)
-"""First bytes of what FFmpeg receives. Playlists, which it would also try, open further files."""
 
 
 @dataclass(frozen=True)
@@ -92,7 +84,7 @@ def read(path: Path, limits: Limits, name: str) -> Clip:
     """
     _check(path, limits, name)
     try:
-        video = VideoFile(path)
+        video = open_frames(path)
         most = max(2, min(limits.max_frames, int(limits.max_clip_seconds * video.fps)))
         decoded, frames = iter(video), []
         for image in islice(decoded, most):
@@ -117,19 +109,37 @@ def _check(path: Path, limits: Limits, name: str) -> None:
         raise LabError(f"{name} is larger than the {limits.max_upload_mb} MB allowed: send a smaller file.")
     with path.open("rb") as file:
         start = file.read(256)
-    if not CONTAINERS.match(start):
+    if not (animated := ANIMATED.match(start)) and not CONTAINERS.match(start):
         raise LabError(
             f"{name} is empty or not a known video format: "
-            "send MP4, MOV, WebM, MKV, AVI, MPEG, OGG, FLV or an animated GIF."
+            "send MP4, MOV, WebM, MKV, AVI, MPEG, OGG, FLV or an animated GIF, WebP, PNG or AVIF."
         )
-    capture = cv2.VideoCapture(str(path), cv2.CAP_FFMPEG)
-    width, height = (int(capture.get(side)) for side in (cv2.CAP_PROP_FRAME_WIDTH, cv2.CAP_PROP_FRAME_HEIGHT))
-    capture.release()
+    width, height = _animation_size(path, limits, name) if animated else _video_size(path)
     if width * height > limits.max_frame_megapixels * MEGABYTE:
         raise LabError(
             f"{name} has frames of {width} × {height} pixels, more than the "
             f"{limits.max_frame_megapixels} million allowed: send smaller frames."
         )
+
+
+def _video_size(path: Path) -> tuple[int, int]:
+    capture = cv2.VideoCapture(str(path), cv2.CAP_FFMPEG)
+    width, height = (int(capture.get(side)) for side in (cv2.CAP_PROP_FRAME_WIDTH, cv2.CAP_PROP_FRAME_HEIGHT))
+    capture.release()
+    return width, height
+
+
+def _animation_size(path: Path, limits: Limits, name: str) -> tuple[int, int]:
+    """Return width and height; refuse too many frames, all of which are read for their times."""
+    most = ANIMATION_FACTOR * limits.max_frames
+    try:
+        with Image.open(path, formats=images.FORMATS) as image:
+            count, size = getattr(image, "n_frames", 1), image.size
+    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError):
+        return 0, 0  # `open_frames` refuses it
+    if count > most:
+        raise LabError(f"{name} has {count:,} frames, more than the {most:,} allowed: send a shorter one.")
+    return size
 
 
 def runs_of(labels: Labels) -> tuple[int, ...]:
@@ -152,7 +162,7 @@ def _note(used: int, total: int, more: bool) -> str:
 def limits_in_words(limits: Limits) -> str:
     """Describe what may be uploaded."""
     return (
-        f"A video or an animated GIF, up to {limits.max_upload_mb} MB and "
+        f"A video or an animated image, up to {limits.max_upload_mb} MB and "
         f"{limits.max_frame_megapixels} million pixels per frame. The first {limits.max_frames} frames "
         f"within {limits.max_clip_seconds} seconds are used, reduced to {FRAME_SIDE} pixels."
     )

@@ -18,7 +18,7 @@ from app.errors import Busy, LabError, NotHere
 from app.limits import MEGABYTE, Limits
 from app.runs import milestone_file, milestones, run_folders
 from dino_model.inference.predictor import AttentionPredictor
-from dino_model.models.checkpoints import WeightsError
+from dino_model.models.checkpoints import SUFFIXES, WeightsError
 from dino_model.models.published import OFFICIAL
 from dino_model.models.weights import is_local, is_path, load_model, missing_files
 from dino_model.runtime.device import Precision
@@ -30,7 +30,6 @@ SUPERVISED = {
     "deit_base_patch16_224.fb_in1k": "ViT-B/16, supervised on ImageNet-1k (DeiT)",
 }
 """Supervised baselines of the paper by their names in timm."""
-CHECKPOINT_SUFFIXES = frozenset({".safetensors", ".pth", ".pt"})
 DOWNLOADS_AT_ONCE = 4
 
 
@@ -79,7 +78,7 @@ def _in_folder(folder: Path) -> dict[str, Choice]:
     choices = {
         entry.name: Choice(f"{entry.name} · from this server's folder", str(entry))
         for entry in sorted(folder.iterdir())
-        if entry.suffix in CHECKPOINT_SUFFIXES or Run(entry).checkpoint.is_file()
+        if entry.suffix in SUFFIXES or Run(entry).checkpoint.is_file()
     }
     for run in run_folders(folder):
         for step, file in milestones(run):

@@ -20,6 +20,14 @@ from segmentation.masks import ImageArray
 
 DEFAULT_FPS = 24.0  # frames per second of a folder of frames
 LEAST_STEP = 0.0015  # seconds between frames: WebM counts milliseconds
+CONTAINERS = re.compile(
+    rb"....(ftyp|moov|mdat|wide|free|skip)"  # MP4, MOV
+    rb"|\x1a\x45\xdf\xa3.{0,60}(matroska|webm)"
+    rb"|RIFF....AVI |OggS|FLV\x01|GIF8"
+    rb"|\x00\x00\x01[\xb3\xba]|\x47.{187}\x47",  # MPEG
+    re.DOTALL,
+)
+"""First bytes of what FFmpeg receives. Playlists, which it would also try, open further files."""
 ANIMATED = re.compile(rb"RIFF....WEBP|\x89PNG|....ftypavi", re.DOTALL)
 """First bytes of animated images that Pillow reads. FFmpeg reads GIF."""
 

@@ -22,7 +22,7 @@ from segmentation.labels import palette
 
 TITLE = "Video"
 USES_IMAGE = False
-SUFFIXES = ["video", ".mkv", ".mpg", ".mpeg", ".ogv", ".flv", ".gif"]
+SUFFIXES = ["video", ".mkv", ".mpg", ".mpeg", ".ogv", ".flv", ".gif", ".webp", ".apng", ".avif"]
 MARK = (
     "### Mark\nClick an object on any frame: patches with similar keys are marked. "
     "Correct the masks with the brush."

@@ -32,16 +32,19 @@ SMALL = Limits(max_frames=6)
 SIZE = (48, 64)
 
 
-def test_read_returns_the_frames_of_a_video_and_of_an_animated_gif(tmp_path):
+def test_read_returns_the_frames_of_a_video_and_of_animated_images(tmp_path):
     path = write_video(tmp_path / "square.webm", 5)
     clip = clips.read(path, SMALL, "clip")
     assert (len(clip.frames), clip.size, clip.fps, clip.note) == (5, SIZE, 10, "")
     for frame, decoded in zip(clip.decoded(), VideoFile(path), strict=True):
         assert np.abs(frame.astype(int) - decoded).mean() < 4  # a JPEG of the decoded frame
-    first, *others = [Image.fromarray(frame) for frame in square_frames(4, SIZE)]
-    first.save(tmp_path / "square.gif", save_all=True, append_images=others, duration=50)
-    clip = clips.read(tmp_path / "square.gif", SMALL, "square.gif")
-    assert (len(clip.frames), clip.size, clip.fps) == (4, SIZE, 20)
+    first, *others = [Image.fromarray(frame) for frame in square_frames(5, SIZE)]
+    for name in ("square.gif", "square.webp", "square.png"):
+        first.save(tmp_path / name, save_all=True, append_images=others, duration=50)
+        clip = clips.read(tmp_path / name, SMALL, name)
+        assert (len(clip.frames), clip.size, clip.fps) == (5, SIZE, 20)
+    with pytest.raises(LabError, match=r"square\.webp has 5 frames, more than the 4 allowed"):
+        clips.read(tmp_path / "square.webp", Limits(max_frames=1), "square.webp")
 
 
 def test_read_long_video_decodes_only_the_frames_within_the_limits(tmp_path, monkeypatch):
@@ -94,7 +97,7 @@ def test_file_that_is_no_clip_is_refused(tmp_path, name, content, sentence):
 
 def test_pixel_bomb_is_refused_before_it_is_decoded(tmp_path, monkeypatch):
     path = write_video(tmp_path / "huge.webm", 2, size=(1000, 1200))
-    monkeypatch.setattr(clips, "VideoFile", lambda _: pytest.fail("it was decoded"))
+    monkeypatch.setattr(clips, "open_frames", lambda _: pytest.fail("it was decoded"))
     with pytest.raises(LabError, match="1200 × 1000 pixels"):
         clips.read(path, Limits(max_frame_megapixels=1), "huge.webm")
 
