@@ -1,6 +1,6 @@
 """DINO attention lab: a Gradio app that shows the attention maps of vision transformers.
 
-`create` builds the page; `app.views` has its components, which work in any `gr.Blocks`.
+`mount` adds the page to another server; `app.views` has its components, which work in any `gr.Blocks`.
 """
 
 from __future__ import annotations
@@ -11,23 +11,27 @@ from typing import TYPE_CHECKING
 os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")  # read when gradio is imported
 
 if TYPE_CHECKING:
-    import gradio as gr
+    from fastapi import FastAPI
 
     from app.backend import Backend
 
 
-def create(backend: Backend | None = None) -> gr.Blocks:
-    """Build the page as one `gr.Blocks`: launch it, mount it, or render it inside another app.
+def mount(server: FastAPI, path: str, backend: Backend | None = None) -> FastAPI:
+    """Add the page to a server under a path.
 
     Args:
+        server: Any FastAPI app.
+        path: Such as "/dino".
         backend: Models, images and limits. Default: the embedded model at resolution 224.
-
-    Returns:
-        A page that needs no routes of its own. `python -m app` adds routes that serve arrays from memory.
     """
-    from app.backend import Backend  # importing gradio takes seconds
-    from app.layout import build
+    import gradio as gr  # takes seconds
+
+    from app.arrays import routes
+    from app.backend import Backend
+    from app.layout import build, head, theme
     from app.limits import Limits
     from app.models import Models
 
-    return build(backend or Backend(Models(), Limits()))
+    backend = backend or Backend(Models(), Limits())
+    options = {"app_kwargs": {"routes": routes(backend)}, "theme": theme(), "head": head(backend)}
+    return gr.mount_gradio_app(server, build(backend), path, **options)

@@ -121,7 +121,7 @@ class Serve:
         models = Models(self.model, self.models_dir, **own, **computed)
         backend = Backend(models, self.limits, self.size, index=index)
         guard = Middleware(Guard, hosts, users, self.frame_ancestors, self.limits)
-        demo = build(backend, routes=True)
+        demo = build(backend)
         demo.queue(max_size=4 * self.limits.max_waiting).launch(
             server_name=self.host,
             server_port=port,

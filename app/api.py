@@ -34,7 +34,7 @@ class RunLengths(ClientValue):
 
 def add_endpoints(backend: Backend) -> None:
     """Add the endpoints to the `gr.Blocks` that is being built."""
-    for name in ("attention", "masks", "objects", "matches", "follow"):
+    for name in ("attention", "masks", "objects", "matches", "track"):
         gr.api(getattr(Endpoints(backend), name), api_name=name, concurrency_limit=None)
 
 
@@ -184,7 +184,7 @@ class Endpoints:
         response, _ = await fairness.MODEL.run(client, matching.match, self.backend, *tokens, ratio)
         return response
 
-    async def follow(
+    async def track(
         self,
         clip: str,
         masks: list,
@@ -192,7 +192,7 @@ class Endpoints:
         size: int = 224,
         request: gr.Request | None = None,
     ) -> dict:
-        """Follow objects through a clip, from their masks in the first frame.
+        """Track objects through a clip, from their masks in the first frame.
 
         Args:
             clip: Name of an example clip (sheep), or as base64 text a video or an animated GIF.

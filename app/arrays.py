@@ -1,19 +1,16 @@
 """Serve bytes from memory to the browser, by address.
 
-    lab/static/VERSION/PATH          files of app/static, which `app.guard` lets browsers keep
-    lab/images/PHOTO.jpg           an image at the size of a screen
-    lab/thumbnails/PHOTO.jpg         its center, 96 × 96 pixels
-    lab/arrays/TOKEN/KIND/BLOCK      an array of an encoding, immutable; see `KINDS`
-    lab/directions/A/B               vectors for the cosines of a pair, see `app.matching.direction_bytes`
-    lab/clips/CLIP/NUMBER.jpg        a frame of a clip
-    lab/followings/NAME/NUMBER.png   the labels of a tracked frame, a palette PNG
-    lab/maps/NAME/map.json           a class map without its features
+lab/static/VERSION/PATH          files of app/static, which `app.guard` lets browsers keep
+lab/images/PHOTO.jpg           an image at the size of a screen
+lab/thumbnails/PHOTO.jpg         its center, 96 × 96 pixels
+lab/arrays/TOKEN/KIND/BLOCK      an array of an encoding, immutable; see `KINDS`
+lab/directions/A/B               vectors for the cosines of a pair, see `app.matching.direction_bytes`
+lab/clips/CLIP/NUMBER.jpg        a frame of a clip
+lab/tracked/NAME/NUMBER.png      the labels of a tracked frame, a palette PNG
+lab/maps/NAME/map.json           a class map without its features
 
-`python -m app` has these routes. In a bare `gr.Blocks` the views call `fetch`, a server function of
-`gr.HTML`, with the same addresses. Images are then sent as data addresses, and Gradio serves app/static.
 """
 
-import base64
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
@@ -72,9 +69,14 @@ def version() -> str:
     return content.hexdigest()
 
 
-def read(backend: Backend, address: object) -> Content:
-    """Return what is at an address of the module docstring, except static files."""
-    match str(address).removeprefix("lab/").split("/"):
+def static_address(path: str) -> str:
+    """Return the address of a file of app/static, relative to the page."""
+    return f"lab/static/{version()}/{path}"
+
+
+def read(backend: Backend, address: str) -> Content:
+    """Return what is at an address of the module docstring without "lab/", except static files."""
+    match address.split("/"):
         case ["arrays", token, kind, block] if kind in KINDS and _is_number(block):
             dtype, make = KINDS[kind]
             array = make(backend.encoding(token), int(block)).astype(dtype)
@@ -88,16 +90,11 @@ def read(backend: Backend, address: object) -> Content:
             return Content(content, "image/jpeg", "max-age=3600" if photo in EXAMPLES else "no-store")
         case ["clips", name, file]:
             return Content(_frame(backend.clips.get(name).frames, file), "image/jpeg")
-        case ["followings", name, file]:
-            return Content(_frame(backend.clips.following(name).masks, file), "image/png")
+        case ["tracked", name, file]:
+            return Content(_frame(backend.clips.tracked(name).masks, file), "image/png")
         case ["maps", name, "map.json"]:
             return Content(backend.maps.content(name), "application/json", "no-cache")
     raise NotHere("There is nothing at this address: open the page again.")
-
-
-def fetch(backend: Backend, address: object) -> str:
-    """Return `read` in base64: the server function of views without routes."""
-    return base64.b64encode(read(backend, address).data).decode()
 
 
 def _is_number(text: str) -> bool:

@@ -4,9 +4,8 @@ The browser computes the same from the same queries, keys and features, so that 
 """
 
 import io
-import json
 from collections.abc import Callable, Mapping
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,12 +15,11 @@ from app.engine import Encoding
 from app.errors import ClientValue, LabError
 from app.photos import png
 from dino_model.inference import quantities
-from segmentation import drawing, figures
+from segmentation import figures
 from segmentation.discovery import key_features
-from segmentation.masks import ImageArray, Mask, enlarge, keep_mass_of_maps, rle
+from segmentation.masks import ImageArray, Mask, enlarge, keep_mass_of_maps
 
-Colormap = Literal["inferno", "viridis", "gray", "coolwarm"]
-COLORMAPS: tuple[Colormap, ...] = get_args(Colormap)
+COLORMAPS = ("inferno", "viridis", "gray", "coolwarm")
 DIVERGING = ("coolwarm",)  # color maps with zero in the middle
 SUMMARY_COLORS = {"mean": (255, 0, 255), "max": (255, 255, 255)}
 """Colors of the mean and the maximum of the heads; no head has them."""
@@ -53,17 +51,13 @@ class MapSettings(ClientValue):
         block: Counted from 0.
         query: "cls", or row and column of a patch as "12,20".
         show: "heads": all in their colors; "mean", "max", or the number of a head, counted from 0.
-        layer: The image lit by the map, the map in false colors, or the mask of the kept mass.
     """
 
     block: int
     query: str = Field(default="cls", pattern="^(cls|[0-9]{1,5},[0-9]{1,5})$")
     quantity: Quantity = "attention"
     show: str = Field(default="heads", pattern="^(heads|mean|max|[0-9]{1,3})$")
-    layer: Literal["light", "heat", "mask"] = "light"
     mass: float = Field(default=0.6, ge=0.01, le=1)
-    opacity: float = Field(default=0.8, ge=0, le=1)
-    colormap: Colormap = "inferno"
 
     @property
     def patch(self) -> tuple[int, int] | None:
@@ -72,11 +66,6 @@ class MapSettings(ClientValue):
             return None
         row, column = self.query.split(",")
         return int(row), int(column)
-
-    @property
-    def diverging(self) -> bool:
-        """Center the colors at zero."""
-        return self.layer == "heat" and self.colormap in DIVERGING
 
 
 def maps_of(encoding: Encoding, settings: MapSettings) -> Maps:
@@ -192,53 +181,14 @@ def shown_mask(maps: Maps, settings: MapSettings) -> Mask:
     return np.asarray(keep_mass_of_maps(weights(shown, settings), settings.mass).any(axis=0))
 
 
-def overlay(image: ImageArray, maps: Maps, settings: MapSettings) -> ImageArray:
-    """Draw the stage at the size of `image`: uint8 [height, width, 3]."""
-    size, opacity = image.shape[:2], settings.opacity
-    if settings.quantity in PCA:
-        layer = np.moveaxis(enlarge(maps, size, "bilinear"), 0, -1)
-        return drawing.blend(image, np.rint(255 * layer).astype(np.uint8), opacity)
-    if settings.show == "heads":
-        return drawing.overlay_heads(image, weights(maps, settings), mass=settings.mass, opacity=opacity)
-    if settings.layer == "mask":
-        mask = enlarge(shown_mask(maps, settings), size)
-        colors = {name: np.array(color, np.uint8) for name, color in SUMMARY_COLORS.items()}
-        colors |= {str(head): color for head, color in enumerate(drawing.head_colors(len(maps)))}
-        return drawing.overlay_masks(
-            image, mask, colors=colors[settings.show][None], opacity=opacity, contour=0
-        )
-    shares = drawing.levels(shown_map(maps, settings), size, value_range(maps, settings))
-    if settings.layer == "light":
-        return drawing.overlay_light(image, shares, opacity=opacity)
-    return drawing.overlay_glow(
-        image, shares, opacity=opacity, colormap=settings.colormap, diverging=settings.diverging
-    )
-
-
-def value_range(maps: Maps, settings: MapSettings) -> tuple[float, float]:
-    """Return the values at both ends of the colors."""
-    return drawing.display_range(shown_map(maps, settings), diverging=settings.diverging)
-
-
 def _on_grid(encoding: Encoding, rows: NDArray[np.float32]) -> Maps:
     return rows[:, encoding.predictor.prefix_tokens :].reshape(-1, *encoding.predictor.grid)
 
 
-def overlay_png(encoding: Encoding, settings: MapSettings, image: ImageArray) -> bytes:
-    """Draw the stage, and below it the scale of its colors where they stand for values."""
-    maps = maps_of(encoding, settings)
-    drawn = overlay(image, maps, settings)
-    if settings.quantity not in PCA and settings.show != "heads" and settings.layer != "mask":
-        colormap = settings.colormap if settings.layer == "heat" else "gray"
-        percent = settings.quantity in SHARES
-        bar = drawing.color_bar(colormap, value_range(maps, settings), drawn.shape[1], percent=percent)
-        drawn = drawing.stack([drawn, bar])
-    return png(drawn)
-
-
-def mask_in_pixels(encoding: Encoding, settings: MapSettings) -> Mask:
-    """Return `shown_mask` at the size of the image."""
-    return enlarge(shown_mask(maps_of(encoding, settings), settings), encoding.predictor.image_size)
+def mask_png(encoding: Encoding, settings: MapSettings) -> bytes:
+    """Write `shown_mask` at the size of the image, in black and white."""
+    mask = enlarge(shown_mask(maps_of(encoding, settings), settings), encoding.predictor.image_size)
+    return png(255 * mask.astype(np.uint8))
 
 
 def maps_npz(encoding: Encoding, settings: MapSettings) -> bytes:
@@ -284,11 +234,9 @@ def figure_file(
 
 
 FILES: Mapping[str, Callable[[Encoding, MapSettings, ImageArray], bytes]] = {
-    "overlay.png": overlay_png,
-    "mask.png": lambda encoding, settings, _: png(255 * mask_in_pixels(encoding, settings).astype(np.uint8)),
-    "mask.json": lambda encoding, settings, _: json.dumps(rle(mask_in_pixels(encoding, settings))).encode(),
+    "mask.png": lambda encoding, settings, _: mask_png(encoding, settings),
     "maps.npz": lambda encoding, settings, _: maps_npz(encoding, settings),
     "figure.png": lambda encoding, settings, image: figure_file(encoding, settings, image, "png"),
     "figure.pdf": lambda encoding, settings, image: figure_file(encoding, settings, image, "pdf"),
 }
-"""Downloads of a view by name; mask.json has run lengths of COCO."""
+"""Files of a view by name. The browser makes those of what it shows: app/static/views/files.js."""

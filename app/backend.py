@@ -80,6 +80,11 @@ class Backend:
                     self._encodings.put(key, encoding, encoding.nbytes)
         return encoding
 
+    def forget(self, photo: str) -> None:
+        """Delete a user's image and its encodings."""
+        self.images.forget(photo)
+        self._encodings.drop(lambda encoding: encoding.key.photo == photo and not encoding.example)
+
     def holds(self, token: str) -> bool:
         """Return whether the encoding of a token is in memory."""
         return self._encodings.get(Key.of(token)) is not None
@@ -129,7 +134,7 @@ class Clips:
         half = limits.max_clips_mb * MEGABYTE // 2
         self._limits, self._images = limits, images
         self._clips: BoundedCache[str, Clip] = BoundedCache(half)
-        self._followings: BoundedCache[str, TrackedClip] = BoundedCache(half)
+        self._tracked: BoundedCache[str, TrackedClip] = BoundedCache(half)
 
     def keep(self, path: Path, name: str) -> str:
         """Read an uploaded file; return the clip's token. The user's name for it is not kept."""
@@ -156,13 +161,13 @@ class Clips:
         """Keep a tracking result; return a name that cannot be guessed."""
         name = secrets.token_urlsafe(16)
         weight = sum(map(len, result.clip.frames)) + MASK_BYTES * len(result.clip.frames)
-        self._followings.put(name, result, weight)
+        self._tracked.put(name, result, weight)
         return name
 
-    def following(self, name: str) -> TrackedClip:
+    def tracked(self, name: str) -> TrackedClip:
         """Return the tracking result of that name."""
         lost = "This result is no longer in the server's memory: track the objects again."
-        return _require(self._followings.get(name), lost)
+        return _require(self._tracked.get(name), lost)
 
 
 def _require(value: Value | None, lost: str) -> Value:

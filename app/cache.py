@@ -34,14 +34,18 @@ class BoundedCache(Generic[Key, Value]):
         """Add or replace a value; return the values that were removed to make room."""
         forgotten = []
         with self._lock:
-            self._weight -= self._entries.pop(key, (None, 0))[1]
+            self._weight += weight - self._entries.pop(key, (None, 0))[1]
             self._entries[key] = (value, weight)
-            self._weight += weight
             while self._weight > self.capacity and len(self._entries) > 1:
                 _, (other, lighter) = self._entries.popitem(last=False)
                 self._weight -= lighter
                 forgotten.append(other)
         return forgotten
+
+    def pop(self, key: Key) -> None:
+        """Remove the value of a key, if there is one."""
+        with self._lock:
+            self._weight -= self._entries.pop(key, (None, 0))[1]
 
     def drop(self, which: Callable[[Value], bool]) -> None:
         """Remove every value for which `which` returns True."""

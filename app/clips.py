@@ -214,7 +214,7 @@ def track(
     if max(masks) >= len(clip.frames) or (kept and (kept.clip != clip or len(kept.masks) < first)):
         raise LabError("The marked frames belong to another clip: mark the objects again.")
     before = kept.masks[:first] if kept else [labels_png(np.zeros(clip.size, np.uint8))] * first
-    following = TrackedClip(clip, tuple(sorted(ids)), before)
+    tracked = TrackedClip(clip, tuple(sorted(ids)), before)
     check_patches(clip.size, predictor.size, predictor.patch_size, limits)
     used = fed_size(*clip.size, predictor.size, predictor.resize, predictor.patch_size)
     for mask in masks.values():
@@ -228,8 +228,8 @@ def track(
         for labels in propagate_masks(
             lambda *_: clip.decoded(first), marked, predictor, batch=1, backward=False
         ):
-            following.masks.append(labels_png(labels))
-            yield following
+            tracked.masks.append(labels_png(labels))
+            yield tracked
     except ValueError as error:
         raise LabError(f"{model} computes no usable features of this clip: choose another model.") from error
 
@@ -253,56 +253,56 @@ def from_runs(runs: Any, size: tuple[int, int], most: int = MAX_OBJECTS) -> Labe
     raise LabError("The mask does not fit this image: open the image again.")
 
 
-def overlay_webm(following: TrackedClip) -> bytes:
+def overlay_webm(tracked: TrackedClip) -> bytes:
     """Encode the finished frames with their objects tinted and a legend below, as VP8."""
-    colors = COLORS[np.array(following.ids) - 1]
-    names = [(f"object {label}", color) for label, color in zip(following.ids, colors, strict=True)]
+    colors = COLORS[np.array(tracked.ids) - 1]
+    names = [(f"object {label}", color) for label, color in zip(tracked.ids, colors, strict=True)]
     with tempfile.TemporaryDirectory(prefix="dino-lab-clip-") as folder:  # the writer needs a file
         path = Path(folder, "overlay.webm")
-        with VideoWriter(path, following.clip.fps) as video:
-            for image, labels in zip(following.clip.decoded(), following.labels(), strict=False):
-                masks = np.stack([labels == label for label in following.ids])
+        with VideoWriter(path, tracked.clip.fps) as video:
+            for image, labels in zip(tracked.clip.decoded(), tracked.labels(), strict=False):
+                masks = np.stack([labels == label for label in tracked.ids])
                 colored = drawing.overlay_masks(image, masks, colors=colors)
                 video.write(drawing.with_legend(colored, names))
         return path.read_bytes()
 
 
-def davis_zip(following: TrackedClip) -> bytes:
+def davis_zip(tracked: TrackedClip) -> bytes:
     """Pack all frames and the finished masks in the layout of DAVIS, for `python -m segmentation davis`."""
-    clip, buffer = following.clip, io.BytesIO()
+    clip, buffer = tracked.clip, io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as archive:  # stored: JPEG and PNG are compressed already
         for number, frame in enumerate(clip.frames):
             archive.writestr(f"JPEGImages/480p/{clip.stem}/{number:05d}.jpg", frame)
-        for number, mask in enumerate(following.masks):
+        for number, mask in enumerate(tracked.masks):
             archive.writestr(f"Annotations/480p/{clip.stem}/{number:05d}.png", mask)
         archive.writestr("ImageSets/2017/val.txt", f"{clip.stem}\n")
     return buffer.getvalue()
 
 
-def coco(following: TrackedClip) -> dict[str, Any]:
+def coco(tracked: TrackedClip) -> dict[str, Any]:
     """Convert the finished masks to a data set that `pycocotools.coco.COCO` reads.
 
     Image ids are frame numbers from 1; categories are the objects.
     """
-    height, width = following.clip.size
+    height, width = tracked.clip.size
     images: list[dict[str, Any]] = []
     annotations: list[dict[str, Any]] = []
-    for number, labels in enumerate(following.labels(), 1):
-        name = f"{following.clip.stem}/{number - 1:05d}.jpg"
+    for number, labels in enumerate(tracked.labels(), 1):
+        name = f"{tracked.clip.stem}/{number - 1:05d}.jpg"
         images.append({"id": number, "file_name": name, "height": height, "width": width})
         for label in object_ids(labels):
             annotations.append(coco_annotation(len(annotations) + 1, number, label, labels == label))
     return {
-        "info": {"description": following.clip.name, "fps": following.clip.fps},
+        "info": {"description": tracked.clip.name, "fps": tracked.clip.fps},
         "images": images,
         "annotations": annotations,
-        "categories": [{"id": label, "name": f"object {label}"} for label in following.ids],
+        "categories": [{"id": label, "name": f"object {label}"} for label in tracked.ids],
     }
 
 
 FILES: Mapping[str, Callable[[TrackedClip], bytes]] = {
     "overlay.webm": overlay_webm,
     "davis.zip": davis_zip,
-    "masks.json": lambda following: json.dumps(coco(following)).encode(),
+    "masks.json": lambda tracked: json.dumps(coco(tracked)).encode(),
 }
 """Downloads of a tracked clip by name."""

@@ -55,13 +55,13 @@ EXAMPLES: Mapping[str, Example] = {
 
 def example(name: str) -> Clip:
     """Render one of `EXAMPLES`."""
-    film = EXAMPLES[name]
-    landscape = photographs.image(film.landscape)
-    cutouts = [cut_out(actor.image) for actor in film.actors]
+    drawn = EXAMPLES[name]
+    landscape = photographs.image(drawn.landscape)
+    cutouts = [cut_out(actor.image) for actor in drawn.actors]
     frames = []
     for time in np.linspace(0, 1, FRAMES):
         frame = _background(landscape, float(time))
-        for actor, (image, opacity) in zip(film.actors, cutouts, strict=True):
+        for actor, (image, opacity) in zip(drawn.actors, cutouts, strict=True):
             move, size = _move(opacity, actor, float(time)), SIZE[::-1]
             moved = cv2.warpAffine(image.astype(np.float32), move, size, borderMode=cv2.BORDER_REPLICATE)
             alpha = cv2.warpAffine(opacity, move, size)[..., None]

@@ -1,5 +1,5 @@
 """The page: one `gr.Blocks` with a header (images, model, resolution) and a tab for each module of
-`app.tabs`.
+`app.tabs`. The scripts of its events are functions of app/static/page.js.
 
 A choice in the header changes `page.count`, which triggers one handler, `show`, with
 `trigger_mode="always_last"`: of several quick choices, the newest is shown last. `show` returns one small
@@ -15,13 +15,12 @@ import gradio as gr
 
 from app import fairness
 from app.api import add_endpoints
-from app.arrays import STATIC
+from app.arrays import STATIC, static_address
 from app.backend import Backend
 from app.errors import LabError
-from app.page import HEAVY, Page, samples, strip
+from app.page import HEAVY, LIGHT, Page, samples, split, strip
 from app.photos import EXAMPLES
 from app.tabs import TABS
-from app.views import static
 
 MOST_OWN = 48  # of a user's images that the strip shows
 PRELOAD = """
@@ -40,34 +39,28 @@ attends from there. The network was trained without labels.</p>
 """
 
 
-def build(backend: Backend, *, routes: bool = False) -> gr.Blocks:
-    """Build the page.
-
-    Args:
-        backend: What it shows.
-        routes: Whether it will be launched with `app.arrays.routes(backend)`.
-    """
+def build(backend: Backend) -> gr.Blocks:
+    """Build the page; launch it with `app.arrays.routes(backend)`, which serve what it shows."""
     backend.models.load_first()
     with _Blocks(
         title="DINO attention lab", analytics_enabled=False, delete_cache=(600, 3600), fill_width=True
     ) as demo:
         add_endpoints(backend)  # first: the names of its functions stay as they are
+        style, script = static_address("page.css"), static_address("page.js")
         gr.HTML(
-            f'<link rel="stylesheet" href="{static("page.css", routes=routes)}">{HEADER}',
-            js_on_load=f"""
-              window.labTabs = {list(TABS)};
-              window.pageModule = import(new URL("{static("page.js", routes=routes)}", document.baseURI));""",
+            f'<link rel="stylesheet" href="{style}">{HEADER}',
+            js_on_load=f"window.pageModule = import(new URL('{script}', document.baseURI));",
             elem_id="header",
         )
-        page = _header(backend, routes)
-        with gr.Tabs(elem_id="tabs"):
+        page = _header(backend)
+        with gr.Tabs(elem_id="tabs") as tabs:
             for name, module in TABS.items():
                 with gr.Tab(module.TITLE, id=name) as tab:
                     page.tabs[name] = tab
                     module.build(page)
                 uses_image = str(module.USES_IMAGE).lower()
                 tab.select(None, js=f"async () => (await window.pageModule).tab('{name}', {uses_image})")
-        question = [page.photo, page.model, page.size]
+        header = {"photo": page.photo, "model": page.model, "size": page.size}
         first = page.value(backend.first)
         for view in page.views:
             view.value = first
@@ -76,12 +69,18 @@ def build(backend: Backend, *, routes: bool = False) -> gr.Blocks:
             value = page.encode_image(*inputs)
             return [value] * len(page.views) + [gr.Slider(maximum=value["blocks"])]
 
-        looked = page.count.change(
-            fairness.in_turn(show, page.loader), question, [*page.views, page.block], **HEAVY
-        )
-        looked.success(None, question, None, js=_script("note"))
-        looked.failure(None, question, question, js=_script("shown"))
-        demo.load(None, [*question, page.count], [*question, page.count], js=_script("restore"))
+        choices, shown = list(header.values()), [*page.views, page.block]
+        change = page.count.change(fairness.in_turn(show, page.loader), choices, shown, **HEAVY)
+        change.success(None, choices, None, js=_script("writeHeader"))
+        change.failure(None, choices, choices, js=_script("shown"))
+        linked = header | page.linked
+        opening = {
+            "tabs": list(TABS),
+            "start": {name: control.value for name, control in linked.items()},
+            "choices": {name: [value for _, value in one.choices] for name, one in page.linked.items()},
+        }
+        restore = f"async (count) => (await window.pageModule).restore({json.dumps(opening)}, count)"
+        demo.load(None, page.count, [tabs, page.count, *linked.values()], js=restore)
     return demo
 
 
@@ -96,9 +95,9 @@ class _Blocks(gr.Blocks):
 def head(backend: Backend) -> str:
     """Return tags by which a browser fetches early what the first view needs; for pages with routes."""
     first = backend.first
-    modules = [static(path, routes=True) for path in _modules("page.js", "views/attention_view.js")]
-    sheets = [static(path, routes=True) for path in ("page.css", "views/views.css")]
-    preview = static("preview.jpg", routes=True)
+    modules = [static_address(path) for path in _modules("page.js", "views/attention_view.js")]
+    sheets = [static_address(path) for path in ("page.css", "views/views.css")]
+    preview = static_address("preview.jpg")
     arrays = f"lab/arrays/{first.key.token}/blocks/{first.predictor.blocks - 1}"
     tags = [f'<link rel="modulepreload" href="{address}">' for address in modules]
     tags += [f'<link rel="stylesheet" href="{address}">' for address in sheets]
@@ -138,13 +137,14 @@ def theme() -> gr.themes.Base:
     )
 
 
-def _header(backend: Backend, routes: bool) -> Page:
-    page = Page(backend, routes=routes)
+def _header(backend: Backend) -> Page:
+    page = Page(backend)
     photo, album, ask = page.photo, page.album, page.count
     with gr.Row(elem_id="images", equal_height=True):
         images = strip(page.thumbnails(EXAMPLES), elem_id="strip", scale=6, min_width=300)
         options: dict[str, Any] = {"file_types": ["image"], "file_count": "multiple", "elem_id": "upload"}
         upload = gr.UploadButton("Open images", min_width=110, scale=1, **options)
+        remove = gr.Button("Remove image", elem_id="remove-image", min_width=110, scale=0)
         toggle = gr.Button("Camera", elem_id="toggle-camera", min_width=80, scale=0)
         page.model.render()
         page.size.render()
@@ -154,19 +154,32 @@ def _header(backend: Backend, routes: bool) -> Page:
     for choice in (page.model, page.size):
         choice.input(None, ask, ask, js=NEXT)
 
+    def listed(names: list[str]) -> tuple[str, gr.Dataset]:
+        """Return album and strip of images."""
+        return "\n".join(names), gr.Dataset(samples=samples(page.thumbnails(names)))
+
     def keep(files: list[str] | str | None, album: str) -> tuple:
         """Take in the uploaded files; the first of them is shown."""
         paths = [files] if isinstance(files, str) else list(files or [])
         fresh = [page.keep(path) for path in paths[:MOST_OWN]]
         own = [name for name in page.photos(album) if "/" in name and name not in fresh]
         names = [*fresh, *own][:MOST_OWN] + list(EXAMPLES)
-        thumbnails = gr.Dataset(samples=samples(page.thumbnails(names)))
-        return (fresh[0] if fresh else gr.skip(), "\n".join(names), thumbnails)
+        return fresh[0] if fresh else gr.skip(), *listed(names)
+
+    def forget(photo: str, album: str) -> tuple:
+        """Remove an uploaded image from the strip and from memory; the next one is shown."""
+        names = page.photos(album)
+        place = names.index(photo) if photo in names else 0
+        rest = [name for name in names if name != photo] or list(EXAMPLES)
+        backend.forget(split(photo)[0])
+        return rest[min(place, len(rest) - 1)], *listed(rest)
 
     for event, source in ((upload.upload, upload), (camera.input, camera)):
         handler = fairness.in_turn(keep, turns=fairness.DECODING)
         chosen = event(handler, [source, album], [photo, album, images], **HEAVY)
         chosen.success(None, ask, ask, js=NEXT)
+    removed = remove.click(forget, [photo, album], [photo, album, images], **LIGHT)
+    removed.success(None, ask, ask, js=NEXT)
     return page
 
 

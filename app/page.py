@@ -1,4 +1,4 @@
-"""The parts of the page that tabs share: the header's image, model and resolution, and functions."""
+"""What all tabs of the page use: the image, model and resolution of the header, and how files are saved."""
 
 import contextlib
 import html
@@ -10,16 +10,15 @@ from pathlib import Path
 from typing import Any
 
 import gradio as gr
-from gradio.components import Component
 
-from app import arrays, fairness, views
+from app import fairness, views
 from app.backend import Backend
 from app.engine import Encoding
 from app.errors import LabError
 from app.limits import RESOLUTIONS
-from app.photos import EXAMPLES, THUMBNAIL_SIDE, clean_name, thumbnail
+from app.photos import EXAMPLES, THUMBNAIL_SIDE, clean_name
 from app.temporary import read_upload
-from app.views import encoding_value, image_address
+from app.views import encoding_value
 
 PRIVATE: dict[str, Any] = {"api_visibility": "private"}
 LIGHT: dict[str, Any] = PRIVATE | {"concurrency_limit": None, "show_progress": "hidden"}
@@ -37,8 +36,7 @@ class Page:
     """Components and functions that tabs use; see the module docstring.
 
     Args:
-        lab: Models, images and limits.
-        routes: Whether the server has `app.arrays.routes`.
+        backend: Models, images and limits.
 
     Attributes:
         photo: Hidden: "NAME" of an example, or "NAME/TITLE" of a user's own image.
@@ -50,11 +48,12 @@ class Page:
             without another request, which would remove the message.
         tabs: By name.
         views: Views that show the image of the header.
+        linked: Controls of tabs whose value is in the address of the page, by their names there.
         block: Of the tab Explore; the page sets its range.
     """
 
-    def __init__(self, backend: Backend, *, routes: bool) -> None:
-        self.backend, self.routes = backend, routes
+    def __init__(self, backend: Backend) -> None:
+        self.backend = backend
         start, sizes = backend.start, sorted({*RESOLUTIONS, backend.start.size})
         self.photo = gr.Textbox(start.photo, visible="hidden", elem_id="photo")
         self.album = gr.Textbox("\n".join(EXAMPLES), visible="hidden", elem_id="album")
@@ -68,16 +67,27 @@ class Page:
         self.size = dropdown(sizes, value=start.size, label="Resolution", elem_id="size", **narrow)
         self.tabs: dict[str, gr.Tab] = {}
         self.views: list[gr.HTML] = []
+        self.linked: dict[str, gr.Dropdown] = {}
         self.block: gr.Slider
 
     def view(self, name: str, value: dict[str, Any] | None = None, **props: Any) -> gr.HTML:
-        """Return a view as `views.view`, which fetches bytes by a function where there are no routes."""
+        """Return a view as `views.view`."""
+        return views.view(name, value, routes=True, **props)
 
-        def fetch(address: str) -> str:  # Gradio marks functions
-            return arrays.fetch(self.backend, address)
+    def image_signal(self) -> gr.HTML:
+        """Return a view without content: its event `shown` fires when the image of the header is another one.
 
-        functions = [] if self.routes else [fetch]
-        return views.view(name, value, routes=self.routes, server_functions=functions, **props)
+        It fires only while the tab is open. Tabs that encode this image by a model of their own listen to it.
+        """
+        signal = self.view("signal")
+        self.views.append(signal)
+        return signal
+
+    def link(self, name: str, control: gr.Dropdown) -> None:
+        """Keep the value of a control in the address of the page; `address.js` has the names."""
+        self.linked[name] = control
+        write = f"async (value) => (await pageModule).writeControl('{name}', value)"
+        control.change(None, control, None, js=write, **LIGHT)
 
     def thumbnails(self, photos: Iterable[str]) -> list[tuple[str, str]]:
         """Return address and title of the thumbnail of each image."""
@@ -103,10 +113,7 @@ class Page:
 
     def address(self, name: str, *, small: bool = False) -> str:
         """Return the address of an image, or of its thumbnail."""
-        if self.routes:
-            return f"lab/{'thumbnails' if small else 'images'}/{name}.jpg"
-        image = self.backend.images.read(name)
-        return image_address(thumbnail(image) if small else image)
+        return f"lab/{'thumbnails' if small else 'images'}/{name}.jpg"
 
     def keep(self, path: object) -> str:
         """Read an uploaded image and keep it; return its name as `photo` has it."""
@@ -118,30 +125,12 @@ class Page:
 
     def photos(self, album: object) -> list[str]:
         """Return the images of an album that are still in memory."""
-        components = []
+        found = []
         for line in str(album)[:MAX_ALBUM].split("\n"):
             with contextlib.suppress(LabError):
                 self.backend.images.check(split(line)[0])
-                components.append(line)
-        return components
-
-    def question(self, events: Sequence[Any], inputs: Sequence[Component], visible: str) -> gr.Textbox:
-        """Return a hidden text that changes with inputs while an element is on the screen.
-
-        Args:
-            events: After which the inputs are looked at.
-            inputs: What the text is made of.
-            visible: Selector of the element.
-        """
-        text = gr.Textbox("", visible="hidden")
-        script = f"""async (...values) => {{
-          await new Promise(requestAnimationFrame);
-          const text = values.pop();
-          return document.querySelector("{visible}")?.offsetParent ? values.join("|") : text;
-        }}"""
-        for event in events:
-            event(None, [*inputs, text], text, js=script, **LIGHT)
-        return text
+                found.append(line)
+        return found
 
     def save(self, button: gr.Button, draw: Callable[[Any], tuple[str, bytes]], js: str) -> None:
         """Let a button download a file that a handler draws.

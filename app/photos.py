@@ -55,6 +55,11 @@ class ImageStore:
         self._files.put(name, content, len(content))
         return name
 
+    def forget(self, name: str) -> None:
+        """Delete a file; a user who sent the same file opens it again."""
+        for cache in (self._files, self._decoded):
+            cache.pop(name)
+
     def is_halved(self, content: bytes) -> bool:
         """Return True if a file that was kept is so large that it is decoded at half its width and height."""
         with Image.open(io.BytesIO(content), formats=images.FORMATS) as header:

@@ -12,9 +12,9 @@ Contract of a view NAME
 - Python: `view(NAME, value, elem_id=…, **props)`. The value is small JSON; bytes go by address (see
   `app.arrays`). A handler replaces a value by returning a new one, and a setting by `gr.HTML(mass=30)`.
 - Browser: app/static/views/NAME_view.js exports the class NameView, which extends `View` of view.js. It is
-  constructed with `{ element, props, watch, emit, server, id }` and needs nothing else of Gradio, so that a
-  static page can construct it too. A view that was hidden is constructed again with its number, `id`. The
-  instance is `element.view`. On the page of this package, handlers with `js=` use `viewOf(elem_id)`.
+  constructed with `{ element, props, watch, emit, id }` and needs nothing else of Gradio, so that a static
+  page can construct it too. A view that was hidden is constructed again with its number, `id`. The instance
+  is `element.view`. On the page of this package, handlers with `js=` use `viewOf(elem_id)`.
 - Events: "select", a place was clicked; "edited", the view changed its own settings; "shown", with `{token}`.
   A hidden view computes and fetches nothing. It draws when it becomes visible and then emits "shown":
   handlers that depend on the image listen to `view.shown`.
@@ -33,25 +33,19 @@ from typing import Any
 import gradio as gr
 import numpy as np
 
-from app.arrays import STATIC, version
+from app.arrays import STATIC, static_address
 from app.engine import Encoding
 from app.photos import pin, screen_jpeg
 from dino_model.inference.predictor import AttentionPredictor
 
 _NUMBERS = itertools.count(1)  # of components: their elements are new each time they become visible
-
-
-def static(path: str, *, routes: bool = False) -> str:
-    """Return the address of a file of app/static, relative to the page.
-
-    Args:
-        path: Below app/static.
-        routes: Whether the server has `app.arrays.routes`.
-    """
-    if routes:
-        return f"lab/static/{version()}/{path}"
-    gr.set_static_paths([STATIC])
-    return f"gradio_api/file={STATIC}/{path}"
+MOUNT = """// Gradio lets Python listen to events whose names are in quotes here: "select", "shown", "edited"
+const root = element.firstElementChild;
+import(new URL("%(module)s", document.baseURI)).then(({ %(constructor)s }) => {
+  root.view ??= new %(constructor)s({ element: root, props, watch, emit: trigger, id: %(id)d });
+});"""
+"""Script that constructs a view in its element. `gr.HTML` defines `element`, `props` (its arguments, which
+handlers change), `watch` (calls a function when props change) and `trigger` (emits an event)."""
 
 
 def attention_view(
@@ -85,23 +79,20 @@ def view(name: str, value: Mapping[str, Any] | None = None, *, routes: bool = Fa
     """Show a value in the view of app/static/views/NAME_view.js; see the module for its contract.
 
     Args:
-        name: attention, class_map, film, mask, pair or scribble.
+        name: attention, class_map, clip, mask, pair, scribble or signal.
         value: JSON, or None for an empty view.
         routes: Whether the server has `app.arrays.routes`.
         props: Settings of the view and arguments of `gr.HTML`.
     """
-    module = static(f"views/{name}_view.js", routes=routes)
+    path = f"views/{name}_view.js"
+    if not routes:
+        gr.set_static_paths([STATIC])
+    module = static_address(path) if routes else f"gradio_api/file={STATIC}/{path}"
     constructor = name.title().replace("_", "") + "View"
-    # Gradio offers the events that stand in quotes in this script.
-    script = f"""// "select", "shown", "edited"
-      const [root, id] = [element.firstElementChild, {next(_NUMBERS)}];
-      import(new URL("{module}", document.baseURI)).then(({{ {constructor} }}) => {{
-        root.view ??= new {constructor}({{ element: root, props, watch, emit: trigger, server, id }});
-      }});"""
     component = gr.HTML(
         dict(value) if value else None,
         html_template='<div class="lab-view"></div>',  # without ${value}: never rendered again
-        js_on_load=script,
+        js_on_load=MOUNT % {"module": module, "constructor": constructor, "id": next(_NUMBERS)},
         apply_default_css=False,
         **props,
     )

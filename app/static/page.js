@@ -1,4 +1,4 @@
-// The page without its server: views by name, the address, files that are dropped and pasted.
+// The page around the views: views by name, the address, files that are dropped and pasted.
 
 import { read, restoreQuery, write } from "./views/address.js";
 
@@ -19,54 +19,68 @@ export function stateOf(id, names) {
   return names.map((name) => viewOf(id).state[name]);
 }
 
-let start = []; // image, model and resolution as the page opens
-
 /** Choose an image of the strip. @param {number} index @param {string} album @param {string} count */
 export function choose(index, album, count) {
-  return [album.split("\n")[index], String(Number(count) + 1)];
+  return [album.split("\n")[index], increment(count)];
 }
 
+/** Count a request of the header. @param {string} count */
+function increment(count) {
+  return String(Number(count) + 1);
+}
+
+/** The page as it opens: names of the tabs, values of the controls in the address by name, and choices of some. */
+let opening = { tabs: [], start: {}, choices: {} };
+const HEADER = ["photo", "model", "size"];
 let pendingTab = read().tab ?? ""; // the tab of the address until it is open: Gradio first selects another one
 
-/** Return the inputs that the address names. @param {...any} inputs  image, model, resolution, number of requests */
-export function restore(...inputs) {
-  start = inputs.slice(0, 3);
-  const words = read();
-  const [photo, model, size, count] = inputs;
-  openTab(pendingTab);
-  markThumbnail(photo);
-  const requested = [words.photo ?? photo, words.model ?? model, words.size ? Number(words.size) : size];
-  return [...requested, requested.every((one, at) => one === inputs[at]) ? count : String(Number(count) + 1)];
+/**
+ * Return an update of the tabs, the number of requests and the controls, as the address says.
+ * @param {typeof opening} page @param {string} count
+ */
+export function restore(page, count) {
+  opening = page;
+  const { start, choices, tabs } = page;
+  const named = read();
+  const values = Object.entries(start).map(([name, value]) => {
+    if (!(name in named) || choices[name]?.includes(named[name]) === false) return value;
+    return value.constructor(named[name]);
+  });
+  const isStart = HEADER.every((name, at) => values[at] === start[name]);
+  if (!tabs.includes(pendingTab)) pendingTab = "";
+  markThumbnail(values[0]);
+  return [{ __type__: "update", selected: pendingTab || tabs[0] }, isStart ? count : increment(count), ...values];
 }
 
-/** Write the inputs of a response into the address. @param {string} photo */
-export function note(photo, model, size) {
-  const own = photo.includes("/"); // an uploaded image has no address
-  write({ photo: own ? "" : photo, model, size }, { photo: start[0], model: start[1], size: start[2] });
+/** Write the image, model and resolution of a response into the address. @param {string} photo */
+export function writeHeader(photo, model, size) {
+  write({ photo, model, size }, opening.start);
   markThumbnail(photo);
 }
 
-/** Mark the thumbnail of the image on the screen. @param {string} photo */
+/** Write the value of a control into the address. @param {string} name @param {any} value */
+export function writeControl(name, value) {
+  write({ [name]: value }, opening.start);
+}
+
+/** Mark the thumbnail of the image on the screen; an uploaded one can be removed. @param {string} photo */
 function markThumbnail(photo) {
   const album = document.querySelector("#album :is(textarea, input)")?.["value"].split("\n") ?? [];
   const marked = album.indexOf(photo);
   document.querySelectorAll("#strip .gallery-item").forEach((button, at) => {
     button.setAttribute("aria-current", String(at === marked));
   });
+  document.body.toggleAttribute("data-uploaded", photo.includes("/"));
 }
 
-/** Return the visible inputs, after a refusal. */
+/** Return image, model and resolution on the screen, after a refusal. */
 export function shown() {
   const view = ["explore", "segment"].map(viewOf).find((one) => one?.encoding);
-  if (!view) {
-    const nothing = { photo: "", model: "", size: "" };
-    write(nothing); // a view that is not mounted yet reads the address
-    Object.assign(viewOf("explore")?.words ?? {}, nothing);
-    viewOf("explore")?.reload();
-    return start;
-  }
-  const { photo, model, size } = view.encoding.value;
-  return [photo, model, size];
+  if (view) return HEADER.map((name) => view.encoding.value[name]);
+  write(Object.fromEntries(HEADER.map((name) => [name, ""]))); // a view that is not mounted yet reads the address
+  Object.assign(viewOf("explore") ?? {}, { linked: {} });
+  viewOf("explore")?.reload();
+  return HEADER.map((name) => opening.start[name]);
 }
 
 /** Show the images of the header on tabs that use them, and write the tab into the address. @param {string} name */
@@ -79,26 +93,15 @@ export function tab(name, usesImage) {
   write({ tab: name }, { tab: "explore" }, chosen);
 }
 
-/** Open the tab of an earlier entry of the history; everything else stays as it is on the screen. */
-function goBack() {
-  pendingTab = read().tab ?? "explore";
-  restoreQuery({ tab: pendingTab }, { tab: "explore" });
-  openTab(pendingTab);
-}
-
 const TABS = "#tabs [role=tab], #tabs .overflow-dropdown button"; // on a phone the last ones are in a menu
 
-/** Open a tab as soon as Gradio has drawn it, which first selects the first tab. @param {string} name */
-function openTab(name, tries = 30) {
-  if (!tries) pendingTab = "";
-  if (!pendingTab) return;
-  const button = document.querySelectorAll(TABS)[window["labTabs"]?.indexOf(name)];
-  if (button?.matches("[aria-selected=true], .selected")) {
-    if (document.body.dataset.tab === name) pendingTab = "";
-    return;
-  }
-  button?.["click"]();
-  setTimeout(() => openTab(name, tries - 1), 100);
+/** Open the tab of another entry of the history; everything else stays as it is on the screen. */
+function goBack() {
+  const { tabs } = opening;
+  pendingTab = read().tab ?? tabs[0];
+  restoreQuery({ tab: pendingTab }, { tab: tabs[0] });
+  if (document.body.dataset.tab === pendingTab) pendingTab = "";
+  else document.querySelectorAll(TABS)[tabs.indexOf(pendingTab)]?.["click"]();
 }
 
 /** Send files through the upload button of the images, or of the clips on Video. */

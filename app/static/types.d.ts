@@ -17,10 +17,8 @@ type Mounted = {
   props: Record<string, any>;
   watch: (names: string | string[], callback: () => void) => void;
   emit: (event: string, data?: any) => void;
-  server?: Server;
   id?: number;
 };
-type Server = Record<string, (question: any) => Promise<any>>;
 /** The value of an attention view. */
 type EncodingValue = Size &
   Grid & {

@@ -22,6 +22,7 @@ def build(page: Page) -> None:
         other = dropdown(
             backend.models.choices(), value=OTHER, label="Compare with", min_width=200, elem_id="other"
         )
+        page.link("other", other)
         controls: dict[str, Any] = {
             "quantity": gr.Radio(
                 QUANTITIES,

@@ -11,7 +11,7 @@ from app.album import album_zip
 from app.attention_maps import FILES, MapSettings
 from app.backend import Backend
 from app.errors import LabError
-from app.page import Page, write_download
+from app.page import LIGHT, Page, write_download
 from app.photos import clean_name, stem
 
 TITLE = "Explore"
@@ -36,14 +36,9 @@ COLORMAPS = [
     ("Gray", "gray"),
     ("Blue to red, zero in the middle", "coolwarm"),
 ]
-LABELS = [
-    ("Overlay PNG", "overlay.png"),
-    ("Mask PNG", "mask.png"),
-    ("Mask COCO", "mask.json"),
-    ("Maps NPZ", "maps.npz"),
-    ("Figure PNG", "figure.png"),
-    ("Figure PDF", "figure.pdf"),
-]
+SCREEN_FILES = {"Overlay PNG": "overlay.png", "Mask PNG": "mask.png", "Mask COCO": "mask.json"}
+"""Downloads that the browser makes of what it shows."""
+SERVER_FILES = {"Maps NPZ": "maps.npz", "Figure PNG": "figure.png", "Figure PDF": "figure.pdf"}
 NO_PROGRESS = gr.Progress()
 REQUEST = 'viewOf("explore")?.request'
 
@@ -91,7 +86,10 @@ def _controls(page: Page) -> dict[str, Any]:
 
 def _files(page: Page) -> None:
     with gr.Accordion("Download", open=True, elem_id="downloads"), gr.Row():
-        for label, file in LABELS:
+        for label, file in SCREEN_FILES.items():
+            button = gr.Button(label, size="sm", min_width=100)
+            button.click(None, None, None, js=f"() => viewOf('explore')?.save('{file}')", **LIGHT)
+        for label, file in SERVER_FILES.items():
             button = gr.Button(label, size="sm", min_width=100)
             page.save(button, partial(drawn, page.backend, file), REQUEST)
         every = gr.Button("All images (ZIP)", size="sm", min_width=100, elem_id="save-album")

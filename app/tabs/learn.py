@@ -52,14 +52,10 @@ def build(page: Page) -> None:
                     button.click(None, number, number, js=turn, **LIGHT)
 
     state = gr.Textbox("", visible="hidden", elem_id="lesson-state")
-    inputs = [number, page.photo, page.size]
-    events = [number.change, page.photo.change, page.size.change, page.tabs["learn"].select]
-    page.question(events, inputs, "#lesson-text").change(
-        fairness.in_turn(partial(_show, page)),
-        inputs,
-        [view, state, stage, curves, mass, block, weights, body, answer, paper, accordion],
-        **HEAVY,
-    ).success(None, state, None, js=APPLY, **LIGHT)
+    inputs, show = [number, page.photo, page.size], fairness.in_turn(partial(_show, page))
+    outputs = [view, state, stage, curves, mass, block, weights, body, answer, paper, accordion]
+    for event in (page.image_signal().shown, number.change):
+        event(show, inputs, outputs, **HEAVY).success(None, state, None, js=APPLY, **LIGHT)
     mass.input(None, mass, None, js="(mass) => viewOf('learn-view').set({ mass })", **LIGHT)
     block.input(None, block, None, js="(block) => viewOf('learn-view').set({ block })", **LIGHT)
     inputs = [page.photo, weights, page.size]

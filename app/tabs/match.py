@@ -22,6 +22,7 @@ def build(page: Page) -> None:
     choices += [(title, name) for name, title in EXAMPLES.items()]
     with gr.Row():
         second = dropdown(choices, value=TURNED, label="Second image", min_width=200, elem_id="second")
+        page.link("second", second)
         own = gr.UploadButton("Open a second image", file_types=["image"], size="sm", min_width=110, scale=0)
         ratio = gr.Slider(50, 100, 100, step=1, label="Ratio to the next best (%)", info=RATIO, min_width=160)
 

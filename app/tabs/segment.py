@@ -31,7 +31,7 @@ def build(page: Page) -> None:
     """Build the tab inside its `gr.Tab`."""
     with gr.Row():
         with gr.Column(scale=3, min_width=300):
-            view = page.view("mask", elem_id="segment", methods=objects.method_choices())
+            view = page.view("mask", elem_id="segment", methods=objects.method_choices(), address=["method"])
             page.views.append(view)
         with gr.Column(scale=1, min_width=220):
             for name, control in _settings().items():

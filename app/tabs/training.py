@@ -49,11 +49,9 @@ def build(page: Page) -> None:
     run.focus(lambda: gr.Dropdown(choices=page.backend.runs.choices()), None, run, **LIGHT)  # new runs appear
     redrawn = run.input(partial(_read, page), run, shown, trigger_mode="always_last", **LIGHT)
     inputs = [run, checkpoint, page.photo, page.size]
-    opened = page.tabs["training"].select
-    events = [page.photo.change, page.size.change, opened, checkpoint.input, redrawn.success]
-    page.question(events, inputs, "#checkpoints").change(
-        fairness.in_turn(partial(_see, page), partial(_loader, page)), inputs, [view, label], **HEAVY
-    )
+    see = fairness.in_turn(partial(_see, page), partial(_loader, page))
+    for event in (page.image_signal().shown, checkpoint.input, redrawn.success):
+        event(see, inputs, [view, label], **HEAVY)
 
 
 def plot(chart: Chart, run: TrainingRun, **props: Any) -> gr.LinePlot:

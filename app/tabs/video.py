@@ -71,7 +71,7 @@ def build(page: Page) -> None:
     with gr.Row():
         with gr.Column(scale=3, min_width=300):
             value = _clip_value(page, backend.start.clip)
-            view = page.view("film", value, elem_id="film", encoding=None, following=None)
+            view = page.view("clip", value, elem_id="tracking", encoding=None, tracked=None)
         with gr.Column(scale=1, min_width=300):
             gr.Markdown(MARK)
             reach = gr.Slider(50, 99, value=90, step=1, label="Similarity kept (%)")
@@ -84,36 +84,36 @@ def build(page: Page) -> None:
                 for file, label in LABELS.items():
                     name = f"save-{file.partition('.')[0]}"
                     button = gr.Button(label, size="sm", min_width=90, elem_id=name)
-                    page.save(button, partial(_file, page, file), 'viewOf("film")?.request')
+                    page.save(button, partial(_file, page, file), 'viewOf("tracking")?.request')
     with gr.Accordion("Credits of the example clips", open=False):
         gr.Markdown(_credits())
 
     inputs = [clip, page.model, page.size]
     clip.change(partial(_open, page), clip, view, trigger_mode="always_last", **LIGHT)
     encode = fairness.in_turn(partial(_encode, page), lambda _, *choice: page.loader(*choice))
-    shown_frame = "(_, ...rest) => [viewOf('film').number, ...rest]"
+    shown_frame = "(_, ...rest) => [viewOf('tracking').number, ...rest]"
     view.shown(encode, [view, *inputs], view, js=shown_frame, **HEAVY)
-    gr.on([page.model.change, page.size.change], None, js="() => viewOf('film')?.expire()", **LIGHT)
-    reach.change(None, reach, js="(reach) => viewOf('film')?.set({ reach })", **LIGHT)
+    gr.on([page.model.change, page.size.change], None, js="() => viewOf('tracking')?.encodeAgain()", **LIGHT)
+    reach.change(None, reach, js="(reach) => viewOf('tracking')?.set({ reach })", **LIGHT)
 
-    async def follow(
+    async def track_marked(
         marking: Any, name: str, model: str, size: int, request: gr.Request
     ) -> AsyncIterator[Any]:
         async for answer in tracked(page, marking, name, model, size, request):
-            yield gr.HTML(following=answer)
+            yield gr.HTML(tracked=answer)
 
     job = track.click(
-        follow,
+        track_marked,
         [view, *inputs],
         view,
-        js="(_, ...rest) => [viewOf('film').begin(), ...rest]",
+        js="(_, ...rest) => [viewOf('tracking').begin(), ...rest]",
         concurrency_id="tracking",
         concurrency_limit=MAX_TRACKED,
         show_progress="minimal",
         **PRIVATE,
     )
-    job.failure(None, js="() => viewOf('film').stop()", **LIGHT)
-    stop.click(None, js="() => viewOf('film').stop()", cancels=[job], **LIGHT)
+    job.failure(None, js="() => viewOf('tracking').stop()", **LIGHT)
+    stop.click(None, js="() => viewOf('tracking').stop()", cancels=[job], **LIGHT)
 
 
 def _choice(page: Page, clip: gr.Textbox) -> None:
@@ -144,7 +144,7 @@ async def tracked(
         request: Tells the client.
 
     Yields:
-        Progress for the film view.
+        Progress for the view.
     """
     token, _ = split(name)
     marked = Marking.of(marking)
@@ -164,7 +164,7 @@ async def tracked(
 
 
 def _open(page: Page, name: Any) -> Any:
-    return gr.HTML(value=_clip_value(page, name), encoding=None, following=None)
+    return gr.HTML(value=_clip_value(page, name), encoding=None, tracked=None)
 
 
 def _encode(page: Page, number: Any, name: Any, model: Any, size: Any) -> Any:
@@ -207,7 +207,7 @@ def _file(page: Page, file: str, seen: Any) -> tuple[str, bytes]:
     if not isinstance(seen, dict) or not seen.get("id") or not seen.get("done"):
         raise LabError("Nothing is tracked yet: mark an object and track it first.")
     request = FileRequest.of(seen)
-    found = page.backend.clips.following(request.id)
+    found = page.backend.clips.tracked(request.id)
     name = found.clip.name if found.clip.name in EXAMPLES else clean_name(request.name) or "clip"
     clip = replace(found.clip, name=name)
     shown = replace(found, clip=clip, masks=found.masks[: request.done])

@@ -46,7 +46,7 @@ def run(work: Coroutine[Any, Any, Any]) -> Any:
 @contextmanager
 def serving(backend: Backend) -> Iterator[str]:
     """The address of this lab's page on a free port, until the block ends."""
-    demo, options = build(backend, routes=True), {"app_kwargs": {"routes": routes(backend)}}
+    demo, options = build(backend), {"app_kwargs": {"routes": routes(backend)}}
     _, address, _ = demo.launch(prevent_thread_lock=True, quiet=True, ssr_mode=False, **options)
     try:
         yield address.rstrip("/")
@@ -156,4 +156,4 @@ def encoding(backend: Backend, photo: str) -> Encoding:
 @pytest.fixture(scope="session")
 def page(backend: Backend) -> Page:
     """`Page` without components, for handlers that only compute."""
-    return Page(backend, routes=True)
+    return Page(backend)

@@ -118,7 +118,7 @@ def test_objects_are_followed_through_a_clip(client, tmp_path):
     clip = base64.b64encode(write_video(tmp_path / "square.webm", 3).read_bytes()).decode()
     mask = np.zeros((48, 64), bool)
     mask[:, 32:] = True
-    found = client.predict(clip, [dict(rle(mask))], MODEL, 48, api_name="/follow")
+    found = client.predict(clip, [dict(rle(mask))], MODEL, 48, api_name="/track")
     assert [image["id"] for image in found["images"]] == [1, 2, 3]
     np.testing.assert_array_equal(decode(found["annotations"][0]["segmentation"]), mask)
 
@@ -136,9 +136,9 @@ def test_objects_are_followed_through_a_clip(client, tmp_path):
         ("objects", ["kitten", MODEL, 64, "magic"], "Unknown discovery method 'magic'. Available: attention"),
         ("objects", ["kitten", MODEL, 64, "maskcut", 1000], "less than or equal to 6"),
         ("matches", ["kitten", "sheep", MODEL, 64, 7], "ratio"),
-        ("follow", ["nobody", [{}]], "name of an example"),
-        ("follow", ["sheep", []], "list of 1 to"),
-        ("follow", ["sheep", [{"size": [48, 64], "counts": "0"}]], "size"),
+        ("track", ["nobody", [{}]], "name of an example"),
+        ("track", ["sheep", []], "list of 1 to"),
+        ("track", ["sheep", [{"size": [48, 64], "counts": "0"}]], "size"),
     ],
 )
 def test_invalid_arguments_are_refused_in_one_sentence(client, name, arguments, sentence):

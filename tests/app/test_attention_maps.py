@@ -1,12 +1,10 @@
 """Maps, masks and files of a view against the library's."""
 
 import io
-import json
 
 import numpy as np
 import pytest
 from PIL import Image
-from pycocotools import mask as coco_mask
 
 from app.attention_maps import FILES, MapSettings, maps_of, shown_map, shown_mask
 from app.errors import LabError
@@ -28,9 +26,7 @@ def file(encoding, pixels):
         content = FILES[name](encoding, view, pixels)
         if name.endswith(".png"):
             return np.array(Image.open(io.BytesIO(content)))
-        return (
-            np.load(io.BytesIO(content)) if name.endswith(".npz") else coco_mask.decode(json.loads(content))
-        )
+        return np.load(io.BytesIO(content))
 
     return decoded
 
@@ -59,14 +55,13 @@ def test_mask_of_a_signed_quantity_keeps_mass_above_the_least(encoding, quantity
     assert above[kept].sum() >= 0.5 * above.sum() > above[kept].sum() - above[kept].min()
 
 
-def test_mask_files_are_the_kept_mask_at_the_size_of_the_image(encoding, file):
+def test_mask_file_is_the_kept_mask_at_the_size_of_the_image(encoding, file):
     view = MapSettings(block=11, query="1,2", mass=0.4)
     maps = maps_of(encoding, view)
     for show, expected in (("0", maps[0]), ("mean", maps.mean(axis=0)), ("max", maps.max(axis=0))):
         shown = view.model_copy(update={"show": show})
         mask = enlarge(keep_mass_of_maps(expected, 0.4), SIZE)
         np.testing.assert_array_equal(file("mask.png", shown), 255 * mask)
-        np.testing.assert_array_equal(file("mask.json", shown), mask)
 
 
 def test_raw_maps_carry_their_settings_masks_and_outliers(encoding, file):
@@ -82,14 +77,12 @@ def test_raw_maps_carry_their_settings_masks_and_outliers(encoding, file):
 
 
 def test_principal_components_have_colors_but_no_mask(file):
-    view = MapSettings(block=7, quantity="token-pca", opacity=1)
+    view = MapSettings(block=7, quantity="token-pca")
     arrays = file("maps.npz", view)
     assert "mask" not in arrays
-    colors = np.moveaxis(enlarge(arrays["maps"], SIZE, "bilinear"), 0, -1)
-    np.testing.assert_array_equal(file("overlay.png", view), np.rint(255 * colors))
-    for name in ("mask.png", "mask.json"):
-        with pytest.raises(LabError, match="no mask"):
-            file(name, view)
+    assert arrays["maps"].shape == (3, 4, 6)
+    with pytest.raises(LabError, match="no mask"):
+        file("mask.png", view)
 
 
 def test_figure_is_for_print_and_has_a_panel_for_every_head(encoding, pixels):
@@ -107,33 +100,10 @@ def test_figure_is_for_print_and_has_a_panel_for_every_head(encoding, pixels):
         FILES["figure.png"](encoding, view.model_copy(update={"quantity": "key-pca"}), pixels)
 
 
-@pytest.mark.parametrize("layer", ["light", "heat", "mask"])
-@pytest.mark.parametrize("show", ["heads", "mean", "max", "2"])
-def test_overlay_has_the_size_of_the_image_and_follows_the_opacity(file, pixels, layer, show):
-    clear = MapSettings(block=11, quantity="logits", show=show, layer=layer, opacity=0)
-    strong = file("overlay.png", clear.model_copy(update={"opacity": 0.9}))
-    faint = file("overlay.png", clear)
-    assert faint.shape[1] == SIZE[1]
-    assert (len(faint) > SIZE[0]) == (show != "heads" and layer != "mask")  # a color bar below
-    assert not np.array_equal(faint[: SIZE[0]], strong[: SIZE[0]])
-    np.testing.assert_array_equal(faint[SIZE[0] :], strong[SIZE[0] :])
-    if show != "heads" and layer != "heat":  # false colors lie on a gray image
-        np.testing.assert_array_equal(faint[: SIZE[0]], pixels)
-
-
-def test_diverging_colors_have_zero_in_the_middle(encoding, file):
-    view = MapSettings(block=11, quantity="logits", show="1", layer="heat", colormap="coolwarm", opacity=1)
-    values = enlarge(shown_map(maps_of(encoding, view), view), SIZE, "bilinear")
-    assert values.min() < 0 < values.max()
-    red, _, blue = np.moveaxis(file("overlay.png", view)[: SIZE[0]].astype(int), -1, 0)
-    near_zero = np.abs(values) < 0.1 * np.abs(values).max()  # where the gray image shows through
-    np.testing.assert_array_equal((red > blue)[~near_zero], (values > 0)[~near_zero])
-
-
 def test_heads_patches_and_blocks_that_do_not_exist_are_refused(file):
     cases = [({"query": "4,0"}, "4 rows and 6 columns"), ({"show": "3"}, "heads 0 to 2")]
-    for quantity in ("attention", "token-cosine", "key-pca"):
+    for quantity in ("attention", "token-cosine"):
         cases.append(({"block": 12, "quantity": quantity}, "blocks 0 to 11"))
     for settings, sentence in cases:
         with pytest.raises(LabError, match=sentence):
-            file("overlay.png", MapSettings.of({"block": 11} | settings))
+            file("mask.png", MapSettings.of({"block": 11} | settings))

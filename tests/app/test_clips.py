@@ -171,7 +171,7 @@ def test_tracked_masks_match_library_and_downloads_hold_them(backend, token, fir
     assert [answer["done"] for answer in answers] == [1, 2, 3, 4, 5, 6]
     assert [answer["state"] for answer in answers] == ["running"] * 5 + ["done"]
     assert {answer["run"] for answer in answers} == {3}
-    found = backend.clips.following(answers[0]["id"])
+    found = backend.clips.tracked(answers[0]["id"])
     predictor = AttentionPredictor(MODEL, size=48, precision="fp32", device="cpu")
     masks = list(propagate_frames(found.clip.decoded(), first_mask, predictor))
     np.testing.assert_array_equal(list(found.labels()), masks)
@@ -180,10 +180,10 @@ def test_tracked_masks_match_library_and_downloads_hold_them(backend, token, fir
     np.testing.assert_array_equal([read_labels(path) for path in sequence.masks], masks)
     assert [path.read_bytes() for path in sequence.frames] == list(found.clip.frames)
     (tmp_path / "overlay.webm").write_bytes(FILES["overlay.webm"](found))
-    film = list(VideoFile(tmp_path / "overlay.webm"))
-    assert len(film) == 6
-    assert film[0].shape[0] > 48  # a legend below
-    changed = np.abs(film[0][:48].astype(int) - next(found.clip.decoded())).mean(axis=2)
+    frames = list(VideoFile(tmp_path / "overlay.webm"))
+    assert len(frames) == 6
+    assert frames[0].shape[0] > 48  # a legend below
+    changed = np.abs(frames[0][:48].astype(int) - next(found.clip.decoded())).mean(axis=2)
     assert changed[first_mask > 0].mean() > 3 * changed[first_mask == 0].mean()
 
 
@@ -247,5 +247,5 @@ def test_tracking_results_are_bounded_by_the_bytes_of_frames_and_masks():
     clip = clips.Clip("clip", (b"x" * 30_000,) * 4, (8, 8), (8, 8), 10)  # with masks 200,000 bytes
     names = [clips_kept.put(clips.TrackedClip(clip, (1,))) for _ in range(3)]
     with pytest.raises(NotHere, match="track the objects again"):
-        clips_kept.following(names[0])
-    assert clips_kept.following(names[2]).clip is clip
+        clips_kept.tracked(names[0])
+    assert clips_kept.tracked(names[2]).clip is clip

@@ -10,7 +10,7 @@ TABS = {
     "Compare": "#compare-right .lab-view[data-token]",
     "Match": "#match .lab-view[data-token]",
     "Class map": "#class-map .lab-view[data-token]",
-    "Video": "#film .lab-view[data-token]",
+    "Video": "#tracking .lab-view[data-token]",
     "Training": "#checkpoints .lab-view[data-token]",
     "Learn": "#learn-view .lab-view[data-token]",
 }

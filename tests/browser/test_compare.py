@@ -68,6 +68,14 @@ def test_other_model_can_be_the_same_and_another_image_is_shown_by_both(tab):
         actions.wait(tab, f"[{LEFT}, {RIGHT}].every((view) => view.encoding.photo === '{photo}')")
 
 
+def test_link_opens_the_tab_with_its_second_model(open_page):
+    query = f"?tab=compare&other={actions.MODEL}&second=nothing"
+    page = open_page(query=query, ready="#compare-right .lab-view[data-token]")
+    actions.wait(page, f"{RIGHT}.encoding.value.model === '{actions.MODEL}'")
+    _choose_other(page, "embedded-dino")
+    actions.wait(page, "location.search === '?tab=compare&other=embedded-dino'")
+
+
 def test_opens_with_attention_on_an_image_where_random_weights_fail(open_page):
     page = open_page(query="?tab=compare", ready="#compare-right .lab-view[data-token]")
     shown = page.evaluate(f"[{LEFT}, {RIGHT}].map(({{ encoding, quantity }}) => [encoding.photo, quantity])")

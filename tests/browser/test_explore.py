@@ -134,6 +134,14 @@ CANVAS = f"""(() => {{
   return {{ array: context.getImageData(0, 0, width, height).data, shape: [height, width, 4] }};
 }})()"""
 
+PHOTO = f"""(() => {{
+  const {{ photo }} = {VIEW}.stage;
+  const [width, height] = [photo.naturalWidth, photo.naturalHeight];
+  const context = new OffscreenCanvas(width, height).getContext("2d");
+  context.drawImage(photo, 0, 0);
+  return {{ array: context.getImageData(0, 0, width, height).data, shape: [height, width, 4] }};
+}})()"""
+
 
 @pytest.mark.parametrize(
     ("quantity", "layer", "head", "pins"),
@@ -149,16 +157,16 @@ def test_overlay_download_is_the_stage_to_the_pixel(page, quantity, layer, head,
     words = {"pins": pins, "patch": pins}
     page.evaluate(f"(words) => {VIEW}.changePins(() => {VIEW}.pins.read(words, {VIEW}.encoding))", words)
     drawn = actions.array(page, CANVAS).astype(np.float64)
-    image = photographs.image("owl").astype(np.float64)
-    assert drawn.shape[:2] == image.shape[:2]
+    image = actions.array(page, PHOTO)[..., :3].astype(np.float64)
+    assert drawn.shape[:2] == image.shape[:2] == photographs.image("owl").shape[:2]
     if layer == "heat":  # as the style sheet draws the image: gray, at half its brightness
         style = page.locator(f"{STAGE} img").evaluate("(image) => getComputedStyle(image).filter")
         assert "grayscale(1) brightness(0.5)" in style
-        image = np.repeat((image @ [0.299, 0.587, 0.114] * 0.5)[..., None], 3, axis=2)
+        image = np.repeat((image @ [0.2126, 0.7152, 0.0722] * 0.5)[..., None], 3, axis=2)
     opacity = float(page.locator("#explore .lab-map").evaluate("(map) => getComputedStyle(map).opacity"))
     alpha = opacity * drawn[..., 3:] / 255
     seen = image * (1 - alpha) + drawn[..., :3] * alpha
-    file = actions.image(actions.download(page, "Overlay PNG")[1])
+    file = actions.image(actions.download(page, "Overlay PNG")[1])[..., :3]
     assert len(file) > len(seen)  # below the image, the values of its colors
     difference = np.abs(seen - file[: len(seen)])
     assert difference.mean() < 0.6

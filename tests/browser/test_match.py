@@ -83,6 +83,13 @@ def test_own_second_image_is_matched_and_one_without_texture_refused(tab, image_
     assert tab.evaluate(f"{VIEW}.shown.b.name") == "mine.png"
 
 
+def test_link_opens_the_second_image(open_page):
+    page = open_page(query=f"{QUERY}&second=sheep", ready=READY)
+    assert page.evaluate(f"{VIEW}.shown.b.name") == "sheep"
+    _choose_second(page, "Kitten", "kitten")
+    actions.wait(page, "location.search.includes('second=kitten')")
+
+
 def test_phone_has_both_images_in_one_row(open_page):
     page = open_page(query=QUERY, ready=READY, width=390, height=844)
     left, right = (page.locator("#match .lab-stage").nth(side).bounding_box() for side in (0, 1))

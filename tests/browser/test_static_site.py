@@ -11,10 +11,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from app.attention_maps import MapSettings, overlay, shown_mask
+from app.attention_maps import MapSettings, shown_mask
 from app.static_site import StaticSite
 from dino_model import photographs
 from dino_model.runtime.errors import SettingError
+from segmentation import drawing
 from segmentation.masks import enlarge, rle
 from tests.browser import actions
 
@@ -58,7 +59,7 @@ def _downloaded(page, button: str) -> bytes:
 def test_maps_and_downloads_equal_those_of_the_package(page):
     maps, image = actions.reference("embedded", "sheep").cls_attention(), photographs.image("sheep")
     assert maps.max() > 5e-3
-    np.testing.assert_allclose(actions.maps(page, "lab()", "null"), maps, atol=1e-4)
+    np.testing.assert_allclose(actions.maps(page, "attentionView", "null"), maps, atol=1e-4)
     np.testing.assert_allclose(np.load(io.BytesIO(_downloaded(page, "Maps NPY"))), maps, atol=1e-4)
     mask = enlarge(shown_mask(maps, VIEW), image.shape[:2])
     saved = actions.image(_downloaded(page, "Mask PNG"))[..., 0] == 255
@@ -67,7 +68,12 @@ def test_maps_and_downloads_equal_those_of_the_package(page):
     assert run_lengths["size"] == rle(mask)["size"]
     assert sum(run_lengths["counts"][1::2]) == saved.sum()
     drawn = actions.image(_downloaded(page, "Overlay PNG"))[..., :3].astype(int)
-    assert np.abs(drawn - overlay(image, maps, VIEW)).mean() < 1.5
+    mean = maps.mean(axis=0)
+    lit = drawing.overlay_light(
+        image, drawing.levels(mean, image.shape[:2], drawing.display_range(mean)), opacity=0.8
+    )
+    assert np.abs(drawn[: len(lit)] - lit).mean() < 1.5
+    assert len(drawn) > len(lit)  # below the image, the values of its colors
 
 
 def test_own_image_is_computed_and_a_broken_one_refused(page, tmp_path):
@@ -87,8 +93,8 @@ def test_camera_shows_one_frame_after_the_other_until_it_is_stopped(page):
     page.locator("#view .lab-stage").hover()
     first = page.get_attribute("#view", "data-token")
     page.wait_for_selector(f"#view[data-token^=camera]:not([data-token='{first}'])")
-    assert page.evaluate("lab().hovered !== null")  # the pointer's patch stays chosen
-    source = page.evaluate("lab().encoding.image")
+    assert page.evaluate("attentionView.hovered !== null")  # the pointer's patch stays chosen
+    source = page.evaluate("attentionView.encoding.image")
     assert page.locator("#view .lab-stage img").get_attribute("src") == source
     camera.click()
     assert camera.get_attribute("aria-pressed") == "false"

@@ -154,6 +154,9 @@ def test_uploaded_images_are_in_the_strip_of_their_user_only(page, open_page, im
     page.locator("#strip button").nth(1).click()
     _shows(page, name="two.png")
     assert "photo=" not in page.url  # an own image is in no address
+    page.get_by_role("button", name="Remove image").click()
+    _shows(page, name="owl")
+    assert page.locator("#strip button").count() == 9
     assert other.locator("#strip button").count() == 8
     assert actions.state(other)["photo"] == "owl"
 

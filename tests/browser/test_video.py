@@ -15,8 +15,8 @@ from segmentation.video_input import VideoFile
 from tests.app.conftest import write_video
 from tests.browser import actions
 
-VIEW = "viewOf('film')"
-STAGE = "#film .lab-stage"
+VIEW = "viewOf('tracking')"
+STAGE = "#tracking .lab-stage"
 UPLOAD = "[data-testid='Open a clip-upload-button']"
 CLIP = (12, (96, 128))  # frames per second, and size
 
@@ -24,13 +24,13 @@ CLIP = (12, (96, 128))  # frames per second, and size
 @pytest.fixture
 def page(open_page):
     """The tab with its example."""
-    return open_page(query="?tab=video", ready="#film .lab-view[data-token]")
+    return open_page(query="?tab=video", ready="#tracking .lab-view[data-token]")
 
 
 @pytest.fixture
 def video(page, tmp_path: Path):
     """The tab with a clip of seven frames."""
-    actions.send(page, UPLOAD, "film", write_video(tmp_path / "square.webm", 7, *CLIP))
+    actions.send(page, UPLOAD, "tracking", write_video(tmp_path / "square.webm", 7, *CLIP))
     return page
 
 
@@ -44,8 +44,8 @@ def _labels(page) -> np.ndarray:
 
 def _shown(page, number: int) -> np.ndarray:
     """Objects of a frame as they are drawn: the label whose color is closest, 0 where nothing is drawn."""
-    page.locator(".film-time input").fill(str(number + 1))
-    page.wait_for_selector(f"#film [data-frame='{number}']")
+    page.locator(".clip-time input").fill(str(number + 1))
+    page.wait_for_selector(f"#tracking [data-frame='{number}']")
     image = f"{VIEW}.context.getImageData(0, 0, {VIEW}.clip.width, {VIEW}.clip.height).data"
     pixels = actions.array(page, f"{{ array: {image}, shape: [{VIEW}.clip.height, {VIEW}.clip.width, 4] }}")
     colors = np.array(page.evaluate(f"{VIEW}.clip.colors"))
@@ -59,7 +59,7 @@ def _click(page, x: float, y: float) -> None:
 
 def _paint(page) -> None:
     """Two strokes: the first object over the square, a second one below."""
-    page.locator("#film .lab-tools").get_by_text("Draw", exact=True).click()
+    page.locator("#tracking .lab-tools").get_by_text("Draw", exact=True).click()
     _click(page, 0.2, 0.42)
     page.get_by_role("button", name="+ Object").click()
     _click(page, 0.7, 0.8)
@@ -70,7 +70,7 @@ def _downloaded(page, button: str) -> bytes:
 
 
 def test_tab_opens_with_an_example_and_a_click_marks_an_object(page):
-    assert page.locator(".film-time output").inner_text() == f"1 of {example_clips.FRAMES}"
+    assert page.locator(".clip-time output").inner_text() == f"1 of {example_clips.FRAMES}"
     text = page.locator("#tabs").inner_text()
     for limit in ("25 MB", "9 million pixels", "120 frames", "10 seconds", "854 pixels"):
         assert limit in text
@@ -85,8 +85,8 @@ def test_downloads_hold_the_masks_that_were_shown(video, tmp_path):
     first = _labels(video)
     assert set(np.unique(first)) == {0, 1, 2}
     video.locator("#track").click()
-    video.wait_for_selector("#film [data-state=done]")
-    expect(video.locator(".film-status")).to_have_text("All 7 frames are finished.")
+    video.wait_for_selector("#tracking [data-state=done]")
+    expect(video.locator(".clip-status")).to_have_text("All 7 frames are finished.")
     shown = [_shown(video, number) for number in range(7)]
     actions.screenshot(video, "video-tracked")
     archive = zipfile.ZipFile(io.BytesIO(_downloaded(video, "davis")))
@@ -134,15 +134,15 @@ def test_click_marks_an_object_of_a_later_frame(video):
 
 
 def test_stop_keeps_finished_frames(page, tmp_path):
-    actions.send(page, UPLOAD, "film", write_video(tmp_path / "long.webm", 60, *CLIP))
+    actions.send(page, UPLOAD, "tracking", write_video(tmp_path / "long.webm", 60, *CLIP))
     _paint(page)
     page.locator("#track").click()
     stop = "document.querySelector('#stop-tracking').click()"  # by the page: the last frame may come earlier
     actions.wait(page, f"{VIEW}.run?.done > 2 && ({stop}, true)")
-    page.wait_for_selector("#film [data-state=stopped]")
+    page.wait_for_selector("#tracking [data-state=stopped]")
     done = page.evaluate(f"{VIEW}.run.done")
     assert 2 < done < 60
-    assert page.locator(".film-status").inner_text().startswith(f"Stopped: {done} of 60 frames")
+    assert page.locator(".clip-status").inner_text().startswith(f"Stopped: {done} of 60 frames")
     names = zipfile.ZipFile(io.BytesIO(_downloaded(page, "davis"))).namelist()
     assert sum(name.startswith("Annotations") for name in names) == done
     assert _shown(page, done - 1).any()
@@ -152,7 +152,7 @@ def test_stop_keeps_finished_frames(page, tmp_path):
 def test_keys_paint_erase_and_undo_and_a_removed_object_comes_back(video):
     video.locator(STAGE).focus()
     video.keyboard.press("b")
-    expect(video.locator("#film input[value=draw]")).to_be_checked()
+    expect(video.locator("#tracking input[value=draw]")).to_be_checked()
     for key in ("ArrowRight", "Space"):
         video.keyboard.press(key)
     painted = _labels(video)
@@ -173,13 +173,13 @@ def test_keys_paint_erase_and_undo_and_a_removed_object_comes_back(video):
 def test_play_goes_through_the_frames_and_pause_stops(video):
     video.get_by_role("button", name="Play").click()
     for number in (3, 6, 0):
-        video.wait_for_selector(f"#film [data-frame='{number}']")
+        video.wait_for_selector(f"#tracking [data-frame='{number}']")
     video.get_by_role("button", name="Pause").click()
     assert video.evaluate(f"{VIEW}.player") == 0
 
 
 def test_unreadable_clip_is_one_sentence_and_the_clip_stays(page, tmp_path):
-    clip = page.locator("#film .lab-view")
+    clip = page.locator("#tracking .lab-view")
     before = clip.get_attribute("data-clip")
     for name, content in (("text.mp4", b"no clip"), ("cut.webm", b"\x1a\x45\xdf\xa3\x93\x42\x82\x84webm")):
         (tmp_path / name).write_bytes(content)

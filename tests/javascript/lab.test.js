@@ -35,6 +35,22 @@ test("an address holds what differs from the start, and is read back", () => {
   assert.equal(location.search, "?__theme=dark");
 });
 
+test("an address holds no uploaded image", () => {
+  const location = at("?photo=owl&second=sheep");
+  write({ photo: "abc/mine.png", second: "turned", other: "random:vit_tiny/16" }, { second: "turned" });
+  assert.equal(location.search, "?other=random:vit_tiny/16");
+});
+
+test("a Space gets the query of its page", () => {
+  const messages = [];
+  const location = at("");
+  Object.assign(location, { hostname: "me-lab.hf.space" });
+  const parent = { postMessage: (/** @type {any} */ ...message) => messages.push(message) };
+  Object.assign(globalThis, { window: { parent } });
+  write({ layer: "mask" });
+  assert.deepEqual(messages, [[{ queryString: "layer=mask" }, "https://huggingface.co"]]);
+});
+
 test("words that cannot be in an address are left out", () => {
   at("?block=-1&mass=7&layer=dark&photo=../x&size=abc&pins=1&step=12&unknown=1&head=max");
   assert.deepEqual(read(), { head: "max" });

@@ -35,15 +35,15 @@ export class Pins {
 
   /** Write pins for an address: "row,column;row,column" of all, and of the active one. @param {Encoding} grid */
   written(grid) {
-    const words = (pin) => Object.values(grid.patchAt(pin)).join(",");
-    return { pins: this.list.map(words).join(";"), patch: this.active ? words(this.active) : "" };
+    const text = (pin) => Object.values(grid.patchAt(pin)).join(",");
+    return { pins: this.list.map(text).join(";"), patch: this.active ? text(this.active) : "" };
   }
 
-  /** Read pins of an address; patches outside the grid are ignored. @param {Record<string, string>} words @param {Encoding} grid */
+  /** Read pins of an address; patches outside the grid are ignored. @param {Record<string, string>} parameters @param {Encoding} grid */
   read({ pins = "", patch = "" }, grid) {
     Object.assign(this, { list: [], active: null });
-    const patches = [...pins.split(";"), patch].filter((words) => /^\d+,\d+$/.test(words));
-    for (const [row, column] of patches.map((words) => words.split(",").map(Number)))
+    const patches = [...pins.split(";"), patch].filter((place) => /^\d+,\d+$/.test(place));
+    for (const [row, column] of patches.map((place) => place.split(",").map(Number)))
       if (row < grid.rows && column < grid.columns) this.pin({ row, column }, grid);
     if (!patch) this.active = null;
   }

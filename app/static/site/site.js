@@ -1,11 +1,9 @@
 // The page without a server: choose an image, the model runs here, and the view of the app shows its attention.
 
-import { resized } from "../maths/labels.js";
 import { AttentionView } from "../views/attention_view.js";
 import { button, el } from "../views/dom.js";
 import { memory } from "../views/encoding.js";
-import { cocoFile, imageFile, save } from "../views/files.js";
-import { PatchCanvas } from "../views/paint.js";
+import { save } from "../views/files.js";
 import { Refused, encode, loadModel } from "./model.js";
 
 const OPTIONS = {
@@ -18,13 +16,7 @@ const OPTIONS = {
 };
 const LIVE_SIZE = 112;
 const CONTROLS = ["quantity", "layer", "block", "mass", "opacity"];
-/** @type {[string, string, (view: AttentionView) => Promise<Blob> | Blob][]} */
-const DOWNLOADS = [
-  ["Overlay PNG", "overlay.png", overlay],
-  ["Mask PNG", "mask.png", (view) => imageFile(pixelsOf(view), view.encoding)],
-  ["Mask COCO", "mask.json", (view) => cocoFile(pixelsOf(view), view.encoding)],
-  ["Maps NPY", "maps.npy", maps],
-];
+const DOWNLOADS = { "Overlay PNG": "overlay.png", "Mask PNG": "mask.png", "Mask COCO": "mask.json" };
 
 const part = (id) => /** @type {any} */ (document.getElementById(id));
 let model = null;
@@ -116,36 +108,16 @@ function update() {
   for (const output of document.querySelectorAll("output")) output.value = output.nextElementSibling["value"];
 }
 
-/** Draw the image with what lies over it, as on the stage. @param {AttentionView} view @returns {Promise<Blob>} */
-async function overlay(view) {
-  const { width, height } = view.encoding;
-  const layer = new PatchCanvas(document.createElement("canvas"));
-  view.paint(layer, view.shown, view.maps, { pixels: Infinity });
-  const canvas = new OffscreenCanvas(width, height);
-  const context = canvas.getContext("2d");
-  context.drawImage(view.stage.photo, 0, 0, width, height);
-  context.globalAlpha = view.opacity;
-  context.imageSmoothingEnabled = false; // masks show the borders of patches
-  context.drawImage(layer.canvas, 0, 0, width, height);
-  return canvas.convertToBlob({ type: "image/png" });
-}
-
-/** Write the maps of all heads as a NumPy file: float32 [heads, rows, columns]. @param {AttentionView} view */
-async function maps(view) {
+/** Write the maps of all heads as a NumPy file: float32 [heads, rows, columns]. */
+function mapsFile() {
   const { rows, columns } = view.encoding;
   const { heads } = view.maps;
   const shape = `(${heads.length}, ${rows}, ${columns})`;
-  const words = `{'descr': '<f4', 'fortran_order': False, 'shape': ${shape}, }`;
-  const header = `${words}${" ".repeat(63 - ((10 + words.length) % 64))}\n`;
+  const fields = `{'descr': '<f4', 'fortran_order': False, 'shape': ${shape}, }`;
+  const header = `${fields}${" ".repeat(63 - ((10 + fields.length) % 64))}\n`;
   const start = new Uint8Array(10);
   start.set([0x93, ...new TextEncoder().encode("NUMPY"), 1, 0, header.length & 255, header.length >> 8]);
   return new Blob([start, header, ...heads.map((map) => Float32Array.from(map))], { type: "application/octet-stream" });
-}
-
-/** Enlarge the kept patches to the pixels of the image, nearest patch. @param {AttentionView} view */
-function pixelsOf(view) {
-  const { width, height } = view.encoding;
-  return resized(view.mask(), { rows: height, columns: width }).values;
 }
 
 /** Show the first image of some files. @param {FileList | undefined} list */
@@ -161,7 +133,7 @@ async function example(name) {
 
 part("live").addEventListener("click", live);
 for (const [id, entries] of Object.entries(OPTIONS))
-  part(id).append(...Object.entries(entries).map(([value, words]) => el("option", { value }, words)));
+  part(id).append(...Object.entries(entries).map(([value, label]) => el("option", { value }, label)));
 part("size").value = 224;
 for (const name of CONTROLS) part(name).addEventListener("input", change);
 part("size").addEventListener("change", () => shown && show(shown.file, shown.name));
@@ -172,14 +144,12 @@ for (const name of names) {
   const image = el("img", { src, alt: name.replaceAll("_", " "), loading: "lazy" });
   part("examples").append(el("button", { type: "button", onclick: () => example(name) }, image));
 }
-for (const [words, name, make] of DOWNLOADS) {
-  const file = async () => view.encoding && save(await make(view), `${shown.name.replace(/\.\w+$/, "")}-${name}`);
-  part("downloads").append(button(words, file));
-}
+for (const [label, file] of Object.entries(DOWNLOADS)) part("downloads").append(button(label, () => view.save(file)));
+part("downloads").append(button("Maps NPY", () => view.encoding && save(mapsFile(), view.encoding.name, "maps.npy")));
 window.addEventListener("dragover", (event) => event.preventDefault());
 window.addEventListener("drop", (event) => (event.preventDefault(), take(event.dataTransfer?.files)));
 window.addEventListener("paste", (event) => take(event.clipboardData?.files) && event.preventDefault());
-Object.assign(window, { lab: () => view }); // for tests and benchmarks
+Object.assign(window, { attentionView: view }); // for tests and benchmarks
 
 example(names[0]);
 loadModel().then(

@@ -4,15 +4,16 @@
 
 import { entropy, keptShares, largest, likelyPatch } from "../maths/attention.js";
 import { css, decimals, figure, percent } from "../maths/format.js";
-import { outlinePath } from "../maths/labels.js";
+import { outlinePath, resized } from "../maths/labels.js";
 import { drawnSize } from "../maths/levels.js";
 import { Maps } from "../maths/maps.js";
 import { Pins, samePatch } from "../maths/pins.js";
 import { QUANTITIES } from "../maths/quantities.js";
-import { read, write } from "./address.js";
+import { write } from "./address.js";
 import { BlocksGrid } from "./blocks_grid.js";
 import { button, el } from "./dom.js";
 import { Encoding } from "./encoding.js";
+import { cocoFile, imageFile, overlayFile, save } from "./files.js";
 import { rested } from "./newest.js";
 import { COLORMAPS, LIGHT } from "./paint.js";
 import { COLORS } from "./palette.js";
@@ -35,7 +36,6 @@ const SETTINGS = {
   colormap: "", // "": default of the quantity
   similar: 5, // number of patches outlined as the most similar to a patch
 };
-const WRITTEN = Object.keys(SETTINGS); // in the address
 const KEYS =
   "Move the pointer or use the arrow keys to choose a patch. Enter pins it, Delete removes the pin, Escape returns to the whole image.";
 const RANDOM =
@@ -70,9 +70,6 @@ export class AttentionView extends View {
   constructor(mounted) {
     super(mounted, SETTINGS);
     const { props } = this;
-    this.words = props.address ? read() : {};
-    const found = WRITTEN.filter((name) => this.words[name] !== undefined);
-    for (const name of found) this.settings[name] = SETTINGS[name].constructor(this.words[name]);
     this.stage = new Stage(props.label ?? "Image with attention maps", KEYS, this);
     const readout = el("p", { class: "lab-readout", hidden: props.readout === false }, this.where, this.what);
     this.grid = props.grid && new BlocksGrid(this);
@@ -109,15 +106,15 @@ export class AttentionView extends View {
     const { value } = this.props;
     this.seek.cancel();
     if (!value.token || !this.expects(value)) return;
-    const encoding = this.encoding?.value === value ? this.encoding : new Encoding(value, this.server);
+    const encoding = this.encoding?.value === value ? this.encoding : new Encoding(value);
     const quantity = this.selectedQuantity;
     return { encoding, quantity, arrays: await encoding.arrays(quantity, this.number(encoding), signal) };
   }
 
   /** True if a first value matches the address. @param {EncodingValue} value */
   expects(value) {
-    const named = ["photo", "model", "size"].filter((name) => this.words[name]);
-    return Boolean(this.encoding) || named.every((name) => this.words[name] === String(value[name]));
+    const named = ["photo", "model", "size"].filter((name) => this.linked[name]);
+    return Boolean(this.encoding) || named.every((name) => this.linked[name] === String(value[name]));
   }
 
   /** Say why something is not shown, and return to the settings of what is shown. @param {string} sentence */
@@ -136,14 +133,14 @@ export class AttentionView extends View {
     Object.assign(this, { encoding, arrays, quantity });
     const { heads, colors, fixed, needsPatch } = this.definition;
     this.likely = needsPatch ? (encoding.pinned ?? likelyPatch(arrays, encoding)) : null;
-    if (before?.photo !== encoding.photo) this.pins.read(this.words, encoding);
+    if (before?.photo !== encoding.photo) this.pins.read(this.linked, encoding);
     if (!before || ["photo", "rows", "columns", "heads"].some((fact) => before[fact] !== encoding[fact])) {
       this.hovered = null;
       this.stage.show(encoding);
       for (const side of ["rows", "columns"]) element.style.setProperty(`--${side}`, String(encoding[side]));
     } else this.stage.photo.src = encoding.image; // the next frame of a camera
     this.tiles.open(encoding, this.entries());
-    this.words = {};
+    this.linked = {};
     this.title.textContent = encoding.value.model ?? "";
     this.banner.hidden = !encoding.value.random;
     this.tiles.element.hidden = props.tiles === false || !heads;
@@ -154,7 +151,7 @@ export class AttentionView extends View {
     this.render();
     this.grid?.show();
     Object.assign(element.dataset, { token: encoding.token, quantity, block: arrays.number }); // tests wait for it
-    this.announce(encoding.token, { token: encoding.token });
+    this.emitShown(encoding.token);
   }
 
   entries() {
@@ -290,8 +287,7 @@ export class AttentionView extends View {
     this.stage.mark(pins.list.length || !likely ? pins.list : [suggested]);
     this.paintPins();
     if (!props.address) return;
-    const written = Object.fromEntries(WRITTEN.map((name) => [name, settings[name]]));
-    write({ ...written, ...pins.written(encoding) }, this.start);
+    write({ ...settings, ...pins.written(encoding) }, this.start);
   }
 
   /** Draw what depends on the pointer. */
@@ -310,15 +306,19 @@ export class AttentionView extends View {
 
   /** Set what the style sheet needs. */
   dress() {
-    const { settings, shown, element, definition, colormap } = this;
+    const { settings, shown, element, definition } = this;
     element.dataset.layer = definition.colors ? "colors" : settings.layer;
     element.dataset.show = definition.colors ? "colors" : shown;
-    const bytes = new Uint8Array(COLORMAPS[colormap].buffer);
-    const stops = [0, 51, 102, 153, 204, 255].map((level) => css(bytes.subarray(4 * level, 4 * level + 3)));
-    const gradient = settings.layer === "light" ? "#000, #fff" : stops.join(", ");
-    element.style.setProperty("--scale", `linear-gradient(to right, ${gradient})`);
+    element.style.setProperty("--scale", `linear-gradient(to right, ${this.stops.join(", ")})`);
     element.style.setProperty("--opacity", String(this.opacity));
     this.tiles.mark(shown);
+  }
+
+  /** Colors of the scale, from the lowest value to the highest. */
+  get stops() {
+    if (this.settings.layer === "light") return ["#000", "#fff"];
+    const bytes = new Uint8Array(COLORMAPS[this.colormap].buffer);
+    return [0, 51, 102, 153, 204, 255].map((level) => css(bytes.subarray(4 * level, 4 * level + 3)));
   }
 
   /** Draw the map of every pin. */
@@ -409,14 +409,29 @@ export class AttentionView extends View {
     return `Patch row ${row}, column ${column} · pixels x ${pixels(column, columns, width)}, y ${pixels(row, rows, height)}`;
   }
 
+  /** Save the stage, or its mask at the size of the image: "overlay.png", "mask.png" or "mask.json". @param {string} file */
+  async save(file) {
+    const { encoding, maps, stage, scale, element, opacity, stops } = this;
+    if (!encoding) return;
+    if (file === "overlay.png") {
+      const { layer, show } = element.dataset;
+      const ends = scale.hidden ? null : [scale.firstChild, scale.lastChild].map(({ textContent }) => textContent);
+      const gray = layer === "heat" || show === "heads"; // as in the style sheet
+      const look = { gray, opacity, smooth: layer !== "mask", ends, stops };
+      return save(await overlayFile(stage, look), encoding.name, file);
+    }
+    if (!maps) return super.refuse("Principal components have no mask: choose another quantity.");
+    const { values } = resized(this.mask(), { rows: encoding.height, columns: encoding.width });
+    save(file === "mask.json" ? cocoFile(values, encoding) : await imageFile(values, encoding), encoding.name, file);
+  }
+
   /** The view as arguments of `app.attention_maps.MapSettings`. */
   get request() {
-    const { settings, encoding, patch, definition, shown, quantity, opacity, colormap, arrays } = this;
+    const { settings, encoding, patch, definition, shown, quantity, arrays } = this;
     if (!encoding) return null;
     const query = patch && !definition.colors && !definition.fixed ? `${patch.row},${patch.column}` : "cls";
     const { token, name } = encoding;
-    const view = { layer: settings.layer, mass: settings.mass / 100, block: arrays.number, show: shown };
-    return { ...view, opacity, colormap, quantity, query, token, name };
+    return { mass: settings.mass / 100, block: arrays.number, show: shown, quantity, query, token, name };
   }
 
   /** Settings as the controls of the page have them. */

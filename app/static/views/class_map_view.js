@@ -71,8 +71,8 @@ export class ClassMapView extends View {
     this.map = this.props.map; // Gradio drops a prop when Python updates another
     this.element.classList.add("class-map");
     this.listen();
-    const zoomButton = (words, label, factor) =>
-      button(words, () => (factor ? this.zoom(factor) : this.fit()), { "aria-label": label });
+    const zoomButton = (text, label, factor) =>
+      button(text, () => (factor ? this.zoom(factor) : this.fit()), { "aria-label": label });
     const buttons = [
       zoomButton("+", "Zoom in", ZOOM),
       zoomButton("−", "Zoom out", 1 / ZOOM),
@@ -88,7 +88,7 @@ export class ClassMapView extends View {
     const { map } = this;
     if (this.opened === map) return {};
     if (this.props.data) return { map, data: this.props.data };
-    const bytes = await fetchBytes(`lab/maps/${map}/map.json`, undefined, this.server);
+    const bytes = await fetchBytes(`lab/maps/${map}/map.json`);
     return { map, data: JSON.parse(new TextDecoder().decode(bytes)) };
   }
 
@@ -97,8 +97,8 @@ export class ClassMapView extends View {
     if (map) this.open(map, data);
     const { photo } = value;
     const key = `${this.opened} ${photo}`;
-    if (photo && this.announced !== key) this.place(null);
-    if (photo) this.announce(key, { photo });
+    if (photo && this.shownName !== key) this.place(null);
+    if (photo) this.emitShown(key);
     if (!placed || placed.photo !== photo || placed.map !== this.opened) return;
     const answer = JSON.stringify(placed);
     if (answer === this.answered && this.element.dataset.token === photo) return;
@@ -129,16 +129,16 @@ export class ClassMapView extends View {
   /** Show the current image at its position and list its neighbors; null removes it. @param {Placed} placed */
   place(placed) {
     const neighbors = placed?.neighbors ?? [];
-    const words = `At the mean position of its ${neighbors.length} nearest classes: t-SNE cannot project new images. Cosine distance to each class mean:`;
-    this.select({ placed }, placed?.highlight ? placed.name : "", words, neighbors);
+    const text = `At the mean position of its ${neighbors.length} nearest classes: t-SNE cannot project new images. Cosine distance to each class mean:`;
+    this.select({ placed }, placed?.highlight ? placed.name : "", text, neighbors);
     if (placed) this.reach(placed);
   }
 
   /** Select a class and list its neighbors; null clears the selection and the placed image. @param {number} index */
   choose(index) {
     const point = this.points[index];
-    const words = point ? `${summary(point)}. Nearest classes by feature, with cosine distance:` : "";
-    this.select({ chosen: index }, point?.name ?? "", words, point?.neighbors ?? []);
+    const text = point ? `${summary(point)}. Nearest classes by feature, with cosine distance:` : "";
+    this.select({ chosen: index }, point?.name ?? "", text, point?.neighbors ?? []);
     this.emit("select", { index, key: point?.key ?? null });
   }
 
@@ -152,17 +152,17 @@ export class ClassMapView extends View {
   }
 
   /** @param {{ chosen?: number, placed?: Placed }} selection @param {string} title  "": nothing is described */
-  select({ chosen = null, placed = null }, title, words, neighbors) {
+  select({ chosen = null, placed = null }, title, text, neighbors) {
     Object.assign(this, { chosen, placed, neighbors: title ? neighbors.map(([index]) => index) : [] });
     this.selection.hidden = !title;
     this.title.textContent = title;
-    this.text.textContent = words;
+    this.text.textContent = text;
     const items = neighbors.map(([index, distance]) => {
       const parts = this.item(this.points[index].name, this.numbers[index], distance.toFixed(3));
       return el("li", {}, el("button", { type: "button", onclick: () => this.goTo(index) }, ...parts));
     });
     this.list.replaceChildren(...items);
-    if (title) this.spoken.textContent = `${title}. ${words}`;
+    if (title) this.spoken.textContent = `${title}. ${text}`;
     this.draw();
   }
 
@@ -361,13 +361,13 @@ export class ClassMapView extends View {
   labels(order, places) {
     const shown = order.filter((index) => !this.faint(index));
     const taken = shown.map((index) => box(places[index].x - 5, places[index].y - 5, 10, 10));
-    const label = (words, at, half, required, style = {}) => {
-      const side = this.sideFor(words, at, half, required, taken);
+    const label = (text, at, half, required, style = {}) => {
+      const side = this.sideFor(text, at, half, required, taken);
       if (!side) return [];
       taken.push(side);
-      const text = svg("text", { x: side[0], y: side[3] - 3, "aria-hidden": "true", ...style });
-      text.textContent = words;
-      return [text];
+      const drawn = svg("text", { x: side[0], y: side[3] - 3, "aria-hidden": "true", ...style });
+      drawn.textContent = text;
+      return [drawn];
     };
     const { placed } = this;
     const image = placed ? label(`image: ${shortened(placed.name)}`, this.at(placed), STAR_RADIUS, true, { style: "fill: var(--accent)" }) : []; // prettier-ignore
@@ -375,10 +375,10 @@ export class ClassMapView extends View {
   }
 
   /** Return the first free side of a mark; a required name takes the first if none is. */
-  sideFor(words, { x, y }, half, required, taken) {
+  sideFor(text, { x, y }, half, required, taken) {
     const { width, height } = this.size;
     if (x < 0 || y < 0 || x > width || y > height) return undefined;
-    const length = LETTER * words.length;
+    const length = LETTER * text.length;
     const corners = [
       [x + half + 5, y - LINE_HEIGHT / 2],
       [x - half - 5 - length, y - LINE_HEIGHT / 2],

@@ -31,16 +31,16 @@ export class Editor extends View {
   chips = el("ul", { class: "lab-tools", "aria-label": "Objects" });
   size = el("input", { type: "range", min: 1, max: 25, value: 8 }); // of the brush, percent of the long side
 
-  /** @param {Mounted} mounted @param {Record<string, any>} settings @param {[string, string, ("img" | "canvas")?]} words  of `Stage` */
+  /** @param {Mounted} mounted @param {Record<string, any>} settings @param {[string, string, ("img" | "canvas")?]} texts  of `Stage` */
   constructor(mounted, settings, [label, keys, kind]) {
     super(mounted, { reach: 90, ...settings }); // reach: percent of the positive similarity that a click keeps
     this.stage = new Stage(label, keys, this, kind);
     this.context = this.stage.overlay.getContext("2d");
     this.image = this.context.createImageData(1, 1);
     const name = `tool-${(groups += 1)}`;
-    const choice = (value, words) =>
-      el("label", {}, el("input", { type: "radio", name, value, checked: value === "click" }), words);
-    const act = (method, words) => button(words, () => this.act(method), { class: `lab-${method}` });
+    const choice = (value, label) =>
+      el("label", {}, el("input", { type: "radio", name, value, checked: value === "click" }), label);
+    const act = (method, label) => button(label, () => this.act(method), { class: `lab-${method}` });
     this.undo = act("undo", "Undo");
     this.tools = el(
       "div",
@@ -53,7 +53,7 @@ export class Editor extends View {
   async load(signal) {
     const { value } = this.props;
     if (!value.token) return;
-    const encoding = this.encoding?.token === value.token ? this.encoding : new Encoding(value, this.server);
+    const encoding = this.encoding?.token === value.token ? this.encoding : new Encoding(value);
     return { encoding, block: await encoding.arrays("attention", encoding.blocks - 1, signal) };
   }
 
@@ -61,7 +61,7 @@ export class Editor extends View {
     const { token } = encoding;
     if (this.encoding?.token !== token) this.open(encoding, block);
     this.element.dataset.token = token; // tests wait for it
-    this.announce(token, { token });
+    this.emitShown(token);
   }
 
   /** Take another image. @param {Encoding} encoding @param {Block} block */

@@ -28,10 +28,9 @@ const DECODERS = {
 export class Refusal extends Error {}
 
 export class Encoding {
-  /** @param {EncodingValue} value @param {Server} [server]  of a page without routes */
-  constructor(value, server = null) {
+  /** @param {EncodingValue} value */
+  constructor(value) {
     this.value = value;
-    this.server = server;
     this.token = value.token;
     this.name = value.name ?? "image";
     this.photo = value.photo ?? value.token;
@@ -89,23 +88,15 @@ export class Encoding {
   /** @param {string} key  KIND/BLOCK @param {AbortSignal} signal @returns {Promise<any>} */
   async fetch(key, signal) {
     const { arrays } = this.value;
-    if (typeof arrays === "string") return fetchBytes(`${arrays}/${key}`, signal, this.server);
+    if (typeof arrays === "string") return fetchBytes(`${arrays}/${key}`, signal);
     const [kind, block] = key.split("/");
     if (!arrays[key]) throw new Refusal(`This view does not hold ${kind} of block ${Number(block) + 1}.`);
     return typeof arrays[key] === "string" ? fromBase64(arrays[key]).buffer : arrays[key];
   }
 }
 
-/**
- * Fetch bytes from their address, or by the server function of a page without routes. Throws a Refusal.
- * @param {string} address @param {AbortSignal} [signal] @param {Server} [server] @returns {Promise<any>}
- */
-export async function fetchBytes(address, signal, server) {
-  if (server?.fetch) {
-    const text = await server.fetch(address);
-    if (typeof text !== "string") throw new Refusal("The server does not send this. Open the image again.");
-    return fromBase64(text).buffer;
-  }
+/** Fetch bytes. Throws a Refusal. @param {string} address @param {AbortSignal} [signal] @returns {Promise<any>} */
+export async function fetchBytes(address, signal) {
   const answer = await fetch(new URL(address, document.baseURI), { signal }).catch((error) => {
     throw signal?.aborted ? error : new Refusal("The server does not answer. Try again in a moment.");
   });

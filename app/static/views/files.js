@@ -1,12 +1,57 @@
-// Masks as files, and saving files.
+// Files of what is on the screen: masks and overlays.
 
 import { el } from "./dom.js";
 
-/** Let the browser save a file. @param {Blob} content @param {string} name */
-export function save(content, name) {
+/** Let the browser save a file. @param {Blob} content @param {string} image  its name begins the file's @param {string} ending */
+export function save(content, image, ending) {
   const href = URL.createObjectURL(content);
-  el("a", { href, download: name }).click();
+  el("a", { href, download: `${image.replace(/\.[^.]*$/, "")}-${ending}` }).click();
   setTimeout(() => URL.revokeObjectURL(href), 60_000);
+}
+
+/**
+ * Draw a stage as PNG, with the scale of its colors below.
+ * @param {import("./stage.js").Stage} stage
+ * @param {{ gray: boolean, opacity: number, smooth: boolean, ends: string[], stops: string[] }} look  gray: the image is gray
+ *   and dark, as in the style sheet; ends: labels of the scale, null without one; stops: its colors
+ */
+export async function overlayFile({ photo, canvas }, { gray, opacity, smooth, ends, stops }) {
+  await photo.decode();
+  const { naturalWidth: width, naturalHeight: height } = photo;
+  const bar = ends ? Math.max(20, Math.round(width / 24)) : 0;
+  const drawn = new OffscreenCanvas(width, height + bar);
+  const context = drawn.getContext("2d");
+  context.drawImage(photo, 0, 0);
+  if (gray) {
+    const image = context.getImageData(0, 0, width, height);
+    const { data } = image;
+    for (let at = 0; at < data.length; at += 4)
+      data.fill((0.2126 * data[at] + 0.7152 * data[at + 1] + 0.0722 * data[at + 2]) / 2, at, at + 3);
+    context.putImageData(image, 0, 0);
+  }
+  context.globalAlpha = opacity;
+  context.imageSmoothingEnabled = smooth;
+  context.drawImage(canvas.canvas, 0, 0, width, height);
+  context.globalAlpha = 1;
+  if (ends) drawScale(context, ends, stops, { y: height, width, height: bar });
+  return drawn.convertToBlob({ type: "image/png" });
+}
+
+/** Draw a color bar between its labels over the width of a canvas. @param {string[]} ends */
+function drawScale(context, ends, stops, { y, width, height }) {
+  const [low, high] = ends;
+  const middle = y + height / 2;
+  context.fillStyle = "#fff";
+  context.fillRect(0, y, width, height);
+  Object.assign(context, { font: `${Math.round(height / 2)}px sans-serif`, textBaseline: "middle", fillStyle: "#000" });
+  const space = height / 3;
+  const [from, to] = [low, high].map((text) => context.measureText(text).width + 2 * space);
+  context.fillText(low, space, middle);
+  context.fillText(high, width - to + space, middle);
+  const gradient = context.createLinearGradient(from, 0, Math.max(from, width - to), 0);
+  stops.forEach((color, at) => gradient.addColorStop(at / (stops.length - 1), color));
+  context.fillStyle = gradient;
+  if (from + to < width) context.fillRect(from, y + height / 4, width - to - from, height / 2);
 }
 
 /** Encode a mask as COCO run lengths, column by column. @param {Uint8Array} values @param {Size} size */

@@ -9,6 +9,7 @@ import { area, best, countOf, jaccard, outlinePath, resized } from "../maths/lab
 import { fitted } from "../maths/levels.js";
 import { Maps } from "../maths/maps.js";
 import { Painting, fromRuns } from "../maths/painting.js";
+import { write } from "./address.js";
 import { el } from "./dom.js";
 import { Editor } from "./editor.js";
 import { cocoFile, imageFile, save } from "./files.js";
@@ -56,6 +57,7 @@ export class MaskView extends Editor {
     this.searchSoon.cancel();
     Object.assign(this, { pendingKey: "", found: new Map(), attention: attentionMaps(block, 0) });
     if (Number(this.settings.head) >= encoding.heads) this.settings.head = "best";
+    if (!this.choices.some(({ key }) => key === this.settings.method)) this.settings.method = "click"; // of an address
     this.suggested = encoding.placeOf(encoding.pinned ?? likelyPatch(block, encoding));
     this.take(encoding.photo, () => new Painting(fitted(encoding, LONG_SIDE)));
     const heads = this.attention.map((_, head) => ({ key: String(head), label: `Head ${head}`, color }));
@@ -89,9 +91,9 @@ export class MaskView extends Editor {
     const { labels } = painting;
     if (!labels) return this.refuse("Nothing is marked yet: click the object first.");
     const { values } = resized(labels, { rows: encoding.height, columns: encoding.width });
-    const name = `${encoding.name.replace(/\.[^.]*$/, "")}-${file}`;
-    if (file === "mask.json") save(cocoFile(values, encoding), name);
-    else save(await imageFile(values, encoding, file === "cutout.png" && stage.photo), name);
+    const cutout = file === "cutout.png" && stage.photo;
+    const content = file === "mask.json" ? cocoFile(values, encoding) : await imageFile(values, encoding, cutout);
+    save(content, encoding.name, file);
   }
 
   /** Clicking, and the methods of `app.objects.method_choices`. */
@@ -101,9 +103,7 @@ export class MaskView extends Editor {
 
   /** @param {string} method */
   choice(method) {
-    const choice = this.choices.find(({ key }) => key === method);
-    if (!choice) throw new Error(`No method ${method}.`);
-    return choice;
+    return this.choices.find(({ key }) => key === method);
   }
 
   /** The settings as fields of `app.objects.Recipe`. */
@@ -202,6 +202,7 @@ export class MaskView extends Editor {
     this.showMask();
     this.paint(labels);
     this.showScores(labels, drawn);
+    if (this.props.address) write({ method }, this.start);
     if (search) this.searchSoon();
   }
 
@@ -232,7 +233,7 @@ export class MaskView extends Editor {
     else if (labels && !found.length) lines.push(line("No object found", 0));
     if (drawn) lines.push(["Your mask", percent(area(drawn)), ""]);
     this.scores.replaceChildren(...lines.map((cells) => scoreLine(cells)));
-    this.spoken.textContent = lines.map((words) => words.slice(0, 3).filter(Boolean).join(", ")).join(". ");
+    this.spoken.textContent = lines.map((cells) => cells.slice(0, 3).filter(Boolean).join(", ")).join(". ");
     const score = drawn ? "Jaccard similarity with your mask" : "share of the image";
     const head = drawn ? `head ${this.bestHead}` : "needs your mask";
     this.help.textContent = `${this.choice(method).help} Numbers: ${score}.${method === "attention" ? ` Best: ${head}.` : ""}`;

@@ -54,7 +54,7 @@ export class PairView extends View {
   async load(signal) {
     const { value, matched } = this.props;
     if (!value.token) return;
-    this.announce(value.token, { token: value.token }); // the server computes the matches
+    this.emitShown(value.token); // the server computes the matches
     if (matched?.a !== value.token || matched === this.shown) return;
     return { value, matched, directions: await this.fetchDirections(matched, value, signal) };
   }
@@ -62,7 +62,7 @@ export class PairView extends View {
   /** Fetch the vectors of both images, which are the same for every ratio. @returns {Promise<Features>} */
   async fetchDirections({ directions, b }, a, signal) {
     return memory.remembered(`directions/${a.token}/${b.token}`, async () => {
-      const bytes = await fetchBytes(directions, signal, this.server);
+      const bytes = await fetchBytes(directions, signal);
       const prefix = a.rows * a.columns;
       const found = decodeTokens(bytes, { heads: 1, tokens: prefix + b.rows * b.columns, prefix });
       return [found, 2 * bytes.byteLength];

@@ -1,5 +1,6 @@
 // The base of all views: settings, messages, and loading what the props name.
 
+import { read } from "./address.js";
 import { el, loadStyle } from "./dom.js";
 import { Refusal } from "./encoding.js";
 import { Newest } from "./newest.js";
@@ -14,21 +15,31 @@ export class View {
   spoken = el("p", { class: "lab-spoken", "aria-live": "polite" });
   newest = new Newest();
   waiting = false; // for the element to be visible
-  announced = ""; // the last that "shown" was emitted for
+  shownName = ""; // the last that "shown" was emitted for
+  /** @type {Record<string, string>} */
+  linked = {}; // parameters of the address that are not shown yet
 
   /** @param {Mounted} mounted @param {Record<string, any>} settings  defaults; props replace them */
-  constructor({ element, props, watch, emit, server, id }, settings = {}) {
+  constructor({ element, props, watch, emit, id }, settings = {}) {
     this.element = element;
     this.props = props;
     this.emit = emit;
-    this.server = server;
     this.watch = watch;
     this.start = { ...settings, ...this.given(settings) };
     const { start = this.start, settings: last = {} } = SETTINGS_BY_ID.get(id) ?? {};
     const changed = Object.entries(last).filter(([name]) => start[name] === this.start[name]); // not by Python since
     /** @type {Record<string, any>} */
     this.settings = { ...this.start, ...Object.fromEntries(changed) };
+    if (props.address) this.readAddress(settings);
     if (id) SETTINGS_BY_ID.set(id, { start: this.start, settings: this.settings });
+  }
+
+  /** Take settings from the address. @param {Record<string, any>} settings  defaults */
+  readAddress(settings) {
+    this.linked = read();
+    const names = Array.isArray(this.props.address) ? this.props.address : Object.keys(settings);
+    for (const name of names)
+      if (name in this.linked) this.settings[name] = settings[name].constructor(this.linked[name]);
   }
 
   /** Return the settings that the props give. @param {Record<string, any>} settings  names as keys */
@@ -78,7 +89,7 @@ export class View {
   /** Forget the image: the value is null. */
   clear() {
     this.newest.cancel();
-    Object.assign(this, { encoding: null, announced: "" });
+    Object.assign(this, { encoding: null, shownName: "" });
     delete this.element.dataset.token;
   }
 
@@ -91,10 +102,10 @@ export class View {
     Object.assign(this.problem, { textContent: sentence, hidden: false });
   }
 
-  /** Emit "shown" once for every name. @param {string} name @param {Record<string, any>} data */
-  announce(name, data) {
-    if (this.announced === name) return;
-    this.announced = name;
-    this.emit("shown", data);
+  /** Emit "shown" once for every image. @param {string} token  what is shown */
+  emitShown(token) {
+    if (this.shownName === token) return;
+    this.shownName = token;
+    this.emit("shown", { token });
   }
 }

@@ -2,7 +2,7 @@
 // `app.views.view`.
 //
 // The prop `value` is { clip, name, width, height, count, fps, note, colors, palette, frames }; `encoding` is the
-// value of an attention view for a frame of the clip, with clip and frame; `following` is { run, id, done, state }, the progress of tracking.
+// value of an attention view for a frame of the clip, with clip and frame; `tracked` is { run, id, done, state }, the progress of tracking.
 
 import { css } from "../maths/format.js";
 import { Painting, centers } from "../maths/painting.js";
@@ -16,7 +16,7 @@ import { packed } from "./paint.js";
 const KEYS =
   "The arrow keys move the cursor, Space marks or paints. C clicks objects, B draws, E erases, digits choose an object, Control Z undoes.";
 
-export class FilmView extends Editor {
+export class ClipView extends Editor {
   clip = null; // the prop `value`
   encoded = null; // the last prop `encoding`: Gradio drops a prop when Python updates another
   version = 0; // of model and resolution
@@ -37,26 +37,26 @@ export class FilmView extends Editor {
   scrub = el("input", { type: "range", min: 1, max: 1, value: 1, "aria-label": "Frame", oninput: () => this.seek() });
   place = el("output", {}, "–");
   progress = el("progress", { max: 1, value: 0, "aria-label": "Finished frames" });
-  status = el("p", { class: "film-status lab-soft", role: "status" });
+  status = el("p", { class: "clip-status lab-soft", role: "status" });
 
   constructor(mounted) {
     super(mounted, {}, ["Frame of the clip with its objects", KEYS, "canvas"]);
-    this.element.classList.add("film");
-    const time = el("div", { class: "film-time lab-tools" }, this.play, this.scrub, this.place);
+    this.element.classList.add("clip");
+    const time = el("div", { class: "clip-time lab-tools" }, this.play, this.scrub, this.place);
     const { stage, tools, chips, progress, status } = this;
-    this.mount(["value", "encoding", "following"], stage.element, time, tools, chips, progress, status);
+    this.mount(["value", "encoding", "tracked"], stage.element, time, tools, chips, progress, status);
   }
 
   async load() {
-    const { value, encoding, following } = this.props;
+    const { value, encoding, tracked } = this.props;
     if (encoding) this.encoded = encoding;
     if (value.clip !== this.clip?.clip) this.openClip(value);
     const { number } = this;
-    if (!this.busy && !this.player) this.announce(`${value.clip} ${number} ${this.version}`, { clip: value.clip }); // the server encodes the frame
-    if (following && following.run === this.run?.run) this.proceed(following);
+    if (!this.busy && !this.player) this.emitShown(`${value.clip} ${number} ${this.version}`); // the server encodes the frame
+    if (tracked && tracked.run === this.run?.run) this.proceed(tracked);
     if (this.encoded?.clip !== value.clip || this.encoded.frame !== number) return;
     if (this.block && this.encoded.token === this.encoding?.token) return;
-    const encoded = new Encoding(this.encoded, this.server);
+    const encoded = new Encoding(this.encoded);
     return { encoding: encoded, block: await encoded.arrays("attention", encoded.blocks - 1) };
   }
 
@@ -85,7 +85,7 @@ export class FilmView extends Editor {
   }
 
   /** Request another encoding of the frame, after a change of model or resolution. */
-  expire() {
+  encodeAgain() {
     this.version += 1;
     this.reload();
   }
@@ -181,7 +181,7 @@ export class FilmView extends Editor {
   /** Decode the objects of a finished frame, one byte per pixel. @param {number} number @returns {Promise<Uint8Array>} */
   labels(number) {
     const { width, height } = this.clip;
-    const key = `lab/followings/${this.run.id}/${number}.png`;
+    const key = `lab/tracked/${this.run.id}/${number}.png`;
     return this.masks.remembered(key, async () => {
       this.decoder.drawImage(await this.decode(key), 0, 0);
       const { data } = this.decoder.getImageData(0, 0, width, height);
@@ -190,7 +190,7 @@ export class FilmView extends Editor {
   }
 
   async decode(address) {
-    return createImageBitmap(new Blob([await fetchBytes(address, undefined, this.server)]));
+    return createImageBitmap(new Blob([await fetchBytes(address)]));
   }
 
   /** Show a frame together with its objects; of several requests, the last. @param {number} number */
@@ -273,13 +273,13 @@ export class FilmView extends Editor {
     this.paint(painting.values);
     this.listObjects();
     Object.assign(this.progress, { max: clip.count, value: run?.done ?? 0 });
-    const { words } = this;
-    if (this.status.textContent !== words) this.status.textContent = words;
+    const { statusText } = this;
+    if (this.status.textContent !== statusText) this.status.textContent = statusText;
     this.element.dataset.state = run?.state ?? "idle"; // tests wait for it
     this.render();
   }
 
-  get words() {
+  get statusText() {
     const { clip, run, marks } = this;
     const numbers = [...marks.keys()].sort((one, other) => one - other).map((number) => number + 1);
     const marked = numbers.length ? `Ready to track. Marked frames: ${numbers.join(", ")}.` : "Nothing is marked yet.";
