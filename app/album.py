@@ -10,8 +10,8 @@ from app import fairness
 from app.attention_maps import FILES, MapSettings
 from app.engine import Encoding, Key
 from app.errors import LabError
+from app.images import stem
 from app.page import Page, split
-from app.photos import stem
 
 EXPORTED = ("maps.npz", "mask.png")
 
@@ -42,11 +42,11 @@ async def album_zip(
     album = AlbumRequest.of(raw_request)
     settings = album.model_copy(update={"quantity": "attention", "query": "cls"})
     key, client, buffer = Key.of(album.token), fairness.client_of(request), io.BytesIO()
-    photos, refused = page.photos(album.album), []
+    images, refused = page.images_of(album.album), []
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
-        for number, photo in enumerate(photos):
-            report(number, len(photos))
-            name, title = split(photo)
+        for number, image in enumerate(images):
+            report(number, len(images))
+            name, title = split(image)
             try:
                 encoding = await fairness.MODEL.run(client, page.backend.encode, name, key.model, key.size)
                 files = await fairness.READING.run(client, _files, page, encoding, settings)
@@ -59,11 +59,11 @@ async def album_zip(
         if refused:
             archive.writestr("left-out.txt", "\n".join(refused) + "\n")
             gr.Warning(
-                f"{len(refused)} of {len(photos)} images are left out: left-out.txt names the reasons."
+                f"{len(refused)} of {len(images)} images are left out: left-out.txt names the reasons."
             )
     yield buffer.getvalue()
 
 
 def _files(page: Page, encoding: Encoding, settings: MapSettings) -> dict[str, bytes]:
-    image = page.backend.images.read(encoding.key.photo)
+    image = page.backend.images.read(encoding.key.image)
     return {file: FILES[file](encoding, settings, image) for file in EXPORTED}

@@ -17,8 +17,8 @@ from app.engine import Encoding
 from app.errors import ClientValue, LabError
 from app.example_clips import EXAMPLES as EXAMPLE_CLIPS
 from app.fairness import client_of, in_thread
+from app.images import EXAMPLES
 from app.objects import Recipe
-from app.photos import EXAMPLES
 from segmentation.coco import coco_annotation
 from segmentation.labels import resize_nearest
 from segmentation.masks import Mask, best_head, decode, enlarge, keep_mass_of_maps
@@ -219,15 +219,15 @@ class Endpoints:
 
     async def _encoding(self, image: str, model: str, size: int, request: gr.Request | None) -> Encoding:
         """Encode an image; its decoding, and loading the model, hold no turn at the models."""
-        photo, client = await in_thread(self._photo, image), client_of(request)
+        name, client = await in_thread(self._image_name, image), client_of(request)
         await self._load(model, client)
-        return await fairness.MODEL.run(client, self.backend.encode, photo, model, size)
+        return await fairness.MODEL.run(client, self.backend.encode, name, model, size)
 
     async def _load(self, model: str, client: Hashable) -> None:
         if load := await in_thread(self.backend.models.loader, model):
             await fairness.LOADING.run(client, load)
 
-    def _photo(self, image: object) -> str:
+    def _image_name(self, image: object) -> str:
         content = self._decoded(image, "image", EXAMPLES)
         return str(image) if content is None else self.backend.images.keep(content)
 
@@ -256,7 +256,7 @@ class Endpoints:
     def _records(self, encoding: Encoding, recipe: Recipe) -> list[dict]:
         """Find objects; return run lengths, box, share of the image and seed of each."""
         regions = objects.find(encoding, recipe)
-        image = self.backend.images.read(encoding.key.photo)
+        image = self.backend.images.read(encoding.key.image)
         labels = objects.in_pixels(objects.labels_of(regions, encoding.predictor.grid), image, recipe.refined)
         records = []
         for number, one in enumerate(regions, 1):

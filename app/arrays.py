@@ -1,8 +1,8 @@
 """Serve bytes from memory to the browser, by address.
 
 lab/static/VERSION/PATH          files of app/static, which `app.guard` lets browsers keep
-lab/images/PHOTO.jpg           an image at the size of a screen
-lab/thumbnails/PHOTO.jpg         its center, 96 × 96 pixels
+lab/images/NAME.jpg           an image at the size of a screen
+lab/thumbnails/NAME.jpg         its center, 96 × 96 pixels
 lab/arrays/TOKEN/KIND/BLOCK      an array of an encoding, immutable; see `KINDS`
 lab/directions/A/B               vectors for the cosines of a pair, see `app.matching.direction_bytes`
 lab/clips/CLIP/NUMBER.jpg        a frame of a clip
@@ -29,8 +29,8 @@ from app.attention_maps import colors_and_variance, norms_and_outliers, rollout
 from app.backend import Backend
 from app.engine import Encoding
 from app.errors import LabError, NotHere
+from app.images import EXAMPLES, jpeg, screen_jpeg, thumbnail
 from app.matching import direction_bytes
-from app.photos import EXAMPLES, jpeg, screen_jpeg, thumbnail
 
 STATIC = Path(__file__).parent / "static"
 IMMUTABLE = "private, max-age=31536000, immutable"
@@ -84,10 +84,10 @@ def read(backend: Backend, address: str) -> Content:
         case ["directions", a, b]:
             return Content(direction_bytes(backend, a, b), cached=IMMUTABLE)
         case ["images" | "thumbnails" as size, file]:
-            photo = file.removesuffix(".jpg")
-            image = backend.images.read(photo)
+            name = file.removesuffix(".jpg")
+            image = backend.images.read(name)
             content = screen_jpeg(image) if size == "images" else jpeg(thumbnail(image))
-            return Content(content, "image/jpeg", "max-age=3600" if photo in EXAMPLES else "no-store")
+            return Content(content, "image/jpeg", "max-age=3600" if name in EXAMPLES else "no-store")
         case ["clips", name, file]:
             return Content(_frame(backend.clips.get(name).frames, file), "image/jpeg")
         case ["tracked", name, file]:

@@ -13,7 +13,7 @@ from pydantic import Field
 
 from app.engine import Encoding
 from app.errors import ClientValue, LabError
-from app.photos import png
+from app.images import png
 from dino_model.inference import quantities
 from segmentation import figures
 from segmentation.discovery import key_features

@@ -13,9 +13,9 @@ from app.class_maps import Maps
 from app.clips import Clip, TrackedClip
 from app.engine import Encoding, Key
 from app.errors import LabError, NotHere
+from app.images import ImageStore
 from app.limits import MEGABYTE, SIZES, Limits
 from app.models import Models
-from app.photos import ImageStore
 from app.runs import Runs
 from dino_model.inference.search import Index
 from segmentation.labels import Labels
@@ -29,7 +29,7 @@ class Start:
 
     model: str
     size: int
-    photo: str = "owl"
+    image: str = "owl"
     clip: str = "sheep"
 
 
@@ -58,32 +58,32 @@ class Backend:
             lambda encoding: encoding.predictor.model is forgotten.model
         )
 
-    def encode(self, photo: str, model: object, size: object) -> Encoding:
+    def encode(self, image: str, model: object, size: object) -> Encoding:
         """Encode an image, one at a time, or return its cached encoding.
 
         Args:
-            photo: Name of the image in `images`.
+            image: Name of the image in `images`.
             model: Name of the model in `models`.
             size: Pixels of the short side.
         """
         if type(size) is not int or not SIZES[0] <= size <= SIZES[1]:
             raise LabError(f"The resolution must be a whole number from {SIZES[0]} to {SIZES[1]} pixels.")
-        key = Key(photo, str(model), size, self.models.source(model).version)
+        key = Key(image, str(model), size, self.models.source(model).version)
         encoding = self._encodings.get(key)
         if encoding is None:
-            self.images.check(photo)
+            self.images.check(image)
             predictor = self.models.ready(model)
             with self._encoding:  # another request may have encoded the same image meanwhile
                 encoding = self._encodings.get(key)
                 if encoding is None:
-                    encoding = engine.encode(key, predictor, self.images.read(photo), self.limits)
+                    encoding = engine.encode(key, predictor, self.images.read(image), self.limits)
                     self._encodings.put(key, encoding, encoding.nbytes)
         return encoding
 
-    def forget(self, photo: str) -> None:
+    def forget(self, image: str) -> None:
         """Delete a user's image and its encodings."""
-        self.images.forget(photo)
-        self._encodings.drop(lambda encoding: encoding.key.photo == photo and not encoding.example)
+        self.images.forget(image)
+        self._encodings.drop(lambda encoding: encoding.key.image == image and not encoding.example)
 
     def holds(self, token: str) -> bool:
         """Return whether the encoding of a token is in memory."""
@@ -94,12 +94,12 @@ class Backend:
         key = Key.of(token)
         if self.models.source(key.model).version != key.version:
             raise NotHere(f"The file of {key.model} has changed: choose the model again.")
-        return self.encode(key.photo, key.model, key.size)
+        return self.encode(key.image, key.model, key.size)
 
     @property
     def first(self) -> Encoding:
         """The encoding that the page opens with."""
-        return self.encode(self.start.photo, self.start.model, self.start.size)
+        return self.encode(self.start.image, self.start.model, self.start.size)
 
     async def track(
         self,
@@ -119,7 +119,7 @@ class Backend:
         """
 
         def start() -> Generator[TrackedClip]:
-            predictor = self.encode(self.clips.photo_of(clip), model, size).predictor.at(size)
+            predictor = self.encode(self.clips.image_of(clip), model, size).predictor.at(size)
             return clips.track(clip, masks, predictor, model, self.limits, kept)
 
         with contextlib.closing(await fairness.MODEL.run(client, start)) as results:
@@ -153,7 +153,7 @@ class Clips:
         self._clips.put(token, clip, sum(map(len, clip.frames)))
         return token
 
-    def photo_of(self, clip: Clip, number: int = 0) -> str:
+    def image_of(self, clip: Clip, number: int = 0) -> str:
         """Keep a frame of a clip as an image; return its name."""
         return self._images.keep(clip.frames[number])
 

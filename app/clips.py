@@ -20,8 +20,8 @@ from PIL import Image
 
 from app.engine import check_patches
 from app.errors import LabError
+from app.images import jpeg, labels_png, stem
 from app.limits import MEGABYTE, Limits
-from app.photos import jpeg, labels_png, stem
 from dino_model.data import images
 from dino_model.inference.predictor import AttentionPredictor
 from dino_model.inference.resize import fed_size

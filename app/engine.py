@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from app.errors import LabError, NotHere
+from app.images import EXAMPLES
 from app.limits import RESOLUTIONS, Limits
-from app.photos import EXAMPLES
 from dino_model.inference.predictor import AttentionPredictor
 from dino_model.inference.resize import fed_size
 from segmentation.masks import ImageArray
@@ -29,7 +29,7 @@ _READING = threading.Lock()
 class Key:
     """Image, model, resolution (pixels of the short side) and version of the model's file."""
 
-    photo: str
+    image: str
     model: str
     size: int
     version: str = ""
@@ -38,15 +38,15 @@ class Key:
     def token(self) -> str:
         """The key as text that is safe in addresses."""
         model = base64.urlsafe_b64encode(self.model.encode()).decode().rstrip("=")
-        return ".".join([self.photo, str(self.size), model, *([self.version] if self.version else [])])
+        return ".".join([self.image, str(self.size), model, *([self.version] if self.version else [])])
 
     @classmethod
     def of(cls, token: str) -> "Key":
         """Return the key of a token."""
         try:
-            photo, size, model, *version = token.split(".")
+            image, size, model, *version = token.split(".")
             name = base64.urlsafe_b64decode(model + "==").decode()
-            key = cls(photo, name, int(size), *version)
+            key = cls(image, name, int(size), *version)
             if key.token == token and 0 < key.size < 10**6:
                 return key
         except (AttributeError, ValueError, TypeError):
@@ -72,7 +72,7 @@ class Encoding:
     @property
     def example(self) -> bool:
         """True for the examples of the package."""
-        return self.key.photo in EXAMPLES
+        return self.key.image in EXAMPLES
 
     def queries_keys(self, block: int) -> QueriesKeys:
         """Return queries and keys of one block, counted from 0."""

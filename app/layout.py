@@ -18,13 +18,13 @@ from app.api import add_endpoints
 from app.arrays import STATIC, static_address
 from app.backend import Backend
 from app.errors import LabError
+from app.images import EXAMPLES
 from app.page import HEAVY, LIGHT, Page, samples, split, strip
-from app.photos import EXAMPLES
 from app.tabs import TABS
 
 MOST_OWN = 48  # of a user's images that the strip shows
 PRELOAD = """
-if (!/[?&](photo|model|size)=/.test(location.search))
+if (!/[?&](image|model|size)=/.test(location.search))
   for (const [as, href] of Object.entries(PRELOADS)) {
     const link = Object.assign(document.createElement("link"), { rel: "preload", as, href });
     if (as === "fetch") link.crossOrigin = "";
@@ -60,7 +60,7 @@ def build(backend: Backend) -> gr.Blocks:
                     module.build(page)
                 uses_image = str(module.USES_IMAGE).lower()
                 tab.select(None, js=f"async () => (await window.pageModule).tab('{name}', {uses_image})")
-        header = {"photo": page.photo, "model": page.model, "size": page.size}
+        header = {"image": page.image, "model": page.model, "size": page.size}
         first = page.value(backend.first)
         for view in page.views:
             view.value = first
@@ -101,7 +101,7 @@ def head(backend: Backend) -> str:
     arrays = f"lab/arrays/{first.key.token}/blocks/{first.predictor.blocks - 1}"
     tags = [f'<link rel="modulepreload" href="{address}">' for address in modules]
     tags += [f'<link rel="stylesheet" href="{address}">' for address in sheets]
-    preloads = {"fetch": arrays, "image": f"lab/images/{backend.start.photo}.jpg"}
+    preloads = {"fetch": arrays, "image": f"lab/images/{backend.start.image}.jpg"}
     tags += [
         f"<script>{PRELOAD.replace('PRELOADS', json.dumps(preloads))}</script>",
         '<meta name="description" content="Attention maps of vision transformers under the pointer.">',
@@ -139,7 +139,7 @@ def theme() -> gr.themes.Base:
 
 def _header(backend: Backend) -> Page:
     page = Page(backend)
-    photo, album, ask = page.photo, page.album, page.count
+    image, album, ask = page.image, page.album, page.count
     with gr.Row(elem_id="images", equal_height=True):
         images = strip(page.thumbnails(EXAMPLES), elem_id="strip", scale=6, min_width=300)
         options: dict[str, Any] = {"file_types": ["image"], "file_count": "multiple", "elem_id": "upload"}
@@ -150,7 +150,7 @@ def _header(backend: Backend) -> Page:
         page.size.render()
     camera = gr.Image(sources=["webcam"], type="filepath", show_label=False, height=320, elem_id="camera")
     toggle.click(None, None, None, js="() => document.body.toggleAttribute('data-camera')")
-    images.click(None, [images, album, ask], [photo, ask], js=_script("choose"))
+    images.click(None, [images, album, ask], [image, ask], js=_script("choose"))
     for choice in (page.model, page.size):
         choice.input(None, ask, ask, js=NEXT)
 
@@ -162,23 +162,23 @@ def _header(backend: Backend) -> Page:
         """Take in the uploaded files; the first of them is shown."""
         paths = [files] if isinstance(files, str) else list(files or [])
         fresh = [page.keep(path) for path in paths[:MOST_OWN]]
-        own = [name for name in page.photos(album) if "/" in name and name not in fresh]
+        own = [name for name in page.images_of(album) if "/" in name and name not in fresh]
         names = [*fresh, *own][:MOST_OWN] + list(EXAMPLES)
         return fresh[0] if fresh else gr.skip(), *listed(names)
 
-    def forget(photo: str, album: str) -> tuple:
+    def forget(image: str, album: str) -> tuple:
         """Remove an uploaded image from the strip and from memory; the next one is shown."""
-        names = page.photos(album)
-        place = names.index(photo) if photo in names else 0
-        rest = [name for name in names if name != photo] or list(EXAMPLES)
-        backend.forget(split(photo)[0])
+        names = page.images_of(album)
+        place = names.index(image) if image in names else 0
+        rest = [name for name in names if name != image] or list(EXAMPLES)
+        backend.forget(split(image)[0])
         return rest[min(place, len(rest) - 1)], *listed(rest)
 
     for event, source in ((upload.upload, upload), (camera.input, camera)):
         handler = fairness.in_turn(keep, turns=fairness.DECODING)
-        chosen = event(handler, [source, album], [photo, album, images], **HEAVY)
+        chosen = event(handler, [source, album], [image, album, images], **HEAVY)
         chosen.success(None, ask, ask, js=NEXT)
-    removed = remove.click(forget, [photo, album], [photo, album, images], **LIGHT)
+    removed = remove.click(forget, [image, album], [image, album, images], **LIGHT)
     removed.success(None, ask, ask, js=NEXT)
     return page
 

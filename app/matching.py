@@ -9,8 +9,8 @@ from PIL import Image
 from app.backend import Backend
 from app.engine import Encoding, Key, patches_of
 from app.errors import LabError
+from app.images import SCREEN_SIDE, png
 from app.limits import SIZES
-from app.photos import SCREEN_SIDE, png
 from dino_model.inference.quantities import unit_vectors
 from segmentation import matching
 from segmentation.matching import SCALES, ImageFeatures, best_scale
@@ -27,7 +27,7 @@ Half = tuple[Encoding, ImageFeatures]
 def load_half(backend: Backend, token: str) -> Half:
     """Return the features of an encoded image; refuse one without texture."""
     encoding = backend.encoding(token)
-    image = backend.images.read(encoding.key.photo)
+    image = backend.images.read(encoding.key.image)
     if matching.is_flat(image):
         raise LabError("One of the images has no texture, every pixel has the same color: choose another.")
     return encoding, matching.image_features(encoding.predictor, image)

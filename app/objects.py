@@ -13,7 +13,7 @@ from pydantic import AfterValidator, Field
 from app.attention_maps import attention, map_of_head
 from app.engine import Encoding
 from app.errors import ClientValue, LabError
-from app.photos import labels_png, png
+from app.images import labels_png, png
 from segmentation import discovery, drawing
 from segmentation.coco import coco_record, fill_results
 from segmentation.discovery import Discovery

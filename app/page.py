@@ -15,8 +15,8 @@ from app import fairness, views
 from app.backend import Backend
 from app.engine import Encoding
 from app.errors import LabError
+from app.images import EXAMPLES, THUMBNAIL_SIDE, clean_name
 from app.limits import RESOLUTIONS
-from app.photos import EXAMPLES, THUMBNAIL_SIDE, clean_name
 from app.temporary import read_upload
 from app.views import encoding_value
 
@@ -39,7 +39,7 @@ class Page:
         backend: Models, images and limits.
 
     Attributes:
-        photo: Hidden: "NAME" of an example, or "NAME/TITLE" of a user's own image.
+        image: Hidden: "NAME" of an example, or "NAME/TITLE" of a user's own image.
         album: Hidden: the images of the strip, one per line; the user's own come first.
         model, size: Of the header: a name of the catalogue and pixels of the short side.
         request: Hidden: receives the JSON of events whose script makes the request.
@@ -55,7 +55,7 @@ class Page:
     def __init__(self, backend: Backend) -> None:
         self.backend = backend
         start, sizes = backend.start, sorted({*RESOLUTIONS, backend.start.size})
-        self.photo = gr.Textbox(start.photo, visible="hidden", elem_id="photo")
+        self.image = gr.Textbox(start.image, visible="hidden", elem_id="image")
         self.album = gr.Textbox("\n".join(EXAMPLES), visible="hidden", elem_id="album")
         self.count = gr.Textbox("0", visible="hidden", elem_id="ask")
         self.request = gr.JSON(visible=False)
@@ -89,25 +89,25 @@ class Page:
         write = f"async (value) => (await pageModule).writeControl('{name}', value)"
         control.change(None, control, None, js=write, **LIGHT)
 
-    def thumbnails(self, photos: Iterable[str]) -> list[tuple[str, str]]:
+    def thumbnails(self, images: Iterable[str]) -> list[tuple[str, str]]:
         """Return address and title of the thumbnail of each image."""
-        named = [split(photo) for photo in photos]
+        named = [split(image) for image in images]
         return [(self.address(name, small=True), title or EXAMPLES[name]) for name, title in named]
 
-    def encode(self, photo: object, model: object, size: object) -> Encoding:
+    def encode(self, image: object, model: object, size: object) -> Encoding:
         """Encode an image of the header, or return its cached encoding."""
-        return self.backend.encode(split(photo)[0], model, size)
+        return self.backend.encode(split(image)[0], model, size)
 
-    def value(self, encoding: Encoding, photo: object = "") -> dict[str, Any]:
-        """Return the value of a view for an encoding; `photo` holds the title of a user's own image."""
-        _, title = split(photo or encoding.key.photo)
-        return encoding_value(encoding, title, self.address(encoding.key.photo))
+    def value(self, encoding: Encoding, image: object = "") -> dict[str, Any]:
+        """Return the value of a view for an encoding; `image` holds the title of a user's own image."""
+        _, title = split(image or encoding.key.image)
+        return encoding_value(encoding, title, self.address(encoding.key.image))
 
-    def encode_image(self, photo: object, model: object, size: object) -> dict[str, Any]:
+    def encode_image(self, image: object, model: object, size: object) -> dict[str, Any]:
         """Encode an image; return the value of a view."""
-        return self.value(self.encode(photo, model, size), photo)
+        return self.value(self.encode(image, model, size), image)
 
-    def loader(self, photo: object, model: object, *others: object) -> Callable[[], object] | None:
+    def loader(self, image: object, model: object, *others: object) -> Callable[[], object] | None:
         """Return what loads the model: the preparation of handlers that start with an image and a model."""
         return self.backend.models.loader(model)
 
@@ -116,14 +116,14 @@ class Page:
         return f"lab/{'thumbnails' if small else 'images'}/{name}.jpg"
 
     def keep(self, path: object) -> str:
-        """Read an uploaded image and keep it; return its name as `photo` has it."""
+        """Read an uploaded image and keep it; return its name as `image` has it."""
         content, title = read_upload(path, self.backend.limits.max_upload_bytes), clean_name(str(path))
         name = self.backend.images.keep(content)
         if self.backend.images.is_halved(content):
             gr.Info(f"{html.escape(title)} is very large: it is shown at half its width and height.")
         return f"{name}/{title}"
 
-    def photos(self, album: object) -> list[str]:
+    def images_of(self, album: object) -> list[str]:
         """Return the images of an album that are still in memory."""
         found = []
         for line in str(album)[:MAX_ALBUM].split("\n"):
@@ -187,9 +187,9 @@ def strip(images: Iterable[tuple[str, str]], **props: Any) -> gr.Dataset:
     return gr.Dataset(components=[gr.HTML(visible=False)], samples=samples(images), **props)
 
 
-def split(photo: object) -> tuple[str, str]:
-    """Split the value of `Page.photo` into the name of an image and its title, "" for examples."""
-    if not isinstance(photo, str):
+def split(image: object) -> tuple[str, str]:
+    """Split the value of `Page.image` into the name of an image and its title, "" for examples."""
+    if not isinstance(image, str):
         raise LabError("The image must be named by text.")
-    name, _, title = photo.partition("/")
+    name, _, title = image.partition("/")
     return name, "" if name in EXAMPLES else clean_name(title)

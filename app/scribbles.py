@@ -18,9 +18,9 @@ from app.backend import Backend
 from app.clips import from_runs, runs_of
 from app.engine import Encoding
 from app.errors import ClientValue, LabError
+from app.images import labels_png, stem
 from app.objects import COLORS, MOST_OBJECTS
 from app.page import Page, split
-from app.photos import labels_png, stem
 from dino_model.inference.feature_cache import model_fingerprint
 from segmentation import heads
 from segmentation.heads import Classifier, Head
@@ -104,8 +104,8 @@ def masks_file(page: Page, raw_request: object, album: object = "") -> tuple[str
     request, backend = _strokes(raw_request), page.backend
     classifier, first = fit(backend, request.images)
     images = list(request.images)
-    for photo in page.photos(album):
-        name, title = split(photo)
+    for own in page.images_of(album):
+        name, title = split(own)
         if title:
             token = backend.encode(name, first.key.model, first.key.size).key.token
             if token not in {image.token for image in images}:
@@ -114,7 +114,7 @@ def masks_file(page: Page, raw_request: object, album: object = "") -> tuple[str
     for number, image in enumerate(images, 1):
         encoding = backend.encoding(image.token)
         labels = classifier.segment(encoding.patch_features(), encoding.predictor.image_size)
-        name = f"{stem(encoding.key.photo if encoding.example else image.name)}.png"
+        name = f"{stem(encoding.key.image if encoding.example else image.name)}.png"
         files[f"{number}-{name}" if name in files else name] = labels_png(labels, np.array(PALETTE, np.uint8))
     if len(files) == 1:
         return next(iter(files.items()))

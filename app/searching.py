@@ -68,7 +68,7 @@ def search_images(backend: Backend, arguments: object) -> list[tuple[ImageArray,
     if request.places is None:
         raise LabError("Pin two corners of the part first: click them in the image.")
     encoding = backend.encoding(request.token)
-    image = backend.images.read(encoding.key.photo)
+    image = backend.images.read(encoding.key.image)
     box = framed(encoding, request.places, image) if request.places else None
     try:
         neighbors = backend.index.search(image, COUNT, box)

@@ -35,7 +35,7 @@ import numpy as np
 
 from app.arrays import STATIC, static_address
 from app.engine import Encoding
-from app.photos import pin, screen_jpeg
+from app.images import pin, screen_jpeg
 from dino_model.inference.predictor import AttentionPredictor
 
 _NUMBERS = itertools.count(1)  # of components: their elements are new each time they become visible
@@ -151,12 +151,12 @@ def encoding_value(encoding: Encoding, title: str, image: str) -> dict[str, Any]
     key = encoding.key
     return _shape(encoding.predictor, encoding.predictor.image_size) | {
         "token": key.token,
-        "photo": f"{key.photo}/{title}" if title else key.photo,
-        "name": title or key.photo,
+        "source": f"{key.image}/{title}" if title else key.image,
+        "name": title or key.image,
         "model": key.model,
         "size": key.size,
         "random": key.model.startswith("random:"),
-        "pin": pin(key.photo) if encoding.example else None,
+        "pin": pin(key.image) if encoding.example else None,
         "image": image,
         "arrays": f"lab/arrays/{key.token}",
         "facts": facts(encoding),

@@ -205,7 +205,7 @@ class Visitor:
         record = self.ask("objects", [encoded, MODEL, SIZE, "tokencut", 1, False])["objects"][0]
         shown = np.array(Image.open(io.BytesIO(self.get(answer["image"]).content)))
         if (
-            (answer["photo"], answer["model"], answer["size"]) != (photo, MODEL, SIZE)
+            (answer["source"], answer["model"], answer["size"]) != (photo, MODEL, SIZE)
             or shown.shape != image.shape
             or np.abs(shown.astype(int) - image).mean() > SAME_IMAGE
             or [answer["height"], answer["width"]] != record["segmentation"]["size"]

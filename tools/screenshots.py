@@ -29,7 +29,7 @@ class Shot(NamedTuple):
 
 SHOTS = (
     Shot("docs/explore.png", "", EXPLORE),
-    Shot("docs/segment.png", "?tab=segment&photo=sheep", "#segment .lab-view[data-token^=sheep]"),
+    Shot("docs/segment.png", "?tab=segment&image=sheep", "#segment .lab-view[data-token^=sheep]"),
     Shot("docs/class-map.png", "?tab=class-map", "#class-map .lab-view[data-token]"),
     Shot("app/static/preview.jpg", "", EXPLORE, (1200, 630)),
 )

@@ -31,7 +31,8 @@ function increment(count) {
 
 /** The page as it opens: names of the tabs, values of the controls in the address by name, and choices of some. */
 let opening = { tabs: [], start: {}, choices: {} };
-const HEADER = ["photo", "model", "size"];
+const HEADER = ["image", "model", "size"];
+const SHOWN = ["source", "model", "size"]; // in the value of a view
 let pendingTab = read().tab ?? ""; // the tab of the address until it is open: Gradio first selects another one
 
 /**
@@ -52,10 +53,10 @@ export function restore(page, count) {
   return [{ __type__: "update", selected: pendingTab || tabs[0] }, isStart ? count : increment(count), ...values];
 }
 
-/** Write the image, model and resolution of a response into the address. @param {string} photo */
-export function writeHeader(photo, model, size) {
-  write({ photo, model, size }, opening.start);
-  markThumbnail(photo);
+/** Write the image, model and resolution of a response into the address. @param {string} image */
+export function writeHeader(image, model, size) {
+  write({ image, model, size }, opening.start);
+  markThumbnail(image);
 }
 
 /** Write the value of a control into the address. @param {string} name @param {any} value */
@@ -63,20 +64,20 @@ export function writeControl(name, value) {
   write({ [name]: value }, opening.start);
 }
 
-/** Mark the thumbnail of the image on the screen; an uploaded one can be removed. @param {string} photo */
-function markThumbnail(photo) {
+/** Mark the thumbnail of the image on the screen; an uploaded one can be removed. @param {string} image */
+function markThumbnail(image) {
   const album = document.querySelector("#album :is(textarea, input)")?.["value"].split("\n") ?? [];
-  const marked = album.indexOf(photo);
+  const marked = album.indexOf(image);
   document.querySelectorAll("#strip .gallery-item").forEach((button, at) => {
     button.setAttribute("aria-current", String(at === marked));
   });
-  document.body.toggleAttribute("data-uploaded", photo.includes("/"));
+  document.body.toggleAttribute("data-uploaded", image.includes("/"));
 }
 
 /** Return image, model and resolution on the screen, after a refusal. */
 export function shown() {
   const view = ["explore", "segment"].map(viewOf).find((one) => one?.encoding);
-  if (view) return HEADER.map((name) => view.encoding.value[name]);
+  if (view) return SHOWN.map((name) => view.encoding.value[name]);
   write(Object.fromEntries(HEADER.map((name) => [name, ""]))); // a view that is not mounted yet reads the address
   Object.assign(viewOf("explore") ?? {}, { linked: {} });
   viewOf("explore")?.reload();

@@ -29,7 +29,7 @@ type EncodingValue = Size &
     image: string;
     arrays: string | Record<string, string | Float32Array>; // an address; or base64 or numbers by KIND/BLOCK
     name?: string;
-    photo?: string;
+    source?: string; // NAME of an example, or NAME/TITLE
     model?: string;
     size?: number;
     random?: boolean;

@@ -7,7 +7,7 @@ Contract of a tab
 - A view that shows the image of the header is appended to `page.views`: the page sends it the value of
   every new image, model and resolution. A handler that depends on that image listens to the view's `shown`
   event, which fires only while the view is visible.
-- `page.encode(photo, model, size)` checks the values of `page.photo`, `page.model` and `page.size`.
+- `page.encode(image, model, size)` checks the values of `page.image`, `page.model` and `page.size`.
 - Every handler can be called by anybody with any JSON: check each argument, raise `LabError` with one
   sentence. No path, model or address is taken from a value; images and encodings are looked up by name or
   token.

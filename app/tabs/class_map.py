@@ -35,31 +35,31 @@ def build(page: Page) -> None:
         dropdown = gr.Dropdown(choices=_classes(page, chosen), value=None)
         return chosen, dropdown, class_maps.facts(backend.maps.get(chosen))
 
-    def place(photo: Any, chosen: Any) -> Any:
-        return gr.HTML(placed=placed(page, photo, chosen))
+    def place(image: Any, chosen: Any) -> Any:
+        return gr.HTML(placed=placed(page, image, chosen))
 
     name.focus(lambda: gr.Dropdown(choices=backend.maps.choices()), None, name, **LIGHT)  # new maps appear
     name.input(open_map, name, [opened, search, facts], trigger_mode="always_last", **LIGHT).success(
         None, opened, None, js="(map) => viewOf('class-map').openMap(map)", **LIGHT
     )
     place_in_turn = fairness.in_turn(
-        place, lambda photo, chosen: page.backend.models.loader(_model(page, chosen))
+        place, lambda image, chosen: page.backend.models.loader(_model(page, chosen))
     )
-    view.shown(place_in_turn, [page.photo, name], view, **HEAVY)
+    view.shown(place_in_turn, [page.image, name], view, **HEAVY)
     search.input(None, search, None, js="(index) => viewOf('class-map').goTo(index)", **LIGHT)
 
 
-def placed(page: Page, photo: Any, chosen: Any) -> dict[str, Any]:
+def placed(page: Page, image: Any, chosen: Any) -> dict[str, Any]:
     """Return what the view shows of an image of the header: its position and nearest classes."""
     backend = page.backend
     drawn = backend.maps.get(chosen)
-    stored, title = split(photo)
-    image = backend.images.read(stored)
-    placement = class_maps.place_image(drawn, backend.models.ready(_model(page, chosen)), image)
+    stored, title = split(image)
+    pixels = backend.images.read(stored)
+    placement = class_maps.place_image(drawn, backend.models.ready(_model(page, chosen)), pixels)
     return asdict(placement) | {
         "name": title or stored,
-        "highlight": stored != backend.start.photo,
-        "photo": photo,
+        "highlight": stored != backend.start.image,
+        "source": image,
         "map": chosen,
     }
 

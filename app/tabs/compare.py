@@ -40,7 +40,7 @@ def build(page: Page) -> None:
     for event in (left.shown, other.input):
         event(
             fairness.in_turn(page.encode_image, page.loader),
-            [page.photo, other, page.size],
+            [page.image, other, page.size],
             right,
             **HEAVY,
         ).failure(None, other, other, js="(other) => viewOf('compare-right').encoding?.value.model || other")

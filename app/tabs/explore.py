@@ -11,8 +11,8 @@ from app.album import album_zip
 from app.attention_maps import FILES, MapSettings
 from app.backend import Backend
 from app.errors import LabError
+from app.images import clean_name, stem
 from app.page import LIGHT, Page, write_download
-from app.photos import clean_name, stem
 
 TITLE = "Explore"
 USES_IMAGE = True
@@ -112,6 +112,6 @@ def drawn(backend: Backend, file: str, request: object) -> tuple[str, bytes]:
     if not isinstance(request, dict) or not isinstance(request.get("token"), str):
         raise LabError("Nothing is shown yet: wait for the maps, then try again.")
     view, encoding = MapSettings.of(request), backend.encoding(request["token"])
-    content = FILES[file](encoding, view, backend.images.read(encoding.key.photo))
-    name = encoding.key.photo if encoding.example else str(request.get("name", ""))
+    content = FILES[file](encoding, view, backend.images.read(encoding.key.image))
+    name = encoding.key.image if encoding.example else str(request.get("name", ""))
     return f"{stem(clean_name(name))}-{file}", content

@@ -52,17 +52,17 @@ def build(page: Page) -> None:
                     button.click(None, number, number, js=turn, **LIGHT)
 
     state = gr.Textbox("", visible="hidden", elem_id="lesson-state")
-    inputs, show = [number, page.photo, page.size], fairness.in_turn(partial(_show, page))
+    inputs, show = [number, page.image, page.size], fairness.in_turn(partial(_show, page))
     outputs = [view, state, stage, curves, mass, block, weights, body, answer, paper, accordion]
     for event in (page.image_signal().shown, number.change):
         event(show, inputs, outputs, **HEAVY).success(None, state, None, js=APPLY, **LIGHT)
     mass.input(None, mass, None, js="(mass) => viewOf('learn-view').set({ mass })", **LIGHT)
     block.input(None, block, None, js="(block) => viewOf('learn-view').set({ block })", **LIGHT)
-    inputs = [page.photo, weights, page.size]
+    inputs = [page.image, weights, page.size]
     weights.input(fairness.in_turn(page.encode_image), inputs, view, **HEAVY)
 
 
-def _show(page: Page, index: Any, photo: Any, size: Any) -> list[Any]:
+def _show(page: Page, index: Any, image: Any, size: Any) -> list[Any]:
     """Return the values of all components that change with the lesson or the image."""
     if type(index) is not int or not 0 <= index < len(lessons()):
         raise LabError(f"The lesson must be a number from 0 to {len(lessons()) - 1}.")
@@ -71,10 +71,10 @@ def _show(page: Page, index: Any, photo: Any, size: Any) -> list[Any]:
     if lesson.plot:
         values = training_numbers(page.backend.runs.read(TRAINED))
     else:
-        encoding = page.encode(photo, TRAINED, size)
-        random = page.encode(photo, RANDOM, size) if "weights" in lesson.controls else None
+        encoding = page.encode(image, TRAINED, size)
+        random = page.encode(image, RANDOM, size) if "weights" in lesson.controls else None
         value, shown, blocks = (
-            page.value(encoding, photo),
+            page.value(encoding, image),
             settings(lesson, encoding),
             encoding.predictor.blocks,
         )

@@ -6,8 +6,8 @@ import gradio as gr
 
 from app import fairness, matching
 from app.errors import LabError
+from app.images import EXAMPLES, stem
 from app.page import HEAVY, PRIVATE, Page, dropdown, split
-from app.photos import EXAMPLES, stem
 
 TITLE = "Match"
 USES_IMAGE = True
@@ -38,24 +38,24 @@ def build(page: Page) -> None:
         return gr.Dropdown(choices=[choices[0], (title, name), *choices[1:]], value=name)
 
     taken = own.upload(take, own, second, show_progress="minimal", **PRIVATE)
-    inputs = [page.photo, page.model, page.size, second, ratio]
+    inputs = [page.image, page.model, page.size, second, ratio]
     for event in (view.shown, second.input, ratio.release, taken.success):
         event(fairness.in_turn(find, page.loader), inputs, view, **HEAVY)
 
 
 def matched(
-    page: Page, photo: object, model: object, size: object, second: object, percent: Any
+    page: Page, image: object, model: object, size: object, second: object, percent: Any
 ) -> dict[str, Any]:
     """Match the image of the header with a second one; return the value of the view.
 
     Args:
         page: Of the page.
-        photo, model, size: Of the header.
-        second: `TURNED`, or an image as `Page.photo` names it.
+        image, model, size: Of the header.
+        second: `TURNED`, or an image as `Page.image` names it.
         percent: The ratio of `matching.match` in percent.
     """
-    a = page.encode(photo, model, size)
-    name, title = split(photo)
+    a = page.encode(image, model, size)
+    name, title = split(image)
     if second == TURNED:
         second = f"{matching.turned(page.backend, name)}/{stem(title or name)} turned"
     b = page.encode(second, model, size)

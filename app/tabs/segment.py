@@ -9,9 +9,9 @@ from pydantic import Field
 from app import fairness, objects, scribbles
 from app.backend import Backend
 from app.clips import runs_of
+from app.images import stem
 from app.objects import Recipe
 from app.page import HEAVY, LIGHT, Page
-from app.photos import stem
 
 TITLE = "Segment"
 USES_IMAGE = True
@@ -103,7 +103,7 @@ def find_objects(backend: Backend, raw_request: object) -> dict[str, Any]:
     discovered = objects.find(encoding, request)
     labels = objects.labels_of(discovered, encoding.predictor.grid)
     if request.refined:
-        labels = objects.refine(labels, backend.images.read(encoding.key.photo))
+        labels = objects.refine(labels, backend.images.read(encoding.key.image))
     return {
         "token": request.token,
         "key": request.key,
@@ -118,8 +118,8 @@ def objects_file(backend: Backend, file: str, raw_request: object) -> tuple[str,
     """Write a download of `objects.FILES`; `raw_request` is an `ObjectsRequest` from a client."""
     request = ObjectsRequest.of(raw_request)
     encoding = backend.encoding(request.token)
-    image = backend.images.read(encoding.key.photo)
+    image = backend.images.read(encoding.key.image)
     labels = objects.labels_of(objects.find(encoding, request), encoding.predictor.grid)
     content = objects.FILES[file](image, objects.in_pixels(labels, image, request.refined))
-    name = encoding.key.photo if encoding.example else request.name
+    name = encoding.key.image if encoding.example else request.name
     return f"{stem(name)}-{request.method}-{file}", content

@@ -48,7 +48,7 @@ def build(page: Page) -> None:
 
     run.focus(lambda: gr.Dropdown(choices=page.backend.runs.choices()), None, run, **LIGHT)  # new runs appear
     redrawn = run.input(partial(_read, page), run, shown, trigger_mode="always_last", **LIGHT)
-    inputs = [run, checkpoint, page.photo, page.size]
+    inputs = [run, checkpoint, page.image, page.size]
     see = fairness.in_turn(partial(_see, page), partial(_loader, page))
     for event in (page.image_signal().shown, checkpoint.input, redrawn.success):
         event(see, inputs, [view, label], **HEAVY)
@@ -67,13 +67,13 @@ def _curves(chart: Chart, run: TrainingRun) -> dict[str, Any]:
     return {"value": table, "colors_in_legend": table["curve"].unique().tolist()}
 
 
-def _loader(page: Page, name: Any, index: Any, photo: Any, size: Any) -> Callable[[], object] | None:
+def _loader(page: Page, name: Any, index: Any, image: Any, size: Any) -> Callable[[], object] | None:
     return page.backend.models.loader(_checkpoint(page.backend.runs.read(name), index).model)
 
 
-def _see(page: Page, name: Any, index: Any, photo: Any, size: Any) -> tuple[Any, str]:
+def _see(page: Page, name: Any, index: Any, image: Any, size: Any) -> tuple[Any, str]:
     checkpoint = _checkpoint(page.backend.runs.read(name), index)
-    return page.encode_image(photo, checkpoint.model, size), f"Shown: {checkpoint.label}"
+    return page.encode_image(image, checkpoint.model, size), f"Shown: {checkpoint.label}"
 
 
 def _read(page: Page, name: Any) -> list[Any]:

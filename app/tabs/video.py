@@ -14,8 +14,8 @@ from app import fairness
 from app.clips import COLORS, FILES, MAX_OBJECTS, from_runs, limits_in_words
 from app.errors import ClientValue, LabError
 from app.example_clips import EXAMPLES
+from app.images import clean_name, thumbnail
 from app.page import HEAVY, LIGHT, PRIVATE, Page, split, strip
-from app.photos import clean_name, thumbnail
 from app.views import image_address
 from dino_model import photographs
 from segmentation.labels import palette
@@ -152,7 +152,7 @@ async def tracked(
         raise LabError("The marked objects belong to another clip: mark them again.")
     clip = page.backend.clips.get(token)
     masks = {mark.frame: from_runs(mark.runs, clip.size) for mark in marked.marks}
-    kept = page.backend.clips.following(marked.kept) if marked.kept else None
+    kept = page.backend.clips.tracked(marked.kept) if marked.kept else None
     identity = ""
     results = page.backend.track(clip, masks, model, size, fairness.client_of(request), kept)
     async with contextlib.aclosing(results):  # type: ignore[type-var]
@@ -173,7 +173,7 @@ def _encode(page: Page, number: Any, name: Any, model: Any, size: Any) -> Any:
     clip = page.backend.clips.get(token)
     if type(number) is not int or not 0 <= number < len(clip.frames):
         raise LabError("The clip has no such frame: open it again.")
-    encoding = page.backend.encode(page.backend.clips.photo_of(clip, number), model, size)
+    encoding = page.backend.encode(page.backend.clips.image_of(clip, number), model, size)
     return gr.HTML(encoding=page.value(encoding) | {"clip": token, "frame": number})
 
 

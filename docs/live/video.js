@@ -7,13 +7,13 @@ import { PatchCanvas } from "../../app/static/views/paint.js";
 /** @param {HTMLElement} root @param {any} data */
 export async function video(root, { video: clip }) {
   const { width, height, frames, masks, colors } = clip;
-  const photo = el("img", { class: "lab-photo", alt: "" });
+  const image = el("img", { class: "lab-image", alt: "" });
   const map = el("canvas", { class: "lab-map", "aria-hidden": "true" });
   const canvas = new PatchCanvas(/** @type {HTMLCanvasElement} */ (map));
   const output = el("output");
   const go = () => {
     const number = Number(slider.value);
-    Object.assign(photo, { src: frames[number], alt: `Frame ${number + 1} of the clip` });
+    Object.assign(image, { src: frames[number], alt: `Frame ${number + 1} of the clip` });
     output.textContent = `${number + 1} of ${frames.length}`;
     if (shown.checked)
       canvas.labels({ rows: height, columns: width, values: fromRuns(masks[number], width * height) }, colors);
@@ -23,7 +23,7 @@ export async function video(root, { video: clip }) {
   const shown = el("input", { type: "checkbox", checked: true, oninput: go });
   const ratio = `--ratio: ${width / height}; --opacity: 0.6`;
   root.replaceChildren(
-    el("div", { class: "lab-view", style: ratio }, el("div", { class: "lab-stage" }, el("div", { class: "lab-sheet" }, photo, map))), // prettier-ignore
+    el("div", { class: "lab-view", style: ratio }, el("div", { class: "lab-stage" }, el("div", { class: "lab-sheet" }, image, map))), // prettier-ignore
     el("div", { class: "live-row" }, el("label", {}, "Frame ", slider, " ", output), el("label", {}, shown, " masks")),
     el(
       "p",

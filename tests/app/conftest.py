@@ -15,11 +15,11 @@ import torch
 from app.arrays import routes
 from app.backend import Backend
 from app.engine import Encoding
+from app.images import png
 from app.layout import build
 from app.limits import Limits
 from app.models import Models
 from app.page import Page
-from app.photos import png
 from dino_model.inference import quantities
 from dino_model.inference.predictor import AttentionPredictor
 from dino_model.inference.search import Index

@@ -10,7 +10,7 @@ import pytest
 from app.album import album_zip
 from app.attention_maps import attention
 from app.errors import LabError
-from app.photos import png
+from app.images import png
 from tests.app.conftest import run
 
 

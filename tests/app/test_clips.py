@@ -18,8 +18,8 @@ from app.backend import Backend, Clips
 from app.clips import FILES, MAX_OBJECTS, from_runs
 from app.errors import LabError, NotHere
 from app.example_clips import EXAMPLES, FRAMES, example
+from app.images import ImageStore
 from app.limits import Limits
-from app.photos import ImageStore
 from app.tabs import video
 from dino_model.inference.predictor import AttentionPredictor
 from segmentation.datasets import open_davis

@@ -8,8 +8,8 @@ import timm
 
 from app.engine import Key, encode
 from app.errors import LabError, NotHere
+from app.images import png
 from app.limits import Limits
-from app.photos import png
 from dino_model.inference.predictor import AttentionPredictor
 from dino_model.models.weights import LoadedModel
 from tests.app.conftest import MODEL, small_backend
@@ -61,7 +61,7 @@ def test_concurrent_requests_each_get_their_own_encoding(backend):
         found = list(pool.map(lambda photo: backend.encode(photo, MODEL, 48), images))
     predictor = AttentionPredictor(MODEL, size=48, precision="fp32", device="cpu")
     for encoding, (photo, image) in zip(found, images.items(), strict=True):
-        assert encoding.key.photo == photo
+        assert encoding.key.image == photo
         predictor.set_image(image)
         np.testing.assert_array_equal(encoding.queries_keys(3)[0], predictor.queries_keys(3)[0])
 

@@ -9,9 +9,9 @@ import pytest
 from app.backend import Backend
 from app.engine import Encoding, Key
 from app.errors import LabError
+from app.images import png
 from app.limits import Limits
 from app.matching import match as match_pair
-from app.photos import png
 from app.tabs import match
 from dino_model import photographs
 from dino_model.inference.predictor import AttentionPredictor
@@ -41,7 +41,7 @@ def features(image: np.ndarray, scale: float = 1.0) -> matching.ImageFeatures:
 
 
 def test_matches_are_the_librarys_at_its_scale(page, images, pair):
-    names = [f"{encoding.key.photo}/{name}.jpg" for encoding, name in zip(pair, ("owl", "near"), strict=True)]
+    names = [f"{encoding.key.image}/{name}.jpg" for encoding, name in zip(pair, ("owl", "near"), strict=True)]
     answer: dict[str, Any] = match.matched(page, names[0], MODEL, SIZE, names[1], 100)
     a, scaled = features(images[0]), {scale: features(images[1], scale) for scale in matching.SCALES}
     scale, matches = matching.best_scale(a, scaled)
@@ -70,7 +70,7 @@ def test_match_without_texture_or_with_two_models_is_refused(backend, pair):
     plain = backend.images.keep(png(np.full((60, 90, 3), 77, np.uint8)))
     for other, sentence in (
         (backend.encode(plain, MODEL, SIZE), "no texture"),
-        (backend.encode(pair[1].key.photo, "random:vit_tiny/16", SIZE), "different models"),
+        (backend.encode(pair[1].key.image, "random:vit_tiny/16", SIZE), "different models"),
     ):
         with pytest.raises(LabError, match=sentence):
             match_pair(backend, pair[0].key.token, other.key.token, 1)

@@ -11,7 +11,7 @@ from PIL import Image
 from app import scribbles
 from app.clips import runs_of
 from app.errors import LabError
-from app.photos import png
+from app.images import png
 from segmentation.commands.head import Apply
 from segmentation.heads import read_head
 
@@ -54,7 +54,7 @@ def test_command_applies_the_head_file_with_the_same_masks(backend, page, marked
     head, image, output = tmp_path / "head.safetensors", tmp_path / "halves.png", tmp_path / "out"
     head.write_bytes(content)
     assert read_head(head).classifier.labels == (0, 1)
-    image.write_bytes(png(backend.images.read(backend.encoding(halves).key.photo)))
+    image.write_bytes(png(backend.images.read(backend.encoding(halves).key.image)))
     Apply(inputs=(image,), head=head, output=output, device="cpu", precision="fp32").run()
     _, mask = scribbles.masks_file(page, {"images": [marked]})
     applied = np.array(Image.open(output / "masks" / "halves.png"))
@@ -79,6 +79,6 @@ def test_invalid_requests_and_images_of_several_resolutions_are_refused(backend,
         for file in (partial(scribbles.head_file, backend), partial(scribbles.masks_file, page)):
             with pytest.raises(LabError, match=r"Invalid|two classes"):
                 file(wanted)
-    other = backend.encode(backend.encoding(halves).key.photo, backend.start.model, 96).key.token
+    other = backend.encode(backend.encoding(halves).key.image, backend.start.model, 96).key.token
     with pytest.raises(LabError, match="several"):
         scribbles.segment_image(backend, {"images": [marked, {"token": other}]})

@@ -6,7 +6,7 @@ import pytest
 from app import searching
 from app.backend import Backend
 from app.errors import LabError
-from app.photos import png
+from app.images import png
 from dino_model.commands import main
 from dino_model.inference.search import open_index
 from tests.app.conftest import MODEL, small_backend

@@ -33,10 +33,10 @@ VIOLATIONS = """async () => {
 }"""
 
 
-def reference(model: str = MODEL, photo: str = "owl", size: int = SIZE) -> AttentionPredictor:
+def reference(model: str = MODEL, image: str = "owl", size: int = SIZE) -> AttentionPredictor:
     """Return a predictor with an image, in fp32 on the CPU as the page computes."""
     predictor = AttentionPredictor(model, size=size, precision="fp32", device="cpu")
-    predictor.set_image(photographs.image(photo))
+    predictor.set_image(photographs.image(image))
     return predictor
 
 

@@ -65,7 +65,7 @@ def test_other_model_can_be_the_same_and_another_image_is_shown_by_both(tab):
     assert tab.evaluate(f"{LEFT}.encoding.token === {RIGHT}.encoding.token")
     for photo in ("sheep", "kitten"):
         tab.locator(f"#strip button:has(img[src*='{photo}'])").click()
-        actions.wait(tab, f"[{LEFT}, {RIGHT}].every((view) => view.encoding.photo === '{photo}')")
+        actions.wait(tab, f"[{LEFT}, {RIGHT}].every((view) => view.encoding.source === '{photo}')")
 
 
 def test_link_opens_the_tab_with_its_second_model(open_page):
@@ -78,5 +78,5 @@ def test_link_opens_the_tab_with_its_second_model(open_page):
 
 def test_opens_with_attention_on_an_image_where_random_weights_fail(open_page):
     page = open_page(query="?tab=compare", ready="#compare-right .lab-view[data-token]")
-    shown = page.evaluate(f"[{LEFT}, {RIGHT}].map(({{ encoding, quantity }}) => [encoding.photo, quantity])")
+    shown = page.evaluate(f"[{LEFT}, {RIGHT}].map(({{ encoding, quantity }}) => [encoding.source, quantity])")
     assert shown == [["owl", "attention"]] * 2

@@ -118,7 +118,7 @@ def test_class_lists_its_neighbors_and_curves_show_a_step(live):
 
 def test_video_shows_the_masks_of_a_frame_over_it(live):
     boxes = [
-        live.locator(f"[data-figure=video] .lab-{part}").bounding_box() for part in ("stage", "photo", "map")
+        live.locator(f"[data-figure=video] .lab-{part}").bounding_box() for part in ("stage", "image", "map")
     ]
     assert boxes[0] == pytest.approx(boxes[1], abs=1)
     assert boxes[0] == pytest.approx(boxes[2], abs=1)

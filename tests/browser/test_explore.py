@@ -135,10 +135,10 @@ CANVAS = f"""(() => {{
 }})()"""
 
 PHOTO = f"""(() => {{
-  const {{ photo }} = {VIEW}.stage;
-  const [width, height] = [photo.naturalWidth, photo.naturalHeight];
+  const {{ image }} = {VIEW}.stage;
+  const [width, height] = [image.naturalWidth, image.naturalHeight];
   const context = new OffscreenCanvas(width, height).getContext("2d");
-  context.drawImage(photo, 0, 0);
+  context.drawImage(image, 0, 0);
   return {{ array: context.getImageData(0, 0, width, height).data, shape: [height, width, 4] }};
 }})()"""
 
@@ -207,7 +207,7 @@ def test_search_finds_the_image_itself_first_and_then_a_part_of_it(open_page, tm
     main(["index", str(images), "--output", str(index), "--size", "64"])
     options = f"--model {actions.MODEL} --size 64 --port {free_port()} --device cpu --search {index}"
     with serving(*options.split(), env=OFFLINE) as served:
-        page = open_page(query="?photo=sheep&pins=1,1;2,2", address=f"{served.address}/")
+        page = open_page(query="?image=sheep&pins=1,1;2,2", address=f"{served.address}/")
         page.locator("#search").get_by_text("Search my images").click()
         page.locator("#search-whole").click()
         captions = page.locator("#search-results .caption-label")

@@ -47,12 +47,12 @@ def _shows(page, **value) -> None:
 def test_quick_choices_end_on_the_last_and_known_images_are_not_fetched(page):
     for name in ("sheep", "komodo", "red_pyramid", "polar_bear", "kitten"):
         _example(page, name)
-    _shows(page, photo="kitten")
-    assert "photo=kitten" in page.url
+    _shows(page, source="kitten")
+    assert "image=kitten" in page.url
     requests = []
     page.on("request", lambda request: "/arrays/" in request.url and requests.append(request.url))
     _example(page, "owl")
-    _shows(page, photo="owl")
+    _shows(page, source="owl")
     marked = page.locator("#strip [aria-current=true] img")
     assert "owl" in marked.get_attribute("src")
     assert requests == []
@@ -103,7 +103,7 @@ def test_refused_resolution_and_failed_block_return_to_what_is_shown(page, image
     assert "choose resolution 336" in actions.toast(page)
     actions.wait(page, "document.querySelector('#size input').value === '224'")
     assert actions.state(page)["token"] == shown["token"]
-    assert page.locator("#photo textarea, #photo input").input_value().endswith("ribbon.png")
+    assert page.locator("#image textarea, #image input").input_value().endswith("ribbon.png")
     response = {"status": 503, "content_type": "text/plain", "body": "Not now."}
     page.route(re.compile(r"/blocks/3$"), lambda route: route.fulfill(**response))
     actions.slide(page, "block", 4)
@@ -113,9 +113,9 @@ def test_refused_resolution_and_failed_block_return_to_what_is_shown(page, image
 
 
 def test_address_restores_image_model_and_settings(open_page):
-    query = "?photo=sheep&model=random:embedded&size=336&quantity=logits&block=3"
+    query = "?image=sheep&model=random:embedded&size=336&quantity=logits&block=3"
     page = open_page(query=query + "&head=2&layer=heat&mass=40&patch=4,5&pins=1,2;4,5")
-    _shows(page, photo="sheep", model="random:embedded", size=336)
+    _shows(page, source="sheep", model="random:embedded", size=336)
     settings = {"quantity": "logits", "block": 3, "head": "2", "layer": "heat", "mass": 40}
     assert settings.items() <= page.evaluate(f"{VIEW}.state").items()
     assert actions.state(page)["pins"] == [[1, 2], [4, 5]]
@@ -123,14 +123,14 @@ def test_address_restores_image_model_and_settings(open_page):
     assert page.locator("#quantity input:checked").input_value() == "logits"
     page.reload()
     page.wait_for_selector("#explore [data-token]")
-    _shows(page, photo="sheep", model="random:embedded", size=336)
+    _shows(page, source="sheep", model="random:embedded", size=336)
 
 
-@pytest.mark.parametrize("query", ["?photo=nothing&size=9999&block=99", "?model=/etc/passwd"])
+@pytest.mark.parametrize("query", ["?image=nothing&size=9999&block=99", "?model=/etc/passwd"])
 def test_address_with_unknown_names_shows_the_start(open_page, query):
     page = open_page(query=query)
     page.wait_for_timeout(500)
-    _shows(page, photo="owl", size=224)
+    _shows(page, source="owl", size=224)
 
 
 def test_readout_is_spoken_once_the_pointer_rests(page):
@@ -153,12 +153,12 @@ def test_uploaded_images_are_in_the_strip_of_their_user_only(page, open_page, im
     assert page.locator("#strip button").count() == 10
     page.locator("#strip button").nth(1).click()
     _shows(page, name="two.png")
-    assert "photo=" not in page.url  # an own image is in no address
+    assert "image=" not in page.url  # an own image is in no address
     page.get_by_role("button", name="Remove image").click()
     _shows(page, name="owl")
     assert page.locator("#strip button").count() == 9
     assert other.locator("#strip button").count() == 8
-    assert actions.state(other)["photo"] == "owl"
+    assert actions.state(other)["source"] == "owl"
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import { figure, percent } from "../../app/static/maths/format.js";
 import { Memory } from "../../app/static/views/memory.js";
 import { Newest, rested } from "../../app/static/views/newest.js";
 
-const START = { photo: "kitten", size: 224, block: 0, layer: "light" };
+const START = { image: "kitten", size: 224, block: 0, layer: "light" };
 
 const grid = (rows, columns) => ({
   rows,
@@ -28,16 +28,16 @@ function at(search) {
 
 test("an address holds what differs from the start, and is read back", () => {
   const location = at("?__theme=dark");
-  write({ photo: "owl", size: 224, block: 3, pins: "1,2;3,4" }, START);
-  assert.equal(location.search, "?__theme=dark&photo=owl&block=3&pins=1,2;3,4");
-  assert.deepEqual(read(), { photo: "owl", block: "3", pins: "1,2;3,4" });
-  write({ photo: "kitten", block: 0, pins: "" }, START);
+  write({ image: "owl", size: 224, block: 3, pins: "1,2;3,4" }, START);
+  assert.equal(location.search, "?__theme=dark&image=owl&block=3&pins=1,2;3,4");
+  assert.deepEqual(read(), { image: "owl", block: "3", pins: "1,2;3,4" });
+  write({ image: "kitten", block: 0, pins: "" }, START);
   assert.equal(location.search, "?__theme=dark");
 });
 
 test("an address holds no uploaded image", () => {
-  const location = at("?photo=owl&second=sheep");
-  write({ photo: "abc/mine.png", second: "turned", other: "random:vit_tiny/16" }, { second: "turned" });
+  const location = at("?image=owl&second=sheep");
+  write({ image: "abc/mine.png", second: "turned", other: "random:vit_tiny/16" }, { second: "turned" });
   assert.equal(location.search, "?other=random:vit_tiny/16");
 });
 
@@ -52,7 +52,7 @@ test("a Space gets the query of its page", () => {
 });
 
 test("words that cannot be in an address are left out", () => {
-  at("?block=-1&mass=7&layer=dark&photo=../x&size=abc&pins=1&step=12&unknown=1&head=max");
+  at("?block=-1&mass=7&layer=dark&image=../x&size=abc&pins=1&step=12&unknown=1&head=max");
   assert.deepEqual(read(), { head: "max" });
 });
 

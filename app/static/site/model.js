@@ -64,7 +64,7 @@ export async function encode({ facts, engine, run }, file, name, size) {
   const seconds = (performance.now() - begun) / 1000;
   return {
     token: `${name}-${size}-${crypto.randomUUID()}`,
-    photo: name,
+    source: name,
     ...{ name, size, width, height, rows, columns, heads, blocks, prefix: tokens - rows * columns },
     image: file instanceof Blob ? URL.createObjectURL(file) : await drawn(image),
     arrays: Object.fromEntries(Array.from({ length: blocks }, (_, at) => block(at))),

@@ -4,7 +4,7 @@ const SPACES = "https://huggingface.co"; // shows a Space in a frame, whose addr
 
 const ALLOWED = {
   tab: /^[a-z-]{1,20}$/,
-  photo: /^[A-Za-z0-9_]{1,64}$/,
+  image: /^[A-Za-z0-9_]{1,64}$/,
   second: /^[A-Za-z0-9_]{1,64}$/, // image of Match
   model: /^[^<>\u0000-\u001f]{1,200}$/,
   other: /^[^<>\u0000-\u001f]{1,200}$/, // model of Compare

@@ -113,8 +113,9 @@ export class AttentionView extends View {
 
   /** True if a first value matches the address. @param {EncodingValue} value */
   expects(value) {
-    const named = ["photo", "model", "size"].filter((name) => this.linked[name]);
-    return Boolean(this.encoding) || named.every((name) => this.linked[name] === String(value[name]));
+    const first = { image: value.source, model: value.model, size: value.size };
+    const named = Object.entries(first).filter(([name]) => this.linked[name]);
+    return Boolean(this.encoding) || named.every(([name, shown]) => this.linked[name] === String(shown));
   }
 
   /** Say why something is not shown, and return to the settings of what is shown. @param {string} sentence */
@@ -133,12 +134,12 @@ export class AttentionView extends View {
     Object.assign(this, { encoding, arrays, quantity });
     const { heads, colors, fixed, needsPatch } = this.definition;
     this.likely = needsPatch ? (encoding.pinned ?? likelyPatch(arrays, encoding)) : null;
-    if (before?.photo !== encoding.photo) this.pins.read(this.linked, encoding);
-    if (!before || ["photo", "rows", "columns", "heads"].some((fact) => before[fact] !== encoding[fact])) {
+    if (before?.source !== encoding.source) this.pins.read(this.linked, encoding);
+    if (!before || ["source", "rows", "columns", "heads"].some((fact) => before[fact] !== encoding[fact])) {
       this.hovered = null;
       this.stage.show(encoding);
       for (const side of ["rows", "columns"]) element.style.setProperty(`--${side}`, String(encoding[side]));
-    } else this.stage.photo.src = encoding.image; // the next frame of a camera
+    } else this.stage.image.src = encoding.image; // the next frame of a camera
     this.tiles.open(encoding, this.entries());
     this.linked = {};
     this.title.textContent = encoding.value.model ?? "";

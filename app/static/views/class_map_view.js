@@ -1,7 +1,7 @@
 // A scatter plot of classes with neighbors, groups, and the position of the current image: `app.views.view`.
 //
 // Props: `map` is the name of the first map; `openMap` shows another. `data` is its content, by default fetched. `value` is
-// that of an attention view, of which only `photo` is used; `placed` is { map, photo, name, x, y, neighbors, highlight }.
+// that of an attention view, of which only `source` is used; `placed` is { map, source, name, x, y, neighbors, highlight }.
 // Emits "shown" when another image or map needs a position.
 
 import { button, el, svg } from "./dom.js";
@@ -95,16 +95,16 @@ export class ClassMapView extends View {
   show({ map, data }) {
     const { value, placed } = this.props;
     if (map) this.open(map, data);
-    const { photo } = value;
-    const key = `${this.opened} ${photo}`;
-    if (photo && this.shownName !== key) this.place(null);
-    if (photo) this.emitShown(key);
-    if (!placed || placed.photo !== photo || placed.map !== this.opened) return;
+    const { source } = value;
+    const key = `${this.opened} ${source}`;
+    if (source && this.shownName !== key) this.place(null);
+    if (source) this.emitShown(key);
+    if (!placed || placed.source !== source || placed.map !== this.opened) return;
     const answer = JSON.stringify(placed);
-    if (answer === this.answered && this.element.dataset.token === photo) return;
+    if (answer === this.answered && this.element.dataset.token === source) return;
     this.answered = answer;
     this.place(placed);
-    this.element.dataset.token = photo; // tests wait for it
+    this.element.dataset.token = source; // tests wait for it
   }
 
   openMap(map) {

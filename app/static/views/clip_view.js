@@ -203,7 +203,7 @@ export class ClipView extends Editor {
       );
       if (!loaded || clip !== this.clip) return;
       this.openFrame(number, loaded[1]);
-      this.stage.photo.getContext("2d").drawImage(loaded[0], 0, 0, clip.width, clip.height);
+      this.stage.image.getContext("2d").drawImage(loaded[0], 0, 0, clip.width, clip.height);
       this.paint(this.painting.values);
     } catch (error) {
       if (!(error instanceof Refusal)) throw error;

@@ -121,7 +121,7 @@ export class Editor extends View {
     const { width, height } = fitted(encoding, REFINED_SIDE);
     if (!this.guide) {
       const context = new OffscreenCanvas(width, height).getContext("2d");
-      context.drawImage(stage.photo, 0, 0, width, height);
+      context.drawImage(stage.image, 0, 0, width, height);
       const radius = Math.max(1, Math.round(Math.max(height / encoding.rows, width / encoding.columns)));
       this.guide = new Guide(context.getImageData(0, 0, width, height).data, width, height, radius);
     }

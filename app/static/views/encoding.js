@@ -33,7 +33,7 @@ export class Encoding {
     this.value = value;
     this.token = value.token;
     this.name = value.name ?? "image";
-    this.photo = value.photo ?? value.token;
+    this.source = value.source ?? value.token;
     this.image = value.image;
     this.width = value.width;
     this.height = value.height;

@@ -15,19 +15,19 @@ export function save(content, image, ending) {
  * @param {{ gray: boolean, opacity: number, smooth: boolean, ends: string[], stops: string[] }} look  gray: the image is gray
  *   and dark, as in the style sheet; ends: labels of the scale, null without one; stops: its colors
  */
-export async function overlayFile({ photo, canvas }, { gray, opacity, smooth, ends, stops }) {
-  await photo.decode();
-  const { naturalWidth: width, naturalHeight: height } = photo;
+export async function overlayFile({ image, canvas }, { gray, opacity, smooth, ends, stops }) {
+  await image.decode();
+  const { naturalWidth: width, naturalHeight: height } = image;
   const bar = ends ? Math.max(20, Math.round(width / 24)) : 0;
   const drawn = new OffscreenCanvas(width, height + bar);
   const context = drawn.getContext("2d");
-  context.drawImage(photo, 0, 0);
+  context.drawImage(image, 0, 0);
   if (gray) {
-    const image = context.getImageData(0, 0, width, height);
-    const { data } = image;
+    const pixels = context.getImageData(0, 0, width, height);
+    const { data } = pixels;
     for (let at = 0; at < data.length; at += 4)
       data.fill((0.2126 * data[at] + 0.7152 * data[at + 1] + 0.0722 * data[at + 2]) / 2, at, at + 3);
-    context.putImageData(image, 0, 0);
+    context.putImageData(pixels, 0, 0);
   }
   context.globalAlpha = opacity;
   context.imageSmoothingEnabled = smooth;
@@ -67,18 +67,18 @@ export function cocoFile(values, { width, height }) {
 }
 
 /**
- * Encode a mask in black and white, or the inside of a photo, as PNG.
- * @param {Uint8Array} values @param {Size} size @param {CanvasImageSource | false} [photo]
+ * Encode a mask in black and white, or the inside of an image, as PNG.
+ * @param {Uint8Array} values @param {Size} size @param {CanvasImageSource | false} [image]
  */
-export function imageFile(values, { width, height }, photo = false) {
+export function imageFile(values, { width, height }, image = false) {
   const canvas = new OffscreenCanvas(width, height);
   const context = canvas.getContext("2d");
-  if (photo) context.drawImage(photo, 0, 0, width, height);
-  const image = context.getImageData(0, 0, width, height);
+  if (image) context.drawImage(image, 0, 0, width, height);
+  const pixels = context.getImageData(0, 0, width, height);
   values.forEach((inside, pixel) => {
-    if (!photo) image.data.fill(inside ? 255 : 0, 4 * pixel, 4 * pixel + 3);
-    image.data[4 * pixel + 3] = photo && !inside ? 0 : 255;
+    if (!image) pixels.data.fill(inside ? 255 : 0, 4 * pixel, 4 * pixel + 3);
+    pixels.data[4 * pixel + 3] = image && !inside ? 0 : 255;
   });
-  context.putImageData(image, 0, 0);
+  context.putImageData(pixels, 0, 0);
   return canvas.convertToBlob({ type: "image/png" });
 }

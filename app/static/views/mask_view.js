@@ -59,7 +59,7 @@ export class MaskView extends Editor {
     if (Number(this.settings.head) >= encoding.heads) this.settings.head = "best";
     if (!this.choices.some(({ key }) => key === this.settings.method)) this.settings.method = "click"; // of an address
     this.suggested = encoding.placeOf(encoding.pinned ?? likelyPatch(block, encoding));
-    this.take(encoding.photo, () => new Painting(fitted(encoding, LONG_SIDE)));
+    this.take(encoding.source, () => new Painting(fitted(encoding, LONG_SIDE)));
     const heads = this.attention.map((_, head) => ({ key: String(head), label: `Head ${head}`, color }));
     this.methods.open(
       encoding,
@@ -91,7 +91,7 @@ export class MaskView extends Editor {
     const { labels } = painting;
     if (!labels) return this.refuse("Nothing is marked yet: click the object first.");
     const { values } = resized(labels, { rows: encoding.height, columns: encoding.width });
-    const cutout = file === "cutout.png" && stage.photo;
+    const cutout = file === "cutout.png" && stage.image;
     const content = file === "mask.json" ? cocoFile(values, encoding) : await imageFile(values, encoding, cutout);
     save(content, encoding.name, file);
   }

@@ -9,7 +9,7 @@ export class SignalView extends View {
   }
 
   async load() {
-    const { photo, size } = this.props.value; // the tab has a model of its own
-    this.emitShown(`${photo} ${size}`);
+    const { source, size } = this.props.value; // the tab has a model of its own
+    this.emitShown(`${source} ${size}`);
   }
 }

@@ -39,7 +39,7 @@ export class Stage {
   /** @param {string} label @param {string} keys  help @param {StageEvents} on @param {"img" | "canvas"} [kind] */
   constructor(label, keys, on, kind = "img") {
     this.on = on;
-    this.photo = el(kind, { class: "lab-photo", alt: "", draggable: "false" });
+    this.image = el(kind, { class: "lab-image", alt: "", draggable: "false" });
     this.canvas = new PatchCanvas(el("canvas", { class: "lab-map" }));
     this.overlay = el("canvas", { class: "lab-paint" });
     this.ink = svg("svg", { preserveAspectRatio: "none" });
@@ -47,7 +47,7 @@ export class Stage {
     this.ring = el("span", { class: "lab-ring", hidden: true });
     const layers = [this.canvas.canvas, this.overlay, this.ink, this.markers, this.ring];
     for (const layer of layers) layer.setAttribute("aria-hidden", "true");
-    this.sheet = el("div", { class: "lab-sheet" }, this.photo, ...layers);
+    this.sheet = el("div", { class: "lab-sheet" }, this.image, ...layers);
     const role = { tabindex: 0, role: "application", "aria-label": label, "aria-description": keys };
     this.reset = button("", () => this.zoomAt(0), {
       class: "lab-reset",
@@ -63,9 +63,9 @@ export class Stage {
     this.open = true;
     this.step = { x: 1 / columns, y: 1 / rows };
     this.cursor = null;
-    if (!image) Object.assign(this.photo, { width, height });
-    else if (this.photo.getAttribute("src") !== image) {
-      Object.assign(this.photo, { src: image, alt: `Image ${name}` });
+    if (!image) Object.assign(this.image, { width, height });
+    else if (this.image.getAttribute("src") !== image) {
+      Object.assign(this.image, { src: image, alt: `Image ${name}` });
       this.zoomAt(0);
     }
     this.element.parentElement?.style.setProperty("--ratio", String(width / height)); // of the color bar below, too

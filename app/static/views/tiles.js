@@ -35,8 +35,8 @@ export class Tiles {
     const opened = JSON.stringify([rows, columns, entries]);
     if (opened !== this.opened) this.build(entries);
     this.opened = opened;
-    for (const photo of this.element.querySelectorAll("img"))
-      if (photo.getAttribute("src") !== image) photo.src = image;
+    for (const element of this.element.querySelectorAll("img"))
+      if (element.getAttribute("src") !== image) element.src = image;
   }
 
   /** @param {Tile[]} entries */
