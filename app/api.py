@@ -71,12 +71,12 @@ class Endpoints:
         """
         if (row is None) != (column is None):
             raise LabError("A patch needs a row and a column.")
-        view = MapSettings.of({"block": block, "query": "cls" if row is None else f"{row},{column}"})
+        settings = MapSettings.of({"block": block, "query": "cls" if row is None else f"{row},{column}"})
         encoding = await self._encoding(image, model, size, request)
 
         def compute() -> dict:
             number = block + encoding.predictor.blocks if block < 0 else block
-            maps = attention(encoding, number, view.patch)
+            maps = attention(encoding, number, settings.patch)
             rows, columns = encoding.predictor.grid
             return {"rows": rows, "columns": columns, "block": number, "maps": maps.tolist()}
 

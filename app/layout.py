@@ -56,7 +56,6 @@ def build(backend: Backend) -> gr.Blocks:
         with gr.Tabs(elem_id="tabs") as tabs:
             for name, module in TABS.items():
                 with gr.Tab(module.TITLE, id=name) as tab:
-                    page.tabs[name] = tab
                     module.build(page)
                 uses_image = str(module.USES_IMAGE).lower()
                 tab.select(None, js=f"async () => (await window.pageModule).tab('{name}', {uses_image})")

@@ -33,7 +33,10 @@ MAX_ALBUM = 20_000  # characters
 
 
 class Page:
-    """Components and functions that tabs use; see the module docstring.
+    """Components and functions that tabs use.
+
+    The header has one image, model and resolution. A choice there changes `count`, and the page sends the
+    value of the new encoding to all `views`. Hidden components carry values between scripts and handlers.
 
     Args:
         backend: Models, images and limits.
@@ -42,11 +45,10 @@ class Page:
         image: Hidden: "NAME" of an example, or "NAME/TITLE" of a user's own image.
         album: Hidden: the images of the strip, one per line; the user's own come first.
         model, size: Of the header: a name of the catalogue and pixels of the short side.
+        count: Hidden: number of requests. Its change requests image, model and resolution. A refusal sets
+            these three back without another request, which would remove the message.
         request: Hidden: receives the JSON of events whose script makes the request.
         saved: Hidden: clicked by the browser when a file is ready.
-        count: Hidden: its change requests image, model and resolution. A refusal sets these three back
-            without another request, which would remove the message.
-        tabs: By name.
         views: Views that show the image of the header.
         linked: Controls of tabs whose value is in the address of the page, by their names there.
         block: Of the tab Explore; the page sets its range.
@@ -65,7 +67,6 @@ class Page:
         self.model = dropdown(models, value=start.model, label="Model", elem_id="model", **wide)
         narrow: dict[str, Any] = {"scale": 1, "min_width": 90, "render": False, "allow_custom_value": True}
         self.size = dropdown(sizes, value=start.size, label="Resolution", elem_id="size", **narrow)
-        self.tabs: dict[str, gr.Tab] = {}
         self.views: list[gr.HTML] = []
         self.linked: dict[str, gr.Dropdown] = {}
         self.block: gr.Slider

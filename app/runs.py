@@ -6,7 +6,6 @@ of the package. A client chooses a run by name and never sends a path.
 
 import math
 import re
-import time
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -230,12 +229,10 @@ def chart_table(chart: Chart, run: TrainingRun) -> pd.DataFrame:
 
 
 def status_text(run: TrainingRun) -> str:
-    """Describe the steps that are done, the last line, and where phases begin."""
+    """Describe the steps that are done, and where phases begin."""
     found, log = run.settings, run.log
     planned = f" of {found.steps:,}" if found else ""
     text = f"{log.last + 1:,}{planned} steps"
-    if run.folder and not (found and log.last + 1 >= found.steps):
-        text += f" · last line {_duration(max(0.0, time.time() - log.version[0] / 1e9))} ago"
     if log.phases:
         steps = ", ".join(f"{step:,}" for step in log.phases)
         text += f" · phases with other settings begin at steps {steps}: the loss may have other terms there"
@@ -296,10 +293,3 @@ def _written(path: Path) -> int:
         return path.stat().st_mtime_ns
     except OSError:
         return 0
-
-
-def _duration(seconds: float) -> str:
-    for unit, length, most in (("s", 1, 120), ("min", 60, 7200), ("h", 3600, 172_800)):
-        if seconds < most:
-            return f"{round(seconds / length)} {unit}"
-    return f"{round(seconds / 86_400)} days"

@@ -2,11 +2,11 @@
 
 Contract of a tab
 - app/tabs/NAME.py has `TITLE`, `USES_IMAGE` and `build(page)`, called once inside `gr.Tab(TITLE, id=NAME)`.
-  `page.tabs[NAME]` is that tab; its `select` event also fires once when the page loads. The images of the
-  header are hidden while a tab with `USES_IMAGE = False` is open.
+  The images of the header are hidden while a tab with `USES_IMAGE = False` is open.
 - A view that shows the image of the header is appended to `page.views`: the page sends it the value of
   every new image, model and resolution. A handler that depends on that image listens to the view's `shown`
-  event, which fires only while the view is visible.
+  event, which fires only while the view is visible. A tab that encodes the image by a model of its own
+  listens to `page.image_signal().shown`. `page.link(NAME, dropdown)` keeps a choice in the address.
 - `page.encode(image, model, size)` checks the values of `page.image`, `page.model` and `page.size`.
 - Every handler can be called by anybody with any JSON: check each argument, raise `LabError` with one
   sentence. No path, model or address is taken from a value; images and encodings are looked up by name or

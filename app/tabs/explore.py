@@ -111,7 +111,7 @@ def drawn(backend: Backend, file: str, request: object) -> tuple[str, bytes]:
     """Write a download of `attention_maps.FILES`; `request` is that of an attention view from a client."""
     if not isinstance(request, dict) or not isinstance(request.get("token"), str):
         raise LabError("Nothing is shown yet: wait for the maps, then try again.")
-    view, encoding = MapSettings.of(request), backend.encoding(request["token"])
-    content = FILES[file](encoding, view, backend.images.read(encoding.key.image))
+    settings, encoding = MapSettings.of(request), backend.encoding(request["token"])
+    content = FILES[file](encoding, settings, backend.images.read(encoding.key.image))
     name = encoding.key.image if encoding.example else str(request.get("name", ""))
     return f"{stem(clean_name(name))}-{file}", content

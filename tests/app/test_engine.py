@@ -88,6 +88,16 @@ def test_image_with_too_many_patches_is_refused_before_it_is_encoded(backend, mo
         backend.encode(backend.images.keep(png(noise(3, 10, 6000))), MODEL, 64)
 
 
+def test_removed_image_is_deleted_with_its_encodings(backend, pixels):
+    name = backend.images.keep(png(pixels[::-1].copy()))
+    token = backend.encode(name, MODEL, 48).key.token
+    assert backend.holds(token)
+    backend.forget(name)
+    assert not backend.holds(token)
+    with pytest.raises(NotHere):
+        backend.images.read(name)
+
+
 def test_failure_of_the_model_is_reported_without_paths(backend, photo, monkeypatch, capsys):
     def fail(*_: object, **__: object) -> None:
         raise RuntimeError("cannot allocate /dev/secret")

@@ -11,6 +11,7 @@ from fastapi import FastAPI
 from PIL import Image
 from starlette.testclient import TestClient
 
+from app import mount
 from app.views import attention_value, attention_view
 from dino_model.inference.predictor import AttentionPredictor
 from tests.app.conftest import MODEL
@@ -36,6 +37,12 @@ def test_documented_views_in_an_interface_inside_fastapi_answer_with_maps(pixels
     sent = {"path": path, "meta": {"_type": "gradio.FileData"}}
     values = page.post("/view/gradio_api/run/compare", json={"data": [sent]}).json()["data"]
     assert [(value["rows"], value["columns"], value["heads"]) for value in values] == [(30, 45, 3)] * 2
+
+
+def test_page_is_mounted_under_a_path_with_its_routes(backend):
+    page = TestClient(mount(FastAPI(), "/dino", backend))
+    assert page.get("/dino/config").json()["title"] == "DINO attention lab"
+    assert page.get("/dino/lab/thumbnails/owl.jpg").headers["content-type"] == "image/jpeg"
 
 
 def test_head_is_a_setting_of_the_view_and_not_html_of_the_document():

@@ -94,7 +94,7 @@ def test_wheel_and_buttons_zoom_and_dragging_pans(tab):
     }
     tab.mouse.move(box["x"] + fixed["x"], box["y"] + fixed["y"])
     tab.mouse.wheel(0, -400)
-    actions.wait(tab, f"{VIEW}.view.scale > {before['scale']}")
+    actions.wait(tab, f"{VIEW}.frame.scale > {before['scale']}")
     assert _state(tab, f"at({point})") == pytest.approx(fixed, abs=0.5)
     zoomed = _state(tab, "view")
     start = _place(tab, _state(tab, f"nearest({fixed}, Infinity)"))

@@ -122,8 +122,9 @@ def test_downloads_hold_what_is_shown(page, predictor):
     assert page.evaluate(f"[...{VIEW}.maps.kept('1')]") == kept.ravel().tolist()
     expected = enlarge(kept, predictor.image_size)
     files = {name: actions.download(page, name)[1] for name in ("Mask PNG", "Mask COCO", "Maps NPZ")}
-    assert np.array_equal(actions.image(files["Mask PNG"]) > 0, expected)
-    assert np.array_equal(coco_mask.decode(json.loads(files["Mask COCO"])).astype(bool), expected)
+    assert np.array_equal(actions.image(files["Mask PNG"])[..., 0] > 0, expected)
+    run_lengths = coco_mask.frPyObjects(json.loads(files["Mask COCO"]), *expected.shape)
+    assert np.array_equal(coco_mask.decode(run_lengths).astype(bool), expected)
     with np.load(io.BytesIO(files["Maps NPZ"])) as archive:
         np.testing.assert_allclose(archive["maps"], predictor.cls_attention(), atol=1e-3)
 

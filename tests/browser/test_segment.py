@@ -57,6 +57,12 @@ def _clicked(predictor: AttentionPredictor, row: int, column: int) -> np.ndarray
     return discovery.refine_edges(enlarge(patches, photo.shape[:2]), photo, radius) > 0.5
 
 
+def test_link_opens_the_method(open_page):
+    page = open_page(query="?tab=segment&method=attention", ready="#segment .lab-view[data-method=attention]")
+    page.locator("#segment .lab-methods .lab-tile").first.click()
+    actions.wait(page, "location.search === '?tab=segment'")
+
+
 def test_click_adds_the_object_and_alt_click_subtracts(tab, predictor):
     stage, (rows, columns) = tab.locator(STAGE), predictor.grid
     row, column = rows // 2, columns // 3

@@ -42,7 +42,7 @@ const SHAPES = [
 ];
 
 export class ClassMapView extends View {
-  view = { scale: 1, left: 0, top: 0 };
+  frame = { scale: 1, left: 0, top: 0 };
   fitScale = 1; // scale that shows all points
   fitted = true; // the user has not zoomed or panned
   points = [];
@@ -178,7 +178,7 @@ export class ClassMapView extends View {
 
   /** Return the position of a map point on the plot, in pixels. @param {Point} point */
   at({ x, y }) {
-    const { scale, left, top } = this.view;
+    const { scale, left, top } = this.frame;
     return { x: left + x * scale, y: top - y * scale };
   }
 
@@ -202,22 +202,26 @@ export class ClassMapView extends View {
     const [low, high] = ends(this.points.map(({ y }) => y));
     const scale = Math.min((width - 2 * MARGIN) / (right - left || 1), (height - 2 * MARGIN) / (high - low || 1));
     Object.assign(this, { fitScale: scale, fitted: true });
-    this.view = { scale, left: width / 2 - ((left + right) / 2) * scale, top: height / 2 + ((low + high) / 2) * scale };
+    this.frame = {
+      scale,
+      left: width / 2 - ((left + right) / 2) * scale,
+      top: height / 2 + ((low + high) / 2) * scale,
+    };
     this.draw();
   }
 
   /** Zoom by a factor around a point of the plot. @param {number} factor @param {Point} place */
   zoom(factor, { x, y } = { x: this.size.width / 2, y: this.size.height / 2 }) {
-    const { scale, left, top } = this.view;
+    const { scale, left, top } = this.frame;
     const by = Math.min(MAX_ZOOM * this.fitScale, Math.max(this.fitScale / 2, scale * factor)) / scale;
     this.fitted = false;
-    this.view = { scale: scale * by, left: x + (left - x) * by, top: y + (top - y) * by };
+    this.frame = { scale: scale * by, left: x + (left - x) * by, top: y + (top - y) * by };
     this.draw();
   }
 
   pan(right, down) {
     if (right || down) this.fitted = false;
-    this.view = { ...this.view, left: this.view.left + right, top: this.view.top + down };
+    this.frame = { ...this.frame, left: this.frame.left + right, top: this.frame.top + down };
     this.draw();
   }
 
