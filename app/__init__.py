@@ -6,21 +6,19 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")  # read when gradio is imported
 
 if TYPE_CHECKING:
-    from fastapi import FastAPI
-
     from app.backend import Backend
 
 
-def mount(server: FastAPI, path: str, backend: Backend | None = None) -> FastAPI:
+def mount(server: Any, path: str, backend: Backend | None = None) -> Any:
     """Add the page to a server under a path.
 
     Args:
-        server: Any FastAPI app.
+        server: A `FastAPI`, which is returned.
         path: Such as "/dino".
         backend: Models, images and limits. Default: the embedded model at resolution 224.
     """

@@ -47,6 +47,7 @@ export function restore(page, count) {
     if (!(name in named) || choices[name]?.includes(named[name]) === false) return value;
     return value.constructor(named[name]);
   });
+  write(Object.fromEntries(Object.keys(start).map((name, at) => [name, values[at]])), start); // unknown ones are left out
   const isStart = HEADER.every((name, at) => values[at] === start[name]);
   if (!tabs.includes(pendingTab)) pendingTab = "";
   markThumbnail(values[0]);
