@@ -189,19 +189,19 @@ def test_tracked_masks_match_library_and_downloads_hold_them(backend, token, fir
 
 def test_correction_keeps_the_frames_before_and_is_tracked_from_its_frame(backend, token, first_mask):
     identity = track(backend, marked(token, first_mask), token, MODEL, 48)[-1]["id"]
-    before = list(backend.clips.following(identity).labels())
+    before = list(backend.clips.tracked(identity).labels())
     correction = np.roll(first_mask, 8, axis=1)
     correction[:16, 32:48] = 3
     answers = track(backend, marked(token, correction, 3, kept=identity), token, MODEL, 48)
     assert [answer["done"] for answer in answers] == [4, 5, 6]
-    found = backend.clips.following(answers[-1]["id"])
+    found = backend.clips.tracked(answers[-1]["id"])
     predictor = AttentionPredictor(MODEL, size=48, precision="fp32", device="cpu")
     after = list(propagate_frames(found.clip.decoded(3), correction, predictor))
     np.testing.assert_array_equal(list(found.labels()), before[:3] + after)
     assert found.ids == (1, 2, 3)
-    assert len(backend.clips.following(identity).masks) == 6
+    assert len(backend.clips.tracked(identity).masks) == 6
     late = track(backend, marked(token, correction, 3), token, MODEL, 48)[-1]
-    labels = list(backend.clips.following(late["id"]).labels())
+    labels = list(backend.clips.tracked(late["id"]).labels())
     np.testing.assert_array_equal(labels, [0 * correction] * 3 + after)
 
 

@@ -106,12 +106,12 @@ def test_downloads_hold_the_masks_that_were_shown(video, tmp_path):
 def test_correction_of_a_later_frame_is_tracked_from_there(video):
     _paint(video)
     video.locator("#track").click()
-    video.wait_for_selector("#film [data-state=done]")
+    video.wait_for_selector("#tracking [data-state=done]")
     before = [_shown(video, number) for number in range(5)]
     _click(video, 0.5, 0.1)  # the second object, in frame 5
     corrected = _labels(video)
     assert (corrected != before[4]).any()
-    expect(video.locator(".film-status")).to_contain_text("Frame 5 has changed since: track again.")
+    expect(video.locator(".clip-status")).to_contain_text("Frame 5 has changed since: track again.")
     video.locator("#track").click()
     actions.wait(video, f"{VIEW}.run.run === 2 && {VIEW}.run.state === 'done'")
     for number, labels in enumerate([*before[:4], corrected]):
@@ -128,7 +128,7 @@ def test_click_marks_an_object_of_a_later_frame(video):
     _click(video, 0.4, 0.4)
     assert set(np.unique(_labels(video))) == {0, 1}
     video.locator("#track").click()
-    video.wait_for_selector("#film [data-state=done]")
+    video.wait_for_selector("#tracking [data-state=done]")
     assert not _shown(video, 2).any()
     assert _shown(video, 6).any()
 
