@@ -16,7 +16,8 @@ def fingerprint() -> str:
     for weights in sorted((ROOT / "dino_model").glob("*/model.safetensors")):
         digest.update(weights.read_bytes())
     for package in PACKAGES:
-        for file in sorted((ROOT / package).rglob("*.py")):
+        files = [file for kind in ("*.py", "captions.toml") for file in (ROOT / package).rglob(kind)]
+        for file in sorted(files):
             if package != "notebooks" or "_" not in file.name[:2]:
                 digest.update(str(file.relative_to(ROOT)).encode() + file.read_bytes())
     return digest.hexdigest()[:16]

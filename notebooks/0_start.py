@@ -46,8 +46,7 @@ print(f"area of the object: {mask.mean():.0%} of the image")
 drawing.images(
     [image, *maps.values()],
     ["image", *maps],
-    caption="With trained weights the attention is concentrated on the sheep; with random weights it is spread evenly. Each map is scaled to its own maximum.",
-    alt="A sheep in a meadow; the trained map is bright on the sheep; the random map is almost uniform and slightly darker on the sheep.",
+    figure="0.1",
     columns=3,
 )
 

@@ -77,8 +77,7 @@ tiles = F.pad(tiles.permute(0, 3, 1, 2), (1, 1, 1, 1), value=1).unflatten(0, (si
 drawing.images(
     [image, (255 * tiles.permute(0, 3, 1, 4, 2).flatten(0, 1).flatten(1, 2)).byte().numpy()],
     ["image", f"{side} × {side} patches, the input of the network"],
-    caption="The network receives a grid of patches of 8 × 8 pixels from the image that was resized to a square.",
-    alt="A sheep in a meadow, and the same sheep, narrower, as a grid of small squares with white gaps.",
+    figure="1.1",
     columns=2,
 )
 
@@ -133,7 +132,7 @@ attention = check("1.3", attention)
 
 # %%
 def block(tokens: torch.Tensor, attend, mlp, norm1, norm2) -> torch.Tensor:
-    """Tokens [B, tokens, width] -> tokens of the same shape; the four other arguments are functions of tokens."""
+    """Tokens [B, tokens, width] -> tokens of the same shape; the others are functions of tokens."""
     return ...
 
 
@@ -230,8 +229,7 @@ drawing.images(
         "image",
         *(f"random, head {i}" for i in range(HEADS)),
     ],
-    caption="Four trained heads select the sheep and two the background; random heads do neither. Each map is scaled to its own maximum.",
-    alt="Two rows: a sheep and six maps. Four trained maps are bright on the sheep, two around it; random maps are almost uniform and slightly darker on the sheep.",
+    figure="1.2",
     columns=7,
 )
 

@@ -94,8 +94,7 @@ drawing.images(
         *(f"head {i}: {score:.2f}" for i, score in enumerate(scores)),
         f"box: {jaccard(box, truth):.2f}",
     ],
-    caption="Four heads cover a part of the sheep, two cover the background; no head is better than a box in the center. Numbers are Jaccard similarities.",
-    alt="A sheep under eight masks: drawn by hand, of six heads, and a box in the center, with Jaccard similarities.",
+    figure="2.1",
 )
 
 # %% [markdown]
@@ -149,8 +148,7 @@ for label, maps_of in attention.items():
 # %%
 rows = list(dict.fromkeys(row for _, row in table))
 with drawing.plot(
-    caption="In three of four cases, trained weights score higher than random weights; no score is clearly above that of the centered box. Mean of 30 images ± standard error.",
-    alt="Points with error bars: trained best head and centered box near 0.41, random weights between 0.11 and 0.24.",
+    figure="2.2",
 ) as axis:
     for label, shift in {"trained": -0.1, "random weights": 0.1, "no network": 0}.items():
         points = [(rows.index(row) + shift, scores) for (of, row), scores in table.items() if of == label]
@@ -200,8 +198,7 @@ print(f"six random masks: mean {random_scores.mean():.2f}, gain {best_head_gain(
 # %%
 masses = (0.2, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 with drawing.plot(
-    caption="With trained weights, a large mass gives the best masks; with random weights, a small mass. The best head of each image, mean of 30 images.",
-    alt="The curve of the trained model rises from 0.17 to 0.45; that of random weights falls from 0.33 to 0.20.",
+    figure="2.3",
 ) as axis:
     for label, maps_of in attention.items():
         curve = [

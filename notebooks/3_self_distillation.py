@@ -41,8 +41,7 @@ test_images, test_labels = distillation.textures(seed=1, per_class=100)
 drawing.images(
     [train_images[train_labels == label][0, 0].numpy() for label in range(16)],
     CLASSES,
-    caption="One image of each class; yellow is bright. Each image is scaled to its own maximum.",
-    alt="Sixteen textures: eight kinds of bars, bricks, dots, grids and rings; stripes, waves and zigzags; two kinds of noise; three kinds of cells.",
+    figure="3.1",
     columns=8,
 )
 
@@ -62,8 +61,7 @@ triples = zip(samples[:4], random_crops(samples[:4]), random_crops(samples[:4]),
 drawing.images(
     [(image - image.min())[0].numpy() for triple in triples for image in triple],
     ["image", "crop 1", "crop 2"] * 4,
-    caption="Two crops of an image show the same texture at another place, scale and contrast. Each image is scaled to its own maximum.",
-    alt="Four textures, bars, bricks, checkers and dots, and two random crops of each.",
+    figure="3.2",
     columns=6,
 )
 
@@ -202,13 +200,13 @@ teacher_knn, student_knn = curves["teacher"][-1], curves["student"][-1]
 untrained = curves["teacher"][0]
 largest = math.log(distillation.PROTOTYPES)  # entropy of equal probabilities
 print(
-    f"k-NN: untrained {untrained:.0f} %, pixels {pixels:.0f} %, teacher {teacher_knn:.0f} %, student {student_knn:.0f} %"
+    f"k-NN: untrained {untrained:.0f} %, pixels {pixels:.0f} %,",
+    f"teacher {teacher_knn:.0f} %, student {student_knn:.0f} %",
 )
 print(f"last step: loss {loss:.1f}, entropy of the teacher {entropy:.1f} of at most {largest:.1f} nats")
 assert teacher_knn > 10 + max(pixels, untrained)
 with drawing.plot(
-    caption="The features of both networks become better than pixels; the teacher is behind the student while the accuracy rises.",
-    alt="k-NN accuracy over 400 steps: both curves rise from 24 % to above 60 %. The student passes the pixels, at 40 %, before the teacher. At the end both are equal.",
+    figure="3.3",
 ) as axis:
     for label, curve in curves.items():
         axis.plot(range(0, STEPS + 1, 50), curve, marker="o", label=label)

@@ -105,8 +105,7 @@ def smooth(log: list[dict[str, float]], name: str) -> np.ndarray:
 
 
 with drawing.plot(
-    caption="Without centering one prototype takes all weight; without sharpening the output becomes uniform. Each point is a mean of 10 steps.",
-    alt="Left: entropy over steps falls to 0 without centering, rises to 1 without sharpening, to 0.92 with neither, and stays between 0.3 and 0.7 with both. Right: KL falls to 0 in all runs except with both.",
+    figure="4.1",
     width=9,
     columns=2,
 ) as (left, right):
@@ -183,8 +182,7 @@ for momentum in (0.5, 0.95, 0.995):
     for weight in student[1:]:
         teachers[momentum].append(momentum * teachers[momentum][-1] + (1 - momentum) * weight)
 with drawing.plot(
-    caption="A small momentum keeps the noise of the student; with the largest momentum, the weight does not reach 1 in 300 steps.",
-    alt="A noisy curve that rises from 0 and then varies between 0.4 and 1.6, and three smoother curves; the smoothest has reached only 0.7 at step 300.",
+    figure="4.2",
 ) as axis:
     axis.plot(student, color="gray", linewidth=0.8, label="student")
     for momentum, values in teachers.items():
@@ -225,9 +223,7 @@ accuracies = {"untrained": knn(distillation.Network(depth=2))}
 accuracies |= {label: knn(runs[label][0]) for label in momenta}
 errors = [np.sqrt(value * (100 - value) / len(test_images)) for value in accuracies.values()]
 with drawing.plot(
-    caption="A teacher that averages over about 50 steps is best; a copy is worse, and a teacher that hardly changes is as good as untrained. Error bars: standard error over test images.",
-    alt="k-NN accuracy with error bars: "
-    + ", ".join(f"{label} {value:.0f} %" for label, value in accuracies.items()),
+    figure="4.3",
 ) as axis:
     axis.errorbar(list(accuracies), list(accuracies.values()), errors, fmt="o", capsize=4)
     axis.axhline(100 / 16, color="gray", linewidth=1, linestyle=":", label="chance")

@@ -55,8 +55,7 @@ SHOWN = ("sheep", "kitten", "owl", "crab")
 drawing.images(
     [photographs.image(name) for name in SHOWN],
     SHOWN,
-    caption="Four of the 30 images.",
-    alt="A sheep on grass, a kitten with a ball of wool, an owl on a branch and a crab.",
+    figure="6.1",
 )
 figures = {
     f"{step:,}": drawing.grid([of[names.index(name)] for name in SHOWN], SHOWN)
@@ -65,8 +64,7 @@ figures = {
 drawing.slider(
     figures,
     "step",
-    caption="The maps are almost uniform at step 0, bright on edges at step 19,370, and bright on objects at the end. Each map is scaled to its own maximum.",
-    alt="Attention maps of a sheep, a kitten, an owl and a crab, mean of the heads.",
+    figure="6.2",
 )
 
 # %% [markdown]
@@ -123,8 +121,7 @@ share = (lifts[1] - lifts[0]) / (lifts[-1] - lifts[0])
 print(f"gain of the lift by step {steps[1]:,}: {100 * share:.0f} % of the total gain")
 
 with drawing.plot(
-    caption="The k-NN accuracy rises most before step 19,370; the lift still rises after step 30,000.",
-    alt="Two curves over steps with error bars: k-NN rises from 16 to 71 %, then to 87 %; the lift rises from 1.0 to 1.9, mostly after step 28,629.",
+    figure="6.3",
     columns=2,
     width=9,
 ) as (left, right):
@@ -194,8 +191,7 @@ controls = [
 ]
 print("masks of other images:", *(f"{score:.2f}" for score in controls))
 with drawing.plot(
-    caption="About a third of the gain of the lift is attention to the center; the rest depends on the object. Mean of 30 images.",
-    alt="Two curves over steps: the lift rises to 1.9 with the mask of the image, and to 1.3 with the mask of another image.",
+    figure="6.4",
 ) as axis:
     axis.plot(steps, lifts, marker="o", label="mask of the image")
     axis.plot(steps, controls, marker="s", label="mask of another image")

@@ -56,8 +56,7 @@ for time in np.linspace(0, 1, FRAMES):
 drawing.images(
     [drawing.masked(frame, mask > 0) for frame, mask in list(zip(frames, masks, strict=True))[::3]],
     [f"frame {number}" for number in range(0, FRAMES, 3)],
-    caption="The cup moves to the right and becomes larger. Each frame is darkened outside of the true mask.",
-    alt="Four frames in which a coffee cup moves to the right over a dark canyon and becomes larger.",
+    figure="A.1",
 )
 
 # %% [markdown]
@@ -146,8 +145,7 @@ last = FRAMES - 2
 drawing.images(
     [drawing.draw_outlines(frames[at], masks[at] > 0, followed[at] > 0) for at in (1, last // 2, last)],
     [f"frame {at}" for at in (1, last // 2, last)],
-    caption="The propagated outline (dashed) follows the true outline of the cup (solid) to the last frame.",
-    alt="Three frames of a cup over a canyon; the dashed predicted outline is on the solid true outline.",
+    figure="A.2",
     columns=3,
 )
 
@@ -193,18 +191,18 @@ print(
 # answers, then move the sliders.
 
 # %%
-for setting, values, name, finding in (
+for setting, values, name, figure in (
     (
         "radius",
         (1, 3, 6, 12, 24),
         "window, patches in each direction",
-        "With a window of one patch the mask is lost.",
+        "A.3",
     ),
     (
         "topk",
         (1, 5, 20, 100),
         "number of neighbors k",
-        "One neighbor gives the worst outlines.",
+        "A.4",
     ),
 ):
     figures = {}
@@ -213,12 +211,7 @@ for setting, values, name, finding in (
         views = [drawing.draw_outlines(frames[at], masks[at] > 0, result[at] > 0) for at in (2, 6, 10)]
         figures[f"{value}: {score(result)}"] = drawing.grid(views, ["frame 2", "frame 6", "frame 10"])
         print(f"{name} {value}: {score(result)}")
-    drawing.slider(
-        figures,
-        name,
-        caption=f"{finding} The true outline is solid, the predicted outline dashed.",
-        alt="Three frames with the true outline, solid, and the predicted outline, dashed.",
-    )
+    drawing.slider(figures, name, figure)
 
 # %% [markdown]
 # With a window of one patch, J is only **0.25**: the cup moves farther than one patch per frame. Larger windows give almost

@@ -85,8 +85,7 @@ print(f"Jaccard similarity: {jaccard(placement.mask(found.mask), truth):.2f}")
 drawing.images(
     [image, counts.reshape(rows, columns), candidates, drawing.masked(image, placement.mask(found.mask))],
     ["image", "number of similar patches", "similar to the set", "LOST"],
-    caption="Patches of the sheep are similar to few other patches, so LOST selects the sheep. Each map is scaled to its own maximum.",
-    alt="A sheep; a map of counts that is dark on the sheep; the patches similar to the set; the sheep as LOST finds it.",
+    figure="B.1",
 )
 
 # %% [markdown]
@@ -143,8 +142,7 @@ drawing.images(
         drawing.masked(image, placement.mask(found.mask)),
     ],
     ["image", "second eigenvector", "above its mean", "TokenCut"],
-    caption="The second eigenvector separates the sheep from the meadow. Each map is scaled to its own maximum.",
-    alt="A sheep; the second eigenvector, bright on the sheep; the patches above its mean; the sheep as TokenCut finds it.",
+    figure="B.2",
 )
 
 # %% [markdown]
@@ -197,13 +195,11 @@ chosen = [*order[:-5:-1], *order[:4]]
 drawing.images(
     [views["TokenCut", "trained", names[index]] for index in chosen],
     [f"{names[index]}: {scores[index]:.2f}" for index in chosen],
-    caption="The four best and the four worst images of TokenCut, with Jaccard similarities. In the worst images TokenCut selects a part of the background.",
-    alt="Top: sheep, kitten, pufferfish and drums, found well. Bottom: komodo, coffee, hammer and pyramid, where the background is found.",
+    figure="B.3",
 )
 areas = [photographs.mask(name).mean() for name in names]
 with drawing.plot(
-    caption="Small objects have lower scores than large ones. Each point is one image, with trained weights.",
-    alt="Jaccard similarity of LOST and TokenCut over the area of the object: the scores rise with the area.",
+    figure="B.4",
 ) as axis:
     for marker, (label, results) in zip("osx", list(table.items())[:2], strict=False):
         axis.plot(areas, [score for score, _ in results], marker, linestyle="", label=label[0])

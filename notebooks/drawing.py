@@ -1,10 +1,15 @@
-"""Figures of the lessons: one style, readable in gray, each with a caption and an alternative text."""
+"""Figures of the lessons: one style, readable in gray, each with a caption and an alternative text.
+
+`figure` is the number of a figure in captions.toml, such as "3.2".
+"""
 
 import base64
 import html
 import io
+import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import cv2
@@ -19,6 +24,8 @@ from segmentation import drawing
 from segmentation.masks import ImageArray, Mask
 from training.figures import STYLE as TRAINING_STYLE
 
+CAPTIONS = tomllib.loads(Path(__file__).with_name("captions.toml").read_text(encoding="utf-8"))
+"""Number of a figure -> `caption`, the finding in one sentence, and `alt`, for readers who cannot see it."""
 TRUE_COLOR, FOUND_COLOR = (0, 60, 120), (250, 225, 60)
 """Dark blue for true outlines, light yellow for predicted ones."""
 STYLE: Any = TRAINING_STYLE | {"figure.constrained_layout.use": True, "image.cmap": "cividis"}
@@ -46,19 +53,17 @@ def _img(figure: Figure, alt: str, style: str = "") -> str:
 
 
 @contextmanager
-def plot(caption: str, alt: str, columns: int = 1, width: float = 7, height: float = 3) -> Iterator[Any]:
+def plot(figure: str, columns: int = 1, width: float = 7, height: float = 3) -> Iterator[Any]:
     """Provide axes for curves, one or an array of `columns`, and show them when the block ends."""
     with mpl.rc_context(STYLE):
-        figure, axes = plt.subplots(1, columns, figsize=(width, height))
+        drawn, axes = plt.subplots(1, columns, figsize=(width, height))
         yield axes
-        show(figure, caption, alt)
+        show(drawn, **CAPTIONS[figure])
 
 
-def images(
-    images: Sequence[NDArray[Any]], titles: Sequence[str], caption: str, alt: str, columns: int = 4
-) -> None:
-    """Show images, maps and masks side by side; arguments as in `grid` and `show`."""
-    show(grid(images, titles, columns), caption, alt)
+def images(images: Sequence[NDArray[Any]], titles: Sequence[str], figure: str, columns: int = 4) -> None:
+    """Show images, maps and masks side by side; arguments as in `grid`."""
+    show(grid(images, titles, columns), **CAPTIONS[figure])
 
 
 def grid(images: Sequence[NDArray[Any]], titles: Sequence[str], columns: int = 4) -> Figure:
@@ -84,17 +89,17 @@ def grid(images: Sequence[NDArray[Any]], titles: Sequence[str], columns: int = 4
         return figure
 
 
-def slider(figures: Mapping[str, Figure], name: str, caption: str, alt: str) -> None:
+def slider(figures: Mapping[str, Figure], name: str, figure: str) -> None:
     """Show one of several figures, selected with a slider that works without a kernel.
 
     Args:
         figures: Setting -> figure.
         name: Name of the setting.
-        caption, alt: As in `show`.
     """
+    caption, alt = CAPTIONS[figure]["caption"], CAPTIONS[figure]["alt"]
     shown = "".join(
-        _img(figure, f"{alt} {name}: {setting}.", "display:none" * bool(number))
-        for number, (setting, figure) in enumerate(figures.items())
+        _img(drawn, f"{alt} {name}: {setting}.", "display:none" * bool(number))
+        for number, (setting, drawn) in enumerate(figures.items())
     )
     settings = html.escape("|".join(figures), quote=True)
     select = (

@@ -104,7 +104,7 @@ def move_links(text: str, repository: str) -> str:
 
 
 def copy_outputs(executed: Path, notebook: "NotebookNode") -> None:
-    """Copy the outputs of an executed lesson to the notebook of the lesson.
+    """Copy the outputs of an executed lesson to its notebook; results of predictions are folded.
 
     Raises:
         LessonError: There are none, or they belong to other code.
@@ -120,6 +120,12 @@ def copy_outputs(executed: Path, notebook: "NotebookNode") -> None:
         )
     for cell, output in zip(cells, outputs, strict=True):
         cell.outputs, cell.execution_count = output.outputs, output.execution_count
+    is_predicted = False
+    for cell in notebook.cells:
+        if cell.cell_type == "markdown":
+            is_predicted = "**Prediction.**" in cell.source
+        elif is_predicted:
+            cell.metadata = {"jupyter": {"outputs_hidden": True}}
 
 
 def is_on_github(repository: str) -> bool:

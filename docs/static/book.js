@@ -10,3 +10,23 @@ function reach() {
 
 addEventListener("load", reach);
 addEventListener("resize", reach);
+
+// In a lesson, the results of the cells that follow a prediction are shown when the reader asks for them.
+function hideResults() {
+  for (const word of document.querySelectorAll("p > strong")) {
+    if (word.textContent !== "Prediction.") continue;
+    let element = word.closest("p")?.nextElementSibling;
+    while (element && !element.matches(".cell")) element = element.nextElementSibling;
+    for (; element?.matches(".cell"); element = element.nextElementSibling) {
+      const output = element.querySelector(".cell_output");
+      if (!output) continue;
+      const details = document.createElement("details");
+      const summary = document.createElement("summary");
+      summary.textContent = "Show the result";
+      output.before(details);
+      details.append(summary, output);
+    }
+  }
+}
+
+addEventListener("DOMContentLoaded", hideResults);

@@ -78,6 +78,8 @@ def test_outputs_of_an_executed_lesson_are_copied_and_of_other_code_refused(tmp_
     ipynb.copy_outputs(tmp_path / "0.ipynb", notebook)
     texts = [[output.text for output in cell.outputs] for cell in notebook.cells if cell.cell_type == "code"]
     assert texts == [[], *([str(number)] for number in range(len(codes)))]
+    folded = [bool(cell.metadata) for cell in notebook.cells if cell.cell_type == "code"]
+    assert folded == [False, False, True]
     for file in (tmp_path / "missing.ipynb", ipynb.FOLDER / "a_video.ipynb"):
         with pytest.raises(LessonError, match=r"has no outputs of the present code\. Run `make notebooks"):
             ipynb.copy_outputs(file, notebook)

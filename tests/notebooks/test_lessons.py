@@ -18,7 +18,7 @@ import jupytext
 import nbformat
 
 from dino_model.inference import quantities
-from notebooks import checks, execute, solutions
+from notebooks import checks, drawing, execute, solutions
 from segmentation.masks import keep_mass_of_maps
 from segmentation.metrics import jaccard
 from training.evaluation.knn import neighbors, votes
@@ -160,6 +160,16 @@ def test_every_claimed_number_is_in_the_output_of_a_cell_before_it(lesson):
             printed |= set(re.findall(NUMBER, "\n".join(streams)))
         elif cell.cell_type == "markdown":
             assert all(_is_printed(*claim, printed) for claim in _claims(cell.source)), cell.source
+
+
+def test_each_caption_belongs_to_one_figure_of_a_lesson():
+    shown = []
+    for lesson in LESSONS:
+        numbers = re.findall(r'(?:figure=|^ +)"(\w\.\d)"', lesson.read_text(), re.MULTILINE)
+        assert {number[0].lower() for number in numbers} == {lesson.stem[0]}
+        shown += numbers
+    assert shown == [*drawing.CAPTIONS]
+    assert all({*text} == {"caption", "alt"} for text in drawing.CAPTIONS.values())
 
 
 # --- execution
