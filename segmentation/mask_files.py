@@ -202,7 +202,7 @@ def _gray(values: NDArray[Any]) -> NDArray[Any]:
 
 
 def _is_soft(values: NDArray[Any]) -> bool:
-    """Return whether most values occur in thin edges only, between lower and higher values.
+    """Return whether most values, or all but 0 and 255, are in thin edges, between lower and higher values.
 
     A value with an area of 3 x 3 pixels is an object. Objects below that size are not between others.
     """
@@ -210,13 +210,15 @@ def _is_soft(values: NDArray[Any]) -> bool:
         present = np.flatnonzero(cv2.calcHist([values], [0], None, [256], [0, 256]))
     else:
         present = np.unique(values)
-    if len(present) < 7:
+    if len(present) < 7 and (len(present) < 3 or present[-1] != VOID):
         return False
     values = values.astype(np.float32)
     low, high = (change(values, np.ones((3, 3), np.uint8)) for change in (cv2.erode, cv2.dilate))
     thin = np.setdiff1d(present, values[low == high])
-    in_thin = np.isin(values, thin)
-    return len(thin) > len(present) / 2 and bool(((low < values) & (values < high))[in_thin].mean() > 0.5)
+    is_binary = VOID not in thin and set(present) - set(thin) <= {0, VOID}
+    if not len(thin) or (not is_binary and (len(present) < 7 or len(thin) <= len(present) / 2)):
+        return False
+    return bool(((low < values) & (values < high))[np.isin(values, thin)].mean() > 0.5)
 
 
 def _decode_plain_png(content: bytes) -> Labels | None:

@@ -230,7 +230,11 @@ class Fit(FitOptions, TileOptions, ModelOptions):
         size, names = self.chosen_size(images), masks.names(self.classes)[:VOID]
         predictor = replace(self, size=size).predictor(tiles=self)
         samples = masks.read(images, predictor, "fit")
-        classifier = _fit(samples, len(images), self.source(predictor), self.kind)
+        try:
+            classifier = _fit(samples, len(images), self.source(predictor), self.kind)
+        except DataError:
+            masks.check(len(images))  # damaged masks are the reason, if there are some
+            raise
         count, settings = max(len(names), classifier.labels[-1] + 1), common.model_settings(predictor)
         head = heads.Head(
             classifier,

@@ -117,6 +117,7 @@ def test_colors_have_one_number_in_all_files_and_unknown_ones_are_named(tmp_path
 SOFT = {
     "antialiased": soften(LABELS == 1),
     "blurred far": soften(LABELS == 2, 3),
+    "antialiased in two rows": np.repeat(np.uint8([[0, 0, 120, *[255] * 9, 60, 0, 0]]).T, 20, 1),
     "antialiased to 128": soften(LABELS == 1) // 2,
     "antialiased RGB": np.dstack([soften(LABELS == 1)] * 3),
     "antialiased red": np.dstack([soften(LABELS == 1), *[0 * LABELS] * 2]),
