@@ -142,9 +142,9 @@ def _header(backend: Backend) -> Page:
     with gr.Row(elem_id="images", equal_height=True):
         images = strip(page.thumbnails(EXAMPLES), elem_id="strip", scale=6, min_width=300)
         options: dict[str, Any] = {"file_types": ["image"], "file_count": "multiple", "elem_id": "upload"}
-        upload = gr.UploadButton("Open images", min_width=110, scale=1, **options)
-        remove = gr.Button("Remove image", elem_id="remove-image", min_width=110, scale=0)
-        toggle = gr.Button("Camera", elem_id="toggle-camera", min_width=80, scale=0)
+        upload = gr.UploadButton("Open images", min_width=110, scale=1, size="sm", **options)
+        remove = gr.Button("Remove image", elem_id="remove-image", min_width=110, scale=0, size="sm")
+        toggle = gr.Button("Camera", elem_id="toggle-camera", min_width=80, scale=0, size="sm")
         page.model.render()
         page.size.render()
     camera = gr.Image(sources=["webcam"], type="filepath", show_label=False, height=320, elem_id="camera")
