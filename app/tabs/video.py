@@ -92,7 +92,8 @@ def build(page: Page) -> None:
     clip.change(partial(_open, page), clip, view, trigger_mode="always_last", **LIGHT)
     encode = fairness.in_turn(partial(_encode, page), lambda _, *choice: page.loader(*choice))
     shown_frame = "(_, ...rest) => [viewOf('tracking').number, ...rest]"
-    view.shown(encode, [view, *inputs], view, js=shown_frame, **HEAVY)
+    quiet = HEAVY | {"show_progress": "hidden"}  # otherwise the view fades at every frame
+    view.shown(encode, [view, *inputs], view, js=shown_frame, **quiet)
     gr.on([page.model.change, page.size.change], None, js="() => viewOf('tracking')?.encodeAgain()", **LIGHT)
     reach.change(None, reach, js="(reach) => viewOf('tracking')?.set({ reach })", **LIGHT)
 
