@@ -88,7 +88,7 @@ class Serve:
         port = free_port(self.host, self.port)
         fairness.MODEL.max_waiting = self.limits.max_waiting
         with temporary_folder(self.limits.max_disk_mb * MEGABYTE):
-            demo = self.launched(port, hosts, users)
+            demo = self.launch_blocks(port, hosts, users)
             if self.port and port != self.port:
                 print(f"Port {self.port} is taken; {port} is the next free one.")
             if not users and self.host not in guard.LOCAL_NAMES:
@@ -104,7 +104,7 @@ class Serve:
                 closing.start()
                 closing.join(GRACE_SECONDS)
 
-    def launched(self, port: int, hosts: Sequence[str], users: Mapping[str, str]) -> "gr.Blocks":
+    def launch_blocks(self, port: int, hosts: Sequence[str], users: Mapping[str, str]) -> "gr.Blocks":
         """Launch the page; `hosts` and `users` are those of `app.guard.Guard`."""
         from starlette.middleware import Middleware
 

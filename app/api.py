@@ -228,11 +228,11 @@ class Endpoints:
             await fairness.LOADING.run(client, load)
 
     def _image_name(self, image: object) -> str:
-        content = self._decoded(image, "image", EXAMPLES)
+        content = self._decode(image, "image", EXAMPLES)
         return str(image) if content is None else self.backend.images.keep(content)
 
     def _clip(self, clip: object) -> str:
-        content = self._decoded(clip, "clip", EXAMPLE_CLIPS)
+        content = self._decode(clip, "clip", EXAMPLE_CLIPS)
         if content is None:
             return str(clip)
         with tempfile.TemporaryDirectory(dir=os.environ.get("GRADIO_TEMP_DIR")) as folder:
@@ -240,7 +240,7 @@ class Endpoints:
             path.write_bytes(content)
             return self.backend.clips.keep(path, "clip")
 
-    def _decoded(self, text: object, kind: str, examples: Iterable[str]) -> bytes | None:
+    def _decode(self, text: object, kind: str, examples: Iterable[str]) -> bytes | None:
         if isinstance(text, str) and text in examples:
             return None
         if isinstance(text, str) and len(text) > self.backend.limits.max_upload_bytes * 4 // 3 + 200:

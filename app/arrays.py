@@ -91,7 +91,7 @@ def read(backend: Backend, address: str) -> Content:
         case ["clips", name, file]:
             return Content(_frame(backend.clips.get(name).frames, file), "image/jpeg")
         case ["tracked", name, file]:
-            return Content(_frame(backend.clips.tracked(name).masks, file), "image/png")
+            return Content(_frame(backend.clips.tracked_clip(name).masks, file), "image/png")
         case ["maps", name, "map.json"]:
             return Content(backend.maps.content(name), "application/json", "no-cache")
     raise NotHere("There is nothing at this address: open the page again.")

@@ -164,7 +164,7 @@ class Clips:
         self._tracked.put(name, result, weight)
         return name
 
-    def tracked(self, name: str) -> TrackedClip:
+    def tracked_clip(self, name: str) -> TrackedClip:
         """Return the tracking result of that name."""
         lost = "This result is no longer in the server's memory: track the objects again."
         return _require(self._tracked.get(name), lost)

@@ -94,7 +94,7 @@ class Guard:
         most = {address: self.limits.max_requests_per_address}
         if CALLS.search(scope["path"]):
             most[f"{address} calls"] = self.limits.max_calls_per_address
-        answer: ASGIApp = self._refusal(scope, Headers(scope=scope), most) or self._checked
+        answer: ASGIApp = self._refusal(scope, Headers(scope=scope), most) or self._check
         self._under_way.update(most.keys())
         try:
             await answer(scope, receive, self._with_headers(send, scope["path"]))
@@ -152,7 +152,7 @@ class Guard:
         right = hmac.compare_digest(self._users.get(user, b""), password)
         return right and user in self._users and scheme.lower() == "basic"
 
-    async def _checked(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _check(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on. Bodies are counted as they arrive; JSON is inspected before."""
         if scope["method"] in ("GET", "HEAD", "OPTIONS"):
             # Gradio compresses scripts and styles. The page itself has no suffix and is sent as it is.

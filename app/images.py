@@ -114,7 +114,7 @@ def pin(name: str) -> tuple[float, float]:
 
 def png(image: NDArray[np.uint8]) -> bytes:
     """Encode an image, RGB [height, width, 3] or gray [height, width], as PNG."""
-    return _saved(Image.fromarray(image), "PNG")
+    return _save(Image.fromarray(image), "PNG")
 
 
 def labels_png(labels: Labels, colors: NDArray[np.uint8] | None = None) -> bytes:
@@ -128,7 +128,7 @@ def labels_png(labels: Labels, colors: NDArray[np.uint8] | None = None) -> bytes
     if colors is not None:
         table[: len(colors)] = colors
     image.putpalette(table.tobytes())
-    return _saved(image, "PNG")
+    return _save(image, "PNG")
 
 
 def screen_jpeg(image: ImageArray) -> bytes:
@@ -138,10 +138,10 @@ def screen_jpeg(image: ImageArray) -> bytes:
 
 def jpeg(image: NDArray[np.uint8], quality: int = 90, **options: Any) -> bytes:
     """Encode an image as JPEG; options as Pillow's."""
-    return _saved(Image.fromarray(image), "JPEG", quality=quality, **options)
+    return _save(Image.fromarray(image), "JPEG", quality=quality, **options)
 
 
-def _saved(image: Image.Image, kind: str, **options: Any) -> bytes:
+def _save(image: Image.Image, kind: str, **options: Any) -> bytes:
     buffer = io.BytesIO()
     image.save(buffer, kind, **options)
     return buffer.getvalue()

@@ -72,7 +72,7 @@ def match(backend: Backend, a: str, b: str, ratio: float) -> tuple[dict[str, Any
     return {"matches": matches, "scale": scale, "scales": sorted(scaled)}, best
 
 
-def turned(backend: Backend, name: str) -> str:
+def turn_directions(backend: Backend, name: str) -> str:
     """Turn an image within its frame and keep the copy; return its name.
 
     The matches of an image with its turned copy can be checked by eye.
@@ -85,6 +85,6 @@ def turned(backend: Backend, name: str) -> str:
 def direction_bytes(backend: Backend, a: str, b: str) -> bytes:
     """Return vectors whose products are cosines, little-endian float16 [patches of A and of B, D]."""
     (_, first), (_, second) = load_pair(backend, a, b)
-    compared = matching.prepared(first.features, second.features)
+    compared = matching.prepare_pair(first.features, second.features)
     units = [unit_vectors(one).reshape(-1, one.shape[-1]) for one in compared]
     return np.concatenate(units).astype("<f2").tobytes()

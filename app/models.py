@@ -129,21 +129,21 @@ class Models:
         self._loading = threading.Lock()
         self._downloads: dict[str, threading.Lock] = {}
         self.on_forgotten: Callable[[AttentionPredictor], None] = lambda predictor: None
-        self.first = next(iter(self.offered()))
+        self.first = next(iter(self.offer()))
 
-    def offered(self) -> Catalogue:
+    def offer(self) -> Catalogue:
         """Return the models on offer."""
         return catalogue(self._first, self.folder, downloads=self.downloads)
 
     def choices(self) -> list[tuple[str, str]]:
         """Return (label, name) of every model on offer, for a dropdown."""
-        return [(choice.label, name) for name, choice in self.offered().items()]
+        return [(choice.label, name) for name, choice in self.offer().items()]
 
     def source(self, name: object) -> Source:
         """Return the source of a model on offer, or of a kept checkpoint of a run."""
         if not isinstance(name, str):
             raise LabError("The model must be named by text.")
-        offered = self.offered()
+        offered = self.offer()
         place = offered[name].source if name in offered else milestone_file(name, self.folder)
         if not place:
             some = ", ".join(list(offered)[:4])

@@ -121,7 +121,7 @@ def summarize_log(path: Path) -> Log:
     curves = {}
     for name in _PLOTTED:
         values = np.array([_number(record.get(name)) for record in records], np.float64)
-        curves[name] = _thinned(np.stack([steps, values])[:, kept & np.isfinite(values)])
+        curves[name] = _thin(np.stack([steps, values])[:, kept & np.isfinite(values)])
     not_finite = Counter(
         name
         for record in records
@@ -189,7 +189,7 @@ class Runs:
 
     def folders(self) -> dict[str, Path | None]:
         """Return the folders of runs by name, the last written first, and None for those of the package."""
-        folders = sorted(run_folders(self.folder), key=lambda folder: -_written(Run(folder).log))
+        folders = sorted(run_folders(self.folder), key=lambda folder: -_modification_time(Run(folder).log))
         found: dict[str, Path | None] = {folder.name: folder for folder in folders}
         found |= {name: None for name in SHIPPED if name not in found}
         return found
@@ -275,7 +275,7 @@ def _number(value: Any) -> float:
     return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else math.nan
 
 
-def _thinned(curve: NDArray[np.float64]) -> NDArray[np.float64]:
+def _thin(curve: NDArray[np.float64]) -> NDArray[np.float64]:
     if curve.shape[1] <= POINTS:
         return curve
     return np.stack([part.mean(axis=1) for part in np.array_split(curve, POINTS, axis=1)], axis=1)
@@ -287,7 +287,7 @@ def run_folders(folder: Path | None) -> list[Path]:
     return [entry for entry in entries if Run(entry).log.is_file()]
 
 
-def _written(path: Path) -> int:
+def _modification_time(path: Path) -> int:
     """Return the time at which a file was written, in nanoseconds; 0 without the file."""
     try:
         return path.stat().st_mtime_ns

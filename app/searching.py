@@ -69,7 +69,7 @@ def search_images(backend: Backend, arguments: object) -> list[tuple[ImageArray,
         raise LabError("Pin two corners of the part first: click them in the image.")
     encoding = backend.encoding(request.token)
     image = backend.images.read(encoding.key.image)
-    box = framed(encoding, request.places, image) if request.places else None
+    box = frame_places(encoding, request.places, image) if request.places else None
     try:
         neighbors = backend.index.search(image, COUNT, box)
         return [
@@ -79,7 +79,7 @@ def search_images(backend: Backend, arguments: object) -> list[tuple[ImageArray,
         raise LabError("An image of the index cannot be read: index the images again.") from error
 
 
-def framed(encoding: Encoding, places: list[list[float]], image: ImageArray) -> Box:
+def frame_places(encoding: Encoding, places: list[list[float]], image: ImageArray) -> Box:
     """Return the smallest box of whole patches that holds all places, in pixels of the image."""
     counts, sides = np.array(encoding.predictor.grid[::-1]), np.array(image.shape[1::-1])
     patches = np.minimum((np.array(places) * counts).astype(int), counts - 1)

@@ -43,7 +43,7 @@ class Page:
         if missing := missing_for_browser():
             print(f"page: not measured, because {missing}")
             return
-        results = [measured(model, size, self.moves, self.images) for model, size in SETTINGS]
+        results = [measure_page(model, size, self.moves, self.images) for model, size in SETTINGS]
         for row in results:
             print(f"page, {row['model']}, {row['patches']:,} patches:")
             for name, value in row.items():
@@ -53,7 +53,7 @@ class Page:
             write_json(self.json, {"name": "page", "goals": GOALS, "settings": results})
 
 
-def measured(model: str, size: int, moves: int, images: int) -> dict[str, Any]:
+def measure_page(model: str, size: int, moves: int, images: int) -> dict[str, Any]:
     """Measure one setting, with a server and a browser of its own."""
     options = ("--port", "0", "--model", model, "--size", str(size))
     with serving(*options) as served, browser() as chromium:

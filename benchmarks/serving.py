@@ -51,13 +51,13 @@ def serving(*options: str, env: Mapping[str, str] = MappingProxyType({})) -> Ite
                 stderr=subprocess.STDOUT,
             )
         try:
-            yield Served(_announced(process, log), process, log)
+            yield Served(_wait_for_address(process, log), process, log)
         finally:
             process.terminate()
             process.wait(ENDS_WITHIN)
 
 
-def _announced(process: subprocess.Popen[bytes], log: Path) -> str:
+def _wait_for_address(process: subprocess.Popen[bytes], log: Path) -> str:
     until = time.monotonic() + STARTS_WITHIN
     while time.monotonic() < until:
         if match := re.search(r"http://\S+", log.read_text()):

@@ -27,7 +27,7 @@ from dino_model import photographs
 from dino_model.inference.predictor import AttentionPredictor
 from notebooks import drawing
 from notebooks.checks import check
-from segmentation.discovery import image_features, localized, lost, set_resized, tokencut
+from segmentation.discovery import image_features, is_localized, lost, set_resized, tokencut
 from segmentation.masks import bounding_box, components
 from segmentation.metrics import jaccard
 from segmentation.voc_eval import centered_box
@@ -175,13 +175,13 @@ for weights_of, model in {"trained": "embedded", "random weights": "random:embed
         features = image_features(predictor)
         for method, find in {"LOST": lost, "TokenCut": tokencut}.items():
             mask = find(features).mask
-            hit = localized(placement.box(mask), [bounding_box(truth)])
+            hit = is_localized(placement.box(mask), [bounding_box(truth)])
             views[method, weights_of, name] = drawing.masked(image, placement.mask(mask))
             table.setdefault((method, weights_of), []).append((jaccard(placement.mask(mask), truth), hit))
 for name in names:
     truth = photographs.mask(name)
     box = centered_box(truth.shape)
-    hit = localized(bounding_box(box), [bounding_box(truth)])
+    hit = is_localized(bounding_box(box), [bounding_box(truth)])
     table.setdefault(("centered box", "no network"), []).append((jaccard(box, truth), hit))
 for (method, weights_of), results in table.items():
     scores, hits = np.array(results, float).T

@@ -269,7 +269,7 @@ def refine_edges(masks: Mask, image: NDArray[np.uint8], radius: int) -> NDArray[
         bottom = min(top + rows, height)
         # Means of means depend on pixels up to two windows away.
         first, last = max(0, top - 2 * radius), min(height, bottom + 2 * radius)
-        strip = _guided(masks[..., first:last, :], image[first:last], radius)
+        strip = _filter(masks[..., first:last, :], image[first:last], radius)
         soft[..., top:bottom, :] = strip[..., top - first : bottom - first, :]
     return soft
 
@@ -277,7 +277,7 @@ def refine_edges(masks: Mask, image: NDArray[np.uint8], radius: int) -> NDArray[
 _PIXELS_AT_A_TIME = 1 << 19  # of a strip that is filtered at once: about 150 MB
 
 
-def _guided(masks: Mask, image: NDArray[np.uint8], radius: int) -> NDArray[np.floating[Any]]:
+def _filter(masks: Mask, image: NDArray[np.uint8], radius: int) -> NDArray[np.floating[Any]]:
     """Filter a strip; pixels within two windows of a cut are wrong."""
     size, window = image.shape[:2], (2 * radius + 1, 2 * radius + 1)
 
@@ -301,7 +301,7 @@ def _guided(masks: Mask, image: NDArray[np.uint8], radius: int) -> NDArray[np.fl
     return soft.clip(0, 1)
 
 
-def localized(box: Box | None, objects: Sequence[Box]) -> bool:
+def is_localized(box: Box | None, objects: Sequence[Box]) -> bool:
     """Return whether a box is correct for CorLoc: Jaccard of at least 0.5 with any object."""
     from pycocotools import mask as coco_mask
 

@@ -129,7 +129,7 @@ def overlay_glow(
     """
     weights = np.abs(2 * shares - 1) if diverging else shares
     layer = color_table(colormap)[(shares * 255).round().astype(np.uint8)]
-    return blend(_dimmed(image), layer, opacity * weights)
+    return blend(_dim(image), layer, opacity * weights)
 
 
 def overlay_heads(
@@ -164,10 +164,10 @@ def overlay_heads(
         enlarged = enlarge(strength, size, "bilinear")
         layer[enlarged > strongest] = color
         np.maximum(strongest, enlarged, out=strongest)
-    return blend(_dimmed(image), layer, opacity * strongest)
+    return blend(_dim(image), layer, opacity * strongest)
 
 
-def _dimmed(image: ImageArray) -> ImageArray:
+def _dim(image: ImageArray) -> ImageArray:
     """Return the image in gray at half its brightness."""
     dimmed = np.empty_like(image)
     for band in _bands(image):
@@ -285,8 +285,8 @@ def caption(image: ImageArray, text: str, text_size: int = 16) -> ImageArray:
 def stack(images: Sequence[ImageArray], gap: int = 0) -> ImageArray:
     """Stack images vertically on white, as wide as the widest."""
     width = max(image.shape[1] for image in images)
-    padded = [_padded(image, image.shape[0] + gap, width) for image in images[:-1]]
-    return np.concatenate([*padded, _padded(images[-1], images[-1].shape[0], width)])
+    padded = [_pad(image, image.shape[0] + gap, width) for image in images[:-1]]
+    return np.concatenate([*padded, _pad(images[-1], images[-1].shape[0], width)])
 
 
 def side_by_side(*images: ImageArray) -> ImageArray:
@@ -294,7 +294,7 @@ def side_by_side(*images: ImageArray) -> ImageArray:
     return stack([image.swapaxes(0, 1) for image in images], GAP).swapaxes(0, 1).copy()
 
 
-def _padded(image: ImageArray, height: int, width: int) -> ImageArray:
+def _pad(image: ImageArray, height: int, width: int) -> ImageArray:
     missing = ((0, height - image.shape[0]), (0, width - image.shape[1]), (0, 0))
     return np.pad(image, missing, constant_values=255)
 
@@ -328,15 +328,15 @@ def contact_sheet(rows: Sequence[Sequence[tuple[str, ImageArray]]], *, height: i
     for row in filter(None, rows):
         cells = []
         for title, image in row:
-            small = rescaled(image, min(height / image.shape[0], WIDEST * height / image.shape[1]))
-            cells.append(caption(_padded(small, height, small.shape[1]), title, 14))
+            small = rescale(image, min(height / image.shape[0], WIDEST * height / image.shape[1]))
+            cells.append(caption(_pad(small, height, small.shape[1]), title, 14))
         lines.append(side_by_side(*cells))
     if not lines:
         raise ValueError("a contact sheet needs at least one image")
     return np.pad(stack(lines, GAP), ((GAP, GAP), (GAP, GAP), (0, 0)), constant_values=255)
 
 
-def rescaled(image: ImageArray, scale: float) -> ImageArray:
+def rescale(image: ImageArray, scale: float) -> ImageArray:
     """Resize an image by a factor; each side keeps at least one pixel."""
     rows, columns = (max(1, round(side * scale)) for side in image.shape[:2])
     method = cv2.INTER_AREA if scale < 1 else cv2.INTER_LINEAR

@@ -93,7 +93,7 @@ def textured_patches(image: NDArray[np.uint8], grid: tuple[int, int]) -> NDArray
     return np.asarray(squares - mean**2 >= LEAST_TEXTURE**2)
 
 
-def prepared(a: Features, b: Features) -> tuple[Features, Features]:
+def prepare_pair(a: Features, b: Features) -> tuple[Features, Features]:
     """Average features [rows, columns, D] with their eight neighbors; subtract the mean over both images."""
     a, b = (uniform_filter(np.asarray(one, np.float32), (3, 3, 1), mode="nearest") for one in (a, b))
     mean = (a.mean(axis=(0, 1)) + b.mean(axis=(0, 1))) / 2
@@ -143,15 +143,15 @@ def coherent(matches: Matches) -> Matches:
     predicts it to within a patch and enough neighbors agree. The second pass has only kept matches as
     neighbors, and all matches as candidates.
     """
-    places, agreeing = _expected(matches, np.arange(len(matches)), FIRST)
+    places, agreeing = _expectation(matches, np.arange(len(matches)), FIRST)
     if agreeing.any():
-        places, agreeing = _expected(matches, np.flatnonzero(agreeing), AFTERWARDS)
+        places, agreeing = _expectation(matches, np.flatnonzero(agreeing), AFTERWARDS)
     return replace(matches, b=places)[agreeing]
 
 
 def matches_between(a: ImageFeatures, b: ImageFeatures, ratio: float = 1.0) -> Matches:
     """Find coherent mutual matches of textured patches, the surest first; `ratio` as `mutual_matches`."""
-    matches = mutual_matches(*prepared(a.features, b.features), ratio=ratio)
+    matches = mutual_matches(*prepare_pair(a.features, b.features), ratio=ratio)
     in_b = matches.b.astype(np.int64)
     kept = a.textured[matches.a[:, 0], matches.a[:, 1]] & b.textured[in_b[:, 0], in_b[:, 1]]
     return coherent(matches[kept])
@@ -220,7 +220,7 @@ def matches_as_json(matches: Matches, grids: Sides, sizes: Sides) -> list[dict[s
     ]
 
 
-def _expected(
+def _expectation(
     matches: Matches, sources: NDArray[np.int64], enough: int
 ) -> tuple[Positions, NDArray[np.bool_]]:
     """Predict each match from the nearest of the `sources`: position in B [matches, 2], and agreement."""

@@ -414,7 +414,7 @@ class _Annotated:
     def backward(self, read: ReadFrames, number: int, stop: int, batch: int) -> Iterator[Tensor]:
         """Yield the soft labels of the frames before a mask, the last first, down to frame `stop`."""
         propagator = None
-        images = _reversed(read, stop, number + 1)
+        images = _read_backward(read, stop, number + 1)
         for features in _features(images, self.size, self.source, batch):
             if propagator is None:
                 propagator = self.start(without_void(self.masks[number]), features)
@@ -458,7 +458,7 @@ class _Spool:
 _FRAMES_AT_ONCE = 32  # held while a video is read backward
 
 
-def _reversed(read: ReadFrames, start: int, stop: int) -> Iterator[ImageArray]:
+def _read_backward(read: ReadFrames, start: int, stop: int) -> Iterator[ImageArray]:
     """Yield frames from the one before `stop` down to `start`, read in pieces."""
     for last in range(stop, start, -_FRAMES_AT_ONCE):
         first = max(start, last - _FRAMES_AT_ONCE)

@@ -10,7 +10,7 @@ import numpy as np
 from PIL import Image
 
 from dino_model.runtime.files import printable
-from segmentation.drawing import rescaled
+from segmentation.drawing import rescale
 from segmentation.masks import ImageArray
 
 STYLE = """
@@ -73,7 +73,7 @@ def _section(section: Section) -> str:
 def _source(image: ImageArray, side: int) -> str:
     scale = side / image.shape[0]
     buffer = io.BytesIO()
-    small = np.ascontiguousarray(rescaled(image, scale) if scale < 1 else image)
+    small = np.ascontiguousarray(rescale(image, scale) if scale < 1 else image)
     Image.fromarray(small).save(buffer, "JPEG", quality=85)
     return f"data:image/jpeg;base64,{base64.b64encode(buffer.getvalue()).decode('ascii')}"
 

@@ -46,7 +46,7 @@ class VideoWriter:
         self._count = 0
 
     def __enter__(self) -> Self:
-        with _named(self.path):
+        with _name_errors(self.path):
             self._container = av.open(str(self._replacing.__enter__()), "w")
         rate = Fraction(self.fps).limit_denominator(1001)  # 30000/1001 among them
         self._stream: Any = self._container.add_stream(CODECS[self.path.suffix.lower()], rate=rate)
@@ -58,7 +58,7 @@ class VideoWriter:
         if self._keep_partial and self._count:
             kind = error = trace = None
         try:
-            with _named(self.path):
+            with _name_errors(self.path):
                 if self._size is not None and kind is None:
                     self._container.mux(self._stream.encode(None))
                 self._container.close()
@@ -83,12 +83,12 @@ class VideoWriter:
         frame.time_base = TIME_BASE
         frame.pts = round((self._count / self.fps if time is None else time) / TIME_BASE)
         self._count += 1
-        with _named(self.path):
+        with _name_errors(self.path):
             self._container.mux(self._stream.encode(frame))
 
 
 @contextmanager
-def _named(path: Path) -> Iterator[None]:
+def _name_errors(path: Path) -> Iterator[None]:
     """Name the file in errors of FFmpeg, which knows the temporary one."""
     try:
         yield
@@ -130,7 +130,7 @@ def attention_video(
 def shrunk(image: ImageArray, max_side: int = MAX_SIDE) -> ImageArray:
     """Shrink an image so that its longer side is at most `max_side` pixels."""
     scale = max_side / max(image.shape[:2])
-    return image if scale >= 1 else drawing.rescaled(image, scale)
+    return image if scale >= 1 else drawing.rescale(image, scale)
 
 
 def draw_labels(

@@ -72,7 +72,7 @@ class AnimatedImage:
     def __init__(self, path: Path) -> None:
         self.path, self.name, self.title = path, path.stem, path.name
         self.damaged: list[str] = []
-        with self._opened() as image:
+        with self._open() as image:
             self.expected = int(getattr(image, "n_frames", 1))
             durations = []
             for number in range(self.expected):
@@ -86,7 +86,7 @@ class AnimatedImage:
 
     def __iter__(self) -> Iterator[ImageArray]:
         """Iterate over the frames, over white; raises DataError if one cannot be decoded."""
-        with self._opened() as image:
+        with self._open() as image:
             for frame in ImageSequence.Iterator(image):
                 yield _over_white(np.asarray(frame.convert("RGBA")))
 
@@ -95,7 +95,7 @@ class AnimatedImage:
         return f"{number:05d}.png"
 
     @contextmanager
-    def _opened(self) -> Iterator[Image.Image]:
+    def _open(self) -> Iterator[Image.Image]:
         try:
             with Image.open(self.path, formats=images.FORMATS) as image:
                 yield image
@@ -118,14 +118,14 @@ class VideoFile:
         self.path, self.name, self.title = path, path.stem, path.name
         self.times: list[float] = []
         self.damaged: list[str] = []
-        with self._opened() as (container, stream):
+        with self._open() as (container, stream):
             rate = float(stream.average_rate or 0)
             self.fps = rate if 0 < rate < 1000 else DEFAULT_FPS
-            if next(self._decoded(container, stream), None) is None:
+            if next(self._decode(container, stream), None) is None:
                 raise DataError(f"no frame of {path} can be decoded; it is damaged, or of an unknown kind")
             self.expected = int(stream.frames)
         if not self.expected:  # count without decoding; some packets are never shown
-            with self._opened() as (container, stream):
+            with self._open() as (container, stream):
                 packets = sum(packet.size > 0 for packet in container.demux(stream))
                 seconds = (container.duration or 0) / 1e6
             self.expected = min(packets, round(seconds * self.fps) or packets)
@@ -136,8 +136,8 @@ class VideoFile:
 
     def _upright(self) -> Iterator[ImageArray]:
         self.times, self.damaged, offset = [], [], 0.0
-        with self._opened() as (container, stream):
-            for frame in self._decoded(container, stream):
+        with self._open() as (container, stream):
+            for frame in self._decode(container, stream):
                 last, interval = (self.times[-1] if self.times else -1 / self.fps), 1 / self.fps
                 time = last + interval if frame.time is None else frame.time + offset
                 if not self.times or time < last - interval / 2:  # the first, or times that start again
@@ -150,7 +150,7 @@ class VideoFile:
         return f"{number:05d}.png"
 
     @contextmanager
-    def _opened(self) -> Iterator[tuple[av.container.InputContainer, av.VideoStream]]:
+    def _open(self) -> Iterator[tuple[av.container.InputContainer, av.VideoStream]]:
         try:
             container = av.open(str(self.path))
         except (av.FFmpegError, OSError) as error:
@@ -165,7 +165,7 @@ class VideoFile:
             streams[0].thread_type = "SLICE"  # decoding of several frames at once reports errors late
             yield container, streams[0]
 
-    def _decoded(
+    def _decode(
         self, container: av.container.InputContainer, stream: av.VideoStream
     ) -> Iterator[av.VideoFrame]:
         """Yield the frames; packets that cannot be decoded are added to `damaged`."""

@@ -13,7 +13,7 @@ from dino_model.runtime.files import write_text
 from training.run import Run
 
 
-def thinned(logs: Sequence[Sequence[dict[str, Any]]], every: int) -> list[dict[str, Any]]:
+def thin(logs: Sequence[Sequence[dict[str, Any]]], every: int) -> list[dict[str, Any]]:
     """Merge `every` steps of each log: its number as phase, the last step, and the mean of every metric.
 
     Args:
@@ -38,7 +38,7 @@ def main(runs: Positional[tuple[Path, ...]], output: Path, every: int = 50) -> N
         output: File to write.
         every: Steps per line.
     """
-    lines = thinned([Run(folder).lines() for folder in runs], every)
+    lines = thin([Run(folder).lines() for folder in runs], every)
     write_text(output, "".join(json.dumps(line, allow_nan=False) + "\n" for line in lines))
     print(f"{len(lines):,} lines: {output}")
 

@@ -99,14 +99,14 @@ class _ReducedCopies(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, *weights: Tensor) -> tuple[Tensor, ...]:
         ctx.dtypes = [weight.dtype for weight in weights]
-        return _converted(weights, [torch.bfloat16] * len(weights))
+        return _convert(weights, [torch.bfloat16] * len(weights))
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, ...]:
-        return _converted(gradients, ctx.dtypes)
+        return _convert(gradients, ctx.dtypes)
 
 
-def _converted(tensors: Sequence[Tensor], dtypes: Sequence[torch.dtype]) -> tuple[Tensor, ...]:
+def _convert(tensors: Sequence[Tensor], dtypes: Sequence[torch.dtype]) -> tuple[Tensor, ...]:
     copies = [torch.empty_like(tensor, dtype=dtype) for tensor, dtype in zip(tensors, dtypes, strict=True)]
     torch._foreach_copy_(copies, list(tensors))
     return tuple(copies)

@@ -36,7 +36,7 @@ def build(page: Page) -> None:
         return chosen, dropdown, class_maps.facts(backend.maps.get(chosen))
 
     def place(image: Any, chosen: Any) -> Any:
-        return gr.HTML(placed=placed(page, image, chosen))
+        return gr.HTML(placed=place_photo(page, image, chosen))
 
     name.focus(lambda: gr.Dropdown(choices=backend.maps.choices()), None, name, **LIGHT)  # new maps appear
     name.input(open_map, name, [opened, search, facts], trigger_mode="always_last", **LIGHT).success(
@@ -49,7 +49,7 @@ def build(page: Page) -> None:
     search.input(None, search, None, js="(index) => viewOf('class-map').goTo(index)", **LIGHT)
 
 
-def placed(page: Page, image: Any, chosen: Any) -> dict[str, Any]:
+def place_photo(page: Page, image: Any, chosen: Any) -> dict[str, Any]:
     """Return what the view shows of an image of the header: its position and nearest classes."""
     backend = page.backend
     drawn = backend.maps.get(chosen)

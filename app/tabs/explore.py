@@ -91,7 +91,7 @@ def _files(page: Page) -> None:
             button.click(None, None, None, js=f"() => viewOf('explore')?.save('{file}')", **LIGHT)
         for label, file in SERVER_FILES.items():
             button = gr.Button(label, size="sm", min_width=100)
-            page.save(button, partial(drawn, page.backend, file), REQUEST)
+            page.save(button, partial(draw_map, page.backend, file), REQUEST)
         every = gr.Button("All images (ZIP)", size="sm", min_width=100, elem_id="save-album")
 
     async def export(
@@ -107,7 +107,7 @@ def _files(page: Page) -> None:
     page.save_result(every, export, f"{{ ...{REQUEST}, album: {album} }}")
 
 
-def drawn(backend: Backend, file: str, request: object) -> tuple[str, bytes]:
+def draw_map(backend: Backend, file: str, request: object) -> tuple[str, bytes]:
     """Write a download of `attention_maps.FILES`; `request` is that of an attention view from a client."""
     if not isinstance(request, dict) or not isinstance(request.get("token"), str):
         raise LabError("Nothing is shown yet: wait for the maps, then try again.")

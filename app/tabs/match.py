@@ -30,7 +30,7 @@ def build(page: Page) -> None:
     page.views.append(view)
 
     def find(*inputs: Any) -> Any:
-        return gr.HTML(matched=matched(page, *inputs))
+        return gr.HTML(matched=match_images(page, *inputs))
 
     def take(path: object) -> Any:
         name = page.keep(path)
@@ -43,7 +43,7 @@ def build(page: Page) -> None:
         event(fairness.in_turn(find, page.loader), inputs, view, **HEAVY)
 
 
-def matched(
+def match_images(
     page: Page, image: object, model: object, size: object, second: object, percent: Any
 ) -> dict[str, Any]:
     """Match the image of the header with a second one; return the value of the view.
@@ -57,7 +57,7 @@ def matched(
     a = page.encode(image, model, size)
     name, title = split(image)
     if second == TURNED:
-        second = f"{matching.turned(page.backend, name)}/{stem(title or name)} turned"
+        second = f"{matching.turn_directions(page.backend, name)}/{stem(title or name)} turned"
     b = page.encode(second, model, size)
     if isinstance(percent, bool) or not isinstance(percent, int | float):
         raise LabError("The ratio must be a number from 1 to 100 percent.")

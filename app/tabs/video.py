@@ -100,7 +100,7 @@ def build(page: Page) -> None:
     async def track_marked(
         marking: Any, name: str, model: str, size: int, request: gr.Request
     ) -> AsyncIterator[Any]:
-        async for answer in tracked(page, marking, name, model, size, request):
+        async for answer in track_objects(page, marking, name, model, size, request):
             yield gr.HTML(tracked=answer)
 
     job = track.click(
@@ -132,7 +132,7 @@ def _choice(page: Page, clip: gr.Textbox) -> None:
     upload.upload(partial(_keep, page), upload, clip, **options)
 
 
-async def tracked(
+async def track_objects(
     page: Page, marking: Any, name: Any, model: Any, size: Any, request: gr.Request
 ) -> AsyncIterator[dict[str, Any]]:
     """Track marked objects through a clip; other requests use the model between two frames.
@@ -153,7 +153,7 @@ async def tracked(
         raise LabError("The marked objects belong to another clip: mark them again.")
     clip = page.backend.clips.get(token)
     masks = {mark.frame: from_runs(mark.runs, clip.size) for mark in marked.marks}
-    kept = page.backend.clips.tracked(marked.kept) if marked.kept else None
+    kept = page.backend.clips.tracked_clip(marked.kept) if marked.kept else None
     identity = ""
     results = page.backend.track(clip, masks, model, size, fairness.client_of(request), kept)
     async with contextlib.aclosing(results):  # type: ignore[type-var]
@@ -208,7 +208,7 @@ def _file(page: Page, file: str, seen: Any) -> tuple[str, bytes]:
     if not isinstance(seen, dict) or not seen.get("id") or not seen.get("done"):
         raise LabError("Nothing is tracked yet: mark an object and track it first.")
     request = FileRequest.of(seen)
-    found = page.backend.clips.tracked(request.id)
+    found = page.backend.clips.tracked_clip(request.id)
     name = found.clip.name if found.clip.name in EXAMPLES else clean_name(request.name) or "clip"
     clip = replace(found.clip, name=name)
     shown = replace(found, clip=clip, masks=found.masks[: request.done])

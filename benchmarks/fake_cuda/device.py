@@ -118,7 +118,7 @@ class FakeDevice(TorchDispatchMode):
         self._count_uploads(tensors, asynchronous or name not in ("_to_copy", "copy_"))
         with FAKE:
             result = func(*args, **kwargs)
-        return self._computed(func, name, fake, result, kwargs)
+        return self._record(func, name, fake, result, kwargs)
 
     def _read(self, name: str, tensor: Tensor) -> float | int:
         self._note(self.waits, name)
@@ -146,7 +146,7 @@ class FakeDevice(TorchDispatchMode):
                 if pinned and not asynchronous:
                     self._note(self.waits, "copy to the device")
 
-    def _computed(self, func: Any, name: str, fake: list[Any], result: Any, kwargs: Any) -> Any:
+    def _record(self, func: Any, name: str, fake: list[Any], result: Any, kwargs: Any) -> Any:
         """Count an operation that is no view, and its memory."""
         if isinstance(result, FakeTensor) and result.fake_device.type == "cpu":  # a buffer on the host
             return torch.ones(
@@ -179,10 +179,10 @@ class FakeDevice(TorchDispatchMode):
             self.memory[storage] = usage = Usage(current_stream())
             self.live += storage.nbytes()
             self.peak = max(self.peak, self.live)
-            weakref.finalize(storage, self._freed, usage, storage.nbytes())
+            weakref.finalize(storage, self._free, usage, storage.nbytes())
         return self.memory[storage]
 
-    def _freed(self, usage: Usage, size: int) -> None:
+    def _free(self, usage: Usage, size: int) -> None:
         self.live -= size
         if error := self.order.free(usage):
             self.errors[error] += 1

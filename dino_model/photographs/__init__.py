@@ -65,7 +65,7 @@ def image(name: str) -> NDArray[np.uint8]:
     Raises:
         ValueError: Unknown name, as in all functions here.
     """
-    return images.read(FOLDER / f"{_known(name).name}.jpg")
+    return images.read(FOLDER / f"{_look_up(name).name}.jpg")
 
 
 def mask(name: str) -> NDArray[np.bool_]:
@@ -76,7 +76,7 @@ def mask(name: str) -> NDArray[np.bool_]:
 
 def pin(name: str) -> tuple[int, int]:
     """Return row and column, in pixels, of a point on the object. Raises ValueError for a landscape."""
-    point = _known(name).pin
+    point = _look_up(name).pin
     if point is None:
         raise ValueError(f"{name} is a landscape without an object; those with one: {', '.join(names())}")
     return point
@@ -84,11 +84,11 @@ def pin(name: str) -> tuple[int, int]:
 
 def credit(name: str) -> str:
     """Return title, author and license in one line."""
-    row = _known(name)
+    row = _look_up(name)
     return f"{row.title}, by {row.author}, {row.license}"
 
 
-def _known(name: str) -> Photograph:
+def _look_up(name: str) -> Photograph:
     if name not in table():
         raise ValueError(f"unknown image {name!r}; available: {', '.join(table())}")
     return table()[name]

@@ -238,7 +238,7 @@ def _score(sample: InputImage, image: ImageArray, objects: Objects, masks: MaskR
     }
     if sample.truth and sample.truth.suffix == ".xml":
         box = bounding_box(objects.masks[0]) if objects.masks else None
-        scores["localized"] = discovery.localized(box, datasets.read_voc_boxes(sample.truth))
+        scores["localized"] = discovery.is_localized(box, datasets.read_voc_boxes(sample.truth))
     elif sample.truth:
         truth, union = masks.read(sample.truth) > 0, _unite(objects.masks, image)
         check_size(str(sample.truth), truth.shape, "its image", union.shape)

@@ -107,7 +107,7 @@ def _find_point(
     pair: Pair, a: Features, b: Features, point: tuple[int, int], patch: tuple[int, int]
 ) -> tuple[ImageArray, dict[str, Any]]:
     """Find the patch of B most similar to a patch of A; returns a drawing and the entry of the JSON file."""
-    cosines = matching.similarities(*matching.prepared(a, b), patch)
+    cosines = matching.similarities(*matching.prepare_pair(a, b), patch)
     cell = np.divmod(cosines.argmax(), cosines.shape[1])
     y, x = matching.centers(np.array(cell), cosines.shape, pair[1].shape[:2])
     target = (round(float(y)), round(float(x)))

@@ -87,7 +87,7 @@ class Video(MaskOptions, ModelOptions, OutputOptions):
             for number, mask in masks.items():
                 _report_lost(mask_files[number], mask, predictor, self.preset)
             print(f"masks of {counted(len(masks), 'frame')}: {', '.join(map(str, masks))}", flush=True)
-            frame_results = self._propagated(frames, predictor, masks)
+            frame_results = self._propagate(frames, predictor, masks)
         output = self.open_output(model_settings(predictor) | settings)
         if output.has(frames.name, inputs):
             print(f"{self.output} is finished already")
@@ -151,7 +151,7 @@ class Video(MaskOptions, ModelOptions, OutputOptions):
             raise DataError(f"a mask belongs to frame {max(numbered)}; the last is {frames.expected - 1}")
         return numbered
 
-    def _propagated(
+    def _propagate(
         self,
         frames: VideoFile | AnimatedImage | FrameFolder,
         predictor: "AttentionPredictor",

@@ -37,7 +37,7 @@ def address() -> Iterator[str]:
     limits = Limits(max_upload_mb=1, max_megapixels=1, max_patches=1200)
     page = Serve(model=MODEL, size=64, precision="fp32", device="cpu", mcp=True, limits=limits)
     port = free_port("127.0.0.1", 0)
-    demo = page.launched(port, LOCAL_NAMES, {})
+    demo = page.launch_blocks(port, LOCAL_NAMES, {})
     yield f"http://127.0.0.1:{port}"
     demo.close(verbose=False)
 

@@ -147,7 +147,8 @@ def track(backend: Backend, *arguments: Any) -> list[dict[str, Any]]:
     async def collect() -> list[dict[str, Any]]:
         request = gr.Request(session_hash="test")
         return [
-            answer async for answer in video.tracked(SimpleNamespace(backend=backend), *arguments, request)
+            answer
+            async for answer in video.track_objects(SimpleNamespace(backend=backend), *arguments, request)
         ]
 
     return run(collect())
@@ -171,7 +172,7 @@ def test_tracked_masks_match_library_and_downloads_hold_them(backend, token, fir
     assert [answer["done"] for answer in answers] == [1, 2, 3, 4, 5, 6]
     assert [answer["state"] for answer in answers] == ["running"] * 5 + ["done"]
     assert {answer["run"] for answer in answers} == {3}
-    found = backend.clips.tracked(answers[0]["id"])
+    found = backend.clips.tracked_clip(answers[0]["id"])
     predictor = AttentionPredictor(MODEL, size=48, precision="fp32", device="cpu")
     masks = list(propagate_frames(found.clip.decoded(), first_mask, predictor))
     np.testing.assert_array_equal(list(found.labels()), masks)
@@ -189,19 +190,19 @@ def test_tracked_masks_match_library_and_downloads_hold_them(backend, token, fir
 
 def test_correction_keeps_the_frames_before_and_is_tracked_from_its_frame(backend, token, first_mask):
     identity = track(backend, marked(token, first_mask), token, MODEL, 48)[-1]["id"]
-    before = list(backend.clips.tracked(identity).labels())
+    before = list(backend.clips.tracked_clip(identity).labels())
     correction = np.roll(first_mask, 8, axis=1)
     correction[:16, 32:48] = 3
     answers = track(backend, marked(token, correction, 3, kept=identity), token, MODEL, 48)
     assert [answer["done"] for answer in answers] == [4, 5, 6]
-    found = backend.clips.tracked(answers[-1]["id"])
+    found = backend.clips.tracked_clip(answers[-1]["id"])
     predictor = AttentionPredictor(MODEL, size=48, precision="fp32", device="cpu")
     after = list(propagate_frames(found.clip.decoded(3), correction, predictor))
     np.testing.assert_array_equal(list(found.labels()), before[:3] + after)
     assert found.ids == (1, 2, 3)
-    assert len(backend.clips.tracked(identity).masks) == 6
+    assert len(backend.clips.tracked_clip(identity).masks) == 6
     late = track(backend, marked(token, correction, 3), token, MODEL, 48)[-1]
-    labels = list(backend.clips.tracked(late["id"]).labels())
+    labels = list(backend.clips.tracked_clip(late["id"]).labels())
     np.testing.assert_array_equal(labels, [0 * correction] * 3 + after)
 
 
@@ -247,5 +248,5 @@ def test_tracking_results_are_bounded_by_the_bytes_of_frames_and_masks():
     clip = clips.Clip("clip", (b"x" * 30_000,) * 4, (8, 8), (8, 8), 10)  # with masks 200,000 bytes
     names = [clips_kept.put(clips.TrackedClip(clip, (1,))) for _ in range(3)]
     with pytest.raises(NotHere, match="track the objects again"):
-        clips_kept.tracked(names[0])
-    assert clips_kept.tracked(names[2]).clip is clip
+        clips_kept.tracked_clip(names[0])
+    assert clips_kept.tracked_clip(names[2]).clip is clip

@@ -42,7 +42,7 @@ def features(image: np.ndarray, scale: float = 1.0) -> matching.ImageFeatures:
 
 def test_matches_are_the_librarys_at_its_scale(page, images, pair):
     names = [f"{encoding.key.image}/{name}.jpg" for encoding, name in zip(pair, ("owl", "near"), strict=True)]
-    answer: dict[str, Any] = match.matched(page, names[0], MODEL, SIZE, names[1], 100)
+    answer: dict[str, Any] = match.match_images(page, names[0], MODEL, SIZE, names[1], 100)
     a, scaled = features(images[0]), {scale: features(images[1], scale) for scale in matching.SCALES}
     scale, matches = matching.best_scale(a, scaled)
     b = scaled[scale]
@@ -63,7 +63,7 @@ def test_matches_are_the_librarys_at_its_scale(page, images, pair):
 )  # fmt: skip
 def test_matched_with_invalid_argument_is_refused(page, second, percent, sentence):
     with pytest.raises(LabError, match=sentence):
-        match.matched(page, "owl", MODEL, SIZE, second, percent)
+        match.match_images(page, "owl", MODEL, SIZE, second, percent)
 
 
 def test_match_without_texture_or_with_two_models_is_refused(backend, pair):

@@ -50,7 +50,7 @@ def test_pointer_shows_the_cosines_of_the_package(tab):
     for name, pixels in (("owl", actions.SIZE), ("sheep", size)):
         predictor = actions.reference("embedded", name, pixels)
         features.append(matching.image_features(predictor, photographs.image(name)).features)
-    expected = matching.similarities(*matching.prepared(*features), (patch["row"], patch["column"]))
+    expected = matching.similarities(*matching.prepare_pair(*features), (patch["row"], patch["column"]))
     shape = list(expected.shape)
     cosines = actions.array(tab, f"{{ array: {VIEW}.counterpart({VIEW}.hovered).map, shape: {shape} }}")
     np.testing.assert_allclose(cosines, expected, atol=3e-3)

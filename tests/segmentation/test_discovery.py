@@ -132,9 +132,9 @@ def test_refine_edges_equals_the_formula_in_strips_and_for_several_masks(monkeyp
 
 
 def test_localized_needs_jaccard_of_one_half():
-    assert discovery.localized(Box(0, 0, 4, 4), [Box(9, 9, 10, 10), Box(0, 0, 4, 8)])  # exactly one half
-    assert not discovery.localized(Box(0, 0, 4, 4), [Box(0, 0, 4, 9)])
-    assert not discovery.localized(None, [Box(0, 0, 4, 4)])
+    assert discovery.is_localized(Box(0, 0, 4, 4), [Box(9, 9, 10, 10), Box(0, 0, 4, 8)])  # exactly one half
+    assert not discovery.is_localized(Box(0, 0, 4, 4), [Box(0, 0, 4, 9)])
+    assert not discovery.is_localized(None, [Box(0, 0, 4, 4)])
 
 
 @pytest.mark.parametrize(("convention", "weight", "best"), [("tokencut", 0.3, 0.4), ("found", 0.09, 0.7)])

@@ -55,7 +55,7 @@ def test_mutual_matches_equal_reference(ratio, chunk, monkeypatch):
 
 def test_prepared_averages_neighbors_and_subtracts_joint_mean():
     a, b = features(4, 5), features(3, 6, seed=1)
-    found_a, found_b = matching.prepared(a, b)
+    found_a, found_b = matching.prepare_pair(a, b)
     padded = np.pad(a, ((1, 1), (1, 1), (0, 0)), mode="edge")
     means = [[padded[r : r + 3, c : c + 3].mean((0, 1)) for c in range(5)] for r in range(4)]
     shift = np.array(means) - found_a

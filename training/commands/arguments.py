@@ -170,7 +170,7 @@ def parse(arguments: Sequence[str]) -> Pretrain:
     with name_rules():
         choice, _ = tyro.cli(kind, args=words, return_unknown_args=True, prog=PROGRAM)
     if choice.resume and choice.output and Run(choice.output).config_file.is_file():
-        options = _resolved(_parse_all(arguments, of_run(choice)))
+        options = _resolve(_parse_all(arguments, of_run(choice)))
         options.check()
         if options.method != options.settings.method.name:
             trained = options.settings.method.name
@@ -199,14 +199,14 @@ def parse(arguments: Sequence[str]) -> Pretrain:
             collection = dataclasses.replace(collection, channel_range=statistics.range)
         images = len(collection), _short_side(collection)
     default, named = of_recipe(choice, method, name, images, statistics)
-    options = _resolved(_parse_all(arguments, default))
+    options = _resolve(_parse_all(arguments, default))
     if os.environ.get("RANK", "0") == "0":
         print(f"method {method}, recipe {name}, before other options change it: {named.source}")
         print(f"  expected: {named.expected}" if named.expected else "")
     return options
 
 
-def _resolved(options: Pretrain) -> Pretrain:
+def _resolve(options: Pretrain) -> Pretrain:
     settings = dataclasses.replace(options.settings, method=options.settings.method.resolve())
     return dataclasses.replace(options, settings=settings)
 

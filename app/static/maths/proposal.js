@@ -14,7 +14,7 @@ export function proposal(block, { rows, columns }, { row, column }, reach) {
   const kept = keepMass(similar, reach);
   kept[patch] = 1;
   const part = new Uint8Array(rows * columns);
-  for (const cell of connected(kept, columns, patch)) part[cell] = 1;
+  for (const cell of connect(kept, columns, patch)) part[cell] = 1;
   return part;
 }
 
@@ -23,14 +23,14 @@ export function tidy(mask, columns, least) {
   const seen = new Uint8Array(mask.length);
   for (let start = 0; start < mask.length; start++) {
     if (seen[start]) continue;
-    const part = connected(mask, columns, start, seen);
+    const part = connect(mask, columns, start, seen);
     if (part.length < least) for (const cell of part) mask[cell] = 1 - mask[cell];
   }
   return mask;
 }
 
 /** List the cells that are connected with `start`, edge to edge, and have its value. @param {Uint8Array} mask */
-function connected(mask, columns, start, seen = new Uint8Array(mask.length)) {
+function connect(mask, columns, start, seen = new Uint8Array(mask.length)) {
   const part = [start];
   seen[start] = 1;
   const visit = (cell) => {

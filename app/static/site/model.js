@@ -66,7 +66,7 @@ export async function encode({ facts, engine, run }, file, name, size) {
     token: `${name}-${size}-${crypto.randomUUID()}`,
     source: name,
     ...{ name, size, width, height, rows, columns, heads, blocks, prefix: tokens - rows * columns },
-    image: file instanceof Blob ? URL.createObjectURL(file) : await drawn(image),
+    image: file instanceof Blob ? URL.createObjectURL(file) : await drawImage(image),
     arrays: Object.fromEntries(Array.from({ length: blocks }, (_, at) => block(at))),
     facts: [
       ["Model", facts.model],
@@ -79,7 +79,7 @@ export async function encode({ facts, engine, run }, file, name, size) {
 }
 
 /** Draw an image into a file; returns its address. @param {ImageBitmap} image */
-async function drawn(image) {
+async function drawImage(image) {
   const canvas = new OffscreenCanvas(image.width, image.height);
   canvas.getContext("2d").drawImage(image, 0, 0);
   return URL.createObjectURL(await canvas.convertToBlob({ type: "image/jpeg" }));

@@ -374,7 +374,7 @@ export class ClassMapView extends View {
       return [drawn];
     };
     const { placed } = this;
-    const image = placed ? label(`image: ${shortened(placed.name)}`, this.at(placed), STAR_RADIUS, true, { style: "fill: var(--accent)" }) : []; // prettier-ignore
+    const image = placed ? label(`image: ${shorten(placed.name)}`, this.at(placed), STAR_RADIUS, true, { style: "fill: var(--accent)" }) : []; // prettier-ignore
     return [...image, ...shown.flatMap((index) => label(this.points[index].name, places[index], 5, this.weight(index) > 0))]; // prettier-ignore
   }
 
@@ -400,7 +400,7 @@ function summary({ group, num_images: count }) {
   return `${group}, ${count === 1 ? "1 image" : `${count} images`}`;
 }
 
-function shortened(name) {
+function shorten(name) {
   return name.length > MAX_LABEL ? `${name.slice(0, MAX_LABEL - 9)}…${name.slice(-8)}` : name;
 }
 

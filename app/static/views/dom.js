@@ -8,15 +8,15 @@ const SVG = "http://www.w3.org/2000/svg";
  * @returns {Part}
  */
 export function el(tag, attributes = {}, ...children) {
-  return /** @type {Part} */ (filled(document.createElement(tag), attributes, children));
+  return /** @type {Part} */ (fill(document.createElement(tag), attributes, children));
 }
 
 /** Create an SVG element. @param {string} tag @param {Record<string, any>} [attributes] @param {...Node} children @returns {any} */
 export function svg(tag, attributes = {}, ...children) {
-  return filled(document.createElementNS(SVG, tag), attributes, children);
+  return fill(document.createElementNS(SVG, tag), attributes, children);
 }
 
-function filled(element, attributes, children) {
+function fill(element, attributes, children) {
   for (const [name, value] of Object.entries(attributes)) {
     if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
     else if (value !== false && value !== null && value !== undefined)
