@@ -51,7 +51,7 @@ drawing.images(
 )
 
 # %% [markdown]
-# The sheep covers **25** % of the image. With trained weights, **71** % of the attention is on the sheep. With random weights,
+# The sheep covers **25** % of the image. With trained weights, **69** % of the attention is on the sheep. With random weights,
 # **24** % of the attention is on the sheep: the architecture alone does not find the object.
 #
 # **Exercise.** Replace `"sheep"` with `"owl"`, `"chair"` or another name of `photographs.names()`. Find the image in which the

@@ -152,7 +152,7 @@ drawing.images(
 # %% [markdown]
 # With trained features, the library reaches J **0.95** and your function, with one previous frame, J **0.92**; the copied first
 # mask reaches J **0.14**. Random weights reach J **0.89**, because the colors of the cup differ from the background. The outline
-# of random weights is less accurate (F **0.74** instead of **0.98**).
+# of random weights is less accurate (F **0.74** instead of **0.99**).
 #
 # ## The accuracy of the outline
 #
@@ -182,7 +182,7 @@ print(
 )
 
 # %% [markdown]
-# In frame 10 the areas agree (J **0.95**), and **0.97** of the predicted outline is near the true outline. An error in a thin part
+# In frame 10 the areas agree (J **0.96**), and **0.99** of the predicted outline is near the true outline. An error in a thin part
 # changes F more than J, because a thin part has little area.
 #
 # ## Effect of the settings
@@ -215,7 +215,7 @@ for setting, values, name, figure in (
 
 # %% [markdown]
 # With a window of one patch, J is only **0.25**: the cup moves farther than one patch per frame. Larger windows give almost
-# the same J. With 1 neighbor F is **0.79**, with 5 neighbors **0.98** and with 100 neighbors **0.99**.
+# the same J. With 1 neighbor F is **0.81**, with 5 neighbors **0.99** and with 100 neighbors **0.99**.
 #
 # **Exercise (break).** Change the clip: the cup leaves the frame and comes back. Which setting decides whether the cup is found
 # again?

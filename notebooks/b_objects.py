@@ -89,7 +89,7 @@ drawing.images(
 )
 
 # %% [markdown]
-# The seed is on the sheep: it is similar to **292** patches, and the median patch is similar to **793** patches. LOST finds the
+# The seed is on the sheep: it is similar to **288** patches, and the median patch is similar to **796** patches. LOST finds the
 # sheep with a Jaccard similarity of **0.88**.
 #
 # ## TokenCut: cut a graph into two parts
@@ -210,8 +210,8 @@ print(
 )
 
 # %% [markdown]
-# With trained weights, TokenCut reaches **0.68** ± **0.04** and the centered box **0.41** ± **0.03**: the difference is much larger
-# than the standard errors. CorLoc is **77** % for TokenCut and **37** % for the box. With random weights, TokenCut reaches **0.24** and
+# With trained weights, TokenCut reaches **0.69** ± **0.04** and the centered box **0.41** ± **0.03**: the difference is much larger
+# than the standard errors. CorLoc is **83** % for TokenCut and **37** % for the box. With random weights, TokenCut reaches **0.24** and
 # a CorLoc of **40** %: similar colors alone find some objects. The rank correlation of score and area is **0.71**, so small
 # objects are harder.
 #

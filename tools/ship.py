@@ -9,6 +9,7 @@ steps are commands of this project. Run it again after an interruption.
 
 import json
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -33,6 +34,7 @@ from training import figures
 REPOSITORY = Path(__file__).parents[1]
 WEIGHTS = EMBEDDED["embedded"]
 CARD, LOG = WEIGHTS.with_name("card.md"), WEIGHTS.with_name(run_folder.LOG)
+CLASS_MAP = REPOSITORY / "app/static/maps/caltech101"
 GALLERY_WIDTH = 2400
 """Pixels."""
 TERMS = {
@@ -72,11 +74,13 @@ class Ship:
         run_command("tools.thin_log", self.run_folder, "--output", LOG)
         draw_terms(REPOSITORY / "docs/distillation.png")
         draw_comparison(REPOSITORY / "docs/trained-random.jpg")
-        class_map = REPOSITORY / "app/static/maps/caltech101"
         settings = ("--model", "embedded", "--size", 112)
-        run_command("dino_model", "class-map", "--data", self.data, *settings, "--output", class_map)
         with tempfile.TemporaryDirectory() as folder:
-            listed, maps = Path(folder) / "photographs.txt", Path(folder) / "maps"
+            class_map, maps = Path(folder) / "class-map", Path(folder) / "maps"
+            run_command("dino_model", "class-map", "--data", self.data, *settings, "--output", class_map)
+            for file in CLASS_MAP.iterdir():
+                shutil.copyfile(class_map / file.name, file)
+            listed = Path(folder) / "photographs.txt"
             names = (photographs.FOLDER / f"{name}.jpg" for name in photographs.names())
             files.write_text(listed, "".join(f"{name}\n" for name in names))
             run_command("segmentation", "attention", listed, "--size", 224, "--output", maps)
