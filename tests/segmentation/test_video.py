@@ -145,14 +145,14 @@ TIMES = {  # of the file in milliseconds, and those that are read
 def test_times_become_strictly_increasing(tmp_path, monkeypatch, form):
     stored, expected = TIMES[form]
     path = write_stream(tmp_path / "clip.mov", "png", "rgb24", draw_frames(4))
-    decode = VideoFile._decoded
+    decode = VideoFile._decode
 
     def decode_at(self, *arguments):
         for frame, time in zip(decode(self, *arguments), stored, strict=False):
             frame.pts, frame.time_base = time, Fraction(1, 1000)
             yield frame
 
-    monkeypatch.setattr(VideoFile, "_decoded", decode_at)
+    monkeypatch.setattr(VideoFile, "_decode", decode_at)
     frames = VideoFile(path)
     images = list(frames)
     assert frames.times == pytest.approx(expected)
