@@ -87,7 +87,7 @@ def test_upload_that_is_cut_or_too_large_leaves_the_server_alive(guarded):
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems answer at 127.0.0.1 alone")
 def test_host_without_password_prints_a_warning(monkeypatch, capsys):
-    monkeypatch.setattr(Serve, "launched", Mock())
+    monkeypatch.setattr(Serve, "launch_blocks", Mock())
     waiting = Mock(**{"Event.return_value.wait.side_effect": KeyboardInterrupt})
     monkeypatch.setattr("app.__main__.threading", waiting)
     with pytest.raises(KeyboardInterrupt):
