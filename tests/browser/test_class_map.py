@@ -86,7 +86,7 @@ def test_search_finds_classes_by_part_of_a_name_or_group(tab):
 
 def test_wheel_and_buttons_zoom_and_dragging_pans(tab):
     box = tab.locator(PLOT).bounding_box()
-    before = _state(tab, "view")
+    before = _state(tab, "frame")
     fixed = {"x": 200, "y": 150}
     point = {
         "x": (fixed["x"] - before["left"]) / before["scale"],
@@ -96,17 +96,17 @@ def test_wheel_and_buttons_zoom_and_dragging_pans(tab):
     tab.mouse.wheel(0, -400)
     actions.wait(tab, f"{VIEW}.frame.scale > {before['scale']}")
     assert _state(tab, f"at({point})") == pytest.approx(fixed, abs=0.5)
-    zoomed = _state(tab, "view")
+    zoomed = _state(tab, "frame")
     start = _place(tab, _state(tab, f"nearest({fixed}, Infinity)"))
     tab.mouse.move(box["x"] + start["x"], box["y"] + start["y"])
     tab.mouse.down()
     tab.mouse.move(box["x"] + start["x"] + 60, box["y"] + start["y"] + 40, steps=4)
     tab.mouse.up()
-    moved = _state(tab, "view")
+    moved = _state(tab, "frame")
     assert (moved["left"] - zoomed["left"], moved["top"] - zoomed["top"]) == pytest.approx((60, 40), abs=1)
     assert tab.locator(".map-chosen").is_hidden()  # a drag selects nothing
     tab.get_by_role("button", name="Show all").locator("visible=true").first.click()
-    assert _state(tab, "view.scale") == pytest.approx(before["scale"])
+    assert _state(tab, "frame.scale") == pytest.approx(before["scale"])
 
 
 def test_keyboard_moves_selects_zooms_and_clears(tab, drawn):
@@ -119,11 +119,11 @@ def test_keyboard_moves_selects_zooms_and_clears(tab, drawn):
     assert drawn.classes[second].name in tab.locator("#class-map .lab-spoken").inner_text()
     tab.keyboard.press("Enter")
     assert _neighbors(tab) == _neighbors_on(drawn, second)
-    scale = _state(tab, "view.scale")
+    scale = _state(tab, "frame.scale")
     tab.keyboard.press("+")
-    assert _state(tab, "view.scale") > scale
+    assert _state(tab, "frame.scale") > scale
     tab.keyboard.press("0")
-    assert _state(tab, "view.scale") == pytest.approx(scale)
+    assert _state(tab, "frame.scale") == pytest.approx(scale)
     tab.keyboard.press("Escape")
     assert tab.locator(".map-chosen").is_hidden()
 
