@@ -1,4 +1,4 @@
-"""What all tabs of the page use: the image, model and resolution of the header, and how files are saved."""
+"""Image, model and resolution of the header, which all tabs use, and the saving of files."""
 
 import contextlib
 import html

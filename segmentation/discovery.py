@@ -269,7 +269,7 @@ def refine_edges(masks: Mask, image: NDArray[np.uint8], radius: int) -> NDArray[
         bottom = min(top + rows, height)
         # Means of means depend on pixels up to two windows away.
         first, last = max(0, top - 2 * radius), min(height, bottom + 2 * radius)
-        strip = _filter(masks[..., first:last, :], image[first:last], radius)
+        strip = _guided_filter(masks[..., first:last, :], image[first:last], radius)
         soft[..., top:bottom, :] = strip[..., top - first : bottom - first, :]
     return soft
 
@@ -277,7 +277,7 @@ def refine_edges(masks: Mask, image: NDArray[np.uint8], radius: int) -> NDArray[
 _PIXELS_AT_A_TIME = 1 << 19  # of a strip that is filtered at once: about 150 MB
 
 
-def _filter(masks: Mask, image: NDArray[np.uint8], radius: int) -> NDArray[np.floating[Any]]:
+def _guided_filter(masks: Mask, image: NDArray[np.uint8], radius: int) -> NDArray[np.floating[Any]]:
     """Filter a strip; pixels within two windows of a cut are wrong."""
     size, window = image.shape[:2], (2 * radius + 1, 2 * radius + 1)
 

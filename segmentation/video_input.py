@@ -50,11 +50,14 @@ class FrameFolder:
     """A folder of images as a video. Every iteration starts again. Attributes are those of `VideoFile`."""
 
     def __init__(self, folder: Path, fps: float = DEFAULT_FPS) -> None:
-        self.files = frame_files(folder)
-        self.name, self.fps, self.expected = folder.resolve().name, fps, len(self.files)
+        listed = frame_files(folder)
+        self.files = [file for file in listed if file.exists()]
+        self.damaged = [f"{file.name} (a link to a missing file)" for file in listed if not file.exists()]
+        if not self.files:
+            raise DataError(f"{folder} holds only links to missing files; fetch the files of the frames")
+        self.name, self.fps, self.expected = folder.resolve().name, fps, len(listed)
         self.times = [number / fps for number in range(len(self.files))]
         self.title = f"{self.name}, {self.files[0].name} to {self.files[-1].name}"
-        self.damaged: list[str] = []
 
     def __iter__(self) -> Iterator[ImageArray]:
         """Iterate over the frames; raises ImageError or DataError, with its file, for an unusable frame."""

@@ -122,7 +122,7 @@ class Video(MaskOptions, ModelOptions, OutputOptions):
         skipped = SkippedInputs()
         for problem in frames.damaged:
             skipped.add(self.input.name, DataError(problem))
-        skipped.check(count + len(frames.damaged), "packets")
+        skipped.check(count + len(frames.damaged), "frames" if isinstance(frames, FrameFolder) else "packets")
 
     def _mask_files(self, frames: VideoFile | AnimatedImage | FrameFolder) -> dict[int, Path]:
         """Return the mask file of each frame that has one, by its number in ascending order."""
@@ -147,8 +147,8 @@ class Video(MaskOptions, ModelOptions, OutputOptions):
         numbered = dict(sorted(files))
         if len(numbered) < len(files):
             raise DataError("two masks belong to one frame; pass one of them")
-        if isinstance(frames, FrameFolder) and numbered and max(numbered) >= frames.expected:
-            raise DataError(f"a mask belongs to frame {max(numbered)}; the last is {frames.expected - 1}")
+        if isinstance(frames, FrameFolder) and numbered and max(numbered) >= len(frames.files):
+            raise DataError(f"a mask belongs to frame {max(numbered)}; the last is {len(frames.files) - 1}")
         return numbered
 
     def _propagate(
