@@ -144,7 +144,9 @@ TIMES = {  # of the file in milliseconds, and those that are read
 def test_link_to_a_missing_frame_is_skipped_and_counted(tmp_path, capsys):
     folder = write_folder(tmp_path / "frames", ["0.png", "2.png"])
     (folder / "1.png").symlink_to(tmp_path / "annexed.png")
-    with pytest.raises(ValueError, match=r"skipped 1 of 3 frames: frames: 1\.png \(a link to a missing file\)"):
+    with pytest.raises(
+        ValueError, match=r"skipped 1 of 3 frames: frames: 1\.png \(a link to a missing file\)"
+    ):
         Video(folder, output=tmp_path / "out", model=MODEL, size=32).run()
     assert "2 frames written" in capsys.readouterr().out
     for name in ("0.png", "2.png"):
