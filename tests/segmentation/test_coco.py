@@ -8,9 +8,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from PIL import Image
 from pycocotools.coco import COCO
 
 from segmentation import coco
+from segmentation.commands.head import Fit
 from segmentation.labels import DataError
 
 
@@ -126,6 +128,15 @@ def test_damaged_annotation_loses_itself_only(form, tmp_path):
         assert (labels.read("img0.png", (12, 10)) == 1).sum() == 36
     (problem,) = labels.damaged
     assert re.search(message, problem)
+
+
+def test_fit_on_boxes_without_masks_names_them(tmp_path):
+    (tmp_path / "images").mkdir()
+    Image.new("RGB", (10, 12)).save(tmp_path / "images/img0.png")
+    masks, head = coco_file(tmp_path, [annotate(shape=None)]), tmp_path / "head.safetensors"
+    with pytest.raises(ValueError, match=r"skipped 1 of 1 annotations?: .*it has no segmentation"):
+        Fit(images=tmp_path / "images", masks=masks, output=head, model="random:embedded", size=32).run()
+    assert not head.exists()
 
 
 STRAYS = {
