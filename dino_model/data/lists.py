@@ -80,10 +80,15 @@ class ImageList(NamedTuple):
 def read_text(path: Path) -> str:
     """Read a text in UTF-8, or in UTF-16 with or without a byte-order mark; other bytes become surrogates.
 
+    Joined files have marks within the text. They are left out at the start of a line.
+
     Raises:
         ImageError: Binary content.
     """
-    data = read_file(path, str(path))
+    return re.sub(r"^\ufeff+", "", _decode(read_file(path, str(path)), path), flags=re.MULTILINE)
+
+
+def _decode(data: bytes, path: Path) -> str:
     for mark, encoding in _MARKS:
         if data.startswith(mark):
             return data[len(mark) :].decode(encoding, "surrogateescape" if encoding == "utf-8" else "replace")

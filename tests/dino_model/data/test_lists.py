@@ -68,6 +68,7 @@ def photos(tmp_path: Path) -> Path:
         ("a/../b/2.jpg\n  a/1.jpg  \n", "b/2.jpg a/1.jpg"),
         ("'b/2.jpg'\n\"a/1.jpg\"\n", "b/2.jpg a/1.jpg"),
         ("filename\nb/2.jpg\na/1.jpg\n", "b/2.jpg a/1.jpg"),
+        ("\ufeffb/2.jpg\n\ufeffa/1.jpg\n", "b/2.jpg a/1.jpg"),
         ("path,width,height\nb/2.jpg,5,4\na/1.jpg,5,4\n", "b/2.jpg a/1.jpg"),
     ],
 )
