@@ -94,8 +94,8 @@ def test_camera_shows_one_frame_after_the_other_until_it_is_stopped(page):
     first = page.get_attribute("#view", "data-token")
     page.wait_for_selector(f"#view[data-token^=camera]:not([data-token='{first}'])")
     assert page.evaluate("attentionView.hovered !== null")  # the pointer's patch stays chosen
-    source = page.evaluate("attentionView.encoding.image")
-    assert page.locator("#view .lab-stage img").get_attribute("src") == source
+    shown = "document.querySelector('#view .lab-stage img').getAttribute('src')"
+    actions.wait(page, f"{shown} === attentionView.encoding.image")  # in one moment: frames go on
     camera.click()
     assert camera.get_attribute("aria-pressed") == "false"
 
