@@ -78,8 +78,18 @@ def test_maps_and_downloads_equal_those_of_the_package(page):
 
 def test_own_image_is_computed_and_a_broken_one_refused(page, tmp_path):
     Image.fromarray(photographs.image("macaw")).save(tmp_path / "my parrot.png")
-    page.set_input_files("#file", tmp_path / "my parrot.png")
+    late = []
+    page.route("**/examples/kitten.jpg", lambda route: late.append(route))
+    with page.expect_request("**/examples/kitten.jpg"):
+        page.locator("#examples button").nth(1).click()
+    page.set_input_files("#file", tmp_path / "my parrot.png")  # while the example still loads
     page.wait_for_selector("#view[data-token^='my parrot.png']")
+    with page.expect_event("requestfinished", lambda request: "kitten" in request.url):
+        late[0].continue_()
+    page.unroute("**/examples/kitten.jpg")
+    page.evaluate("new Promise((later) => setTimeout(later, 100))")
+    actions.wait(page, "!document.body.hasAttribute('data-busy')")
+    assert page.get_attribute("#view", "data-token").startswith("my parrot.png")
     (tmp_path / "broken.png").write_bytes(b"broken")
     page.set_input_files("#file", tmp_path / "broken.png")
     page.get_by_text("broken.png is no image that this browser reads").wait_for()

@@ -26,14 +26,19 @@ let newest = 0;
 const props = { value: null, facts: true };
 const view = new AttentionView({ element: part("view"), props, watch: () => {}, emit: (event) => event === "edited" && update() }); // prettier-ignore
 
-/** Encode an image and show it; of several the newest wins. @param {Blob} file @param {string} name */
-async function show(file, name) {
+/**
+ * Encode an image and show it; of several the newest wins, also over one that still loads.
+ * @param {Blob | Promise<Blob>} source @param {string} name
+ */
+async function show(source, name) {
   const turn = ++newest;
   stopCamera();
-  if (!model) return void (shown = { file, name });
-  say(`Computing the attention of ${name} …`);
   document.body.toggleAttribute("data-busy", true);
   try {
+    const file = await source;
+    if (turn !== newest) return;
+    if (!model) return void (shown = { file, name });
+    say(`Computing the attention of ${name} …`);
     const value = await encode(model, file, name, Number(part("size").value));
     if (turn !== newest) return URL.revokeObjectURL(value.image);
     shown = { file, name };
@@ -41,8 +46,9 @@ async function show(file, name) {
     say("Point at the image to see the attention of a patch. Everything is computed on this device.");
   } catch (error) {
     if (turn === newest) say(error instanceof Refused ? error.message : `The model failed: ${error.message ?? error}`);
+  } finally {
+    if (turn === newest) document.body.toggleAttribute("data-busy", false);
   }
-  if (turn === newest) document.body.toggleAttribute("data-busy", false);
 }
 
 function say(sentence) {
@@ -72,6 +78,7 @@ async function live() {
   part("size").value = LIVE_SIZE;
   part("live").setAttribute("aria-pressed", "true");
   newest++; // an image that is being computed is not shown any more
+  document.body.toggleAttribute("data-busy", false);
   const times = [performance.now()];
   while (camera && model) {
     const value = await encode(model, camera, "camera", Number(part("size").value));
@@ -127,8 +134,11 @@ function take(list) {
   return Boolean(file);
 }
 
-async function example(name) {
-  show(await (await fetch(new URL(`../examples/${name}.jpg`, import.meta.url))).blob(), name);
+function example(name) {
+  return show(
+    fetch(new URL(`../examples/${name}.jpg`, import.meta.url)).then((answer) => answer.blob()),
+    name,
+  );
 }
 
 part("live").addEventListener("click", live);
