@@ -80,7 +80,7 @@ class Endpoints:
             rows, columns = encoding.predictor.grid
             return {"rows": rows, "columns": columns, "block": number, "maps": maps.tolist()}
 
-        return await fairness.FINDING.run(client_of(request), compute)
+        return await fairness.READING.run(client_of(request), compute)
 
     async def masks(
         self,

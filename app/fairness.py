@@ -132,8 +132,9 @@ LOADING = FairTurns("a model that is being loaded", width=16)
 """Turns at downloads and at reading weights; they do not delay other requests."""
 READING = FairTurns("maps that are being computed", width=2)
 """Turns at arrays of encodings in memory."""
-FINDING = FairTurns("objects that are being computed")
-"""Turns at finding objects in encodings, which takes seconds."""
+FINDING = FairTurns("objects that are being computed", max_per_client=4)
+"""Turns at finding objects in encodings, which takes seconds of all cores: more from one client would delay
+the maps of others."""
 DECODING = FairTurns("images that are being read", width=2)
 """Turns at decoding uploads."""
 
