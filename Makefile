@@ -52,15 +52,21 @@ stage:
 	@echo; echo "=== $(NAME)"
 	@$(MAKE) --no-print-directory $(RUN)
 
+# A browser shows about 95 characters of a cell of code without scrolling.
+CELLS = notebooks/[0-9a-b]_*.py notebooks/answers notebooks/solutions.py notebooks/set_up.py
+format_cells = $(venv_python) -m ruff format --line-length 95 --config 'format.exclude = []'
+
 lint: $(VENV)/.installed-dev
 	$(venv_python) -m ruff check .
 	$(venv_python) -m ruff format --check .
+	$(format_cells) --check $(CELLS)
 
 types: $(VENV)/.installed-dev
 	$(venv_python) -m mypy
 
 format: $(VENV)/.installed-dev
 	$(venv_python) -m ruff format .
+	$(format_cells) $(CELLS)
 	@if command -v npm >/dev/null; then $(MAKE) --no-print-directory node_modules/.installed && npm run --silent format; fi
 
 # Types, format and arithmetic of the page's own JavaScript. The page itself needs no Node.

@@ -36,10 +36,14 @@ from notebooks import drawing
 NAME = "sheep"
 image, mask = photographs.image(NAME), photographs.mask(NAME)
 maps = {}
-for label, model in {"trained weights": "embedded", "random weights": "random:embedded"}.items():
+for label, model in {
+    "trained weights": "embedded",
+    "random weights": "random:embedded",
+}.items():
     predictor = AttentionPredictor(model, size=224, precision="fp32")
     predictor.set_image(image)
-    maps[label] = predictor.cls_attention().mean(axis=0)  # mean of the attention heads [rows, columns]
+    # mean of the attention heads [rows, columns]
+    maps[label] = predictor.cls_attention().mean(axis=0)
     print(f"{label}: {share_inside(maps[label], mask):.0%} of the attention is on the object")
 print(f"area of the object: {mask.mean():.0%} of the image")
 

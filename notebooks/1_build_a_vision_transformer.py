@@ -71,9 +71,11 @@ print(f"{patches.shape[1]} patches in {side} rows, {patches.shape[2]} values in 
 
 # %%
 tiles = (
-    patches.unflatten(2, (3, PATCH, PATCH)).permute(0, 1, 3, 4, 2)[0] * std.flatten() + mean.flatten()
+    patches.unflatten(2, (3, PATCH, PATCH)).permute(0, 1, 3, 4, 2)[0] * std.flatten()
+    + mean.flatten()
 ).clip(0, 1)
-tiles = F.pad(tiles.permute(0, 3, 1, 2), (1, 1, 1, 1), value=1).unflatten(0, (side, side))  # white gaps
+tiles = F.pad(tiles.permute(0, 3, 1, 2), (1, 1, 1, 1), value=1)  # white gaps
+tiles = tiles.unflatten(0, (side, side))
 drawing.images(
     [image, (255 * tiles.permute(0, 3, 1, 4, 2).flatten(0, 1).flatten(1, 2)).byte().numpy()],
     ["image", f"{side} × {side} patches, the input of the network"],
@@ -111,7 +113,8 @@ tokens = check("1.2", ...)
 def attention(
     queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """[B, heads, tokens, d] each -> output [B, heads, tokens, d] and weights [B, heads, tokens, tokens]."""
+    """Three tensors [B, heads, tokens, d] -> output of the same shape,
+    and weights [B, heads, tokens, tokens]."""
     return ...
 
 
@@ -132,7 +135,7 @@ attention = check("1.3", attention)
 
 # %%
 def block(tokens: torch.Tensor, attend, mlp, norm1, norm2) -> torch.Tensor:
-    """Tokens [B, tokens, width] -> tokens of the same shape; the others are functions of tokens."""
+    """Tokens [B, tokens, width] -> new tokens [B, tokens, width]; the rest are functions."""
     return ...
 
 
@@ -147,20 +150,26 @@ block = check("1.4", block)
 
 # %%
 def forward(images: torch.Tensor, weights: dict[str, torch.Tensor]) -> torch.Tensor:
-    """Normalized images [B, 3, 112, 112] -> attention of the last block [B, heads, tokens, tokens]."""
+    """Normalized images [B, 3, 112, 112] -> last attention [B, heads, tokens, tokens]."""
 
     def linear(x, name):
         return F.linear(x, weights[f"{name}.weight"], weights[f"{name}.bias"])
 
     def norm(x, name):
-        return F.layer_norm(x, x.shape[-1:], weights[f"{name}.weight"], weights[f"{name}.bias"], eps=1e-6)
+        return F.layer_norm(
+            x, x.shape[-1:], weights[f"{name}.weight"], weights[f"{name}.bias"], eps=1e-6
+        )
 
     def apply_block(tokens, name):
         """Tokens -> tokens after the block, and the attention weights of the block."""
         attention_weights = []
 
         def attend(x):
-            qkv = linear(x, f"{name}.attn.qkv").unflatten(2, (3, HEADS, -1)).permute(2, 0, 3, 1, 4)
+            qkv = (
+                linear(x, f"{name}.attn.qkv")
+                .unflatten(2, (3, HEADS, -1))
+                .permute(2, 0, 3, 1, 4)
+            )
             output, head_weights = attention(*qkv)
             attention_weights.append(head_weights)
             return linear(output.transpose(1, 2).flatten(2), f"{name}.attn.proj")
@@ -200,7 +209,9 @@ predictor.set_image(image)
 difference = np.abs(maps - predictor.cls_attention()).max()
 print(f"largest difference: {difference:.0e}, largest value of a map: {maps.max():.3f}")
 assert difference < 1e-5
-print(f"sum of each map: {maps.sum(axis=(1, 2)).min():.3f} to {maps.sum(axis=(1, 2)).max():.3f}")
+print(
+    f"sum of each map: {maps.sum(axis=(1, 2)).min():.3f} to {maps.sum(axis=(1, 2)).max():.3f}"
+)
 
 # %% [markdown]
 # Your network and the library's network compute the same maps; the difference is rounding. Each map sums to slightly less
@@ -220,7 +231,10 @@ random_maps = random[0, :, 0, 1:].unflatten(1, (side, side)).numpy()
 print(f"area of the sheep: {mask.mean():.0%} of the image")
 for label, heads in {"trained weights": maps, "random weights": random_maps}.items():
     inside = [share_inside(head, mask) for head in heads]
-    print(f"{label}: mean {np.mean(inside):.0%} on the sheep, heads", *(f"{share:.0%}" for share in inside))
+    print(
+        f"{label}: mean {np.mean(inside):.0%} on the sheep, heads",
+        *(f"{share:.0%}" for share in inside),
+    )
 drawing.images(
     [image, *maps, image, *random_maps],
     [

@@ -41,7 +41,7 @@ from segmentation.voc_eval import centered_box
 
 # %%
 def keep_mass(attention: np.ndarray, mass: float) -> np.ndarray:
-    """Non-negative map [rows, columns] and mass from 0 to 1 -> kept patches, bool [rows, columns]."""
+    """Map [rows, columns], mass from 0 to 1 -> kept patches, bool [rows, columns]."""
     return ...
 
 
@@ -86,7 +86,11 @@ predictors["trained"].set_image(image)
 masks = head_masks(predictors["trained"].cls_attention(), truth.shape)
 scores = [jaccard(mask, truth) for mask in masks]
 box = centered_box(truth.shape)
-print("heads:", *(f"{score:.2f}" for score in scores), f"| centered box: {jaccard(box, truth):.2f}")
+print(
+    "heads:",
+    *(f"{score:.2f}" for score in scores),
+    f"| centered box: {jaccard(box, truth):.2f}",
+)
 drawing.images(
     [drawing.masked(image, mask) for mask in (truth, *masks, box)],
     [
@@ -117,7 +121,8 @@ drawing.images(
 # %%
 names = photographs.names()
 truths = {name: photographs.mask(name) for name in names}
-attention = {label: {} for label in predictors}  # maps [heads, rows, columns] by weights and image
+# maps [heads, rows, columns] by weights and image
+attention = {label: {} for label in predictors}
 for label, predictor in predictors.items():
     for name in names:
         predictor.set_image(photographs.image(name))
@@ -137,10 +142,13 @@ for label, maps_of in attention.items():
         }
         for row, score in rows.items():
             table.setdefault((label, row), []).append(score)
-table["no network", "centered box"] = [jaccard(centered_box(truth.shape), truth) for truth in truths.values()]
+table["no network", "centered box"] = [
+    jaccard(centered_box(truth.shape), truth) for truth in truths.values()
+]
 print("Jaccard similarity, mean of 30 images ± standard error")
 for (label, row), scores in table.items():
-    print(f"  {label:<15} {row:<18} {np.mean(scores):.2f} ± {np.std(scores) / np.sqrt(len(scores)):.2f}")
+    error = np.std(scores) / np.sqrt(len(scores))
+    print(f"  {label:<15} {row:<18} {np.mean(scores):.2f} ± {error:.2f}")
 for label, maps_of in attention.items():
     lifts = [lift(maps_of[name], truth) for name, truth in truths.items()]
     print(f"  lift, {label}: {np.mean(lifts):.2f}")
@@ -151,11 +159,17 @@ with drawing.plot(
     figure="2.2",
 ) as axis:
     for label, shift in {"trained": -0.1, "random weights": 0.1, "no network": 0}.items():
-        points = [(rows.index(row) + shift, scores) for (of, row), scores in table.items() if of == label]
+        points = [
+            (rows.index(row) + shift, scores)
+            for (of, row), scores in table.items()
+            if of == label
+        ]
         places, values = zip(*points, strict=True)
         errors = [np.std(scores) / np.sqrt(len(scores)) for scores in values]
         axis.errorbar(places, np.mean(values, axis=1), errors, fmt="o", capsize=4, label=label)
-    axis.set(xticks=range(len(rows)), xticklabels=rows, ylabel="Jaccard similarity", ylim=(0, 0.7))
+    axis.set(
+        xticks=range(len(rows)), xticklabels=rows, ylabel="Jaccard similarity", ylim=(0, 0.7)
+    )
     axis.legend()
 
 # %% [markdown]
@@ -183,9 +197,13 @@ def best_head_gain(scores: np.ndarray) -> float:
 
 best_head_gain = check("2.3", best_head_gain)
 generator = np.random.default_rng(0)
-random_masks = generator.random((200, 7, 4, 4)) > 0.5  # per image: a ground truth and six heads
-random_scores = np.array([[jaccard(head, sample[0]) for head in sample[1:]] for sample in random_masks])
-print(f"six random masks: mean {random_scores.mean():.2f}, gain {best_head_gain(random_scores):.2f}")
+# per image: a ground truth and six heads
+random_masks = generator.random((200, 7, 4, 4)) > 0.5
+random_scores = np.array(
+    [[jaccard(head, sample[0]) for head in sample[1:]] for sample in random_masks]
+)
+gain = best_head_gain(random_scores)
+print(f"six random masks: mean {random_scores.mean():.2f}, gain {gain:.2f}")
 
 # %% [markdown]
 # Selecting the best of six random masks gains **0.16**. With trained weights, the best head reaches **0.41** and the central
@@ -203,16 +221,24 @@ with drawing.plot(
     for label, maps_of in attention.items():
         curve = [
             np.mean(
-                [max(jaccard(m, t) for m in head_masks(maps_of[n], t.shape, mass)) for n, t in truths.items()]
+                [
+                    max(jaccard(m, t) for m in head_masks(maps_of[n], t.shape, mass))
+                    for n, t in truths.items()
+                ]
             )
             for mass in masses
         ]
         axis.plot(masses, curve, marker="o", label=f"best head, {label}")
         print(f"{label}:", *(f"{score:.2f}" for score in curve))
     axis.axhline(
-        np.mean(table["no network", "centered box"]), color="black", linewidth=1, label="centered box"
+        np.mean(table["no network", "centered box"]),
+        color="black",
+        linewidth=1,
+        label="centered box",
     )
-    axis.set(xlabel="mass (share of the attention)", ylabel="Jaccard similarity", ylim=(0, 0.7))
+    axis.set(
+        xlabel="mass (share of the attention)", ylabel="Jaccard similarity", ylim=(0, 0.7)
+    )
     axis.legend()
 
 # %% [markdown]

@@ -116,7 +116,7 @@ sharpen = check("3.2", sharpen)
 
 # %%
 def dino_loss(targets: torch.Tensor, logits: torch.Tensor, temperature: float) -> torch.Tensor:
-    """Teacher distributions [2, B, K] and student logits [2, B, K] -> loss, a tensor with one value."""
+    """Teacher distributions and student logits [2, B, K] -> loss, a tensor with one value."""
     return ...
 
 
@@ -154,24 +154,30 @@ torch.manual_seed(0)
 student = Network()
 teacher, center = copy.deepcopy(student), torch.zeros(distillation.PROTOTYPES)
 optimizer = torch.optim.AdamW(student.parameters(), lr=1e-3, weight_decay=0.04)
-schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 1e-3, total_steps=STEPS + 1, pct_start=0.1)
+schedule = torch.optim.lr_scheduler.OneCycleLR(
+    optimizer, 1e-3, total_steps=STEPS + 1, pct_start=0.1
+)
 
 
 def step(images: torch.Tensor, momentum: float) -> tuple[float, float]:
-    """Train on one batch and return the loss and the entropy of the teacher's distributions, in nats."""
+    """Train on one batch; return the loss and the entropy of the teacher's outputs in nats."""
     global center
     crops = torch.cat([random_crops(images), random_crops(images)])
     with torch.no_grad():
         logits = teacher(crops)
     targets = sharpen(logits.unflatten(0, (2, -1)), center, distillation.TEACHER_TEMPERATURE)
-    loss = dino_loss(targets, student(crops).unflatten(0, (2, -1)), distillation.STUDENT_TEMPERATURE)
+    loss = dino_loss(
+        targets, student(crops).unflatten(0, (2, -1)), distillation.STUDENT_TEMPERATURE
+    )
     optimizer.zero_grad()
     loss.backward()
     optimizer.step()
     schedule.step()
     center = ema(center, logits.mean(dim=0), distillation.CENTER_MOMENTUM)
     with torch.no_grad():
-        for old, new in zip(teacher.state_dict().values(), student.state_dict().values(), strict=True):
+        for old, new in zip(
+            teacher.state_dict().values(), student.state_dict().values(), strict=True
+        ):
             old.copy_(ema(old, new, momentum) if old.is_floating_point() else new)
     return float(loss.detach()), float(torch.special.entr(targets).sum(dim=-1).mean())
 
@@ -194,7 +200,9 @@ for number in range(STEPS + 1):
     loss, entropy = step(batch, momentum=0.98 + 0.015 * number / STEPS)
 
 # %%
-train_pixels, test_pixels = (distillation.pixel_features(part) for part in (train_images, test_images))
+train_pixels, test_pixels = (
+    distillation.pixel_features(part) for part in (train_images, test_images)
+)
 pixels = knn_accuracy(train_pixels, train_labels, test_pixels, test_labels)
 teacher_knn, student_knn = curves["teacher"][-1], curves["student"][-1]
 untrained = curves["teacher"][0]
@@ -203,7 +211,10 @@ print(
     f"k-NN: untrained {untrained:.0f} %, pixels {pixels:.0f} %,",
     f"teacher {teacher_knn:.0f} %, student {student_knn:.0f} %",
 )
-print(f"last step: loss {loss:.1f}, entropy of the teacher {entropy:.1f} of at most {largest:.1f} nats")
+print(
+    f"last step: loss {loss:.1f},",
+    f"entropy of the teacher {entropy:.1f} of at most {largest:.1f} nats",
+)
 assert teacher_knn > 10 + max(pixels, untrained)
 with drawing.plot(
     figure="3.3",

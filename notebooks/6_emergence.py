@@ -115,8 +115,12 @@ for train, test, of in zip(stored["train"], stored["test"], maps, strict=True):
     by_image = [lift(attention, mask) for attention, mask in zip(of, masks, strict=True)]
     lifts.append(np.mean(by_image))
     errors.append(np.std(by_image) / np.sqrt(len(by_image)))
-for step, accuracy, spread, score, error in zip(steps, accuracies, spreads, lifts, errors, strict=True):
-    print(f"step {step:,}: k-NN {accuracy:.0f} ± {spread:.0f} %, lift {score:.2f} ± {error:.2f}")
+for step, accuracy, spread, score, error in zip(
+    steps, accuracies, spreads, lifts, errors, strict=True
+):
+    print(
+        f"step {step:,}: k-NN {accuracy:.0f} ± {spread:.0f} %, lift {score:.2f} ± {error:.2f}"
+    )
 share = (lifts[1] - lifts[0]) / (lifts[-1] - lifts[0])
 print(f"gain of the lift by step {steps[1]:,}: {100 * share:.0f} % of the total gain")
 
@@ -126,11 +130,18 @@ with drawing.plot(
     width=9,
 ) as (left, right):
     left.errorbar(
-        steps, accuracies, spreads, marker="o", capsize=4, label="160 test images, ± standard error"
+        steps,
+        accuracies,
+        spreads,
+        marker="o",
+        capsize=4,
+        label="160 test images, ± standard error",
     )
     left.axhline(100 / 16, color="gray", linewidth=1, linestyle=":", label="chance")
     left.set(xlabel="step", ylabel="k-NN accuracy on textures (%)", ylim=(0, 100))
-    right.errorbar(steps, lifts, errors, marker="o", capsize=4, label="30 images, ± standard error")
+    right.errorbar(
+        steps, lifts, errors, marker="o", capsize=4, label="30 images, ± standard error"
+    )
     right.axhline(1, color="gray", linewidth=1, linestyle=":", label="uniform map")
     right.set(xlabel="step", ylabel="lift of the mean attention", ylim=(0, 2.2))
     for axis in (left, right):
@@ -168,7 +179,9 @@ by_checkpoint = np.array(
 )  # [checkpoints, images]
 generator = np.random.default_rng(0)
 draws = generator.integers(len(masks), size=(1000, len(masks)))
-same = np.mean([half_gain_step(steps, by_checkpoint[:, draw].mean(axis=1)) <= steps[1] for draw in draws])
+same = np.mean(
+    [half_gain_step(steps, by_checkpoint[:, draw].mean(axis=1)) <= steps[1] for draw in draws]
+)
 print(f"half of the gain of the lift by step {steps[1]:,}: {100 * same:.0f} % of the draws")
 
 # %% [markdown]
@@ -186,7 +199,12 @@ print(f"half of the gain of the lift by step {steps[1]:,}: {100 * same:.0f} % of
 
 # %%
 controls = [
-    np.mean([lift(attention, mask) for attention, mask in zip(of, np.roll(masks, -1, axis=0), strict=True)])
+    np.mean(
+        [
+            lift(attention, mask)
+            for attention, mask in zip(of, np.roll(masks, -1, axis=0), strict=True)
+        ]
+    )
     for of in maps
 ]
 print("masks of other images:", *(f"{score:.2f}" for score in controls))

@@ -42,19 +42,26 @@ from segmentation.propagation import DINO, Propagator, grid_labels, hard_labels
 
 # %%
 FRAMES, HEIGHT, WIDTH = 12, 240, 426
-background = cv2.resize(photographs.image("canyon"), (WIDTH, HEIGHT), interpolation=cv2.INTER_AREA)
+background = cv2.resize(
+    photographs.image("canyon"), (WIDTH, HEIGHT), interpolation=cv2.INTER_AREA
+)
 image, cutout = photographs.image("coffee"), photographs.mask("coffee").astype(np.float32)
 frames, masks = [], []
 for time in np.linspace(0, 1, FRAMES):
     scale = (0.45 + 0.25 * time) * HEIGHT / image.shape[0]
-    place = np.array([[scale, 0, 20 + 0.4 * time * WIDTH], [0, scale, 0.3 * HEIGHT - 30 * time]])
+    place = np.array(
+        [[scale, 0, 20 + 0.4 * time * WIDTH], [0, scale, 0.3 * HEIGHT - 30 * time]]
+    )
     opacity = cv2.warpAffine(cutout, place, (WIDTH, HEIGHT), flags=cv2.INTER_AREA)
     moved = cv2.warpAffine(image, place, (WIDTH, HEIGHT), flags=cv2.INTER_AREA)
     mixed = background + opacity[..., None] * (moved.astype(float) - background)
     frames.append(np.rint(mixed).astype(np.uint8))
     masks.append((opacity > 0.5).astype(np.uint8))
 drawing.images(
-    [drawing.masked(frame, mask > 0) for frame, mask in list(zip(frames, masks, strict=True))[::3]],
+    [
+        drawing.masked(frame, mask > 0)
+        for frame, mask in list(zip(frames, masks, strict=True))[::3]
+    ],
     [f"frame {number}" for number in range(0, FRAMES, 3)],
     figure="A.1",
 )
@@ -73,8 +80,10 @@ drawing.images(
 
 
 # %%
-def propagate_label(cosines: np.ndarray, labels: np.ndarray, k: int, temperature: float) -> np.ndarray:
-    """Cosines [patches], labels [patches, objects], temperature τ -> label of the new patch [objects]."""
+def propagate_label(
+    cosines: np.ndarray, labels: np.ndarray, k: int, temperature: float
+) -> np.ndarray:
+    """Cosines [patches], labels [patches, objects] -> label of the new patch [objects]."""
     return ...
 
 
@@ -104,17 +113,25 @@ for label, model in {"trained": "embedded", "random weights": "random:embedded"}
     with torch.no_grad():
         features[label] = [predictor.features([frame])[0].cpu() for frame in frames]
 PATCH = predictor.patch_size
-fed = tuple(side * PATCH for side in features["trained"][0].shape[:2])  # padded to whole patches
+# padded to whole patches
+fed = tuple(side * PATCH for side in features["trained"][0].shape[:2])
 
 
 def your_masks() -> list[np.ndarray]:
     """Masks of all frames from `propagate_label`, each from the frame before."""
-    vectors = [torch.nn.functional.normalize(f.flatten(0, 1), dim=1).numpy() for f in features["trained"]]
+    vectors = [
+        torch.nn.functional.normalize(f.flatten(0, 1), dim=1).numpy()
+        for f in features["trained"]
+    ]
     labels = grid_labels(masks[0], [1], fed, PATCH).flatten(1).T.numpy()  # [patches, 2]
     followed = [masks[0]]
     for before, now in itertools.pairwise(vectors):
-        labels = np.stack([propagate_label(row, labels, k=5, temperature=0.1) for row in now @ before.T])
-        winner = labels.argmax(axis=1).reshape(features["trained"][0].shape[:2]).astype(np.uint8)
+        labels = np.stack(
+            [propagate_label(row, labels, k=5, temperature=0.1) for row in now @ before.T]
+        )
+        winner = (
+            labels.argmax(axis=1).reshape(features["trained"][0].shape[:2]).astype(np.uint8)
+        )
         followed.append(cv2.resize(winner, (WIDTH, HEIGHT), interpolation=cv2.INTER_NEAREST))
     return followed
 
@@ -143,7 +160,10 @@ print("your function, trained:", score(your_masks()))
 print("first mask copied:", score([masks[0]] * FRAMES))
 last = FRAMES - 2
 drawing.images(
-    [drawing.draw_outlines(frames[at], masks[at] > 0, followed[at] > 0) for at in (1, last // 2, last)],
+    [
+        drawing.draw_outlines(frames[at], masks[at] > 0, followed[at] > 0)
+        for at in (1, last // 2, last)
+    ],
     [f"frame {at}" for at in (1, last // 2, last)],
     figure="A.2",
     columns=3,
@@ -170,7 +190,9 @@ radius = contour_radius(HEIGHT, WIDTH)
 
 def near(mask: np.ndarray) -> np.ndarray:
     """Pixels within the radius of the outline of a mask: bool [height, width]."""
-    distance = cv2.distanceTransform((~contour(mask)).astype(np.uint8), cv2.DIST_L2, cv2.DIST_MASK_PRECISE)
+    distance = cv2.distanceTransform(
+        (~contour(mask)).astype(np.uint8), cv2.DIST_L2, cv2.DIST_MASK_PRECISE
+    )
     return distance <= radius
 
 
@@ -178,7 +200,8 @@ precision, recall = near(true)[contour(found)].mean(), near(found)[contour(true)
 f = 2 * precision * recall / (precision + recall)
 assert np.isclose(f, contour_accuracy(found, true))
 print(
-    f"frame {last}: J {jaccard(found, true):.2f}, F {f:.2f} (precision {precision:.2f}, recall {recall:.2f})"
+    f"frame {last}: J {jaccard(found, true):.2f}, F {f:.2f}",
+    f"(precision {precision:.2f}, recall {recall:.2f})",
 )
 
 # %% [markdown]
@@ -208,8 +231,13 @@ for setting, values, name, figure in (
     figures = {}
     for value in values:
         result = library_masks(**{setting: value})
-        views = [drawing.draw_outlines(frames[at], masks[at] > 0, result[at] > 0) for at in (2, 6, 10)]
-        figures[f"{value}: {score(result)}"] = drawing.grid(views, ["frame 2", "frame 6", "frame 10"])
+        views = [
+            drawing.draw_outlines(frames[at], masks[at] > 0, result[at] > 0)
+            for at in (2, 6, 10)
+        ]
+        figures[f"{value}: {score(result)}"] = drawing.grid(
+            views, ["frame 2", "frame 6", "frame 10"]
+        )
         print(f"{name} {value}: {score(result)}")
     drawing.slider(figures, name, figure)
 

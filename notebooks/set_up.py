@@ -1,4 +1,5 @@
-# Set-up: find the lesson's packages, and install what is missing. Run this cell again after a restart of the kernel.
+# Set-up: find the lesson's packages, and install what is missing.
+# Run this cell again after a restart of the kernel.
 import importlib.metadata
 import subprocess
 import sys
@@ -8,7 +9,9 @@ REPOSITORY = ""
 NAME = "dino-attention-lab"
 
 folders = [Path.cwd(), *Path.cwd().parents, Path.cwd() / NAME]
-clone = next((folder for folder in folders if (folder / "notebooks" / "checks.py").is_file()), None)
+clone = next(
+    (folder for folder in folders if (folder / "notebooks" / "checks.py").is_file()), None
+)
 if clone is None and not REPOSITORY:
     raise FileNotFoundError(
         "Found no clone, and the project has no public address. Open this notebook in a clone."
@@ -16,7 +19,9 @@ if clone is None and not REPOSITORY:
 if clone is None:
     clone = Path.cwd() / NAME
     print(f"Cloning {REPOSITORY} into {clone}.")
-    subprocess.run(["git", "clone", "--quiet", "--depth", "1", REPOSITORY, str(clone)], check=True)
+    subprocess.run(
+        ["git", "clone", "--quiet", "--depth", "1", REPOSITORY, str(clone)], check=True
+    )
 if not list(importlib.metadata.distributions(name=NAME)):
     install = [sys.executable, "-m", "pip", "install", "--quiet"]
     print("Installing requirements-lessons.txt, then the project: a few minutes.")

@@ -1,4 +1,4 @@
-"""Solutions to the exercises, in the order of the lessons. Try each exercise before you read on."""
+"""Solutions to the exercises, in the order of the lessons. Try each exercise first."""
 
 from collections.abc import Callable
 
@@ -11,7 +11,7 @@ from torch import Tensor
 
 
 def patchify(images: Tensor, patch_size: int) -> Tensor:
-    """Divide images [B, C, H, W] into patches, row by row: [B, patches, C * patch_size²], channels first."""
+    """Divide images [B, C, H, W] into patches: [B, patches, C * size²], channels first."""
     batch, channels, height, width = images.shape
     rows, columns = height // patch_size, width // patch_size
     patches = images.reshape(batch, channels, rows, patch_size, columns, patch_size)
@@ -29,7 +29,7 @@ Layer = Callable[[Tensor], Tensor]
 
 
 def block(tokens: Tensor, attend: Layer, mlp: Layer, norm1: Layer, norm2: Layer) -> Tensor:
-    """Add attention, then the network of two layers, each applied to normalized tokens [B, tokens, width]."""
+    """Add attention, then the MLP, each of normalized tokens [B, tokens, width]."""
     tokens = tokens + attend(norm1(tokens))
     return tokens + mlp(norm2(tokens))
 
@@ -41,10 +41,12 @@ TOKENS = 60 * 60 + 1
 
 
 def keep_mass(attention: NDArray[np.floating], mass: float) -> NDArray[np.bool_]:
-    """Keep the strongest patches of a map [rows, columns] that together hold a share `mass` of it."""
+    """Keep the strongest patches of a map [rows, columns] that hold a share `mass` of it."""
     shares = attention.ravel() / attention.sum()
     strongest_first = np.argsort(shares)[::-1]
-    before = np.cumsum(shares[strongest_first]) - shares[strongest_first]  # the share of all stronger patches
+    before = (
+        np.cumsum(shares[strongest_first]) - shares[strongest_first]
+    )  # the share of all stronger patches
     count = int(np.sum(before < mass * (1 - 1e-12)))
     kept = np.zeros(shares.size, bool)
     kept[strongest_first[:count]] = True
@@ -52,12 +54,12 @@ def keep_mass(attention: NDArray[np.floating], mass: float) -> NDArray[np.bool_]
 
 
 def jaccard(mask: NDArray[np.bool_], truth: NDArray[np.bool_]) -> float:
-    """Divide the number of shared pixels of two masks by the number of pixels in either mask."""
+    """Divide the number of pixels in both masks by the number of pixels in either mask."""
     return float((mask & truth).sum() / (mask | truth).sum())
 
 
 def best_head_gain(scores: NDArray[np.floating]) -> float:
-    """Subtract the mean score of head 0 from the mean of each image's best head: scores [images, heads]."""
+    """Subtract head 0's mean score from the best head's mean score: scores [images, heads]."""
     return float(scores.max(axis=1).mean() - scores[:, 0].mean())
 
 
@@ -73,7 +75,7 @@ def sharpen(logits: Tensor, center: Tensor, temperature: float) -> Tensor:
 
 
 def dino_loss(targets: Tensor, logits: Tensor, temperature: float) -> Tensor:
-    """Compute the mean cross-entropy of targets and logits [2, B, K] over pairs of different crops."""
+    """Compute the mean cross-entropy of targets and logits [2, B, K] of different crops."""
     log_probabilities = torch.log_softmax(logits / temperature, dim=-1)
     return -(targets * log_probabilities.flip(0)).sum(dim=-1).mean()
 
@@ -90,7 +92,7 @@ UNIFORM_ENTROPY = np.log(256)
 
 
 def entropy_and_kl(targets: Tensor, outputs: Tensor) -> tuple[Tensor, Tensor]:
-    """Compute the teacher's mean entropy and its mean divergence from the student, distributions [B, K]."""
+    """Compute the teacher's mean entropy and mean divergence from the student, both [B, K]."""
     entropy = -(targets * targets.log()).sum(dim=-1).mean()
     cross_entropy = -(targets * outputs.log()).sum(dim=-1).mean()
     return entropy, cross_entropy - entropy
@@ -109,7 +111,7 @@ def vote(
     k: int,
     temperature: float,
 ) -> NDArray[np.floating]:
-    """Sum exp(cosine / temperature) over the k nearest of the unit vectors [stored, width], per class."""
+    """Sum exp(cosine / temperature) per class over the k nearest vectors [stored, width]."""
     cosines = stored @ feature
     nearest = np.argsort(cosines)[-k:]
     weights = np.exp(cosines[nearest] / temperature)
@@ -123,7 +125,7 @@ BALANCED_ACCURACY = 100 / 3
 
 
 def lift(attention: NDArray[np.floating], mask: NDArray[np.bool_]) -> float:
-    """Divide the object's share of the attention by its share of the patches; both [rows, columns]."""
+    """Divide the object's share of attention by its share of patches; both [rows, columns]."""
     return float(attention[mask].sum() / attention.sum() / mask.mean())
 
 
@@ -132,7 +134,7 @@ LARGEST_LIFT = 1 / 0.2
 
 
 def half_gain_step(steps: NDArray[np.integer], scores: NDArray[np.floating]) -> int:
-    """Return the first of the steps at which the scores [checkpoints] have half of their total gain."""
+    """Return the first step at which the scores [checkpoints] have half of their gain."""
     return int(steps[np.argmax(scores >= (scores[0] + scores[-1]) / 2)])
 
 
@@ -142,14 +144,14 @@ def half_gain_step(steps: NDArray[np.integer], scores: NDArray[np.floating]) -> 
 def propagate_label(
     cosines: NDArray[np.floating], labels: NDArray[np.floating], k: int, temperature: float
 ) -> NDArray[np.floating]:
-    """Average the labels [patches, objects] of the k most similar patches, weighted by a softmax."""
+    """Average the labels [patches, objects] of the k most similar patches by a softmax."""
     nearest = np.argsort(cosines)[-k:]
     weights = np.exp(cosines[nearest] / temperature)
     return np.asarray(weights @ labels[nearest] / weights.sum())
 
 
 CANDIDATES = 25 * 25 * 8
-"""A.2: 12 patches on either side and its own place give windows of 25 × 25, in eight frames."""
+"""A.2: 12 patches on either side and its own place give windows of 25 × 25 in 8 frames."""
 
 # --- B Objects
 

@@ -20,12 +20,15 @@ torch.manual_seed(0)
 student = Network()
 teacher, center = copy.deepcopy(student), torch.zeros(distillation.PROTOTYPES)
 optimizer = torch.optim.AdamW(student.parameters(), lr=1e-3, weight_decay=0.04)
-schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 1e-3, total_steps=STEPS + 1, pct_start=0.1)
+schedule = torch.optim.lr_scheduler.OneCycleLR(
+    optimizer, 1e-3, total_steps=STEPS + 1, pct_start=0.1
+)
 for number in range(STEPS + 1):
     batch = images[torch.randint(len(images), (BATCH,))]
     loss, entropy = step(batch, momentum=0)
     if number % 100 == 0:
-        print(f"step {number} of {STEPS}: k-NN {evaluate(student):.0f} %, entropy {entropy:.1f} nats")
+        accuracy = evaluate(student)
+        print(f"step {number} of {STEPS}: k-NN {accuracy:.0f} %, entropy {entropy:.1f} nats")
 
 # %% [markdown]
 # The copy learns, too, but it stops early: the k-NN accuracy is **62** % at step 100 and **58** % at step 400, with the momentum teacher

@@ -19,13 +19,16 @@
 rotated = torch.rot90(test_images, dims=(2, 3))
 for label, extract in kinds.items():
     neighbors = train_features[label]
-    predicted = np.array([vote(f, neighbors, train_labels, 10, 0.07).argmax() for f in extract(rotated)])
+    predicted = np.array(
+        [vote(f, neighbors, train_labels, 10, 0.07).argmax() for f in extract(rotated)]
+    )
     print(f"{label}: {100 * np.mean(predicted == test_labels):.0f} %")
     for number, name in enumerate(CLASSES):
         found = predicted[test_labels == number]
         if label == "trained" and np.mean(found == number) < 0.8:
             wrong = np.bincount(found[found != number]).argmax()
-            print(f"  {name}: {np.mean(found == number):.0%} correct, most often called {CLASSES[wrong]}")
+            share = np.mean(found == number)
+            print(f"  {name}: {share:.0%} correct, most often called {CLASSES[wrong]}")
 
 # %% [markdown]
 # The accuracy of the trained features falls from about 96 % to about **68** %. Bars and stripes are exchanged: a rotated bar has the

@@ -20,10 +20,13 @@ owl = by_checkpoint[:, names.index("owl")]
 print("owl:", *(f"{score:.2f}" for score in owl))
 print(f"owl: half of the gain by step {half_gain_step(steps, owl):,}")
 gains = by_checkpoint[-1] - by_checkpoint[0]
-halves = [half_gain_step(steps, by_checkpoint[:, image]) for image in np.flatnonzero(gains > 0)]
+halves = [
+    half_gain_step(steps, by_checkpoint[:, image]) for image in np.flatnonzero(gains > 0)
+]
 late = sum(step > steps[1] for step in halves)
 print(
-    f"{late} of {len(halves)} images have half of the gain after step {steps[1]:,}; {sum(gains < 0)} images lose lift"
+    f"{late} of {len(halves)} images have half of the gain after step {steps[1]:,};",
+    f"{sum(gains < 0)} images lose lift",
 )
 
 # %% [markdown]

@@ -36,7 +36,8 @@ for radius in (3, 12, 40):
     for vector in vectors[1:]:
         winner = hard_labels(propagator.step(vector), PATCH)
     last_mask = cv2.resize(winner, (WIDTH, HEIGHT), interpolation=cv2.INTER_NEAREST)
-    print(f"window {radius}: J of the last frame {jaccard(last_mask > 0, true_masks[-1] > 0):.2f}")
+    last_j = jaccard(last_mask > 0, true_masks[-1] > 0)
+    print(f"window {radius}: J of the last frame {last_j:.2f}")
 
 # %% [markdown]
 # With a window of 3 patches the cup is lost, and with 12 patches it is found. It is outside for fewer frames than the seven previous

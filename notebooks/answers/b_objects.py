@@ -30,7 +30,10 @@ rows, columns = (
 )
 box = np.s_[rows[0] : rows[-1], columns[0] : columns[-1]]
 cases = {
-    f"{largest}, cut at its box": (photographs.image(largest)[box], photographs.mask(largest)[box]),
+    f"{largest}, cut at its box": (
+        photographs.image(largest)[box],
+        photographs.mask(largest)[box],
+    ),
     "sheep, two backgrounds": (mixed, sheep_mask),
 }
 pictures, titles = [], []

@@ -112,6 +112,8 @@ def test_lesson_has_question_prediction_figure_exercises_summary_and_references(
     assert text.split("# **Summary.**\n")[1].split("#\n")[0].count("# - ") == 3
     set_up = text.split("# %%\n")[1].split("\n# %%")[0]
     assert all(line.startswith(("import ", "from ")) for line in set_up.split("\n") if line)
+    code = [cell.source for cell in execute.read(lesson).cells if cell.cell_type == "code"]
+    assert max(map(len, "\n".join(code).split("\n"))) <= 95  # a browser shows the whole line
 
 
 def test_each_exercise_belongs_to_one_lesson_and_has_a_stub_for_its_answer():
