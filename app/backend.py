@@ -3,7 +3,7 @@
 import contextlib
 import secrets
 import threading
-from collections.abc import AsyncIterator, Generator, Hashable, Mapping
+from collections.abc import AsyncIterator, Generator, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -108,19 +108,19 @@ class Backend:
         model: str,
         size: int,
         client: Hashable,
-        kept: TrackedClip | None = None,
+        objects: Mapping[int, Sequence[int]] | None = None,
     ) -> AsyncIterator[TrackedClip]:
         """Track objects as `clips.track`; other requests use the model between two frames.
 
         Args:
-            clip, masks, kept: As `clips.track`.
+            clip, masks, objects: As `clips.track`.
             model, size: As `encode`, which checks them.
             client: See `fairness.client_of`.
         """
 
         def start() -> Generator[TrackedClip]:
             predictor = self.encode(self.clips.image_of(clip), model, size).predictor.at(size)
-            return clips.track(clip, masks, predictor, model, self.limits, kept)
+            return clips.track(clip, masks, predictor, model, self.limits, objects)
 
         with contextlib.closing(await fairness.MODEL.run(client, start)) as results:
             while found := await fairness.MODEL.run(client, next, results, None):

@@ -29,7 +29,7 @@ from segmentation import drawing
 from segmentation.coco import coco_annotation
 from segmentation.labels import DataError, Labels, object_ids
 from segmentation.masks import ImageArray
-from segmentation.propagation import propagate_masks, vanished_objects
+from segmentation.propagation import propagate_steps, vanished_objects
 from segmentation.video import VideoWriter, shrunk
 from segmentation.video_input import ANIMATED, CONTAINERS, open_frames
 
@@ -69,9 +69,9 @@ class Clip:
         """Name without suffix and without characters that file systems or HTTP headers reject."""
         return stem(self.name, "clip")
 
-    def decoded(self, first: int = 0) -> Iterator[ImageArray]:
-        """Decode the frames from number `first` on, in order: uint8 [height, width, 3]."""
-        return map(images.read, self.frames[first:])
+    def decoded(self, start: int = 0, stop: int | None = None) -> Iterator[ImageArray]:
+        """Decode the frames from one number up to another, in order: uint8 [height, width, 3]."""
+        return map(images.read, self.frames[start:stop])
 
 
 def read(path: Path, limits: Limits, name: str) -> Clip:
@@ -193,9 +193,9 @@ def track(
     predictor: AttentionPredictor,
     model: str,
     limits: Limits,
-    kept: TrackedClip | None = None,
+    objects: Mapping[int, Sequence[int]] | None = None,
 ) -> Generator[TrackedClip]:
-    """Track the objects of marked frames forward through a clip.
+    """Track the objects of marked frames through a clip, forward and backward, as `propagate_steps`.
 
     Args:
         clip: The frames.
@@ -203,32 +203,29 @@ def track(
         predictor: Computes the patch features.
         model: The user's name for the model.
         limits: Upper bound on the number of patches.
-        kept: An earlier result, whose frames before the first mask are kept. Default: they have no object.
+        objects: Objects that each mask decides, as `propagate_steps`.
 
     Yields:
-        The same result after every frame from the first marked one on.
+        The same result after every step; a step of the backward direction adds no frame to it.
     """
-    if not all(map(object_ids, masks.values())) or not masks:
+    ids = set().union(*map(object_ids, masks.values()))
+    if not ids:
         raise LabError("Nothing is marked yet: click an object on a frame, or paint it.")
-    first, ids = min(masks), set().union(*map(object_ids, masks.values()), kept.ids if kept else ())
-    if max(masks) >= len(clip.frames) or (kept and (kept.clip != clip or len(kept.masks) < first)):
+    if max(masks) >= len(clip.frames):
         raise LabError("The marked frames belong to another clip: mark the objects again.")
-    before = kept.masks[:first] if kept else [labels_png(np.zeros(clip.size, np.uint8))] * first
-    tracked = TrackedClip(clip, tuple(sorted(ids)), before)
+    tracked = TrackedClip(clip, tuple(sorted(ids)))
     check_patches(clip.size, predictor.size, predictor.patch_size, limits)
     used = fed_size(*clip.size, predictor.size, predictor.resize, predictor.patch_size)
-    for mask in masks.values():
-        if vanished := vanished_objects(mask, used, predictor.patch_size):
+    for number, mask in masks.items():
+        if object_ids(mask) and (vanished := vanished_objects(mask, used, predictor.patch_size)):
             raise LabError(
-                f"Object {vanished[0]} is smaller than a patch of the model: paint more of it, "
-                "or choose a higher resolution."
+                f"Object {vanished[0]} in frame {number + 1} is smaller than a patch of the model: "
+                "paint more of it, or choose a higher resolution."
             )
-    marked = {number - first: mask for number, mask in masks.items()}
     try:
-        for labels in propagate_masks(
-            lambda *_: clip.decoded(first), marked, predictor, batch=1, backward=False
-        ):
-            tracked.masks.append(labels_png(labels))
+        for labels in propagate_steps(clip.decoded, masks, predictor, batch=1, objects=objects):
+            if labels is not None:
+                tracked.masks.append(labels_png(labels))
             yield tracked
     except ValueError as error:
         raise LabError(f"{model} computes no usable features of this clip: choose another model.") from error

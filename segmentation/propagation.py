@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from math import ceil
-from typing import Literal
+from typing import Any, Literal
 
 import cv2
 import numpy as np
@@ -319,15 +319,28 @@ def propagate_frames(
 
 
 def propagate_masks(
+    read: ReadFrames, masks: Mapping[int, Labels], *settings: Any, **options: Any
+) -> Iterator[Labels]:
+    """Label every frame of a video from the labels of some frames; see `propagate_steps`.
+
+    Yields:
+        Labels of each frame, uint8 [H, W]; where it has a mask, that mask over the propagated labels.
+    """
+    steps = propagate_steps(read, masks, *settings, **options)
+    return (labels for labels in steps if labels is not None)
+
+
+def propagate_steps(
     read: ReadFrames,
     masks: Mapping[int, Labels],
     source: AttentionPredictor | ColorPatches,
     preset: Preset = DINO,
     batch: int = 4,
     *,
+    objects: Mapping[int, Sequence[int]] | None = None,
     overlap: bool = False,
     backward: bool = True,
-) -> Iterator[Labels]:
+) -> Iterator[Labels | None]:
     """Label every frame of a video from the labels of some frames, forward and backward.
 
     A mask replaces the objects that it has, from its frame on; other objects continue. Between two masks each
@@ -338,18 +351,19 @@ def propagate_masks(
     Args:
         read: Returns the frames from one number up to another, or to the end: uint8 [H, W, 3] each.
         masks: Labels of frames by their number, uint8 [H, W]: 0 background, 255 void, which is not an object.
+        objects: Objects that each mask decides; one without a pixel ends there. Default: those with pixels.
         batch, overlap: As `propagate_frames`.
         backward: False labels no frame from a later mask, so an object starts in its first mask.
 
     Yields:
-        Labels of each frame, uint8 [H, W]; where it has a mask, that mask over the propagated labels.
+        None for a frame of the backward direction, and the labels of each frame in order, uint8 [H, W].
 
     Raises:
         ValueError: No object, masks or frames of several sizes, or a mask after the last frame.
     """
-    video = _Annotated(masks, source, preset)
+    video = _Annotated(masks, source, preset, objects)
     numbers, ahead = sorted(masks), partial(run_ahead, depth=batch) if overlap else iter
-    propagator, labels, spool = None, np.zeros(video.size, np.uint8), None
+    propagator, labels, spool = None, np.zeros(video.size, np.uint8), _Spool()
     in_forward = torch.zeros(len(video.ids), dtype=torch.bool)
     previous, upcoming, number = -1, 0, -1
     for number, features in enumerate(
@@ -358,16 +372,19 @@ def propagate_masks(
         soft = None if propagator is None else propagator.step(features)
         if number == previous + 1 and backward:  # the first frame after a mask
             upcoming = next((each for each in numbers if each >= number), number)
-            spool = _Spool(video.backward(read, upcoming, number, batch)) if upcoming > number else None
+            spool = _Spool()
+            for item in video.backward(read, upcoming, number, batch) if upcoming > number else ():
+                spool.append(item)
+                yield None
         if number in masks:
-            labels = video.correct(labels if soft is None else video.enlarge(soft), masks[number])
+            labels = video.correct(labels if soft is None else video.enlarge(soft), number)
             propagator, previous = video.start(labels, features), number
-            in_forward = in_forward | video.objects_in(masks[number])
+            in_forward = in_forward | video.is_decided(number)
             yield labels
             continue
-        if spool is not None:
+        if upcoming > number:
             share = (upcoming - number) / (upcoming - previous)
-            back, in_backward = spool.pop().to(features.device), video.objects_in(masks[upcoming])
+            back, in_backward = spool.pop().to(features.device), video.is_decided(upcoming)
             soft = back if soft is None else _blend(soft, back, in_forward, in_backward, share)
         yield labels if soft is None else video.enlarge(soft)  # None: before the first mask
     if numbers[-1] > number:
@@ -378,9 +395,14 @@ class _Annotated:
     """Masks of some frames of a video, its objects, and their grid."""
 
     def __init__(
-        self, masks: Mapping[int, Labels], source: AttentionPredictor | ColorPatches, preset: Preset
+        self,
+        masks: Mapping[int, Labels],
+        source: AttentionPredictor | ColorPatches,
+        preset: Preset,
+        objects: Mapping[int, Sequence[int]] | None,
     ) -> None:
         self.masks, self.source, self.preset = masks, source, preset
+        self.objects = objects or {number: object_ids(mask) for number, mask in masks.items()}
         self.ids = sorted(set().union(*map(object_ids, masks.values())))
         if not self.ids:
             raise ValueError("the first mask marks no object: every pixel is 0 (background) or 255 (void)")
@@ -401,14 +423,14 @@ class _Annotated:
         names = np.array([0, *self.ids], np.uint8)
         return resize_nearest(names[winner[: self.input_size[0], : self.input_size[1]]], self.size)
 
-    def objects_in(self, mask: Labels) -> Tensor:
-        """Mark the objects that a mask has: Boolean [objects]."""
-        return torch.tensor([label in object_ids(mask) for label in self.ids])
+    def is_decided(self, number: int) -> Tensor:
+        """Mark the objects that the mask of a frame decides: Boolean [objects]."""
+        return torch.tensor([label in self.objects[number] for label in self.ids])
 
-    def correct(self, labels: Labels, mask: Labels) -> Labels:
-        """Replace the objects of a mask in propagated labels."""
-        mask = without_void(mask)
-        others = np.where(np.isin(labels, object_ids(mask)), 0, labels)
+    def correct(self, labels: Labels, number: int) -> Labels:
+        """Replace the objects of the mask of a frame in propagated labels."""
+        mask = without_void(self.masks[number])
+        others = np.where(np.isin(labels, self.objects[number]), 0, labels)
         return np.where(mask > 0, mask, others).astype(np.uint8)
 
     def backward(self, read: ReadFrames, number: int, stop: int, batch: int) -> Iterator[Tensor]:
@@ -438,13 +460,15 @@ def _blend(
 class _Spool:
     """Soft labels of one direction in a temporary file, from which they are taken in reverse order."""
 
-    def __init__(self, items: Iterator[Tensor]) -> None:
+    def __init__(self) -> None:
         self._file, self._count = tempfile.TemporaryFile(), 0  # noqa: SIM115  removed with this object
-        for item in items:
-            values = item.cpu().numpy().astype(np.float32)
-            self._shape = values.shape
-            self._file.write(values.tobytes())
-            self._count += 1
+
+    def append(self, item: Tensor) -> None:
+        """Write an item."""
+        values = item.cpu().numpy().astype(np.float32)
+        self._shape = values.shape
+        self._file.write(values.tobytes())
+        self._count += 1
 
     def pop(self) -> Tensor:
         """Return the item that was written last, of those that are left."""

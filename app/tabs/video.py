@@ -28,8 +28,9 @@ MARK = (
     "Correct the masks with the brush."
 )
 TRACK = (
-    "### Track\nEvery patch of a frame takes the label of the most similar patches in the frames before. "
-    "Correct any frame, then track again from there."
+    "### Track\nEvery patch takes the label of the most similar patches in the frames next to it, forward "
+    "and backward from every marked frame. Between two marked frames, both directions are averaged. "
+    "Correct any frame, then track again: its mask counts from there on."
 )
 LABELS = {"overlay.webm": "Video (WebM)", "davis.zip": "Masks (DAVIS)", "masks.json": "Masks (COCO)"}
 MAX_TRACKED = 4
@@ -37,22 +38,19 @@ MAX_TRACKED = 4
 
 
 class FrameMask(ClientValue):
-    """Objects of a frame as run lengths."""
+    """Objects of a frame as run lengths, and which of them it decides: one without a pixel ends there."""
 
     frame: int = Field(ge=0)
     runs: list[int]
+    objects: list[int] = Field(max_length=MAX_OBJECTS)
 
 
 class Marking(ClientValue):
-    """Marked objects: the clip, the number of the run in the browser, and the masks of frames.
-
-    `kept` is the name of a result whose frames before the first mask stay; empty for none.
-    """
+    """Marked objects: the clip, the number of the run in the browser, and the masks of frames."""
 
     clip: str
     run: int
     marks: list[FrameMask] = Field(max_length=1000)
-    kept: str = ""
 
 
 class FileRequest(ClientValue):
@@ -135,7 +133,7 @@ def _choice(page: Page, clip: gr.Textbox) -> None:
 async def track_objects(
     page: Page, marking: Any, name: Any, model: Any, size: Any, request: gr.Request
 ) -> AsyncIterator[dict[str, Any]]:
-    """Track marked objects through a clip; other requests use the model between two frames.
+    """Track marked objects through a clip; other requests use the model between two steps.
 
     Args:
         page: Of the page.
@@ -153,15 +151,16 @@ async def track_objects(
         raise LabError("The marked objects belong to another clip: mark them again.")
     clip = page.backend.clips.get(token)
     masks = {mark.frame: from_runs(mark.runs, clip.size) for mark in marked.marks}
-    kept = page.backend.clips.tracked_clip(marked.kept) if marked.kept else None
-    identity = ""
-    results = page.backend.track(clip, masks, model, size, fairness.client_of(request), kept)
+    objects = {mark.frame: mark.objects for mark in marked.marks}
+    steps = len(clip.frames) + max(masks, default=0) + 1 - len(masks)  # frames without a mask, backward, too
+    identity, step = "", 0
+    results = page.backend.track(clip, masks, model, size, fairness.client_of(request), objects)
     async with contextlib.aclosing(results):  # type: ignore[type-var]
         async for found in results:
             identity = identity or page.backend.clips.put(found)
-            done = len(found.masks)
+            step, done = step + 1, len(found.masks)
             state = "done" if done == len(clip.frames) else "running"
-            yield {"run": marked.run, "id": identity, "done": done, "state": state}
+            yield {"run": marked.run, "id": identity, "done": done, "state": state, "progress": step / steps}
 
 
 def _open(page: Page, name: Any) -> Any:

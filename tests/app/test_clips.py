@@ -24,7 +24,7 @@ from app.tabs import video
 from dino_model.inference.predictor import AttentionPredictor
 from segmentation.datasets import open_davis
 from segmentation.mask_files import read_labels
-from segmentation.propagation import propagate_frames
+from segmentation.propagation import propagate_frames, propagate_steps
 from segmentation.video_input import VideoFile
 from tests.app.conftest import MODEL, run, square_frames, write_video
 
@@ -162,9 +162,12 @@ def first_mask() -> np.ndarray:
     return mask
 
 
-def marked(token: str, mask: np.ndarray, frame: int = 0, **changed: Any) -> dict[str, Any]:
-    runs = changed.pop("runs", list(clips.runs_of(mask)))
-    return {"clip": token, "run": 3, "marks": [{"frame": frame, "runs": runs}]} | changed
+def marked(token: str, *masks: np.ndarray, frames: tuple[int, ...] = (0,), **changed: Any) -> dict[str, Any]:
+    marks = [
+        {"frame": frame, "runs": changed.pop("runs", list(clips.runs_of(mask))), "objects": [1, 2]}
+        for frame, mask in zip(frames, masks, strict=True)
+    ]
+    return {"clip": token, "run": 3, "marks": marks} | changed
 
 
 def test_tracked_masks_match_library_and_downloads_hold_them(backend, token, first_mask, tmp_path):
@@ -188,22 +191,19 @@ def test_tracked_masks_match_library_and_downloads_hold_them(backend, token, fir
     assert changed[first_mask > 0].mean() > 3 * changed[first_mask == 0].mean()
 
 
-def test_correction_keeps_the_frames_before_and_is_tracked_from_its_frame(backend, token, first_mask):
-    identity = track(backend, marked(token, first_mask), token, MODEL, 48)[-1]["id"]
-    before = list(backend.clips.tracked_clip(identity).labels())
-    correction = np.roll(first_mask, 8, axis=1)
-    correction[:16, 32:48] = 3
-    answers = track(backend, marked(token, correction, 3, kept=identity), token, MODEL, 48)
-    assert [answer["done"] for answer in answers] == [4, 5, 6]
+def test_marks_of_any_frames_are_tracked_in_both_directions_as_in_the_library(backend, token, first_mask):
+    masks = {1: first_mask, 4: np.where(first_mask == 2, first_mask, 0).astype(np.uint8)}
+    answers = track(backend, marked(token, *masks.values(), frames=(1, 4)), token, MODEL, 48)
+    assert [answer["done"] for answer in answers] == [0, 1, 2, 2, 2, 3, 4, 5, 6]
+    np.testing.assert_allclose([answer["progress"] for answer in answers], np.arange(1, 10) / 9)
     found = backend.clips.tracked_clip(answers[-1]["id"])
     predictor = AttentionPredictor(MODEL, size=48, precision="fp32", device="cpu")
-    after = list(propagate_frames(found.clip.decoded(3), correction, predictor))
-    np.testing.assert_array_equal(list(found.labels()), before[:3] + after)
-    assert found.ids == (1, 2, 3)
-    assert len(backend.clips.tracked_clip(identity).masks) == 6
-    late = track(backend, marked(token, correction, 3), token, MODEL, 48)[-1]
-    labels = list(backend.clips.tracked_clip(late["id"]).labels())
-    np.testing.assert_array_equal(labels, [0 * correction] * 3 + after)
+    decided = {1: (1, 2), 4: (1, 2)}
+    steps = list(propagate_steps(found.clip.decoded, masks, predictor, batch=1, objects=decided))
+    expected = [labels for labels in steps if labels is not None]
+    np.testing.assert_array_equal(list(found.labels()), expected)
+    assert (expected[0] > 0).any()  # before the first mark
+    assert not (expected[4] == 1).any()  # the second mark ends the first object
 
 
 @pytest.mark.parametrize(
@@ -216,9 +216,8 @@ def test_correction_keeps_the_frames_before_and_is_tracked_from_its_frame(backen
      ({"runs": [0, 48 * 64 - 1, 1, 1]}, None, MODEL, 48, "smaller than a patch"),
      ({"run": "3"}, None, MODEL, 48, "Invalid run"),
      ({"marks": []}, None, MODEL, 48, "or paint it"),
-     ({"frame": 6}, None, MODEL, 48, "mark the objects again"),
-     ({"frame": -1}, None, MODEL, 48, "Invalid "),
-     ({"kept": "guessed"}, None, MODEL, 48, "track the objects again"),
+     ({"frames": (6,)}, None, MODEL, 48, "mark the objects again"),
+     ({"frames": (-1,)}, None, MODEL, 48, "Invalid "),
      ({}, None, "/etc/passwd", 48, "choose one of"),
      ({}, None, MODEL, True, "resolution"),
      ({}, 3, MODEL, 48, "named by text")],

@@ -10,6 +10,8 @@ const FILL = 115; // opacity of an object; its edge is opaque
 export class Painting {
   past = []; // states before changes
   encoding = null; // of the image
+  /** @type {Uint8Array | null} */
+  base = null; // tracked objects that were there before the painting
 
   /** @param {Size} size @param {number} most  number of objects @param {number[]} objects  numbers in use, rising */
   constructor({ width, height }, most = 1, objects = [1]) {

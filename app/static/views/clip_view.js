@@ -2,7 +2,7 @@
 // `app.views.view`.
 //
 // The prop `value` is { clip, name, width, height, count, fps, note, colors, palette, frames }; `encoding` is the
-// value of an attention view for a frame of the clip, with clip and frame; `tracked` is { run, id, done, state }, the progress of tracking.
+// value of an attention view for a frame of the clip, with clip and frame; `tracked` is { run, id, done, state, progress } of tracking.
 
 import { css } from "../maths/format.js";
 import { Painting, centers } from "../maths/painting.js";
@@ -20,9 +20,8 @@ export class ClipView extends Editor {
   clip = null; // the prop `value`
   encoded = null; // the last prop `encoding`: Gradio drops a prop when Python updates another
   version = 0; // of model and resolution
-  run = null; // of tracking: { run, id, done, state, marked, version }: number, name, finished frames, marks used
+  run = null; // of tracking: { run, id, done, state, progress, marked }: number, name, finished frames, marks used
   marks = new Map(); // paintings that differ from what was tracked, by number of the frame
-  base = null; // tracked objects of the frame on the stage
   runs = 0; // number of the last run
   trailing = false; // show each frame as it is finished
   number = 0; // of the frame on the stage, from 0
@@ -94,27 +93,19 @@ export class ClipView extends Editor {
     return this.run?.state === "waiting" || this.run?.state === "running";
   }
 
-  /** Begin to track from the first frame that has changed; returns what the server needs. */
+  /** Begin to track; returns what the server needs. A mask decides the objects of its painting, and those tracked there. */
   begin() {
-    const { firstFrame, version, run } = this;
     const marked = new Map([...this.marks].map(([number, { values }]) => [number, values.slice()]));
-    const used = [...this.marks].filter(([number]) => number >= firstFrame).sort(([one], [other]) => one - other);
-    const kept = firstFrame > Math.min(...marked.keys()) ? run.id : "";
     this.pause();
     this.runs += 1;
-    this.run = { run: this.runs, id: "", done: 0, state: "waiting", marked, version };
+    this.run = { run: this.runs, id: "", done: 0, state: "waiting", progress: 0, marked };
     this.trailing = true;
     this.refresh();
-    const marks = used.map(([frame, painting]) => ({ frame, runs: painting.runs() }));
-    return { clip: this.clip.clip, run: this.runs, marks, kept };
-  }
-
-  /** Number of the frame that tracking begins with: the first changed mark if all before is finished, else the first. */
-  get firstFrame() {
-    const { marks, run, version } = this;
-    const [changed] = this.changedMarks;
-    const isKept = run?.id && run.version === version && marks.has(changed) && changed <= run.done;
-    return isKept ? changed : Math.min(...marks.keys());
+    const marks = [...this.marks].map(([frame, painting]) => {
+      const objects = [...new Set([...painting.values, ...(painting.base ?? [])])].filter(Boolean);
+      return { frame, runs: painting.runs(), objects };
+    });
+    return { clip: this.clip.clip, run: this.runs, marks };
   }
 
   /** Numbers of the frames whose marks differ from those of the run, rising. */
@@ -141,9 +132,9 @@ export class ClipView extends Editor {
     return { id: this.run?.id ?? "", done: this.run?.done ?? 0, name: this.clip?.name ?? "clip" };
   }
 
-  proceed({ id, done, state }) {
+  proceed({ id, done, state, progress }) {
     if (!this.busy) return;
-    Object.assign(this.run, { id, done, state });
+    Object.assign(this.run, { id, done, state, progress, backward: done === this.run.done });
     this.refresh();
     if (this.trailing && done) this.seekTo(done - 1);
   }
@@ -165,10 +156,10 @@ export class ClipView extends Editor {
     const fresh = Object.assign(
       new Painting(this.clip, most, known),
       { active },
-      tracked && { values: tracked.slice() },
+      tracked && { values: tracked.slice(), base: tracked },
     );
     if (number !== this.number) Object.assign(this, { block: null, guide: null });
-    Object.assign(this, { number, base: tracked, painting: this.marks.get(number) ?? fresh });
+    Object.assign(this, { number, painting: this.marks.get(number) ?? fresh });
     if (!this.busy && !this.player) this.encodeSoon();
   }
 
@@ -260,8 +251,9 @@ export class ClipView extends Editor {
   }
 
   changed() {
-    const { painting, base, number } = this;
-    if (painting.values.some((value, pixel) => value !== (base?.[pixel] ?? 0))) this.marks.set(number, painting);
+    const { painting, number } = this;
+    if (painting.values.some((value, pixel) => value !== (painting.base?.[pixel] ?? 0)))
+      this.marks.set(number, painting);
     else this.marks.delete(number);
     this.refresh();
   }
@@ -272,7 +264,7 @@ export class ClipView extends Editor {
     if (!clip) return;
     this.paint(painting.values);
     this.listObjects();
-    Object.assign(this.progress, { max: clip.count, value: run?.done ?? 0 });
+    Object.assign(this.progress, { max: 1, value: run?.progress ?? 0 });
     const { statusText } = this;
     if (this.status.textContent !== statusText) this.status.textContent = statusText;
     this.element.dataset.state = run?.state ?? "idle"; // tests wait for it
@@ -288,7 +280,7 @@ export class ClipView extends Editor {
     const [changed] = this.changedMarks;
     const outdated = changed === undefined ? "" : ` Frame ${changed + 1} has changed since: track again.`;
     if (run.state === "waiting") return "Waiting for the model.";
-    if (run.state === "running") return finished;
+    if (run.state === "running") return run.backward ? `Tracking backward. ${finished} are finished.` : finished;
     if (run.state === "done") return `All ${clip.count} frames are finished.${outdated}`;
     return `Stopped: ${finished} are finished and can be downloaded.${outdated}`;
   }
