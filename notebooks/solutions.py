@@ -44,9 +44,8 @@ def keep_mass(attention: NDArray[np.floating], mass: float) -> NDArray[np.bool_]
     """Keep the strongest patches of a map [rows, columns] that hold a share `mass` of it."""
     shares = attention.ravel() / attention.sum()
     strongest_first = np.argsort(shares)[::-1]
-    before = (
-        np.cumsum(shares[strongest_first]) - shares[strongest_first]
-    )  # the share of all stronger patches
+    # the share of all stronger patches
+    before = np.cumsum(shares[strongest_first]) - shares[strongest_first]
     count = int(np.sum(before < mass * (1 - 1e-12)))
     kept = np.zeros(shares.size, bool)
     kept[strongest_first[:count]] = True
