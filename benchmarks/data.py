@@ -50,7 +50,6 @@ class Data(Benchmark):
         stages: dict[str, Computation] = {
             "worker, read the file": lambda: [images.read_bytes(index) for index in range(IMAGES)],
             "worker, decode": lambda: [decode(*file) for file in files],
-            "worker, augment device, nvJPEG": worker(augment="device", decode="device"),
             "worker, augment device": self.package(),
             "worker, augment batch": worker(augment="batch"),
             "worker, augment workers": self.reference(),

@@ -81,8 +81,6 @@ class CropConfig:
     only decode and resize to --canvas-size, all else on the device. auto: device with CUDA, else workers."""
     canvas_size: int = 384
     """Side in pixels of the square that workers resize an image to, with --augment device."""
-    decode: Literal["workers", "device"] = "workers"
-    """Decoder of JPEGs with --augment device: the workers, or nvJPEG on a CUDA device."""
     curriculum: tuple[str, ...] = ()
     """Resolution curriculum: stages SIZE:SHARE, e.g. 48:0.5 80:0.3 112:0.2. SIZE is the side of the global
     crops in pixels, SHARE the share of all steps. Local crops and blur scale with SIZE / --global-size."""
@@ -97,8 +95,6 @@ class CropConfig:
         at_least(self, global_size=1, local_size=1, local_crops=0, global_crops=1, canvas_size=1)
         if self.augment == "device" and self.randaugment:
             raise SettingError("--augmentation deit has RandAugment: pass --augment batch instead of device")
-        if self.decode == "device" and self.augment not in ("auto", "device"):
-            raise SettingError(f"--decode device needs --augment device, not {self.augment}")
         self._check_curriculum()
 
     @property

@@ -78,20 +78,14 @@ class MultiCrop:
         Args:
             image: Pillow image for "workers"; else uint8 [channels, height, width].
         """
-        if self.config.augment == "device":
-            assert isinstance(image, Tensor)
-            canvas = self.to_canvas(image)[None]
-            return Crops(canvas, canvas[:0])
         image = widen(image, self.config.margin)
+        if self.config.augment == "device":
+            sides = [self.config.canvas_size] * 2
+            canvas = functional.resize(image, sides, InterpolationMode.BICUBIC, antialias=True)[None]
+            return Crops(canvas, canvas[:0])
         views = torch.stack([view(image) for view in self.views])
         locals_ = [self.local(image) for _ in range(self.config.local_crops)]
         return Crops(views, torch.stack(locals_) if locals_ else views[:0])
-
-    def to_canvas(self, image: Tensor) -> Tensor:
-        """Resize an image and its margin: uint8 [channels, height, width] -> [channels, canvas, canvas]."""
-        wide, sides = widen(image, self.config.margin), [self.config.canvas_size] * 2
-        resized: Tensor = functional.resize(wide, sides, InterpolationMode.BICUBIC, antialias=True)
-        return resized
 
     def random_params(self, image: Image.Image | Tensor) -> Crops:
         """Draw what `plan` needs for the crops of one image: [V, n] and [L, n].

@@ -27,45 +27,34 @@ MAX_BROKEN_RUN = 100
 """Number of consecutive unreadable images that ends a run."""
 
 
-class JpegFile(NamedTuple):
-    """A whole, upright JPEG of gray or RGB."""
-
-    data: Tensor
-    """uint8 [bytes]."""
-    header: Tensor
-    """Empty tensor [3, height, width] that has the size of the image."""
-
-
 def decode(data: bytes, name: str) -> Tensor:
     """Decode an image file: uint8 [3, height, width].
 
     Raises:
         ImageError: As `dino_model.data.images.read`.
     """
-    if file := read_jpeg(data):
+    if _is_plain_jpeg(data):
         try:
-            return decode_jpeg(file.data, ImageReadMode.RGB)
+            return decode_jpeg(torch.frombuffer(bytearray(data), dtype=torch.uint8), ImageReadMode.RGB)
         except RuntimeError:
             pass  # Pillow reports what is wrong
     return torch.from_numpy(image_files.read(data, name=name)).permute(2, 0, 1)
 
 
-def read_jpeg(data: bytes) -> JpegFile | None:
-    """Return a whole, upright JPEG of gray or RGB; None for all other files.
+def _is_plain_jpeg(data: bytes) -> bool:
+    """Test for a whole, upright JPEG of gray or RGB.
 
     torchvision would invent the missing part of a truncated JPEG.
     """
     if not data.startswith(b"\xff\xd8") or not data.rstrip(b"\0").endswith(b"\xff\xd9"):
-        return None
+        return False
     try:
         with Image.open(io.BytesIO(data), formats=("JPEG",)) as header:
             width, height = header.size
             upright = header.getexif().get(_ORIENTATION, 1) == 1
-            plain = upright and header.mode in ("L", "RGB") and width * height <= image_files.MAX_PIXELS
+            return upright and header.mode in ("L", "RGB") and width * height <= image_files.MAX_PIXELS
     except (OSError, UnidentifiedImageError, Image.DecompressionBombError, SyntaxError):
-        return None
-    content = torch.frombuffer(bytearray(data), dtype=torch.uint8)
-    return JpegFile(content, torch.empty(3, height, width, device="meta")) if plain else None
+        return False
 
 
 class Sample(NamedTuple):
@@ -81,8 +70,6 @@ class Sample(NamedTuple):
     """Random numbers that `MultiCrop.plan` uses."""
     image_index: int
     """Number of the image in the collection."""
-    file: Tensor | None = None
-    """JPEG to be decoded on the device in place of `crops`, uint8 [bytes]."""
 
 
 class LoadedBatch(NamedTuple):
@@ -98,8 +85,6 @@ class LoadedBatch(NamedTuple):
     """Number of each image in the collection, int64 [batch]."""
     plan: AugmentPlan | None = None
     """Remaining augmentation; None: it is finished."""
-    files: tuple[Tensor, list[int]] | None = None
-    """JPEGs to be decoded on the device: uint8 [bytes of all], and the length of each, 0: in the crops."""
     randomness: Randomness | None = None
     multi_crop: MultiCrop | None = None
     """The augmentation; workers leave it and the randomness of the step out."""
@@ -109,15 +94,6 @@ class LoadedBatch(NamedTuple):
         crops = Crops(*(group.to(device, non_blocking=True) for group in self.crops))
         if self.plan is None or self.multi_crop is None:
             return crops
-        if self.files is not None:
-            data, lengths = self.files
-            files = [file for file in data.split(lengths) if len(file)]
-            decoded = iter(decode_jpeg(files, ImageReadMode.RGB, device=device))  # nvJPEG with CUDA
-            canvases = [
-                self.multi_crop.to_canvas(next(decoded)) if length else canvas
-                for length, canvas in zip(lengths, crops.views[0], strict=True)
-            ]
-            crops = Crops(torch.stack(canvases)[None], crops.locals)
         return self.multi_crop.finish(crops, self.plan)
 
 
@@ -150,9 +126,6 @@ class CropDataset(Dataset[Sample | ImageError]):
         """Store the settings. If `finish` is true, the workers finish the augmentation, else the device."""
         channels = len(images.channel_range) if images.channel_range else None
         self.images, self.cut, self.seed, self.finish = images, MultiCrop(config, channels), seed, finish
-        self.on_device = config.decode == "device" and not finish
-        blank = torch.zeros(1, 3, config.canvas_size, config.canvas_size, dtype=torch.uint8)
-        self.no_crops = Crops(blank, blank[:0])
 
     def __getitem__(self, item: tuple[int, int]) -> Sample | ImageError:
         position, index = item
@@ -163,9 +136,6 @@ class CropDataset(Dataset[Sample | ImageError]):
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(mix(self.seed, position))  # the devices' generators stay
             label = -1 if self.images.labels is None else self.images.labels[index]
-            if isinstance(image, JpegFile):
-                params = self.cut.random_params(image.header)
-                return Sample(self.no_crops, label, broken, params, index, image.data)
             return Sample(self.cut(image), label, broken, self.cut.random_params(image), index)
 
     def collate(self, samples: list[Sample | ImageError]) -> LoadedBatch | ImageError:
@@ -173,22 +143,17 @@ class CropDataset(Dataset[Sample | ImageError]):
         if errors := [sample for sample in samples if isinstance(sample, ImageError)]:
             return errors[0]
         good = [sample for sample in samples if isinstance(sample, Sample)]
-        crops, plan = (
-            _stack_crops([s.crops for s in good]),
-            self.cut.plan(_stack_crops([s.params for s in good])),
-        )
+        crops = _stack_crops([sample.crops for sample in good])
+        plan = self.cut.plan(_stack_crops([sample.params for sample in good]))
         labels = torch.tensor([sample.label for sample in good])
         broken = tuple(message for sample in good for message in sample.broken)
         known = None if (labels < 0).any() else labels
         indices = torch.tensor([sample.image_index for sample in good])
         if self.finish:
             return LoadedBatch(self.cut.finish(crops, plan), known, broken, indices)
-        lengths = [0 if sample.file is None else len(sample.file) for sample in good]
-        data = [sample.file for sample in good if sample.file is not None]
-        files = (torch.cat(data), lengths) if data else None
-        return LoadedBatch(crops, known, broken, indices, plan, files)
+        return LoadedBatch(crops, known, broken, indices, plan)
 
-    def _read(self, index: int) -> tuple[Image.Image | Tensor | JpegFile, int, tuple[str, ...]]:
+    def _read(self, index: int) -> tuple[Image.Image | Tensor, int, tuple[str, ...]]:
         """Read an image, or the next readable one; return its number and messages about those skipped."""
         broken: list[str] = []
         for i in range(index, index + min(MAX_BROKEN_RUN, len(self.images))):
@@ -201,14 +166,12 @@ class CropDataset(Dataset[Sample | ImageError]):
                 broken.append(str(error))
         raise ImageError(f"{len(broken)} images in a row cannot be read; the first: {broken[0]}")
 
-    def _decode_image(self, place: int) -> Image.Image | Tensor | JpegFile:
+    def _decode_image(self, place: int) -> Image.Image | Tensor:
         if self.images.channel_range:
             return torch.from_numpy(self.images.read(place)).permute(2, 0, 1)
         if not self.cut.tensors:
             return Image.fromarray(self.images.read(place))
-        data = self.images.read_bytes(place)
-        file = read_jpeg(data) if self.on_device else None
-        return file or decode(data, self.images.names[place])
+        return decode(self.images.read_bytes(place), self.images.names[place])
 
 
 def batches(

@@ -93,8 +93,6 @@ class Recipe:
                 )
         if self.low and (self.crops.augment == "workers" or self.crops.randaugment):
             raise SettingError("--channels needs --augment batch or device, without RandAugment")
-        if self.low and self.crops.decode == "device":
-            raise SettingError("--decode device reads RGB only: leave it out with --channels")
         if not all(0 < value < float("inf") for value in self.std):
             raise SettingError(f"--std is {self.std}, expected numbers above 0")
         if self.resnet and self.backbone.position_start != "normal":

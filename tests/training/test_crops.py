@@ -42,7 +42,6 @@ def test_dino_views_differ_in_blur_and_solarization_only():
         ({"blur": (2.0, 1.0)}, "--blur"),
         ({"margin": -0.1}, "--margin is -0.1, expected 0 to 1"),
         ({"augmentation": "deit", "augment": "device"}, "pass --augment batch"),
-        ({"decode": "device", "augment": "batch"}, "--decode device needs --augment device"),
         ({"curriculum": ("48",)}, "a stage '48', expected SIZE:SHARE such as 48:0.5"),
         ({"curriculum": ("0:0.5", "224:0.5")}, "a stage '0:0.5'"),
         ({"curriculum": ("48:-1", "224:2")}, "a stage '48:-1'"),
