@@ -114,24 +114,6 @@ def overlay_light(image: ImageArray, shares: NDArray[np.floating], *, opacity: f
     return blend(image, np.zeros_like(image), opacity * (1 - shares))
 
 
-def overlay_glow(
-    image: ImageArray,
-    shares: NDArray[np.floating],
-    *,
-    opacity: float = 0.8,
-    colormap: str = "inferno",
-    diverging: bool = False,
-) -> ImageArray:
-    """Draw a map in false colors over its dimmed gray image; higher values are more opaque.
-
-    `shares` are in [0, 1], as `levels` returns them: [height, width]. If they are `diverging`, the middle is
-    transparent, and both ends are opaque. `colormap` is one of matplotlib.
-    """
-    weights = np.abs(2 * shares - 1) if diverging else shares
-    layer = color_table(colormap)[(shares * 255).round().astype(np.uint8)]
-    return blend(_dim(image), layer, opacity * weights)
-
-
 def overlay_heads(
     image: ImageArray,
     attention: NDArray[np.floating],
@@ -246,28 +228,6 @@ def with_legend(image: ImageArray, entries: Sequence[tuple[str, Color]]) -> Imag
         draw.rectangle((x, y, x + size, y + size), fill=shade, outline="black")
         draw.text((x + size + pad // 2, y + size // 2), text, fill="black", font=font, anchor="lm")
     return np.concatenate([image, np.array(strip)])
-
-
-def color_bar(
-    colormap: str, value_range: tuple[float, float], width: int, *, percent: bool = False
-) -> ImageArray:
-    """Draw a white strip, `width` pixels wide, with the colors of a map between its lowest and highest value.
-
-    Values beyond `value_range` have the colors of its ends; `percent`: they are shares. Words that do not fit
-    into the width are cut. `colormap` is one of matplotlib.
-    """
-    size = max(14, width // 40)
-    font, pad = ImageFont.load_default(size), size // 2
-    numbers = [f"{100 * value:.4g} %" if percent else f"{value:.4g}" for value in value_range]
-    ends = f"{numbers[0]} or less", f"{numbers[1]} or more"
-    left, right = (int(font.getlength(text)) + 2 * pad for text in ends)
-    strip = Image.new("RGB", (width, 2 * size), "white")
-    draw = ImageDraw.Draw(strip)
-    draw.text((pad, size), ends[0], fill="black", font=font, anchor="lm")
-    draw.text((width - pad, size), ends[1], fill="black", font=font, anchor="rm")
-    if (room := width - left - right) > 0:
-        strip.paste(Image.fromarray(color_table(colormap)[None]).resize((room, size)), (left, pad))
-    return np.array(strip)
 
 
 def caption(image: ImageArray, text: str, text_size: int = 16) -> ImageArray:
