@@ -2,8 +2,8 @@
 
 import io
 import signal
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple, TypeVar
 
 import torch
 from PIL import Image, UnidentifiedImageError
@@ -19,6 +19,8 @@ from training.crop_config import CropConfig
 from training.crops import AugmentPlan, Crops, MultiCrop
 from training.distributed import rank, world
 from training.randomness import Randomness, mix
+
+Content = TypeVar("Content")
 
 MAX_READY_BYTES = 2**28
 """Bytes of crops that all workers together prepare in advance."""
@@ -130,7 +132,7 @@ class CropDataset(Dataset[Sample | ImageError]):
     def __getitem__(self, item: tuple[int, int]) -> Sample | ImageError:
         position, index = item
         try:
-            image, index, broken = self._read(index)
+            image, index, broken = read_or_next(self.images, index, self._decode_image)
         except ImageError as error:
             return error
         with torch.random.fork_rng(devices=[]):
@@ -153,25 +155,35 @@ class CropDataset(Dataset[Sample | ImageError]):
             return LoadedBatch(self.cut.finish(crops, plan), known, broken, indices)
         return LoadedBatch(crops, known, broken, indices, plan)
 
-    def _read(self, index: int) -> tuple[Image.Image | Tensor, int, tuple[str, ...]]:
-        """Read an image, or the next readable one; return its number and messages about those skipped."""
-        broken: list[str] = []
-        for i in range(index, index + min(MAX_BROKEN_RUN, len(self.images))):
-            place = i % len(self.images)
-            try:
-                return self._decode_image(place), place, tuple(broken)
-            except ShardError:
-                raise  # no other image replaces a whole tar
-            except ImageError as error:
-                broken.append(str(error))
-        raise ImageError(f"{len(broken)} images in a row cannot be read; the first: {broken[0]}")
-
     def _decode_image(self, place: int) -> Image.Image | Tensor:
         if self.images.channel_range:
             return torch.from_numpy(self.images.read(place)).permute(2, 0, 1)
         if not self.cut.tensors:
             return Image.fromarray(self.images.read(place))
         return decode(self.images.read_bytes(place), self.images.names[place])
+
+
+def read_or_next(
+    images: Images, number: int, read: Callable[[int], Content]
+) -> tuple[Content, int, tuple[str, ...]]:
+    """Read an image by its number, or the next readable one.
+
+    Returns:
+        What `read` returns, the number of that image, and messages about those before it.
+
+    Raises:
+        ImageError: `MAX_BROKEN_RUN` images in a row, all there are, or a whole tar, cannot be read.
+    """
+    broken: list[str] = []
+    for i in range(number, number + min(MAX_BROKEN_RUN, len(images))):
+        place = i % len(images)
+        try:
+            return read(place), place, tuple(broken)
+        except ShardError:
+            raise  # no other image replaces a whole tar
+        except ImageError as error:
+            broken.append(str(error))
+    raise ImageError(f"{len(broken)} images in a row cannot be read; the first: {broken[0]}")
 
 
 def batches(
@@ -192,7 +204,7 @@ def batches(
     Without `finish` the device finishes the augmentation.
 
     Raises:
-        ImageError: `MAX_BROKEN_RUN` images in a row, or all there are, cannot be read.
+        ImageError: As `read_or_next`.
     """
     dataset = CropDataset(images, config, seed, finish=finish)
     own = batch_size // world()

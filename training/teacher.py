@@ -11,9 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from dino_model.data.collections import Images, ShardError
+from dino_model.data.collections import Images
 from dino_model.data.framing import Framing
-from dino_model.data.images import ImageError
 from dino_model.inference.feature_cache import CachedRows, model_fingerprint
 from dino_model.models.attention import readable
 from dino_model.models.backbones import choose_training_attention
@@ -21,7 +20,7 @@ from dino_model.models.weights import LoadedModel
 from dino_model.runtime.device import ComputePrecision, autocast
 from dino_model.runtime.errors import SettingError, counted
 from training.crops import Crops, normalize
-from training.data import MAX_BROKEN_RUN
+from training.data import read_or_next
 from training.distillation import log_attention, renormalize
 from training.randomness import copy_to_device, mix
 
@@ -187,19 +186,15 @@ class Squares:
         Returns:
             The squares, and messages about unreadable images.
         """
-        broken: list[str] = []
-        return torch.stack([self._square(number, broken) for number in numbers]), broken
-
-    def _square(self, number: int, broken: list[str]) -> Tensor:
         framing = Framing(self.side, (0.0,) * 3, (1.0,) * 3)
-        for place in range(number, number + min(MAX_BROKEN_RUN, len(self.images))):
-            try:
-                return framing.crop(self.images.read(place % len(self.images)))
-            except ShardError:
-                raise  # no other image replaces a whole tar
-            except ImageError as error:
-                broken.append(str(error))
-        raise ImageError(f"{len(broken)} images in a row cannot be read; the last: {broken[-1]}")
+
+        def square(number: int) -> Tensor:
+            return framing.crop(self.images.read(number))
+
+        found = [read_or_next(self.images, number, square) for number in numbers]
+        return torch.stack([pixels for pixels, _, _ in found]), [
+            text for *_, texts in found for text in texts
+        ]
 
     def sample(self, numbers: Sequence[int]) -> Tensor:
         """Sample patches of images, int64 [images, rows]; they depend on the number of the image only."""
