@@ -4,6 +4,7 @@ import glob
 import hashlib
 import json
 import os
+import posixpath
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -28,6 +29,8 @@ from dino_model.runtime.files import printable
 
 VERSION = 4
 """Version of the cached index of tars."""
+BACKGROUND = "BACKGROUND_Google"
+"""Caltech-101's folder of images that belong to no class."""
 
 
 class ShardError(ImageError):
@@ -185,6 +188,15 @@ class Images:
             no_classes=found.reason,
             notes=(*self.notes, *notes),
         )
+
+    def without_background(self) -> "Images":
+        """Leave out the images of `BACKGROUND`, with a note."""
+        background = {i for i, name in enumerate(self.classes) if posixpath.basename(name) == BACKGROUND}
+        chosen = [i for i, label in enumerate(self.labels or ()) if label not in background]
+        if not background or self.labels is None:
+            return self
+        note = f"{counted(len(self) - len(chosen), 'image')} of {BACKGROUND}, which is no class, left out"
+        return replace(self.subset(chosen), notes=(*self.notes, note))
 
     def label_names(self, index: int) -> tuple[str, ...]:
         """Return the classes of an image."""

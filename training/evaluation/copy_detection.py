@@ -204,8 +204,8 @@ def evaluate_synthetic(options: CopyDetectionSynthetic) -> None:
 
     description = (
         f"{_describe(options)}; {counted(count, 'image')} copied in each way (seed {options.seed}),"
-        f" searched among {len(database):,} of {options.data.name}, {describe_classes(images.classes)};"
-        " no whitening"
+        f" searched among {len(database):,} of {options.data.name}, {describe_classes(images.classes)}; "
+        + "; ".join((*images.notes, "no whitening"))
     )
     evaluate_models(options, "copies", description, measure)
 

@@ -23,8 +23,6 @@ from dino_model.data.labels import (
 from dino_model.data.names import is_left_out
 from dino_model.runtime.errors import counted
 
-BACKGROUND = "BACKGROUND_Google"
-"""Caltech-101's folder of images that belong to no class. It is left out."""
 FEW_IMAGES = 5
 """Images of a class below which a warning is printed: every fifth one is a test image."""
 
@@ -165,19 +163,19 @@ def open_split(
 
 
 def open_labeled(path: Path, *, arrays: bool = False, labels: Path | None = None) -> Images:
-    """Open labeled images, except those of `BACKGROUND`; arguments and errors as `open_split`."""
+    """Open labeled images, see `Images.without_background`; arguments and errors as `open_split`."""
     images = open_images(path, arrays=arrays, labels=labels)
     return _without_background(images, None if labels else path, images.names)
 
 
 def _without_background(images: Images, folder: Path | None, names: Sequence[str]) -> Images:
     """Refuse images without classes and empty class folders; `names` are all images of the folder."""
-    classes = _class_names(images)
+    _class_names(images)  # raises for images without classes
     if images.label_sets is not None:
         return images
     if folder and folder.is_dir():
         _refuse_empty_class(folder, images.names, names)
-    return images.subset(i for i, name in enumerate(classes) if posixpath.basename(name) != BACKGROUND)
+    return images.without_background()
 
 
 def _groups(images: Images) -> Tensor:

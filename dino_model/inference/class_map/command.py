@@ -34,8 +34,6 @@ class DrawClassMap(ModelOptions):
     """Iterations of t-SNE, at least 250."""
     seed: int = 0
     """Seed of t-SNE."""
-    leave_out: tuple[str, ...] = ("BACKGROUND_Google",)
-    """Folders that are no class. Default: Caltech-101's."""
     batch_size: int = 64
     """Images per forward pass."""
 
@@ -52,11 +50,7 @@ class DrawClassMap(ModelOptions):
         from dino_model.inference.feature_cache import weights_fingerprint
         from dino_model.inference.features import FeatureExtractor
 
-        images = open_images(self.data)
-        chosen = [
-            i for i, label in enumerate(images.labels or ()) if images.classes[label] not in self.leave_out
-        ]
-        images = images.subset(chosen)
+        images = open_images(self.data).without_background()
         layout.check_classes(_classes_of(images))
         model = self.load()
         framing = Framing(self.size, model.mean, model.std, self.resize_to)
@@ -70,7 +64,7 @@ class DrawClassMap(ModelOptions):
         print(f"{len(drawn.classes):,} classes, {len(extracted.images):,} images: {self.output}")
         print(drawn.protocol, drawn.overlap, sep="\n")
         settings = {"model": model.name, "precision": self.chosen_precision(), "framing": asdict(framing)}
-        settings |= asdict(protocol) | {"data": str(self.data), "leave_out": self.leave_out}
+        settings |= asdict(protocol) | {"data": str(self.data)}
         write_provenance(self.output / PROVENANCE, settings, contents=[files.JSON, files.FIGURE])
 
 

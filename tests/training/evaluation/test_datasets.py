@@ -14,6 +14,7 @@ def test_open_split_tests_every_fifth_image_by_name(shapes):
     assert split.test.names == ("a/004.png", "a/009.png", "c/004.png")
     assert len(split.train) == 10 + 4 + 7 - 3
     assert split.classes == ("a", "b", "c")
+    assert split.test.notes == ("6 images of BACKGROUND_Google, which is no class, left out",)
     assert split.labels(split.test).tolist() == [0, 0, 2]
     with pytest.raises(ValueError, match="No class has five images"):
         every_fifth(torch.arange(4))
