@@ -17,13 +17,17 @@ from dino_model.runtime.errors import counted
 from dino_model.runtime.files import printable
 
 Split = Literal["train", "val", "test", ""]
-SPLIT = re.compile(
-    r"(?:(?P<train>train|training)|(?P<val>val|valid|validation)|(?P<test>test|testing))"
-    r"(?:[-_ ]?(?:set|split|data|images|imgs|\d{4}))?",
-    re.IGNORECASE,
+_WORDS = (
+    r"(?:(?P<train>train|training|trainval)|(?P<val>val|valid|validation|dev)|(?P<test>test|testing|eval|evaluation))"
+    r"(?:[-_ ]?(?:set|split|data|images|imgs|\d{4}))?"
 )
+SPLIT = re.compile(_WORDS, re.IGNORECASE)
+SPLIT_WORD = re.compile(rf"(?:.*[\W\d_])?{_WORDS}(?:[\W\d_].*)?", re.IGNORECASE)
+"""Name with the word of a split, such as seg_train: a split next to names with words of other splits."""
 CONTAINERS = frozenset({"images", "image", "img", "imgs", "jpg", "jpeg", "jpegimages", "photos"})
 """Folders of images that are no class if all classes end with one, as in Tiny ImageNet."""
+TRUTH = frozenset({"masks", "mask", "labels", "annotations", "gt", "ground_truth", "groundtruth", "trimaps"})
+"""Folders of masks. Next to a folder of images, they are no class."""
 FIRST_NAMES = 5
 Folder = tuple[str, ...]
 
@@ -46,8 +50,12 @@ class Labeling(NamedTuple):
 
 def split_of(folder: str) -> Split:
     """Return the part of a data set that a folder is named after, in any capitalization; empty if none."""
-    match = SPLIT.fullmatch(folder)
-    return match.lastgroup if match else ""  # type: ignore[return-value]
+    return _read_split(SPLIT, folder)
+
+
+def has_word_of(split: Split, folder: str) -> bool:
+    """Return whether the name of a folder is or contains the word of a split."""
+    return _read_split(SPLIT_WORD, folder) == split
 
 
 def find_splits(names: Sequence[str]) -> list[Split]:
@@ -76,11 +84,16 @@ def label_by_folders(names: Sequence[str], sources: Sequence[str] = ()) -> Label
     if loose:
         splits = sorted({split for split, path in divided.values() if split and not path})
         where = f"in the split {splits[0]!r}, " if splits else ""
+        if not where and any(split for split, _ in divided.values()):
+            where = "outside of the split folders, "
         reason = (
             f"{counted(len(loose), 'image')} of {len(found):,} in no class folder, {where}the first is"
             f" {printable(names[loose[0]])}"
         )
         return Labeling(None, (), reason=reason)
+    kinds = {posixpath.basename(name).lower() for name in found}
+    if kinds & TRUTH and kinds <= TRUTH | CONTAINERS:
+        return Labeling(None, (), reason=f"its folders are kinds of files: {', '.join(sorted(kinds))}")
     return number_classes([(name,) for name in found])
 
 
@@ -120,11 +133,17 @@ def _divide(names: Sequence[str]) -> dict[str, tuple[Split, Folder]]:
     parts = {folder: tuple(folder.split("/")) if folder else () for folder in folders}
     paths = _without_common(parts)
     splits: dict[str, Split] = dict.fromkeys(paths, "")
-    if (depth := _split_depth(paths.values())) is not None:
-        splits = {folder: split_of(path[depth]) for folder, path in paths.items()}
-        below = {folder: path[depth + 1 :] for folder, path in paths.items()}
-        above = {folder: path[:depth] for folder, path in paths.items()}
-        paths = _without_common(below if any(below.values()) else above)
+    if (level := _split_level(set(paths.values()))) is not None:
+        depth, pattern = level
+        splits = {
+            folder: _read_split(pattern, path[depth]) if len(path) > depth else ""
+            for folder, path in paths.items()
+        }
+        inside = {folder: path for folder, path in paths.items() if splits[folder]}
+        is_double = all(path[depth + 1 : depth + 2] == path[depth : depth + 1] for path in inside.values())
+        below = {folder: path[depth + 1 + is_double :] for folder, path in inside.items()}
+        above = {folder: path[:depth] for folder, path in inside.items()}
+        paths = dict.fromkeys(paths, ()) | _without_common(below if any(below.values()) else above)
     else:
         tops = _split_tops(set(paths.values()))
         splits = {folder: split_of(path[0]) if path[:1] in tops else "" for folder, path in paths.items()}
@@ -151,9 +170,26 @@ def _without_common(paths: dict[str, Folder]) -> dict[str, Folder]:
     return {folder: path[depth:] for folder, path in paths.items()}
 
 
-def _split_depth(paths: Iterable[Folder]) -> int | None:
-    """Return the first depth at which every path has a split."""
-    return next((d for d, level in enumerate(zip(*paths, strict=False)) if all(map(split_of, level))), None)
+def _split_level(paths: set[Folder]) -> tuple[int, re.Pattern[str]] | None:
+    """Return the depth at which folders are splits, and the pattern of their names.
+
+    It is the first depth at which every path has a split, or at which `train` and another split hold class
+    folders. Then other paths are outside of the splits. At the top, `train` with class folders is enough.
+    """
+    for pattern in (SPLIT, SPLIT_WORD):
+        for depth in range(max(map(len, paths), default=0)):
+            found = {_read_split(pattern, path[depth]) if len(path) > depth else "" for path in paths}
+            filled = {_read_split(pattern, path[depth]) for path in paths if len(path) > depth + 1} - {""}
+            if "" not in found and (pattern is SPLIT or len(found) > 1):
+                return depth, pattern
+            if "train" in filled and (len(filled) > 1 or (depth == 0 and pattern is SPLIT)):
+                return depth, pattern
+    return None
+
+
+def _read_split(pattern: re.Pattern[str], folder: str) -> Split:
+    match = pattern.fullmatch(folder)
+    return match.lastgroup if match else ""  # type: ignore[return-value]
 
 
 def _split_tops(paths: set[Folder]) -> set[Folder]:

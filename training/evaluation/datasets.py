@@ -16,9 +16,9 @@ from dino_model.data.images import ImageError
 from dino_model.data.labels import (
     describe_classes,
     find_splits,
+    has_word_of,
     label_by_folders,
     sort_classes,
-    split_of,
 )
 from dino_model.data.names import is_left_out
 from dino_model.runtime.errors import counted
@@ -158,7 +158,7 @@ def open_split(
     train, test_images = (
         images.subset(i for i, split in enumerate(splits) if split == wanted) for wanted in (trained, tested)
     )
-    folder = next(part for part in test_images.names[0].split("/") if split_of(part) == tested)
+    folder = next(part for part in test_images.names[0].split("/") if has_word_of(tested, part))
     return Split(train, test_images, f"those in {folder}", unused)
 
 
@@ -277,17 +277,14 @@ def _in_both(train: Images, test: Images) -> list[str]:
     """Return names of test images whose file, or a copy of it with the same name, is a training image."""
     places, same_name = set(train.places()), defaultdict(list)
     for index, name in enumerate(train.names):
-        same_name[_below_split(name)].append(index)
-    return [
-        name
-        for index, (name, place) in enumerate(zip(test.names, test.places(), strict=True))
-        if place in places
-        or any(_is_same(train, other, test, index) for other in same_name.get(_below_split(name), ()))
-    ]
+        same_name[train.label_names(index), posixpath.basename(name)].append(index)
 
+    def has_copy(index: int, name: str) -> bool:
+        key = test.label_names(index), posixpath.basename(name)
+        return any(_is_same(train, other, test, index) for other in same_name.get(key, ()))
 
-def _below_split(name: str) -> str:
-    return "/".join(part for part in name.split("/") if not split_of(part))
+    pairs = enumerate(zip(test.names, test.places(), strict=True))
+    return [name for index, (name, place) in pairs if place in places or has_copy(index, name)]
 
 
 def _is_same(train: Images, first: int, test: Images, second: int) -> bool:

@@ -58,6 +58,16 @@ def class_names(images) -> list[str]:
         ("top/only/cat/1.jpg top/only/dog/1.jpg", "cat dog"),
         ("cat/1.jpg cat/@eaDir/1.jpg/THUMB.jpg dog/1.jpg __MACOSX/cat/._1.jpg", "cat dog"),
         ("only/1.jpg only/2.jpg", "only only"),
+        ("train/cat/1.jpg dev/cat/2.jpg dev/dog/3.jpg", "cat dog cat"),
+        ("training/egg/1.jpg validation/egg/1.jpg evaluation/rice/1.jpg", "rice egg egg"),
+        ("trainval/cat/1.jpg test/cat/1.jpg test/dog/1.jpg", "cat dog cat"),
+        (
+            "seg_train/seg_train/sea/1.jpg seg_test/seg_test/sea/1.jpg seg_test/seg_test/ice/1.jpg",
+            "ice sea sea",
+        ),
+        ("1_train/cat/1.jpg 2_val_256/cat/1.jpg 2_val_256/dog/1.jpg", "cat cat dog"),
+        ("train1/cat/1.jpg train2/dog/1.jpg test/cat/1.jpg", "cat cat dog"),
+        ("bus/1.jpg test_tube/1.jpg train_station/1.jpg", "bus test_tube train_station"),
     ],
 )
 def test_class_is_the_path_below_the_split_folder(tmp_path: Path, names: str, expected: str):
@@ -78,6 +88,24 @@ def test_class_is_the_path_below_the_split_folder(tmp_path: Path, names: str, ex
         ("train/cat/1.jpg train/dog/2.jpg test/3.jpg", "1 image of 3 .* split 'test', .* test/3.jpg"),
         ("cat/1.jpg dog/2.jpg test/3.jpg", "1 image of 3 .* split 'test', .* test/3.jpg"),
         ("cat/1.jpg dog/2.jpg loose.jpg", "1 image of 3 in no class folder, the first is loose.jpg"),
+        (
+            "train/cat/1.jpg test/dog/1.jpg unlabeled/1.jpg",
+            "outside of the split folders, .* unlabeled/1.jpg",
+        ),
+        ("train/cat/1.jpg train/dog/1.jpg test1/1.jpg", "outside of the split folders, .* test1/1.jpg"),
+        ("x/train/N/1.jpg x/val/P/1.jpg readme/1.png", "outside of the split folders, .* readme/1.png"),
+        (
+            "x/train/N/1.jpg x/val/P/1.jpg x/x/train/N/2.jpg",
+            "outside of the split folders, .* x/x/train/N/2.jpg",
+        ),
+        (
+            "a_train/a_train/A/1.jpg a_test/a_test/A_test.jpg",
+            "1 image of 2 in no class folder, in the split 'test'",
+        ),
+        (
+            "train/images/1.jpg train/masks/1.png val/images/1.jpg",
+            "its folders are kinds of files: images, masks",
+        ),
     ],
 )
 def test_images_outside_class_folders_give_no_classes_and_the_reason(tmp_path, names: str, reason: str):

@@ -110,6 +110,9 @@ def test_open_split_names_unused_images_and_takes_one_tested_class(tmp_path: Pat
     (tmp_path / "test").mkdir()
     (tmp_path / "test" / "1.png").write_bytes((tmp_path / "train" / "a" / "000.png").read_bytes())
     assert "2 classes (a, b); not used: 1 image (test)" in str(open_split(tmp_path))
+    write_rectangles(tmp_path / "unlabeled", {"c": 2})
+    unused = {*str(open_split(tmp_path)).split("; ")[1:]}
+    assert unused == {"not used: 1 image (test)", "not used: 2 images (outside of them)"}
     assert open_split(tmp_path / "train", tmp_path / "val").labels(open_split(tmp_path).test).tolist() == [
         1,
         1,
@@ -135,3 +138,10 @@ def test_warnings_name_classes_of_few_images(tmp_path: Path, train, test, expect
         write_rectangles(tmp_path / "y", test, shade=100),
     ]
     assert open_split(*folders).warnings() == expected
+
+
+def test_open_split_of_folds_that_share_an_image_raises(tmp_path: Path):
+    write_rectangles(tmp_path / "fold1" / "train", {"a": 3, "b": 3})
+    write_rectangles(tmp_path / "fold2" / "val", {"a": 2})
+    with pytest.raises(ValueError, match=r"2 test images among the training images.* fold2/val/a/000\.png"):
+        open_split(tmp_path)
