@@ -6,6 +6,7 @@ full checkpoints, and bare state dicts.
 
 import argparse
 import codecs
+import io
 import json
 import math
 import pickle
@@ -67,6 +68,9 @@ _OTHER_CONTENT = {
     rb"\s*(<!doctype|<html|<\?xml)": "a web page, not the weights: download it again",
     rb"\s*\{\s*[\"}]": "a JSON text, not the weights",
     rb"\x1f\x8b\x08": "a gzip archive: unpack it first",
+    rb"\xfd7zXZ|\x28\xb5\x2f\xfd|7z\xbc\xaf|Rar!|BZh|.{257}ustar": "an archive: unpack it first",
+    rb"\x93NUMPY": "a NumPy array: only files of PyTorch and .safetensors are read",
+    rb"GGUF|\x89PNG|\xff\xd8\xff|%PDF|.{0,4}pytorch": "a file of another program",
     rb"\x89HDF": "an HDF5 file: only files of PyTorch and .safetensors are read",
 }
 """First bytes of a file -> description of what it is instead of a checkpoint."""
@@ -114,7 +118,8 @@ def read_backbone(
         return _read_run(path, checkpoint_key, prefix)
     if not path.is_file():
         raise WeightsError(f"no file or folder {str(path)!r}")
-    if path.suffix == ".safetensors":
+    _refuse_other_content(path)
+    if is_safetensors(path):
         return _read_safetensors(path, checkpoint_key, prefix)
     payload = read_torch(path)
     if "method" in payload and "step" in payload:
@@ -163,6 +168,10 @@ def write_safetensors(
 
 def load_strictly(backbone: nn.Module, tensors: Mapping[str, Tensor], where: str) -> None:
     """Copy tensors into a backbone that has exactly these names and shapes; raise WeightsError otherwise."""
+    if quantized := [name for name, tensor in tensors.items() if _is_quantized(name, tensor)]:
+        raise WeightsError(
+            f"{where} has quantized weights ({few(quantized)}): expected floating-point numbers"
+        )
     try:
         names = backbone.load_state_dict(dict(tensors), strict=False)
     except RuntimeError as error:  # of shapes; its second line names the first tensor
@@ -174,6 +183,10 @@ def load_strictly(backbone: nn.Module, tensors: Mapping[str, Tensor], where: str
     reasons = [f"{len(keys)} {fault} ({few(keys)})" for fault, keys in faults.items() if keys]
     if reasons:
         raise WeightsError(f"the weights in {where} do not fit the model: tensors {', '.join(reasons)}")
+
+
+def _is_quantized(name: str, tensor: Tensor) -> bool:
+    return name.endswith((".weight", ".bias")) and not tensor.is_floating_point()
 
 
 def infer_config(tensors: Mapping[str, Tensor], where: str, heads: int | None = None) -> BackboneConfig:
@@ -209,7 +222,15 @@ def _read_run(
     refuse_options(str(folder), prefix=prefix)
     for needed in (CONFIG, file_name):
         if not (folder / needed).is_file():
-            raise WeightsError(f"{str(folder)!r} is no training run: it has no {needed}")
+            found = sorted(path.name for path in folder.iterdir() if path.suffix in SUFFIXES)
+            hint = f"; it holds {few(found)}: pass a file" if found and needed == CONFIG else ""
+            if (folder / "snapshots").is_dir():
+                hint = "; pass one of the folders in its snapshots"
+            if any(folder.glob("*.distcp")):
+                hint = (
+                    "; it is a checkpoint in shards: join it with torch.distributed.checkpoint.format_utils"
+                )
+            raise WeightsError(f"{str(folder)!r} is no training run: it has no {needed}{hint}")
     where = str(folder / CONFIG)
     try:
         settings = json.loads(Path(where).read_text(encoding="utf-8"))
@@ -225,6 +246,12 @@ def _read_run(
     except NetworkError as error:
         raise WeightsError(f"{folder / file_name} has no {network}: {error}") from None
     return _describe(tensors, settings, where, network)
+
+
+def is_safetensors(path: Path) -> bool:
+    """Return whether a file is one of .safetensors, by its first bytes: a length and a JSON object."""
+    with path.open("rb") as file:
+        return file.read(9)[8:] == b"{"
 
 
 def open_safetensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
@@ -285,7 +312,14 @@ def read_torch(path: Path) -> dict[str, Any]:
     _refuse_other_content(path)
     try:
         with torch.serialization.safe_globals(_HARMLESS):
-            payload = torch.load(open_as_protocol_2(path), map_location="cpu", weights_only=True)
+            source = open_as_protocol_2(path)
+            # By a path, torch.load decides by its suffix.
+            source = (
+                io.BytesIO(source.read_bytes())
+                if path.suffix == ".safetensors" and isinstance(source, Path)
+                else source
+            )
+            payload = torch.load(source, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
         culprit = re.search(r"GLOBAL (\S+)", str(error))
         reason = f"it holds {culprit[1]}, which could run code" if culprit else "it is no checkpoint"
@@ -299,6 +333,8 @@ def read_torch(path: Path) -> dict[str, Any]:
         raise WeightsError(
             f"{path} is no readable checkpoint (broken or cut off?): {type(error).__name__}"
         ) from error
+    if isinstance(payload, list | tuple) and any(isinstance(each, Mapping) for each in payload):
+        payload = dict(enumerate(payload))
     if not isinstance(payload, Mapping):
         raise WeightsError(f"{path} holds a {type(payload).__name__}, expected a checkpoint's dictionary")
     return dict(payload)
@@ -308,12 +344,16 @@ def _refuse_other_content(path: Path) -> None:
     """Raise WeightsError for a file that its first bytes show to be no checkpoint."""
     with path.open("rb") as file:
         start = file.read(512)
-    kinds = (kind for pattern, kind in _OTHER_CONTENT.items() if re.match(pattern, start, re.IGNORECASE))
+    kinds = (kind for pattern, kind in _OTHER_CONTENT.items() if re.match(pattern, start, re.I | re.S))
     kind = next(kinds, None)
+    if kind is None and re.fullmatch(rb"[\t\r\n -~]+", start):
+        kind = "a text, not the weights"
     if kind is None and zipfile.is_zipfile(path):
         with zipfile.ZipFile(path) as archive:
             names = archive.namelist()
-        if not any(name.endswith("/data.pkl") or name == "data.pkl" for name in names):
+        if any(name.endswith(".npy") for name in names):
+            kind = "an archive of NumPy arrays: only files of PyTorch and .safetensors are read"
+        elif not any(name.endswith("/data.pkl") or name == "data.pkl" for name in names):
             kind = f"a zip archive of {few(names) or 'nothing'}: unpack it first"
         elif any("/code/" in name for name in names):
             kind = "a TorchScript program: load it where it was made and save its state_dict()"

@@ -24,7 +24,8 @@ from dino_model.runtime.download import PublishedFile
 
 PREFIX = "hf:"
 WEIGHTS, CONFIG, IMAGE_PROCESSOR = "model.safetensors", "config.json", "preprocessor_config.json"
-SHARDS, PICKLE = f"{WEIGHTS}.index.json", "pytorch_model.bin"
+PICKLE = "pytorch_model.bin"
+SHARDS = tuple(f"{name}.index.json" for name in (WEIGHTS, PICKLE))
 KINDS = {name: name for name in ("vit", "dinov2", "dinov2_with_registers", "dinov3_vit")}
 KINDS |= {"vit_mae": "vit", "vit_msn": "vit"}
 """Kind of model in transformers' config.json -> kind whose names its tensors have."""
@@ -96,9 +97,10 @@ def load(name: str) -> Hosted:
 def is_repository(path: Path) -> bool:
     """Return whether a folder, or that of a file of the usual name, is one of timm or transformers."""
     folder = path if path.is_dir() else path.parent
-    usual = path.is_dir() or path.name in (WEIGHTS, PICKLE, SHARDS)
+    is_shard = re.search(r"-\d+-of-\d+\.(bin|safetensors)$", path.name)
+    usual = path.is_dir() or path.name in (WEIGHTS, PICKLE, *SHARDS) or is_shard
     return (
-        usual
+        bool(usual)
         and (folder / CONFIG).is_file()
         and not {"model_type", "architecture"}.isdisjoint(_json(folder / CONFIG))
     )
@@ -123,11 +125,17 @@ def load_folder(folder: Path, tensors: Mapping[str, Tensor] | None = None) -> Ho
 
 
 def _read_weights(folder: Path) -> dict[str, Tensor]:
-    if (folder / SHARDS).is_file():
-        shards = sorted(set(_json(folder / SHARDS).get("weight_map", {}).values()))
-        return {
-            name: value for shard in shards for name, value in open_safetensors(folder / shard)[0].items()
-        }
+    if index := next((folder / name for name in SHARDS if (folder / name).is_file()), None):
+        shards = sorted(set(_json(index).get("weight_map", {}).values()))
+        if missing := [shard for shard in shards if not (folder / shard).is_file()]:
+            raise WeightsError(
+                f"{folder} lacks {', '.join(missing[:3])}, listed in {index.name}: download again"
+            )
+        parts = [
+            open_safetensors(path)[0] if path.suffix == ".safetensors" else read_torch(path)
+            for path in map(folder.joinpath, shards)
+        ]
+        return {name: value for part in parts for name, value in part.items()}
     if (folder / WEIGHTS).is_file():
         return open_safetensors(folder / WEIGHTS)[0]
     if (folder / PICKLE).is_file():
@@ -218,7 +226,7 @@ def _of_transformers(
     name: str,
     place: str,
 ) -> Hosted:
-    kind, where = KINDS[config["model_type"]], f"the weights of {name}"
+    kind, where = KINDS[config["model_type"]], name
     try:
         heads, eps = config["num_attention_heads"], config["layer_norm_eps"]
         mean, std = (

@@ -55,8 +55,10 @@ class Network:
 
 
 def flat_names(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Tensor]]:
-    """Yield the tensors of nested dictionaries with their keys joined by dots."""
+    """Yield the tensors of nested dictionaries and lists with their keys joined by dots."""
     for key, value in values.items():
+        if isinstance(value, list | tuple):
+            value = dict(enumerate(value))
         if isinstance(value, Tensor):
             yield f"{prefix}{key}", value
         elif isinstance(value, Mapping):

@@ -314,6 +314,8 @@ def _load_bare(name: str, path: Path, stored: StoredBackbone, source: str, heads
     tensors, where, origin = rename_timm(stored.tensors), str(path), ""
     if "patch_embed.proj.weight" not in tensors:
         heads = None
+    elif tensors.keys().isdisjoint(("pos_embed", "storage_tokens")):
+        raise WeightsError(f"{where} holds no ViT: it has patches and no pos_embed, as Swin and BEiT do")
     else:
         try:
             heads, origin = choose_heads(tensors, stored.family, heads)

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import safetensors.torch
 import torch
 from timm.models.deit import VisionTransformerDistilled
 from timm.models.vision_transformer import VisionTransformer
@@ -97,6 +98,11 @@ NESTED: dict[str, Callable[[State], State]] = {
         | {"mask_token": torch.zeros(1, 1, 512), "decoder_pos_embed": torch.zeros(1, 5, 512)}
         | zeros("decoder_embed.weight", "decoder_blocks.0.norm1.weight", "decoder_pred.bias")
     },
+    "state dicts in a list": lambda t: {"models": [t]},
+    "FSDP around backbone and blocks": lambda t: below(
+        "_fsdp_wrapped_module.backbone._fsdp_wrapped_module.", t
+    ),
+    "vision tower of timm in CLIP": lambda t: {"state_dict": below("module.visual.trunk.", t)},
     "half precision": lambda t: {name: value.half() for name, value in t.items()},
     "beside numpy scalars": lambda t: {"model": t, "best": np.float64(0.5), "epoch": np.int64(3)},
     "beside a defaultdict": lambda t: {"model": t, "log": collections.defaultdict(list, {"loss": [1.0]})},
@@ -299,9 +305,51 @@ def archive(name: str) -> bytes:
         (b'{"message": "not found"}', "a JSON text"),
         (archive("weights/model.pth"), "a zip archive of weights/model.pth: unpack it first"),
         (b"\x1f\x8b\x08\x00" + bytes(30), "a gzip archive"),
+        (b"\x28\xb5\x2f\xfd" + bytes(30), "an archive: unpack it first"),
+        (b"x" * 257 + b"ustar" + bytes(99), "an archive: unpack it first"),
+        (archive("cls.npy"), "an archive of NumPy arrays"),
+        (b"\x93NUMPY\x01", "a NumPy array"),
+        (b"\x89PNG\r\n", "a file of another program"),
+        (b"Not Found\n", "a text, not the weights"),
     ],
 )
 def test_file_of_another_kind_is_called_that(tmp_path: Path, content: bytes, message: str, suffix: str):
     (tmp_path / f"model{suffix}").write_bytes(content)
     with pytest.raises(WeightsError, match=message):
         load_model(str(tmp_path / f"model{suffix}"))
+
+
+def test_file_is_read_by_its_content_under_the_suffix_of_another_kind(tmp_path: Path):
+    model = vit()
+    torch.save([model.state_dict()], tmp_path / "a.safetensors")
+    safetensors.torch.save_file(model.state_dict(), tmp_path / "b.pth")
+    for name in ("a.safetensors", "b.pth"):
+        assert_output_of(load_model(str(tmp_path / name)).backbone, model, half=False)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda t: {n: v.to(torch.int8) for n, v in t.items()}, "has quantized weights .patch_embed.proj.we"),
+        (lambda t: {n: v for n, v in t.items() if n != "pos_embed"}, "holds no ViT: .* as Swin and BEiT do"),
+    ],
+)
+def test_weights_of_another_kind_are_refused(tmp_path: Path, change: Callable[[State], State], message: str):
+    torch.save(change(vit().state_dict()), tmp_path / "model.pth")
+    with pytest.raises(WeightsError, match=message):
+        load_model(str(tmp_path / "model.pth"))
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("checkpoint0100.pth", r"has no config.json; it holds checkpoint0100\.pth: pass a file"),
+        ("__0_0.distcp", "it is a checkpoint in shards: join it"),
+        ("snapshots/abc/config.json", "pass one of the folders in its snapshots"),
+    ],
+)
+def test_folder_without_a_run_names_what_to_pass(tmp_path: Path, name: str, message: str):
+    (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / name).write_bytes(b"")
+    with pytest.raises(WeightsError, match=message):
+        load_model(str(tmp_path))

@@ -133,10 +133,14 @@ def test_local_folder_of_classifier_shards_or_pickle_loads(tmp_path: Path):
     (tmp_path / "model.safetensors.index.json").write_text(json.dumps({"weight_map": owner}))
     (tmp_path / "pytorch_model.bin").unlink()
     assert_same_model(tmp_path, model)
+    assert_same_model(tmp_path / parts[0], model)
     (tmp_path / "preprocessor_config.json").unlink()
     loaded = load_model(str(tmp_path))
     assert loaded.mean == IMAGENET_MEAN
     assert "ImageNet's mean and deviation assumed" in loaded.source
+    (tmp_path / parts[1]).unlink()
+    with pytest.raises(WeightsError, match=f"lacks {parts[1]}, listed in model.safetensors.index.json"):
+        load_model(str(tmp_path))
 
 
 @pytest.mark.parametrize("file", ["model.safetensors", "pytorch_model.bin"])
