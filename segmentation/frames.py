@@ -90,11 +90,13 @@ def order_names(names: Sequence[str]) -> list[str]:
     rivals["by the text before the numbers"] = {
         name: [*zip(each.texts, (*keys[name][0], ()), strict=True)] for name, each in parsed.items()
     }
+    is_hexadecimal = _are_hexadecimal(stems)
+    if is_hexadecimal:
+        rivals["as hexadecimal numbers"] = {
+            name: (stem.casefold(),) for name, stem in zip(names, stems, strict=True)
+        }
     rivals |= _date_keys(dict(zip(names, stems, strict=True)), keys)
     order = sorted(names, key=keys.__getitem__)
-    for first, second in pairwise(order):
-        if keys[first] == keys[second]:
-            raise DataError(f"include {first} and {second}, two frames of one number; remove one")
     for title, rival in rivals.items():
         other = sorted(names, key=rival.__getitem__)
         if other != order:
@@ -104,7 +106,19 @@ def order_names(names: Sequence[str]) -> list[str]:
                 f"have two sensible orders: {ours} by the numbers from the left, or {theirs} {title}; "
                 "rename them with one number, such as 00000.png"
             )
+    for first, second in pairwise(order):
+        if keys[first][0] == keys[second][0] and not is_hexadecimal:
+            raise DataError(f"include {first} and {second}, two frames of one number; remove one")
     return order
+
+
+def _are_hexadecimal(stems: Sequence[str]) -> bool:
+    """Return whether all names end with hexadecimal digits of one width, some of them letters."""
+    matches = [re.fullmatch(r"(.*?)([0-9a-f]{2,})", stem.casefold()) for stem in stems]
+    parts = [match.groups() for match in matches if match]
+    digits = [digits for _, digits in parts]
+    is_one_series = len(parts) == len(stems) and len({start for start, _ in parts}) == 1
+    return is_one_series and len({*map(len, digits)}) == 1 and not all(text.isdecimal() for text in digits)
 
 
 def _spell_out(stem: str) -> str:

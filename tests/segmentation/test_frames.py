@@ -25,6 +25,12 @@ ORDERED = [  # names in their right order
     "frame_2 Frame_3 frame-10",
     "shot_v2.0009 shot_v2.0010 shot_v2.0100",
     "a b c",
+    "frame~(1) frame~(2) frame~(10)",
+    "20240501T115959 20240501T120030",
+    "img1 img02 img003 img10",
+    "1_of_10 2_of_10 10_of_10",
+    "f0x0A f0x0B f0x10",
+    "1,000 2,000 10,000",
     "DSC_9999 DSC_10000",
 ]
 REFUSED = {
@@ -33,13 +39,17 @@ REFUSED = {
     "01-01-2024 12-31-2023": r"or 12-31-2023\.png, 01-01-2024\.png as month, day, year",
     "left_1 left_2 right_1 right_2": r"right_1\.png, left_2\.png.* or left_2\.png, right_1\.png",
     "0 1 cover": r"are 2 numbered files and cover\.png without a number",
+    "0a 0b 1a 10": r"1a\.png, 10\.png by .*, or 10\.png, 1a\.png as hexadecimal numbers",
+    "04de 3fa8 b17c": "two sensible orders.* as hexadecimal numbers",
+    "i_0 i_0_mask i_1 i_1_mask": r"include i_0\.png and i_0_mask\.png, two frames of one number",
+    "i_1 i_1-copy i_2": "two frames of one number",
     "1 01 2": "two frames of one number",
 }
 
 
 @pytest.mark.parametrize("names", ORDERED)
 def test_names_are_ordered_by_all_numbers_from_the_left(names):
-    files = [f"{name}.png" for name in names.split()]
+    files = [f"{name.replace('~', ' ')}.png" for name in names.split()]
     assert order_names(sorted(files)) == files
     assert order_names(files[::-1]) == files
 

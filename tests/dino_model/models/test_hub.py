@@ -133,13 +133,13 @@ def test_local_folder_of_classifier_shards_or_pickle_loads(tmp_path: Path):
     (tmp_path / "model.safetensors.index.json").write_text(json.dumps({"weight_map": owner}))
     (tmp_path / "pytorch_model.bin").unlink()
     assert_same_model(tmp_path, model)
-    assert_same_model(tmp_path / parts[0], model)
+    assert_same_model(tmp_path / next(iter(parts)), model)
     (tmp_path / "preprocessor_config.json").unlink()
     loaded = load_model(str(tmp_path))
     assert loaded.mean == IMAGENET_MEAN
     assert "ImageNet's mean and deviation assumed" in loaded.source
-    (tmp_path / parts[1]).unlink()
-    with pytest.raises(WeightsError, match=f"lacks {parts[1]}, listed in model.safetensors.index.json"):
+    (tmp_path / [*parts][1]).unlink()
+    with pytest.raises(WeightsError, match=f"lacks {[*parts][1]}, listed in model.safetensors.index.json"):
         load_model(str(tmp_path))
 
 
@@ -276,5 +276,5 @@ def test_hub_broken_or_missing_files_are_named(repository: Path):
         load_model("hf:a")
     write_transformers(tiny("vit"), repository)
     (repository / "model.safetensors").write_bytes(b"no tensors")
-    with pytest.raises(WeightsError, match=r"no readable \.safetensors"):
+    with pytest.raises(WeightsError, match="it is a text, not the weights"):
         load_model("hf:me/tiny")
