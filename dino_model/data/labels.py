@@ -53,7 +53,7 @@ def split_of(folder: str) -> Split:
     return _read_split(SPLIT, folder)
 
 
-def has_word_of(split: Split, folder: str) -> bool:
+def has_word_of(split: str, folder: str) -> bool:
     """Return whether the name of a folder is or contains the word of a split."""
     return _read_split(SPLIT_WORD, folder) == split
 
