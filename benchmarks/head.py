@@ -53,8 +53,8 @@ class HeadFit(Benchmark):
         with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()):
             inputs: dict[str, Any] = {"images": self.data / "images", "masks": self.data / "masks"}
             head = output or Path(folder, "head.safetensors")
-            listed = self.data / "train.txt"
-            Fit(**inputs, image_list=listed, model=self.model, size=size, output=head, overwrite=True).run()
+            names = self.data / "train.txt"
+            Fit(**inputs, image_list=names, model=self.model, size=size, output=head, overwrite=True).run()
 
     def _score(self, size: int) -> float:
         with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()):

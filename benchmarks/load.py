@@ -168,8 +168,8 @@ class Visitor:
 
     def join(self, event: str, data: list[Any], session: str) -> Any:
         """Put an event of the page into the queue; return the stream of messages about it."""
-        asked = {"data": data, "fn_index": self.events[event], "session_hash": session}
-        self.browser.post(f"{QUEUE}/join", json=asked).raise_for_status()
+        body = {"data": data, "fn_index": self.events[event], "session_hash": session}
+        self.browser.post(f"{QUEUE}/join", json=body).raise_for_status()
         return self.browser.stream("GET", f"{QUEUE}/data", params={"session_hash": session})
 
     def ask(self, event: str, data: list[Any]) -> Any:
@@ -203,11 +203,11 @@ class Visitor:
             self.get(f"{answer['arrays']}/blocks/{block}")
         encoded = base64.b64encode(content).decode()
         record = self.ask("objects", [encoded, MODEL, SIZE, "tokencut", 1, False])["objects"][0]
-        shown = np.array(Image.open(io.BytesIO(self.get(answer["image"]).content)))
+        image_on_page = np.array(Image.open(io.BytesIO(self.get(answer["image"]).content)))
         if (
             (answer["source"], answer["model"], answer["size"]) != (photo, MODEL, SIZE)
-            or shown.shape != image.shape
-            or np.abs(shown.astype(int) - image).mean() > SAME_IMAGE
+            or image_on_page.shape != image.shape
+            or np.abs(image_on_page.astype(int) - image).mean() > SAME_IMAGE
             or [answer["height"], answer["width"]] != record["segmentation"]["size"]
         ):
             raise RuntimeError(f"visitor {self.number} received what belongs to another image")
@@ -244,9 +244,9 @@ class Misbehaving(Visitor):
     def ask_forty_at_once(self) -> None:
         """Ask forty times for objects with refined edges."""
         image = base64.b64encode(as_png(new_image(self.number, self.turn))).decode()
-        asked = {"data": [image, MODEL, SIZE, "maskcut", 6, True]}
+        body = {"data": [image, MODEL, SIZE, "maskcut", 6, True]}
         with ThreadPoolExecutor(40) as pool:
-            posts = [pool.submit(self.browser.post, "/gradio_api/run/objects", json=asked) for _ in range(40)]
+            posts = [pool.submit(self.browser.post, "/gradio_api/run/objects", json=body) for _ in range(40)]
             for post in posts:
                 self.note(post.result())
 

@@ -74,7 +74,7 @@ def measure_page(model: str, size: int, moves: int, images: int) -> dict[str, An
             known.append(seconds_waited(page))
         seconds_to_upload(page, images)
         page.evaluate(MOVE, 30)  # until the browser has compiled the code
-        asked = len(requests)
+        before = len(requests)
         times, own = page.evaluate(MOVE, moves), (served.address, "data:", "blob:")
         return {
             "model": model,
@@ -85,7 +85,7 @@ def measure_page(model: str, size: int, moves: int, images: int) -> dict[str, An
             "known_image_s": median(known[2:]),  # the first two were new
             "move_median_ms": median(times),
             "move_p95_ms": quantiles(times, n=20)[-1],
-            "move_requests": len(requests) - asked,
+            "move_requests": len(requests) - before,
             "foreign_requests": sum(not url.startswith(own) for url in requests),
             "load": os.getloadavg()[0],
         }

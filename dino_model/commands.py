@@ -301,11 +301,11 @@ class Predict(ComputeOptions):
         compute: Any = {"precision": self.precision, "device": self.device, "batch_size": self.batch_size}
         kind = feature_type(model, classifier.head.spec.blocks)
         extractor = FeatureExtractor(model, classifier.framing(model), kind, **compute)
-        found = extractor.extract(images, title=counted(len(images), "image"))
-        probabilities = classifier.probabilities(model, found.features)
+        table = extractor.extract(images, title=counted(len(images), "image"))
+        probabilities = classifier.probabilities(model, table.features)
         several = classifier.several
-        write_predictions(self.output, found.images.names, probabilities, classifier.classes, several=several)
-        print(f"{counted(len(found.images), 'prediction')}: {self.output}")
+        write_predictions(self.output, table.images.names, probabilities, classifier.classes, several=several)
+        print(f"{counted(len(table.images), 'prediction')}: {self.output}")
 
 
 COMMANDS: dict[str, Callable[..., Any]] = {

@@ -134,9 +134,9 @@ def score_folders(
         progress: Wraps the iterator over the sequences.
 
     Returns:
-        JSON types: `protocol`; `dataset` and `per_sequence`, see `mean_scores`; `per_object`, see
-        `object_scores`, by names such as dog_1; `not_scored`, sequences with unusable masks and the reasons;
-        `notes`, a sentence on each object that the first mask lacks and each sparse ground truth.
+        JSON types. `dataset` and `per_sequence` are as of `mean_scores`, `per_object` as of `object_scores`
+        by names such as dog_1. `not_scored` has sequences with unusable masks and the reasons. `notes` has a
+        sentence on each object that the first mask lacks, and on each sparse ground truth.
 
     Raises:
         DataError: A folder is missing, or no sequence can be scored.
@@ -199,8 +199,8 @@ def _score_sequence(
         else:
             last = [label for label, first in appearances.items() if first == len(masks) - 1]
             notes = [f"object {label} appears in the last mask and is not scored" for label in last]
-        if len(masks) < (found := len(list((predictions / name).glob("*.png")))):
-            notes.append(f"{len(masks)} true masks for {found} predictions; scored on the frames they have")
+        if len(masks) < (number := len(list((predictions / name).glob("*.png")))):
+            notes.append(f"{len(masks)} true masks for {number} predictions; scored on the frames they have")
         labels = sorted(appearances)
         if task == "semi-supervised":
             region, boundary = score_frames(_read_pairs(pairs, reader, (0, *labels)), labels)
@@ -218,10 +218,10 @@ def _score_sequence(
 
 def _appearances(masks: Sequence[Path], reader: MaskReader) -> dict[int, int]:
     """Return the number of the first mask that has each label."""
-    found: dict[int, int] = {}
+    first_masks: dict[int, int] = {}
     for number, mask in enumerate(masks):
-        found = dict.fromkeys(object_ids(reader.read(mask)), number) | found
-    return found
+        first_masks = dict.fromkeys(object_ids(reader.read(mask)), number) | first_masks
+    return first_masks
 
 
 def _pair_files(masks: Sequence[Path], scored: Sequence[Path], predictions: Path) -> list[tuple[Path, Path]]:

@@ -71,9 +71,9 @@ Need = Literal["keys", "attention", "mass", "count"]
 class DiscoveryMethod(NamedTuple):
     """A method of object discovery, for the command, the page, help and documents.
 
-    `find` takes its `needs`: keys of the last block, float32 [rows, columns, D]; attention of one head,
-    [rows, columns]; mass, the share of it to keep; count, the largest number of objects. It returns objects,
-    which may be empty.
+    `find` takes its `needs` and returns objects, which may be empty. Keys are those of the last block,
+    float32 [rows, columns, D]. Attention is that of one head, [rows, columns], and mass the share of it to
+    keep. Count is the largest number of objects.
     """
 
     find: Callable[..., list[Discovery]]
@@ -95,10 +95,10 @@ def find(name: str, inputs: Mapping[Need, Any]) -> list[Discovery]:
     Their confidence is computed if `inputs` has keys.
     """
     method = method_of(name)
-    found = [each for each in method.find(*(inputs[need] for need in method.needs)) if each.mask.any()]
+    objects = [each for each in method.find(*(inputs[need] for need in method.needs)) if each.mask.any()]
     if "keys" not in inputs:
-        return found
-    return [each._replace(confidence=cut_confidence(inputs["keys"], each.mask)) for each in found]
+        return objects
+    return [each._replace(confidence=cut_confidence(inputs["keys"], each.mask)) for each in objects]
 
 
 def cut_confidence(features: Features, mask: Mask) -> float:
@@ -169,20 +169,20 @@ def maskcut(features: Features, count: int = 3) -> list[Discovery]:
     """
     rows, columns, _ = features.shape
     flat = features.reshape(rows * columns, -1)
-    left, found = np.arange(len(flat)), list[Discovery]()
+    patches, objects = np.arange(len(flat)), list[Discovery]()
     for _ in range(count):
-        if len(left) < 2:
+        if len(patches) < 2:
             break
         cut = np.full(rows * columns, np.nan)
-        cut[left] = _cut(flat[left], MASKCUT_TAU)
+        cut[patches] = _cut(flat[patches], MASKCUT_TAU)
         piece = _side_of_extreme(cut.reshape(rows, columns), background_in_corners=True)
         if not piece.mask.any():
             break
-        again = any(jaccard(piece.mask, earlier.mask) > 0.5 for earlier in found)
+        again = any(jaccard(piece.mask, earlier.mask) > 0.5 for earlier in objects)
         if piece.mask.mean() > 0.01 and not again:
-            found.append(piece)
-        left = np.setdiff1d(left, np.flatnonzero(piece.mask))
-    return found
+            objects.append(piece)
+        patches = np.setdiff1d(patches, np.flatnonzero(piece.mask))
+    return objects
 
 
 def _cut(flat: Features, tau: float) -> NDArray[np.float64]:
@@ -202,13 +202,13 @@ def second_eigenvector(weights: NDArray[np.float64]) -> NDArray[np.float64]:
     """
     degrees = weights.sum(axis=1)
     root = np.sqrt(degrees)
-    found = None if len(weights) < _DENSE_BELOW else _lanczos(weights, root)
-    if found is None:
+    eigenvector = None if len(weights) < _DENSE_BELOW else _lanczos(weights, root)
+    if eigenvector is None:
         from scipy.linalg import eigh
 
         vector = eigh(np.diag(degrees) - weights, np.diag(degrees), subset_by_index=[1, 1])[1][:, 0]
     else:
-        vector = found / root
+        vector = eigenvector / root
     vector = vector / np.linalg.norm(vector)
     return vector * np.sign(vector[np.abs(vector).argmax()])
 

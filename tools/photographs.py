@@ -176,11 +176,11 @@ def paste(
     alpha = cv2.resize(mask[cut].astype(np.float32), (columns, rows), interpolation=sampling)
     thing = cv2.resize(image[cut], (columns, rows), interpolation=sampling)
     top, left = int(random.integers(0, height - rows + 1)), int(random.integers(0, width - columns + 1))
-    here = np.s_[top : top + rows, left : left + columns]
+    area = np.s_[top : top + rows, left : left + columns]
     composite, covered = background.copy(), np.zeros((height, width), dtype=bool)
-    blended = alpha[..., None] * thing + (1 - alpha[..., None]) * background[here]
-    composite[here] = np.rint(blended).astype(np.uint8)
-    covered[here] = alpha >= 0.5
+    blended = alpha[..., None] * thing + (1 - alpha[..., None]) * background[area]
+    composite[area] = np.rint(blended).astype(np.uint8)
+    covered[area] = alpha >= 0.5
     return composite, covered
 
 

@@ -80,10 +80,10 @@ class Ship:
             run_command("dino_model", "class-map", "--data", self.data, *settings, "--output", class_map)
             for file in CLASS_MAP.iterdir():
                 shutil.copyfile(class_map / file.name, file)
-            listed = Path(folder) / "photographs.txt"
+            list_file = Path(folder) / "photographs.txt"
             names = (photographs.FOLDER / f"{name}.jpg" for name in photographs.names())
-            files.write_text(listed, "".join(f"{name}\n" for name in names))
-            run_command("segmentation", "attention", listed, "--size", 224, "--output", maps)
+            files.write_text(list_file, "".join(f"{name}\n" for name in names))
+            run_command("segmentation", "attention", list_file, "--size", 224, "--output", maps)
             with Image.open(maps / "contact_sheet.png") as sheet:
                 sheet.thumbnail((GALLERY_WIDTH, GALLERY_WIDTH))
                 save_image(REPOSITORY / "docs/gallery.jpg", np.asarray(sheet))

@@ -42,7 +42,7 @@ class AugmentPlan(NamedTuple):
     """Decisions about the crops of a batch. One table is copied to the device."""
 
     table: Tensor
-    """Of all views, then of all local crops: the columns of `plan_colors`, then the box as from
+    """Rows of all views, then of all local crops: the columns of `plan_colors`, then the box as from
     `random_boxes`."""
     views: ColorCounts
     locals: ColorCounts

@@ -72,10 +72,10 @@ def embed(
     rows = replace(extractor, cache=cache).rows(images, title=counted(len(images), "image"))
     if ranks.rank() > 0:
         return
-    kept, broken = find_readable(images, rows)
+    numbers, broken = find_readable(images, rows)
     if broken:
         print(f"left out ({len(broken)}): {'; '.join(broken)}")
-    subset = images.subset(kept)
+    subset = images.subset(numbers)
     labels = ["|".join(subset.label_names(number)) for number in range(len(subset))]
     metadata = {"format": "features", "model": model.name, "weights": model_fingerprint(model.backbone)}
     metadata |= {"tokens": kind.tokens, "layers": str(kind.blocks), "size": str(extractor.framing.size)}
@@ -83,7 +83,7 @@ def embed(
     table = FeatureTable(
         rows.numpy(), names, labels if subset.classes else None, metadata | dict(settings or {})
     )
-    write_features(output, table, np.array(kept))
+    write_features(output, table, np.array(numbers))
     rmtree(cache)
     print(f"{counted(len(subset), 'image')}, {kind}: {output}")
 

@@ -177,9 +177,9 @@ class FeatureExtractor:
         """
         images = replace(images, channel_range=self.model.channel_range)
         rows = self.rows(images, boxes, title)
-        kept, broken = find_readable(images, rows)
+        numbers, broken = find_readable(images, rows)
         if broken:
-            images, rows = images.subset(kept), rows[kept]
+            images, rows = images.subset(numbers), rows[numbers]
             if title:
                 print(f"left out ({len(broken)}): {first_reasons(broken)}", file=sys.stderr)
         return ImageFeatures(images, rows, broken)

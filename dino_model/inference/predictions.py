@@ -12,7 +12,7 @@ from dino_model.runtime.files import printable, write_text
 NEAREST = 5
 """Training images in a row of k-NN."""
 MIN_PROBABILITY = 0.5
-"""Of a class, where an image can have several."""
+"""Least probability of a predicted class, where an image can have several."""
 
 
 def write_predictions(

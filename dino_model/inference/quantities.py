@@ -29,7 +29,7 @@ def attention(queries: Vectors, keys: Vectors, token: int) -> NDArray[np.float32
 def attention_rollout(blocks: Iterable[tuple[Vectors, Vectors]]) -> NDArray[np.float32]:
     """Follow attention through several blocks: how much of every token each token has received.
 
-    In each block a token keeps half of itself, the residual connection, and takes the other half from the
+    In each block a token keeps half of itself, the residual connection. It takes the other half from the
     tokens that it attends to, averaged over the heads.
 
     Args:

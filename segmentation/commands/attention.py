@@ -114,8 +114,8 @@ class Attention(TileOptions, ModelOptions, OutputOptions):
                 arrays["point_attention"] = predictor.point_attention(*point, self.block)
                 _write_point(folder, image, point, arrays["point_attention"], self.mass)
             if self.figure:
-                shown = arrays.get("point_attention", attention)
-                _write_figure(folder, image, point, shown, predictor.describe())
+                maps = arrays.get("point_attention", attention)
+                _write_figure(folder, image, point, maps, predictor.describe())
             with replacing(folder / "attention.npz") as temporary:
                 grid, name = np.array(predictor.grid), np.array(predictor.model.name)
                 np.savez_compressed(temporary, allow_pickle=False, grid=grid, model=name, **arrays)

@@ -145,12 +145,12 @@ class MaskOptions:
 def check_patches(image: ImageArray, predictor: "AttentionPredictor") -> ImageArray:
     """Return the image [height, width, 3]; raise ImageError if it gives too many patches."""
     height, width = image.shape[:2]
-    fed = fed_size(height, width, predictor.size, predictor.resize, predictor.patch_size)
-    rows, columns = (-(-side // predictor.patch_size) for side in fed)
+    input_size = fed_size(height, width, predictor.size, predictor.resize, predictor.patch_size)
+    rows, columns = (-(-side // predictor.patch_size) for side in input_size)
     if rows * columns > predictor.max_patches:
         remedy = "resize or crop the image" if predictor.resize == "native" else "pass a smaller --size"
-        found = f"an image of {height} × {width} pixels gives {rows} × {columns} patches"
-        raise ImageError(f"{found}, more than {predictor.max_patches:,}; {remedy} or --resize squash")
+        problem = f"an image of {height} × {width} pixels gives {rows} × {columns} patches"
+        raise ImageError(f"{problem}, more than {predictor.max_patches:,}; {remedy} or --resize squash")
     return image
 
 

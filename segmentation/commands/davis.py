@@ -133,8 +133,8 @@ class Davis(MaskOptions, ModelOptions, OutputOptions):
             propagated = _copy(masks, len(clip.frames))
         else:
             for mask in masks.values():
-                fed = fed_size(mask.shape[0], mask.shape[1], source.size, source.resize, source.patch_size)
-                if lost := propagation.vanished_objects(mask, fed, source.patch_size, preset):
+                size = fed_size(mask.shape[0], mask.shape[1], source.size, source.resize, source.patch_size)
+                if lost := propagation.vanished_objects(mask, size, source.patch_size, preset):
                     print(f"{clip.name}: objects {lost} are smaller than a patch and cannot be followed")
 
             def read(start: int, stop: int | None) -> Iterator[ImageArray]:

@@ -373,7 +373,7 @@ class Curve(FitOptions, ComputeOptions):
         size = self.chosen_size(lists[0])
         predictors = {name: _predictor(self, name, size) for name in self.models}
         predictor = predictors[self.models[0]]
-        images, test = ([each for each, _ in masks.read(listed, predictor, "check")] for listed in lists)
+        images, test = ([each for each, _ in masks.read(part, predictor, "check")] for part in lists)
         if not images or not test:
             masks.check(sum(map(len, lists)))
         counts = sorted({min(count, len(images)) for count in (*self.counts, len(images))})

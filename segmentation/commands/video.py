@@ -180,8 +180,8 @@ def _report_lost(file: Path, mask: Labels, predictor: "AttentionPredictor", pres
     """Print the objects and pixels of a mask that cannot be followed."""
     from segmentation.propagation import PRESETS, vanished_objects
 
-    fed = fed_size(mask.shape[0], mask.shape[1], predictor.size, predictor.resize, predictor.patch_size)
-    for label in vanished_objects(mask, fed, predictor.patch_size, PRESETS[preset]):
+    size = fed_size(mask.shape[0], mask.shape[1], predictor.size, predictor.resize, predictor.patch_size)
+    for label in vanished_objects(mask, size, predictor.patch_size, PRESETS[preset]):
         fault = "is smaller than a patch and cannot be followed; a larger --size may help"
         print(f"{file.name}: object {label} {fault}")
     if void := int((mask == VOID).sum()):

@@ -86,11 +86,11 @@ def write_outcomes(
             )
             print(f"confusion matrix: {options.confusion}, {options.confusion.with_suffix('.png')}")
     if predicted is not None:
-        found = extract(options, model, framing_of(options, model), predicted, kind)
-        rows, near = probabilities(found.features), nearest(found.features) if nearest else None
+        table = extract(options, model, framing_of(options, model), predicted, kind)
+        rows, near = probabilities(table.features), nearest(table.features) if nearest else None
         if ranks.rank() == 0:
             write_predictions(
-                options.output, found.images.names, rows, split.classes, several=split.several, nearest=near
+                options.output, table.images.names, rows, split.classes, several=split.several, nearest=near
             )
             print(f"{counted(len(rows), 'prediction')}: {options.output}")
 
