@@ -25,7 +25,7 @@ from dino_model.inference import quantities
 from dino_model.inference.predictor import AttentionPredictor
 from dino_model.runtime.files import write_text
 from segmentation.discovery import key_features
-from segmentation.propagation import propagate_frames
+from segmentation.propagation import propagate_masks
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = "docs/live"
@@ -151,7 +151,7 @@ def video() -> Data:
     """A clip, and the objects of its first frame as the model carries them along."""
     clip = example_clips.example(CLIP)
     predictor = AttentionPredictor("embedded", size=SIZE, precision="fp32")
-    labels = propagate_frames(clip.decoded(), example_clips.first_mask(CLIP), predictor)
+    labels = propagate_masks(clip.decoded, {0: example_clips.first_mask(CLIP)}, predictor)
     return {
         "width": clip.size[1],
         "height": clip.size[0],

@@ -43,15 +43,12 @@ def color_table(colormap: str) -> ImageArray:
     return (matplotlib.colormaps[colormap](np.arange(256))[:, :3] * 255).round().astype(np.uint8)
 
 
-def display_range(values: NDArray[np.floating], *, diverging: bool = False) -> tuple[float, float]:
+def display_range(values: NDArray[np.floating]) -> tuple[float, float]:
     """Return the values of one map or several that are drawn as the lowest and highest color.
 
     They are the median, which hides half of the image, and the 98th percentile; least and greatest value if
-    these would be equal. A `diverging` range is symmetric around zero.
+    these would be equal.
     """
-    if diverging:
-        reach = float(np.percentile(np.abs(values), CAP))
-        return -reach, reach
     low, high = float(np.median(values)), float(np.percentile(values, CAP))
     return (low, high) if low < high else (float(values.min()), float(values.max()))
 

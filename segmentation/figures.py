@@ -22,7 +22,6 @@ def map_figure(
     *,
     label: str,
     caption: str,
-    colormap: str = "inferno",
     point: tuple[float, float] | None = None,
 ) -> Figure:
     """Draw an image, a map for every head, and their mean. All maps share the scale of the color bar.
@@ -32,7 +31,6 @@ def map_figure(
         maps: [heads, rows, columns].
         label: Quantity and unit, for the color bar.
         caption: Text below the panels.
-        colormap: Name of a colormap of matplotlib.
         point: Row and column of the query in pixels, marked in every panel; None for [CLS].
     """
     height, width = image.shape[:2]
@@ -50,7 +48,7 @@ def map_figure(
         axis.set_axis_off()
     for axis, (title, values) in zip(axes.flat, panels, strict=False):
         axis.set_title(title, fontsize=8, pad=3)
-        drawn = axis.imshow(values, colormap, vmin=low, vmax=high, extent=(0, width, height, 0))
+        drawn = axis.imshow(values, "inferno", vmin=low, vmax=high, extent=(0, width, height, 0))
         if point:
             axis.plot(point[1], point[0], "o", markersize=4, markerfacecolor="none", markeredgecolor="cyan")
     bar = figure.colorbar(drawn, ax=axes, shrink=0.8, pad=0.02)

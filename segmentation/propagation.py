@@ -291,33 +291,6 @@ class ColorPatches:
         return vectors - vectors.mean((1, 2), keepdim=True)
 
 
-def propagate_frames(
-    frames: Iterable[ImageArray],
-    first_mask: Labels,
-    source: AttentionPredictor | ColorPatches,
-    preset: Preset = DINO,
-    batch: int = 4,
-    *,
-    overlap: bool = False,
-) -> Iterator[Labels]:
-    """Label every frame of a video from the labels of its first one; see `propagate_masks`.
-
-    Args:
-        frames: uint8 [H, W, 3] each, the first frame first. At most a batch is read ahead.
-        first_mask: Labels of the first frame, uint8 [H, W]: 0 background, 255 void, which becomes background.
-        batch, overlap: Frames whose features are computed at once; read and compute in threads of their own.
-
-    Yields:
-        Labels of each frame, uint8 [H, W], the first mask included.
-
-    Raises:
-        ValueError: A mask without object, or a frame of another size.
-    """
-    return propagate_masks(
-        lambda start, stop: frames, {0: first_mask}, source, preset, batch, overlap=overlap
-    )
-
-
 def propagate_masks(
     read: ReadFrames, masks: Mapping[int, Labels], *settings: Any, **options: Any
 ) -> Iterator[Labels]:
@@ -352,7 +325,8 @@ def propagate_steps(
         read: Returns the frames from one number up to another, or to the end: uint8 [H, W, 3] each.
         masks: Labels of frames by their number, uint8 [H, W]: 0 background, 255 void, which is not an object.
         objects: Objects that each mask decides; one without a pixel ends there. Default: those with pixels.
-        batch, overlap: As `propagate_frames`.
+        batch: Frames whose features are computed at once; at most a batch is read ahead.
+        overlap: Read and compute in threads of their own.
         backward: False labels no frame from a later mask, so an object starts in its first mask.
 
     Yields:

@@ -24,7 +24,7 @@ from app.tabs import video
 from dino_model.inference.predictor import AttentionPredictor
 from segmentation.datasets import open_davis
 from segmentation.mask_files import read_labels
-from segmentation.propagation import propagate_frames, propagate_steps
+from segmentation.propagation import propagate_masks, propagate_steps
 from segmentation.video_input import VideoFile
 from tests.app.conftest import MODEL, run, square_frames, write_video
 
@@ -177,7 +177,7 @@ def test_tracked_masks_match_library_and_downloads_hold_them(backend, token, fir
     assert {answer["run"] for answer in answers} == {3}
     found = backend.clips.tracked_clip(answers[0]["id"])
     predictor = AttentionPredictor(MODEL, size=48, precision="fp32", device="cpu")
-    masks = list(propagate_frames(found.clip.decoded(), first_mask, predictor))
+    masks = list(propagate_masks(found.clip.decoded, {0: first_mask}, predictor))
     np.testing.assert_array_equal(list(found.labels()), masks)
     zipfile.ZipFile(io.BytesIO(FILES["davis.zip"](found))).extractall(tmp_path)
     (sequence,) = open_davis(tmp_path)

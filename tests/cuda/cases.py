@@ -21,7 +21,7 @@ from benchmarks.fake_cuda.device import FakeDevice
 from dino_model.data.collections import open_images
 from dino_model.inference.predictor import AttentionPredictor
 from dino_model.models.backbones import BackboneConfig, create_backbone
-from segmentation.propagation import propagate_frames
+from segmentation.propagation import propagate_masks
 from tests.training.runs import RECIPE, noise
 from training.crop_config import CropConfig
 from training.methods.dino_config import DINOConfig
@@ -167,7 +167,7 @@ def propagate(frames: int) -> tuple[dict[str, int], dict[str, int]]:
     with FakeDevice() as device:
         predictor = AttentionPredictor("random:vit_tiny/16", size=96, resize="davis", device="cuda")
         device.reset()
-        assert len(list(propagate_frames(video, mask, predictor, batch=2))) == frames
+        assert len(list(propagate_masks(lambda *_: video, {0: mask}, predictor, batch=2))) == frames
     return dict(device.waits), dict(device.uploads)
 
 

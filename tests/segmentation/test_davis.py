@@ -16,7 +16,7 @@ from segmentation.commands.video import Video
 from segmentation.datasets import open_davis, read_frame_mask
 from segmentation.labels import DataError, write_mask_png
 from segmentation.mask_files import MaskReader, read_labels
-from segmentation.propagation import CRW, DINO, OFFICIAL_STD, official_std, propagate_frames
+from segmentation.propagation import CRW, DINO, OFFICIAL_STD, official_std, propagate_masks
 
 FRAMES = 5
 SIZE = (64, 128)
@@ -183,8 +183,10 @@ def test_bf16_changes_few_labels_of_real_frames(data_root):
     settings = {"size": 192, "resize": "davis", "device": "cpu", "std": official_std(model, DINO)}
     for precision in ("fp32", "bf16"):
         source = AttentionPredictor(model, precision=precision, **settings)
-        frames = (images.read(frame) for frame in clip.frames[:3])
-        found[precision] = np.stack(list(propagate_frames(frames, mask, source)))
+        frames = [images.read(frame) for frame in clip.frames[:3]]
+        found[precision] = np.stack(
+            list(propagate_masks(lambda *_, frames=frames: frames, {0: mask}, source))
+        )
     assert official_std(model, DINO) == OFFICIAL_STD
     assert official_std(model, CRW) is None
     assert (found["fp32"][-1] != mask).mean() > 0.01  # the goat walks

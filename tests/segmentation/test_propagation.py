@@ -22,10 +22,13 @@ from segmentation.propagation import (
     DINO,
     ColorPatches,
     Preset,
-    propagate_frames,
     propagate_masks,
     propagate_step,
 )
+
+
+def propagate_frames(frames, mask, *settings, **options):
+    return propagate_masks(lambda *_: frames, {0: mask}, *settings, **options)
 
 
 def plain_step(target: Tensor, contexts: Tensor, labels: Tensor, preset: Preset) -> Tensor:
