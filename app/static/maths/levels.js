@@ -18,37 +18,15 @@ export function displayRange(values, diverging = false) {
   return low < high ? [low, high] : range(values);
 }
 
-/** Compute rising percentiles as NumPy does, by linear interpolation. @param {Float32Array} values @param {number[]} rising */
-function percentiles(values, rising) {
-  const parted = values.slice();
-  return rising.map((percent) => {
+/** Compute percentiles as NumPy does, by linear interpolation. @param {Float32Array} values @param {number[]} percents */
+function percentiles(values, percents) {
+  const rising = values.slice().sort(); // typed arrays sort numerically
+  return percents.map((percent) => {
     const place = ((values.length - 1) * percent) / 100;
     const below = Math.floor(place);
-    select(parted, below);
-    if (below === place) return parted[below];
-    const [above] = range(parted.subarray(below + 1));
-    return parted[below] + (above - parted[below]) * (place - below);
+    const above = Math.min(below + 1, values.length - 1);
+    return rising[below] + (rising[above] - rising[below]) * (place - below);
   });
-}
-
-/** Part values so that the one of a rank, counted from 0, is in its place, smaller ones before it (Hoare 1961). */
-function select(values, rank) {
-  let [first, last] = [0, values.length - 1];
-  while (first < last) {
-    const pivot = values[rank];
-    let [low, high] = [first, last];
-    while (low <= high) {
-      while (values[low] < pivot) low++;
-      while (values[high] > pivot) high--;
-      if (low <= high) {
-        const value = values[low];
-        values[low++] = values[high];
-        values[high--] = value;
-      }
-    }
-    if (high < rank) first = low;
-    if (rank < low) last = high;
-  }
 }
 
 const AXES = new Map();
