@@ -44,27 +44,6 @@ test("attention is the softmax of q · k / √d over all tokens, of which the pa
   }
 });
 
-test("rollout multiplies half of the mean attention and half of the token, block by block", () => {
-  const blocks = [block(), { ...block(), keys: block().queries }];
-  const { tokens, prefix, heads } = SHAPE;
-  const each = Array.from({ length: tokens }, (_, token) => token);
-  const mix = (one) =>
-    each.map((token) => {
-      const maps = attention.attentionMaps({ ...one, prefix: 0 }, token);
-      return each.map(
-        (other) => maps.reduce((sum, map) => sum + map[other], 0) / (2 * heads) + (token === other ? 0.5 : 0),
-      );
-    });
-  const [first, second] = blocks.map(mix);
-  const matrices = blocks.map(attention.mixing);
-  matrices.forEach((matrix, at) => close([...matrix], [first, second][at].flat()));
-  for (const token of [0, 4]) {
-    const expected = each.map((other) => each.reduce((sum, via) => sum + second[token][via] * first[via][other], 0));
-    const [map] = attention.rolloutMaps({ matrices, tokens, prefix }, token);
-    close([...map], expected.slice(prefix));
-  }
-});
-
 test("the patches with the largest values are marked, without the patch itself", () => {
   assert.deepEqual([...attention.largest(Float32Array.of(1, 9, 3, 7, 5), 2, 1)], [0, 0, 0, 1, 1]);
 });

@@ -127,35 +127,9 @@ export function keySimilarityMap(block, token) {
   return cosines(keyVectors(block), 0, token, { tokens, dim: heads * dim, prefix });
 }
 
-/** Return what a token takes from every token in a block, half of it from itself: [tokens, tokens]. @param {Block} block */
-export function mixing(block) {
-  const { tokens, heads, prefix } = block;
-  const matrix = new Float32Array(tokens * tokens);
-  for (let token = 0; token < tokens; token++) {
-    const row = matrix.subarray(token * tokens, (token + 1) * tokens);
-    for (let head = 0; head < heads; head++) {
-      const taken = attentionRow({ ...block, prefix: 0 }, token, head);
-      for (let other = 0; other < tokens; other++) row[other] += taken[other] / (2 * heads);
-    }
-    row[token] += 0.5;
-  }
-  return matrix;
-}
-
-/**
- * Compute the attention rollout of one token: one map. The matrices are those of `mixing`, the first block first, or their
- * product.
- * @param {{ matrices: Float32Array[], tokens: number, prefix: number }} rollout @param {number} token
- */
-export function rolloutMaps({ matrices, tokens, prefix }, token) {
-  const last = matrices[matrices.length - 1].subarray(token * tokens, (token + 1) * tokens);
-  const through = (/** @type {Float32Array} */ row, /** @type {Float32Array} */ matrix) => {
-    const next = new Float32Array(tokens);
-    for (let via = 0; via < tokens; via++)
-      for (let other = 0; other < tokens; other++) next[other] += row[via] * matrix[via * tokens + other];
-    return next;
-  };
-  return [matrices.slice(0, -1).reduceRight(through, last).subarray(prefix)];
+/** Take the attention rollout of one token: one map. @param {{ values: Float32Array, tokens: number, prefix: number }} rollout  [tokens, tokens] @param {number} token */
+export function rolloutMaps({ values, tokens, prefix }, token) {
+  return [values.subarray(token * tokens + prefix, (token + 1) * tokens)];
 }
 
 /** Mark the patches with the largest values, without one: one byte per patch. @param {Float32Array} map @param {number} count */

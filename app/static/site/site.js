@@ -7,10 +7,7 @@ import { save } from "../views/files.js";
 import { Refused, encode, loadModel } from "./model.js";
 
 const OPTIONS = {
-  quantity: {
-    ...{ attention: "Attention", "key-similarity": "Key similarity", rollout: "Rollout" },
-    ...{ logits: "q · k", "key-cosine": "Key cosine" },
-  },
+  quantity: { attention: "Attention", "key-similarity": "Key similarity", logits: "q · k", "key-cosine": "Key cosine" },
   layer: { light: "Light", heat: "Heat map", mask: "Mask" },
   size: Object.fromEntries([112, 168, 224, 320, 448].map((size) => [size, `${size} pixels`])),
 };

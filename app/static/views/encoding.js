@@ -1,6 +1,6 @@
 // An encoded image: the value of a view, and the arrays that are fetched for it.
 
-import { decodeBlock, decodeHalves, decodeTokens, halves, mixing } from "../maths/attention.js";
+import { decodeBlock, decodeHalves, decodeTokens, halves } from "../maths/attention.js";
 import { fromBase64 } from "../maths/format.js";
 import { QUANTITIES } from "../maths/quantities.js";
 import { Memory } from "./memory.js";
@@ -15,7 +15,7 @@ const colors = (bytes, { tokens, prefix }) => {
 const DECODERS = {
   blocks: decodeBlock,
   tokens: decodeTokens,
-  rollout: (bytes, { tokens, prefix }) => ({ matrices: [decodeHalves(bytes)], tokens, prefix }),
+  rollout: (bytes, { tokens, prefix }) => ({ values: decodeHalves(bytes), tokens, prefix }),
   norms: (bytes) => {
     const [norms, outliers] = halves(new Float32Array(bytes));
     return { norms, outliers: Uint8Array.from(outliers) };
@@ -75,11 +75,6 @@ export class Encoding {
     const { arrays } = QUANTITIES[quantity];
     return memory.remembered(`${this.token}/${arrays}/${number}`, async () => {
       const shape = { heads: this.heads, tokens: this.prefix + this.rows * this.columns, prefix: this.prefix };
-      if (arrays === "rollout" && typeof this.value.arrays !== "string") {
-        const blocks = Array.from({ length: number + 1 }, (_, block) => this.arrays("attention", block, signal));
-        const matrices = (await Promise.all(blocks)).map(mixing);
-        return [{ ...shape, matrices, number }, 4 * matrices.length * shape.tokens ** 2];
-      }
       const bytes = await this.fetch(`${arrays}/${number}`, signal);
       return [{ ...DECODERS[arrays](bytes, shape), number }, 2 * bytes.byteLength];
     });
