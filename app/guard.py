@@ -7,7 +7,6 @@ import ipaddress
 import json
 import os
 import re
-import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -77,7 +76,6 @@ class Guard:
         self._users = {user.encode(): password.encode() for user, password in (users or {}).items()}
         self._under_way: Counter[str] = Counter()
         self._held_bytes = 0
-        self._hour, self._uploaded_bytes = 0, Counter[str]()
         self._headers = {
             "Content-Security-Policy": POLICY + (" ".join(frame_ancestors) or "'none'"),
             "X-Content-Type-Options": "nosniff",
@@ -161,7 +159,6 @@ class Guard:
         is_upload = UPLOAD.search(scope["path"]) is not None
         files = FILES_PER_UPLOAD if is_upload else 2  # base64 takes a third more
         largest = self.limits.max_upload_bytes * files + MEGABYTE
-        uploader = (scope["client"][0] if scope.get("client") else "") if is_upload else None
         arrived = 0
 
         def check_size(size: int) -> None:
@@ -175,7 +172,9 @@ class Guard:
             except TimeoutError as error:
                 raise HTTPException(408, "The file stopped arriving: send it again.") from error
             arrived += len(message.get("body", b""))
-            self._count(len(message.get("body", b"")), uploader)
+            self._held_bytes += len(message.get("body", b""))
+            if self._held_bytes > BODIES_HELD * FILES_PER_UPLOAD * self.limits.max_upload_bytes:
+                raise HTTPException(503, "Too many files are under way: try again in a moment.")
             check_size(arrived)
             return message
 
@@ -197,19 +196,6 @@ class Guard:
             await refuse(error.status_code, error.detail)(scope, receive, send)
         finally:
             self._held_bytes -= arrived
-
-    def _count(self, size: int, uploader: str | None) -> None:
-        """Count arriving bytes of all bodies under way, and of this uploader within the hour."""
-        self._held_bytes += size
-        if self._held_bytes > BODIES_HELD * FILES_PER_UPLOAD * self.limits.max_upload_bytes:
-            raise HTTPException(503, "Too many files are under way: try again in a moment.")
-        if uploader is None:
-            return
-        if self._hour != (hour := int(time.time() / 3600)):
-            self._hour, self._uploaded_bytes = hour, Counter()
-        self._uploaded_bytes[uploader] += size
-        if self._uploaded_bytes[uploader] > self.limits.max_uploads_mb_per_hour * MEGABYTE:
-            raise HTTPException(429, "You have uploaded enough for this hour: try again later.")
 
 
 def check_json(body: bytes) -> None:

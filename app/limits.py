@@ -35,8 +35,6 @@ class Limits:
     """Memory for clips and their masks, in MB. The least recently used are dropped first."""
     max_disk_mb: int = 1000
     """Disk space for uploaded files, in MB. The oldest are deleted first."""
-    max_uploads_mb_per_hour: int = 4000
-    """Bytes that one address may upload in an hour, in MB."""
     max_requests_per_address: int = 400
     """Most HTTP requests of one address that are answered at the same time."""
     max_calls_per_address: int = 8
