@@ -16,7 +16,7 @@ import gradio as gr
 from app.cache import BoundedCache
 from app.errors import Busy, LabError, NotHere
 from app.limits import MEGABYTE, Limits
-from app.runs import milestone_file, milestones, run_folders
+from app.runs import milestones, run_folders
 from dino_model.inference.predictor import AttentionPredictor
 from dino_model.models.checkpoints import SUFFIXES, WeightsError
 from dino_model.models.published import OFFICIAL
@@ -140,15 +140,15 @@ class Models:
         return [(choice.label, name) for name, choice in self.offer().items()]
 
     def source(self, name: object) -> Source:
-        """Return the source of a model on offer, or of a kept checkpoint of a run."""
+        """Return the source of a model on offer."""
         if not isinstance(name, str):
             raise LabError("The model must be named by text.")
         offered = self.offer()
-        place = offered[name].source if name in offered else milestone_file(name, self.folder)
-        if not place:
+        if name not in offered:
             some = ", ".join(list(offered)[:4])
             raise NotHere(f"There is no model of that name: choose one of {some} and others.")
-        return Source(str(place), _version(str(place)))
+        place = offered[name].source
+        return Source(place, _version(place))
 
     def ready(self, name: object) -> AttentionPredictor:
         """Return a model with its weights in memory; download and load it where needed, and show progress."""

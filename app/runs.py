@@ -5,7 +5,6 @@ of the package. A client chooses a run by name and never sends a path.
 """
 
 import math
-import re
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -254,21 +253,6 @@ def milestones(folder: Path) -> list[tuple[int, Path]]:
     files = Run(folder).milestones()
     chosen = np.linspace(0, len(files) - 1, min(len(files), MAX_CHECKPOINTS)).round().astype(int)
     return [files[index] for index in chosen]
-
-
-def milestone_file(name: str, folder: Path | None) -> Path | None:
-    """Return the file of a kept checkpoint by its name, RUN@STEP; None if there is none.
-
-    Args:
-        name: Of a `Checkpoint`; any other string finds nothing.
-        folder: The folder of the runs.
-    """
-    run, _, step = name.rpartition("@")
-    for found in run_folders(folder):
-        if found.name == run and re.fullmatch(r"\d{1,12}", step):
-            path = Run(found).milestone(int(step))
-            return path if path.is_file() else None
-    return None
 
 
 def _number(value: Any) -> float:

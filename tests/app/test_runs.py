@@ -8,7 +8,7 @@ import pytest
 
 from app import runs as module
 from app.errors import NotHere
-from app.runs import CHARTS, Runs, TrainingRun, chart_table, milestone_file, status_text, warnings_text
+from app.runs import CHARTS, Runs, TrainingRun, chart_table, status_text, warnings_text
 from dino_model import photographs
 from dino_model.inference.predictor import AttentionPredictor
 from tests.app.conftest import line, save_milestone, small_backend, write_run
@@ -120,13 +120,6 @@ def test_checkpoints_have_their_own_weights_and_old_tokens_are_refused_when_repl
         with pytest.raises(NotHere, match="has changed: choose the model again"):
             backend.encoding(encoding.key.token)
         assert (backend.encode("kitten", encoding.key.model, 64).queries_keys(1)[0] != before).any()
-
-
-@pytest.mark.parametrize("name", ["run", "run@", "run@21", "../run@0", ".@0", "run@-1", "run@0/../../x"])
-def test_milestone_file_of_an_invalid_name_is_none(tmp_path, name):
-    (write_run(tmp_path / "run") / "step-00000000.pt").touch()
-    assert milestone_file("run@0", tmp_path) is not None
-    assert milestone_file(name, tmp_path) is None
 
 
 def test_many_checkpoints_are_thinned_with_the_first_and_the_last_kept(tmp_path):
