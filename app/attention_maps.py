@@ -159,11 +159,6 @@ def weights(maps: Maps, settings: MapSettings) -> Maps:
     return maps if settings.quantity in SHARES else quantities.above_least(maps)
 
 
-def shown_map(maps: Maps, settings: MapSettings) -> Maps:
-    """Return the map on the stage, see `map_of_head`; for "heads" their mean."""
-    return map_of_head(maps, "mean" if settings.show == "heads" else settings.show)
-
-
 def map_of_head(maps: Maps, head: str) -> Maps:
     """Return the map of a head, or "mean" or "max" of all: [rows, columns]."""
     if head in ("mean", "max"):
@@ -177,7 +172,7 @@ def shown_mask(maps: Maps, settings: MapSettings) -> Mask:
     """Return the kept patches: [rows, columns]; for "heads" all that any head keeps."""
     if settings.quantity in PCA:
         raise LabError("A PCA has no mask: choose another quantity.")
-    shown = maps if settings.show == "heads" else shown_map(maps, settings)[None]
+    shown = maps if settings.show == "heads" else map_of_head(maps, settings.show)[None]
     return np.asarray(keep_mass_of_maps(weights(shown, settings), settings.mass).any(axis=0))
 
 

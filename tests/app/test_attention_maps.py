@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from app.attention_maps import FILES, MapSettings, maps_of, shown_map, shown_mask
+from app.attention_maps import FILES, MapSettings, map_of_head, maps_of, shown_mask
 from app.errors import LabError
 from dino_model.inference import quantities
 from segmentation import figures
@@ -47,7 +47,7 @@ def test_every_quantity_is_the_librarys(encoding, predictor, quantity):
 def test_mask_of_a_signed_quantity_keeps_mass_above_the_least(encoding, quantity):
     view = MapSettings(block=3, quantity=quantity, query="0,1", show="mean", mass=0.5)
     maps = maps_of(encoding, view)
-    shown, kept = shown_map(maps, view), shown_mask(maps, view)
+    shown, kept = map_of_head(maps, "mean"), shown_mask(maps, view)
     assert kept.any()
     assert not kept.all()
     assert shown[kept].min() >= shown[~kept].max()
