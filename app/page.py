@@ -75,12 +75,12 @@ class Page:
         """Return a view as `views.view`."""
         return views.view(name, value, routes=True, **props)
 
-    def image_signal(self) -> gr.HTML:
+    def image_signal(self, elem_id: str) -> gr.HTML:
         """Return a view without content: its event `shown` fires when the image of the header is another one.
 
         It fires only while the tab is open. Tabs that encode this image by a model of their own listen to it.
         """
-        signal = self.view("signal")
+        signal = self.view("signal", elem_id=elem_id)
         self.views.append(signal)
         return signal
 
@@ -119,7 +119,7 @@ class Page:
     def keep(self, path: object) -> str:
         """Read an uploaded image and keep it; return its name as `image` has it."""
         content, title = read_upload(path, self.backend.limits.max_upload_bytes), clean_name(str(path))
-        name = self.backend.images.keep(content)
+        name = self.backend.images.keep(content, title)
         if self.backend.images.is_halved(content):
             gr.Info(f"{html.escape(title)} is very large: it is shown at half its width and height.")
         return f"{name}/{title}"

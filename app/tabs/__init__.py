@@ -6,7 +6,9 @@ Contract of a tab
 - A view that shows the image of the header is appended to `page.views`: the page sends it the value of
   every new image, model and resolution. A handler that depends on that image listens to the view's `shown`
   event, which fires only while the view is visible. A tab that encodes the image by a model of its own
-  listens to `page.image_signal().shown`. `page.link(NAME, dropdown)` keeps a choice in the address.
+  listens to `page.image_signal(ELEM_ID).shown`. `page.link(NAME, dropdown)` keeps a choice in the address.
+- An output has one event, so that the newest request is shown last: another choice that it depends on calls
+  `viewOf(ELEM_ID).showAgain()`, which emits "shown" again.
 - `page.encode(image, model, size)` checks the values of `page.image`, `page.model` and `page.size`.
 - Every handler can be called by anybody with any JSON: check each argument, raise `LabError` with one
   sentence. No path, model or address is taken from a value; images and encodings are looked up by name or

@@ -6,12 +6,12 @@ import gradio as gr
 
 from app import fairness
 from app.page import HEAVY, LIGHT, Page, dropdown
+from app.tabs.explore import LAYERS
 
 TITLE = "Compare"
 USES_IMAGE = True
 OTHER = "random:embedded"
 QUANTITIES = [("Attention", "attention"), ("Key similarity", "key-similarity")]
-LAYERS = [("Light", "light"), ("Heat map", "heat"), ("Mask", "mask")]
 SIDES = ("compare-left", "compare-right")
 
 
@@ -37,13 +37,12 @@ def build(page: Page) -> None:
     with gr.Row(elem_id="compare"):
         left, right = (_view(page, side) for side in SIDES)
     page.views.append(left)
-    for event in (left.shown, other.input):
-        event(
-            fairness.in_turn(page.encode_image, page.loader),
-            [page.image, other, page.size],
-            right,
-            **HEAVY,
-        ).failure(None, other, other, js="(other) => viewOf('compare-right').encoding?.value.model || other")
+    encode = fairness.in_turn(page.encode_image, page.loader)
+    encoded = left.shown(encode, [page.image, other, page.size], right, **HEAVY)
+    encoded.failure(
+        None, other, other, js="(other) => viewOf('compare-right').encoding?.value.model || other"
+    )
+    other.input(None, js="() => viewOf('compare-left')?.showAgain()", **LIGHT)
     other.focus(lambda: gr.Dropdown(choices=backend.models.choices()), None, other, **LIGHT)
     for name, control in controls.items():
         script = f"(value) => {list(SIDES)}.forEach((side) => viewOf(side)?.set({{ {name}: value }}))"

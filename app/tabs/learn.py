@@ -54,8 +54,9 @@ def build(page: Page) -> None:
     state = gr.Textbox("", visible="hidden", elem_id="lesson-state")
     inputs, show = [number, page.image, page.size], fairness.in_turn(partial(_show, page))
     outputs = [view, state, stage, curves, mass, block, weights, body, answer, paper, accordion]
-    for event in (page.image_signal().shown, number.change):
-        event(show, inputs, outputs, **HEAVY).success(None, state, None, js=APPLY, **LIGHT)
+    shown = page.image_signal("learn-image").shown(show, inputs, outputs, **HEAVY)
+    shown.success(None, state, None, js=APPLY, **LIGHT)
+    number.change(None, js="() => viewOf('learn-image')?.showAgain()", **LIGHT)
     mass.input(None, mass, None, js="(mass) => viewOf('learn-view').set({ mass })", **LIGHT)
     block.input(None, block, None, js="(block) => viewOf('learn-view').set({ block })", **LIGHT)
     inputs = [page.image, weights, page.size]

@@ -7,7 +7,7 @@ import gradio as gr
 from app import fairness, matching
 from app.errors import LabError
 from app.images import EXAMPLES, stem
-from app.page import HEAVY, PRIVATE, Page, dropdown, split
+from app.page import HEAVY, LIGHT, PRIVATE, Page, dropdown, split
 
 TITLE = "Match"
 USES_IMAGE = True
@@ -39,8 +39,9 @@ def build(page: Page) -> None:
 
     taken = own.upload(take, own, second, show_progress="minimal", **PRIVATE)
     inputs = [page.image, page.model, page.size, second, ratio]
-    for event in (view.shown, second.input, ratio.release, taken.success):
-        event(fairness.in_turn(find, page.loader), inputs, view, **HEAVY)
+    view.shown(fairness.in_turn(find, page.loader), inputs, view, **HEAVY)
+    for event in (second.input, ratio.release, taken.success):
+        event(None, js="() => viewOf('match')?.showAgain()", **LIGHT)
 
 
 def match_images(

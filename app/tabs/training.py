@@ -50,8 +50,9 @@ def build(page: Page) -> None:
     redrawn = run.input(partial(_read, page), run, shown, trigger_mode="always_last", **LIGHT)
     inputs = [run, checkpoint, page.image, page.size]
     see = fairness.in_turn(partial(_see, page), partial(_loader, page))
-    for event in (page.image_signal().shown, checkpoint.input, redrawn.success):
-        event(see, inputs, [view, label], **HEAVY)
+    page.image_signal("training-image").shown(see, inputs, [view, label], **HEAVY)
+    for event in (checkpoint.input, redrawn.success):
+        event(None, js="() => viewOf('training-image')?.showAgain()", **LIGHT)
 
 
 def plot(chart: Chart, run: TrainingRun, **props: Any) -> gr.LinePlot:

@@ -92,7 +92,9 @@ def build(page: Page) -> None:
     shown_frame = "(_, ...rest) => [viewOf('tracking').number, ...rest]"
     quiet = HEAVY | {"show_progress": "hidden"}  # otherwise the view fades at every frame
     view.shown(encode, [view, *inputs], view, js=shown_frame, **quiet)
-    gr.on([page.model.change, page.size.change], None, js="() => viewOf('tracking')?.encodeAgain()", **LIGHT)
+    mark = f"async (clip) => (await pageModule).mark('clips', {list(EXAMPLES)}.indexOf(clip))"
+    view.shown(None, clip, None, js=mark)
+    gr.on([page.model.change, page.size.change], None, js="() => viewOf('tracking')?.showAgain()", **LIGHT)
     reach.change(None, reach, js="(reach) => viewOf('tracking')?.set({ reach })", **LIGHT)
 
     async def track_marked(

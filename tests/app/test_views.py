@@ -12,11 +12,18 @@ from PIL import Image
 from starlette.testclient import TestClient
 
 from app import mount
+from app.layout import build
 from app.views import attention_value, attention_view
 from dino_model.inference.predictor import AttentionPredictor
-from tests.app.conftest import MODEL
+from tests.app.conftest import MODEL, small_backend
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "deploy.md"
+
+
+@pytest.fixture(scope="module")
+def demo() -> gr.Blocks:
+    """The page."""
+    return build(small_backend())
 
 
 @pytest.fixture(scope="module")
@@ -70,3 +77,9 @@ def test_interface_inside_fastapi_answers_and_its_log_holds_a_reference(tmp_path
     assert Path(stored).is_relative_to(tmp_path)
     assert demo.output_components[0].read_from_flag(stored) == answer["data"][0]
     assert demo.output_components[0].flag(None, tmp_path) == ""
+
+
+@pytest.mark.parametrize(("view", "count"), [("compare-right", 1), ("checkpoints", 1), ("match", 2)])
+def test_view_has_one_request_and_the_header_so_that_the_newest_wins(demo: gr.Blocks, view: str, count: int):
+    requests = [event for event in demo.fns.values() if any(part.elem_id == view for part in event.outputs)]
+    assert [event.trigger_mode for event in requests if event.fn] == ["always_last"] * count

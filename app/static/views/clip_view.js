@@ -19,7 +19,6 @@ const KEYS =
 export class ClipView extends Editor {
   clip = null; // the prop `value`
   encoded = null; // the last prop `encoding`: Gradio drops a prop when Python updates another
-  version = 0; // of model and resolution
   run = null; // of tracking: { run, id, done, state, progress, marked }: number, name, finished frames, marks used
   marks = new Map(); // paintings that differ from what was tracked, by number of the frame
   runs = 0; // number of the last run
@@ -51,7 +50,7 @@ export class ClipView extends Editor {
     if (encoding) this.encoded = encoding;
     if (value.clip !== this.clip?.clip) this.openClip(value);
     const { number } = this;
-    if (!this.busy && !this.player) this.emitShown(`${value.clip} ${number} ${this.version}`); // the server encodes the frame
+    if (!this.busy && !this.player) this.emitShown(`${value.clip} ${number}`); // the server encodes the frame
     if (tracked && tracked.run === this.run?.run) this.proceed(tracked);
     if (this.encoded?.clip !== value.clip || this.encoded.frame !== number) return;
     if (this.block && this.encoded.token === this.encoding?.token) return;
@@ -81,12 +80,6 @@ export class ClipView extends Editor {
     this.element.dataset.clip = clip.clip;
     this.seekTo(0);
     this.refresh();
-  }
-
-  /** Request another encoding of the frame, after a change of model or resolution. */
-  encodeAgain() {
-    this.version += 1;
-    this.reload();
   }
 
   get busy() {

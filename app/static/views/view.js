@@ -102,6 +102,12 @@ export class View {
     Object.assign(this.problem, { textContent: sentence, hidden: false });
   }
 
+  /** Emit "shown" again: something else that handlers of "shown" use has changed. */
+  showAgain() {
+    this.shownName = "";
+    this.reload();
+  }
+
   /** Emit "shown" once for every image. @param {string} token  what is shown */
   emitShown(token) {
     if (this.shownName === token) return;
