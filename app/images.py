@@ -47,11 +47,11 @@ class ImageStore:
         """Return the name of a file with this content, kept or not."""
         return hashlib.blake2b(content, digest_size=16, key=self._secret).hexdigest()
 
-    def keep(self, content: bytes) -> str:
-        """Decode and keep a file; return its name."""
+    def keep(self, content: bytes, title: str = "This file") -> str:
+        """Decode and keep a file; return its name. Errors have the title of its user."""
         name = self.name_of(content)
         if self._decoded.get(name) is None:
-            self._decode(name, content)
+            self._decode(name, content, title)
         self._files.put(name, content, len(content))
         return name
 
@@ -76,13 +76,13 @@ class ImageStore:
         image = self._decoded.get(name)
         return self._decode(name, self._files.get(name) or b"") if image is None else image
 
-    def _decode(self, name: str, content: bytes) -> ImageArray:
+    def _decode(self, name: str, content: bytes, title: str = "This file") -> ImageArray:
         try:
             if name in EXAMPLES:
                 image = photographs.image(name)
             else:
                 image = images.read(
-                    content, max_pixels=self._limits.max_megapixels * MEGABYTE, name="This file", halve=True
+                    content, max_pixels=self._limits.max_megapixels * MEGABYTE, name=title, halve=True
                 )
         except images.ImageError as error:  # the decoder's details are not for users
             file, damaged, _ = str(error).partition(" is damaged or cut short")

@@ -24,7 +24,7 @@ from app.tabs import TABS
 
 MOST_OWN = 48  # of a user's images that the strip shows
 PRELOAD = """
-if (!/[?&](image|model|size)=/.test(location.search))
+if (!/[?&](image|model|size|tab)=/.test(location.search))
   for (const [as, href] of Object.entries(PRELOADS)) {
     const link = Object.assign(document.createElement("link"), { rel: "preload", as, href });
     if (as === "fetch") link.crossOrigin = "";
@@ -158,12 +158,19 @@ def _header(backend: Backend) -> Page:
         return "\n".join(names), gr.Dataset(samples=samples(page.thumbnails(names)))
 
     def keep(files: list[str] | str | None, album: str) -> tuple:
-        """Take in the uploaded files; the first of them is shown."""
-        paths = [files] if isinstance(files, str) else list(files or [])
-        fresh = [page.keep(path) for path in paths[:MOST_OWN]]
+        """Take in the uploaded files; the first of them is shown. A damaged one is named and left out."""
+        paths, fresh = [files] if isinstance(files, str) else list(files or []), []
+        for path in paths:
+            try:
+                fresh.append(page.keep(path))
+            except LabError as error:
+                if path == paths[-1] and not fresh:
+                    raise
+                gr.Warning(error.message)
         own = [name for name in page.images_of(album) if "/" in name and name not in fresh]
-        names = [*fresh, *own][:MOST_OWN] + list(EXAMPLES)
-        return fresh[0] if fresh else gr.skip(), *listed(names)
+        if len(every := [*fresh, *own]) > MOST_OWN:
+            gr.Warning(f"Only {MOST_OWN} of your images are shown: the others are left out.")
+        return fresh[0] if fresh else "", *listed(every[:MOST_OWN] + list(EXAMPLES))
 
     def forget(image: str, album: str) -> tuple:
         """Remove an uploaded image from the strip and from memory; the next one is shown."""
@@ -173,10 +180,11 @@ def _header(backend: Backend) -> Page:
         backend.forget(split(image)[0])
         return rest[min(place, len(rest) - 1)], *listed(rest)
 
-    for event, source in ((upload.upload, upload), (camera.input, camera)):
+    opened = gr.Textbox(visible="hidden")
+    for event, source, script in ((upload.upload, upload, "open"), (camera.input, camera, "show")):
         handler = fairness.in_turn(keep, turns=fairness.DECODING)
-        chosen = event(handler, [source, album], [image, album, images], **HEAVY)
-        chosen.success(None, ask, ask, js=NEXT)
+        kept = event(handler, [source, album], [opened, album, images], **HEAVY)
+        kept.success(None, [opened, image, ask], [image, ask], js=_script(script))
     removed = remove.click(forget, [image, album], [image, album, images], **LIGHT)
     removed.success(None, ask, ask, js=NEXT)
     return page

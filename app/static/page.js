@@ -19,9 +19,23 @@ export function stateOf(id, names) {
   return names.map((name) => viewOf(id).state[name]);
 }
 
+let turn = 0; // number of the newest choice of an image
+let uploaded = 0; // the choice that sends files
+
 /** Choose an image of the strip. @param {number} index @param {string} album @param {string} count */
 export function choose(index, album, count) {
+  turn += 1;
   return [album.split("\n")[index], increment(count)];
+}
+
+/** Show an image. @param {string} image @param {string} before @param {string} count */
+export function show(image, before, count) {
+  return image ? [image, increment(count)] : [before, count];
+}
+
+/** Show an uploaded image, unless another was chosen meanwhile. @param {string} image @param {string} before @param {string} count */
+export function open(image, before, count) {
+  return show(turn === uploaded ? image : "", before, count);
 }
 
 /** Count a request of the header. @param {string} count */
@@ -32,7 +46,7 @@ function increment(count) {
 /** The page as it opens: names of the tabs, values of the controls in the address by name, and choices of some. */
 let opening = { tabs: [], start: {}, choices: {} };
 const HEADER = ["image", "model", "size"];
-const SHOWN = ["source", "model", "size"]; // in the value of a view
+let answered = null; // image, model and resolution of the last response
 let pendingTab = read().tab ?? ""; // the tab of the address until it is open: Gradio first selects another one
 
 /**
@@ -56,6 +70,7 @@ export function restore(page, count) {
 
 /** Write the image, model and resolution of a response into the address. @param {string} image */
 export function writeHeader(image, model, size) {
+  answered = [image, model, size];
   write({ image, model, size }, opening.start);
   markThumbnail(image);
 }
@@ -68,21 +83,26 @@ export function writeControl(name, value) {
 /** Mark the thumbnail of the image on the screen; an uploaded one can be removed. @param {string} image */
 function markThumbnail(image) {
   const album = document.querySelector("#album :is(textarea, input)")?.["value"].split("\n") ?? [];
-  const marked = album.indexOf(image);
-  document.querySelectorAll("#strip .gallery-item").forEach((button, at) => {
-    button.setAttribute("aria-current", String(at === marked));
-  });
+  mark("strip", album.indexOf(image));
   document.body.toggleAttribute("data-uploaded", image.includes("/"));
+}
+
+/** Mark one thumbnail of a strip, or none for -1. @param {string} strip  its id @param {number} number */
+export function mark(strip, number) {
+  document.querySelectorAll(`#${strip} .gallery-item`).forEach((button, at) => {
+    button.setAttribute("aria-current", String(at === number));
+  });
 }
 
 /** Return image, model and resolution on the screen, after a refusal. */
 export function shown() {
-  const view = ["explore", "segment"].map(viewOf).find((one) => one?.encoding);
-  if (view) return SHOWN.map((name) => view.encoding.value[name]);
+  const values = answered ?? HEADER.map((name) => opening.start[name]);
+  markThumbnail(values[0]);
+  if (answered) return values;
   write(Object.fromEntries(HEADER.map((name) => [name, ""]))); // a view that is not mounted yet reads the address
   Object.assign(viewOf("explore") ?? {}, { linked: {} });
   viewOf("explore")?.reload();
-  return HEADER.map((name) => opening.start[name]);
+  return values;
 }
 
 /** Show the images of the header on tabs that use them, and write the tab into the address. @param {string} name */
@@ -121,6 +141,9 @@ function take(event) {
   input.dispatchEvent(new Event("change", { bubbles: true }));
 }
 
+document.addEventListener("change", ({ target }) => {
+  if (/** @type {Element} */ (target).matches("#images input[type=file]")) uploaded = turn += 1;
+}, true); // prettier-ignore
 window.addEventListener("popstate", goBack);
 window.addEventListener("dragover", (event) => event.preventDefault());
 window.addEventListener("drop", take);

@@ -58,6 +58,36 @@ def test_quick_choices_end_on_the_last_and_known_images_are_not_fetched(page):
     assert requests == []
 
 
+def test_example_chosen_while_a_file_arrives_wins(page, image_file):
+    held = HeldRequests(page, "**/gradio_api/upload*")
+    page.set_input_files(actions.FILE, image_file("own.png"))
+    held.wait_for(1)
+    _example(page, "kitten")
+    _shows(page, source="kitten")
+    held.routes[0].continue_()
+    actions.wait(page, "document.querySelectorAll('#strip button').length === 9")
+    _shows(page, source="kitten")
+
+
+def test_refusal_returns_to_the_image_of_the_open_tab_and_its_thumbnail(open_page, image_file):
+    page = open_page("?tab=compare", ready="#compare-right .lab-view[data-token]")
+    _example(page, "kitten")
+    actions.wait(page, "location.search.includes('image=kitten')")
+    page.set_input_files(actions.FILE, image_file("ribbon.png", 6000, 64))
+    assert "ribbon.png" not in actions.toast(page)  # its size is the fault
+    actions.wait(page, "document.querySelector('#strip [aria-current=true] img')?.src.includes('kitten')")
+    assert page.locator("#image textarea, #image input").input_value() == "kitten"
+    assert page.locator("[data-testid=status-tracker] .error:visible").count() == 0
+
+
+def test_damaged_file_of_several_is_named_and_the_others_are_opened(page, image_file):
+    damaged = image_file("cut.png")
+    damaged.write_bytes(damaged.read_bytes()[:900])
+    page.set_input_files(actions.FILE, [damaged, image_file("own.png")])
+    assert "cut.png is damaged or cut short." in actions.toast(page)
+    _shows(page, name="own.png")
+
+
 def test_late_response_of_a_model_is_not_shown_for_the_next(page):
     held = HeldRequests(page, JOIN)
     actions.pick(page, "model", "embedded · distilled from DINOv2")
