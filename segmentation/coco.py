@@ -114,12 +114,21 @@ class CocoLabels:
         self.file, self.damaged = file, list[str]()
         try:
             content = json.loads(file.read_text(encoding="utf-8-sig"))
-            self._images = [(_parts(image["file_name"]), image) for image in content["images"]]
+            parts = ("images", "annotations", "categories")
+            if missing := [part for part in parts if not isinstance(content, dict) or part not in content]:
+                reason = f"it has no {' and no '.join(missing)}"
+                raise DataError(f"{file} is no COCO file of annotations: {reason}")
+            unique = {(image["id"], image["file_name"]): image for image in content["images"]}
+            self._images = [(_parts(image["file_name"]), image) for image in unique.values()]
             categories = {
                 _id(each["id"]): str(each.get("name", f"class {each['id']}"))
                 for each in content["categories"]
             }
+            if len(categories) < len({str(each) for each in content["categories"]}):
+                raise ValueError("two categories have one id")
             self._annotations, self._strays = self._by_image(content["annotations"])
+        except DataError:
+            raise
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise DataError(f"{file} cannot be read as a COCO file of annotations: {error!r}") from None
         self.annotations = len(content["annotations"])
@@ -151,7 +160,10 @@ class CocoLabels:
         for annotation in self._annotations.get(_id(image["id"]), ()):
             try:
                 label = VOID if annotation.get("iscrowd") else self._labels[_id(annotation["category_id"])]
-                masks.append((label, _decode(annotation.get("segmentation"), height, width)))
+                mask = _decode(annotation.get("segmentation"), height, width)
+                if not mask.any():
+                    raise ValueError("it covers no pixel; corners are in pixels, from 0 to the image's size")
+                masks.append((label, mask))
             except (ValueError, KeyError, TypeError, IndexError) as error:
                 reason = f"no category {error}" if isinstance(error, KeyError) else error
                 problem = f"annotation {annotation.get('id')} of {file_name}: {reason}"
@@ -243,10 +255,17 @@ def _decode(segmentation: Any, height: int, width: int) -> Mask:
     if not segmentation:
         raise ValueError("it has no segmentation")
     if isinstance(segmentation, dict):
+        if (size := [*segmentation.get("size", ())]) not in ([], [height, width]):
+            raise ValueError(f"its size is {size}, the image's [{height}, {width}]")
         return decode({"size": [height, width], "counts": segmentation["counts"]})
+    if isinstance(segmentation[0], dict):
+        return np.any([_decode(part, height, width) for part in segmentation], axis=0)
     polygons = []
-    for polygon in segmentation:
-        corners = np.array(polygon, dtype=float).reshape(-1, 2)
+    for polygon in [segmentation] if isinstance(segmentation[0], int | float) else segmentation:
+        numbers = np.array(polygon, dtype=float)
+        if numbers.size % 2:
+            raise ValueError(f"a polygon has {numbers.size} numbers; expected pairs")
+        corners = numbers.reshape(-1, 2)
         if len(corners) < 3 or not np.isfinite(corners).all():
             raise ValueError("a polygon has fewer than three corners, or one that is not finite")
         polygons.append(corners.clip(0, [width, height]).ravel().tolist())  # C code trusts them

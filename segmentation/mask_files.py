@@ -73,8 +73,9 @@ class MaskReader:
         stored = _load(path, _EXACT_FORMATS, in_color=self.kind == "colors")
         if not stored.is_indexed and _is_soft(_gray(stored.values)):
             raise DataError(
-                f"the mask {path} has many values in thin edges, as antialiasing makes; pass --threshold 128 "
-                "to read it as one object, --binary to take all its values, or save labels as a palette PNG"
+                f"the mask {path} has many values in thin edges, as antialiasing or JPEG makes; pass "
+                "--threshold 128 to read it as one object, --binary to take all its values, or save labels "
+                "as a palette PNG"
             )
         if self.kind != "labels":
             return self._find(path, _pack(stored.values))
@@ -87,7 +88,7 @@ class MaskReader:
 
     def describe(self) -> str:
         """Return what each label is in the files, such as `colors of masks: 1 = #ff0000`, or nothing."""
-        if self.kind == "labels":
+        if not self.values:
             return ""
         if self.values == VOC_COLORS:
             return "colors of masks: PASCAL VOC's palette"
@@ -161,28 +162,42 @@ def _load(path: Path, formats: tuple[str, ...], *, in_color: bool = False) -> _S
         content = path.read_bytes()
         if not in_color and (labels := _decode_plain_png(content)) is not None:
             return _Stored(labels, content[25] == _PALETTE)
+        if content[:16] == _PNG_START and content[24] == 16 and content[25] != _GRAY:
+            raise DataError(f"the mask {path} has colors of 16 bits; {_EXPECTED}")
         with Image.open(io.BytesIO(content), formats=formats) as image:
+            if (pages := getattr(image, "n_frames", 1)) > 1:
+                raise DataError(
+                    f"the mask {path} has {pages} pages; expected one, with a label for each object"
+                )
             is_indexed = image.mode in ("P", "PA", "1")
             if in_color or image.mode in ("CMYK", "YCbCr"):
-                return _Stored(_opaque(np.asarray(image.convert("RGBA"))), is_indexed)
+                return _Stored(_opaque(np.asarray(image.convert("RGBA")), path), is_indexed)
             values = np.asarray(image)
             if values.dtype.kind in "if" and ((values < 0) | (values != values.round())).any():
                 raise DataError(f"the mask {path} has values that are no ids; {_EXPECTED}")
             if values.dtype != np.uint8:
                 values = values.astype(np.uint8 if image.mode == "1" else np.int64)
-            return _Stored(_opaque(values) if values.ndim == 3 else values, is_indexed)
+            return _Stored(_opaque(values, path) if values.ndim == 3 else values, is_indexed)
     except FileNotFoundError:
         raise DataError(f"the mask {path} is missing") from None
     except UnidentifiedImageError:
-        raise DataError(f"the mask {path} is not an image of {', '.join(formats)}; {_EXPECTED}") from None
+        hint = ". A JPEG changes labels: --threshold 128 reads it" * content.startswith(b"\xff\xd8\xff")
+        raise DataError(
+            f"the mask {path} is not an image of {', '.join(formats)}; {_EXPECTED}{hint}"
+        ) from None
     except (OSError, SyntaxError, Image.DecompressionBombError) as error:  # from Pillow, on damaged files
         raise DataError(f"the mask {path} cannot be read: {error}") from None
 
 
-def _opaque(values: NDArray[np.uint8]) -> NDArray[np.uint8]:
+def _opaque(values: NDArray[np.uint8], path: Path) -> NDArray[np.uint8]:
     """Make transparent pixels [height, width, 2 or 4] background; returns [height, width] or [..., 3]."""
     if values.shape[-1] in (2, 4):
-        values = values[..., :-1] * (values[..., -1:] > 0)
+        alpha = values[..., -1:]
+        values = values[..., :-1] * (alpha > 0)
+        if not values.any() and alpha.min() < alpha.max():
+            raise DataError(
+                f"the mask {path} is black, with an object in its alpha channel; save that as a mask"
+            )
     return values[..., 0] if values.shape[-1] == 1 else values
 
 
@@ -202,9 +217,10 @@ def _gray(values: NDArray[Any]) -> NDArray[Any]:
 
 
 def _is_soft(values: NDArray[Any]) -> bool:
-    """Return whether most values, or all but 0 and 255, are in thin edges, between lower and higher values.
+    """Return whether most values, or all but 0 and 255, are thin edges or scattered noise.
 
-    A value with an area of 3 x 3 pixels is an object. Objects below that size are not between others.
+    A value with an area of 3 x 3 pixels is an object. Objects below that size are at one place, not between
+    others.
     """
     if values.dtype == np.uint8:
         present = np.flatnonzero(cv2.calcHist([values], [0], None, [256], [0, 256]))
@@ -218,7 +234,10 @@ def _is_soft(values: NDArray[Any]) -> bool:
     is_binary = VOID not in thin and set(present) - set(thin) <= {0, VOID}
     if not len(thin) or (not is_binary and (len(present) < 7 or len(thin) <= len(present) / 2)):
         return False
-    return bool(((low < values) & (values < high))[np.isin(values, thin)].mean() > 0.5)
+    if ((low < values) & (values < high))[np.isin(values, thin)].mean() > 0.5:
+        return True
+    pieces = [cv2.connectedComponents((values == value).astype(np.uint8))[0] - 1 for value in thin]
+    return sum(pieces) > 2 * len(thin)  # noise of JPEG, unlike small objects
 
 
 def _decode_plain_png(content: bytes) -> Labels | None:

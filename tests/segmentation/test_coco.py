@@ -111,12 +111,22 @@ DAMAGED: dict[str, tuple[Any, str]] = {
     "no segmentation": (annotate(2, shape=None), r"annotation 5 of img0\.png: it has no segmentation"),
     "empty segmentation": (annotate(2, shape=[]), "it has no segmentation"),
     "two points": (annotate(2, shape=[[1, 1, 5, 5]]), "fewer than three corners"),
-    "odd number of coordinates": (annotate(2, shape=[[1, 1, 5, 5, 7, 3, 2]]), "cannot reshape"),
+    "odd number of coordinates": (
+        annotate(2, shape=[[1, 1, 5, 5, 7, 3, 2]]),
+        "has 7 numbers; expected pairs",
+    ),
     "unknown category": (annotate(8), "no category 8"),
     "run lengths of another size": (
         annotate(2, shape={"size": [2, 2], "counts": [4]}),
-        "run lengths of 12 × 10",
+        r"its size is \[2, 2\], the image's \[12, 10\]",
     ),
+    "transposed run lengths": (
+        annotate(2, shape={"size": [10, 12], "counts": [0, 9, 111]}),
+        r"its size is \[10, 12\], the image's \[12, 10\]",
+    ),
+    "short run lengths": (annotate(2, shape={"size": [12, 10], "counts": [4]}), "run lengths of 12 × 10"),
+    "corners from 0 to 1": (annotate(2, shape=[[0.1, 0.1, 0.5, 0.1, 0.5, 0.5]]), "it covers no pixel"),
+    "outside": (annotate(2, shape=[[50, 50, 90, 50, 90, 90]]), "it covers no pixel"),
 }
 
 
@@ -128,6 +138,41 @@ def test_damaged_annotation_loses_itself_only(form, tmp_path):
         assert (labels.read("img0.png", (12, 10)) == 1).sum() == 36
     (problem,) = labels.damaged
     assert re.search(message, problem)
+
+
+@pytest.mark.parametrize(
+    ("shape", "count"),
+    [
+        ([2, 2, 8, 2, 8, 8, 2, 8], 36),
+        ([[[2, 2], [8, 2], [8, 8], [2, 8]]], 36),
+        ([{"size": [12, 10], "counts": [0, 5, 115]}, {"size": [12, 10], "counts": [60, 4, 56]}], 9),
+    ],
+)
+def test_segmentation_in_other_brackets_is_read(tmp_path, shape, count):
+    labels = coco.CocoLabels(coco_file(tmp_path, [annotate(shape=shape)]))
+    assert ((labels.read("img0.png", (12, 10)) == 1).sum(), labels.damaged) == (count, [])
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda content: content["annotations"], "it has no images and no annotations and no categories"),
+        (lambda content: {k: v for k, v in content.items() if k != "categories"}, "it has no categories"),
+        (
+            lambda content: content | {"categories": [{"id": 1, "name": "a"}, {"id": 1, "name": "b"}]},
+            "one id",
+        ),
+        (lambda content: content | {"images": content["images"][:1] * 2}, ""),
+    ],
+)
+def test_file_without_its_parts_is_refused_and_a_repeated_image_counts_once(tmp_path, change, message):
+    file = coco_file(tmp_path, [annotate()])
+    file.write_text(json.dumps(change(json.loads(file.read_text(encoding="utf-8-sig")))))
+    if message:
+        with pytest.raises(DataError, match=message):
+            coco.CocoLabels(file)
+    else:
+        assert (coco.CocoLabels(file).read("img0.png", (12, 10)) == 1).sum() == 36
 
 
 def test_fit_on_boxes_without_masks_names_them(tmp_path):

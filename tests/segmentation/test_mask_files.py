@@ -114,6 +114,12 @@ def test_colors_have_one_number_in_all_files_and_unknown_ones_are_named(tmp_path
     assert set(np.unique(reader.read(tmp_path / "p.png"))) == {0, 1, 2}  # a palette's colors, too
 
 
+def through_jpeg(values: np.ndarray) -> np.ndarray:
+    """Save a mask as a JPEG and read it back."""
+    large = values.repeat(4, 0).repeat(4, 1)
+    return cv2.imdecode(cv2.imencode(".jpg", large, [cv2.IMWRITE_JPEG_QUALITY, 90])[1], cv2.IMREAD_GRAYSCALE)
+
+
 SOFT = {
     "antialiased": soften(LABELS == 1),
     "blurred far": soften(LABELS == 2, 3),
@@ -121,6 +127,8 @@ SOFT = {
     "antialiased to 128": soften(LABELS == 1) // 2,
     "antialiased RGB": np.dstack([soften(LABELS == 1)] * 3),
     "antialiased red": np.dstack([soften(LABELS == 1), *[0 * LABELS] * 2]),
+    "labels from a JPEG": through_jpeg(LABELS * 120),
+    "binary from a JPEG": through_jpeg((LABELS == 1) * np.uint8(255)),
     "enlarged labels": cv2.resize(LABELS * 60, (100, 90), interpolation=cv2.INTER_CUBIC),
 }
 
@@ -141,6 +149,23 @@ def test_jpeg_mask_needs_a_threshold(tmp_path):
         read_labels(file)
     np.testing.assert_array_equal(MaskReader(threshold=128).read(file), image > 0)
     assert (mask_file(tmp_path, "0"), mask_file(tmp_path, "1")) == (file, tmp_path / "1.png")
+
+
+def test_mask_of_pages_alpha_or_16_bit_colors_is_refused(tmp_path):
+    file = tmp_path / "m.tif"
+    first, second = (Image.fromarray((label == LABELS).astype(np.uint8)) for label in (1, 2))
+    first.save(file, save_all=True, append_images=[second])
+    with pytest.raises(DataError, match=r"m\.tif has 2 pages; expected one"):
+        read_labels(file)
+    (file,) = write_images(tmp_path, np.dstack([0 * LABELS] * 3 + [(LABELS > 0) * np.uint8(255)]))
+    with pytest.raises(DataError, match="is black, with an object in its alpha channel"):
+        read_labels(file)
+    cv2.imwrite(str(file), np.dstack([LABELS.astype(np.uint16)] * 3))
+    with pytest.raises(DataError, match="has colors of 16 bits"):
+        read_labels(file)
+    file.write_bytes(cv2.imencode(".jpg", LABELS)[1].tobytes())
+    with pytest.raises(DataError, match="A JPEG changes labels: --threshold 128 reads it"):
+        read_labels(file)
 
 
 REFUSED: dict[str, tuple[Callable[[np.random.Generator], np.ndarray], str]] = {
