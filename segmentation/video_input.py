@@ -28,8 +28,8 @@ CONTAINERS = re.compile(
     re.DOTALL,
 )
 """First bytes of what FFmpeg receives. Playlists, which it would also try, open further files."""
-ANIMATED = re.compile(rb"RIFF....WEBP|\x89PNG|....ftypavi", re.DOTALL)
-"""First bytes of animated images that Pillow reads. FFmpeg reads GIF."""
+ANIMATED = re.compile(rb"RIFF....WEBP|\x89PNG|....ftypavi|\xff\xd8\xff|BM|II\*\0|MM\0\*", re.DOTALL)
+"""First bytes of images, animated ones or stacks, that Pillow reads. FFmpeg reads GIF."""
 
 
 def open_frames(path: Path, *, fps: float = DEFAULT_FPS) -> "VideoFile | AnimatedImage | FrameFolder":
@@ -43,7 +43,11 @@ def open_frames(path: Path, *, fps: float = DEFAULT_FPS) -> "VideoFile | Animate
     if not path.exists():
         raise DataError(f"{path} does not exist; pass a video file or a folder of frames")
     with path.open("rb") as file:
-        return AnimatedImage(path) if ANIMATED.match(file.read(16)) else VideoFile(path)
+        start = file.read(16)
+    if not start or start.startswith(b"version https://"):
+        found = "a Git LFS pointer: run `git lfs pull`" if start else "empty (0 bytes): copy it again"
+        raise DataError(f"{path} is {found}")
+    return AnimatedImage(path) if ANIMATED.match(start) else VideoFile(path)
 
 
 class FrameFolder:
@@ -70,22 +74,26 @@ class FrameFolder:
 
 
 class AnimatedImage:
-    """An animated WebP, PNG or AVIF as a video. Attributes are those of `VideoFile`."""
+    """An animated WebP, PNG or AVIF, or a TIFF of pages, as a video. Attributes are those of `VideoFile`."""
 
     def __init__(self, path: Path) -> None:
         self.path, self.name, self.title = path, path.stem, path.name
         self.damaged: list[str] = []
         with self._open() as image:
             self.expected = int(getattr(image, "n_frames", 1))
+            if image.mode[0] in "IF":
+                raise DataError(f"{path} has values of more than 8 bits; scale them, as a folder of frames")
             durations = []
             for number in range(self.expected):
                 image.seek(number)
                 image.load()  # sets the duration of WebP
-                durations.append(max(LEAST_STEP, float(image.info.get("duration") or 0) / 1000))
+                durations.append(
+                    max(LEAST_STEP, float(image.info.get("duration") or 1000 / DEFAULT_FPS) / 1000)
+                )
         if self.expected < 2:
             raise DataError(f"{path} is an image of one frame; pass a video, an animated image or a folder")
         self.times = [sum(durations[:number]) for number in range(self.expected)]
-        self.fps = min(1 / min(durations), 60.0) if min(durations) > LEAST_STEP else DEFAULT_FPS
+        self.fps = min(1 / min(durations), 60.0)
 
     def __iter__(self) -> Iterator[ImageArray]:
         """Iterate over the frames, over white; raises DataError if one cannot be decoded."""
@@ -122,6 +130,8 @@ class VideoFile:
         self.times: list[float] = []
         self.damaged: list[str] = []
         with self._open() as (container, stream):
+            if (count := len(container.streams.video)) > 1:
+                self.title += f", the first of {count} videos or images in it"
             rate = float(stream.average_rate or 0)
             self.fps = rate if 0 < rate < 1000 else DEFAULT_FPS
             if next(self._decode(container, stream), None) is None:

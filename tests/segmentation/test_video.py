@@ -187,6 +187,31 @@ def test_joined_transport_streams_are_read_to_the_end(tmp_path):
     assert len(list(VideoFile(tmp_path / "both.webm"))) == 10
 
 
+def test_tiff_of_pages_is_a_video_unless_it_has_more_than_8_bits(tmp_path):
+    pages = [Image.new("L", (32, 24), 60 * number) for number in range(4)]
+    for name, kind in (("a.tif", pages), ("b.tif", [page.convert("I") for page in pages])):
+        kind[0].save(tmp_path / name, save_all=True, append_images=kind[1:])
+    frames = open_frames(tmp_path / "a.tif")
+    assert [frame[0, 0, 0] for frame in frames] == [0, 60, 120, 180]
+    np.testing.assert_allclose(np.diff(frames.times), 1 / 24)
+    with pytest.raises(DataError, match=r"b\.tif has values of more than 8 bits"):
+        open_frames(tmp_path / "b.tif")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", r"v\.mp4 is empty \(0 bytes\)"),
+        (b"version https://git-lfs.github.com/spec/v1\n", "a Git LFS pointer: run `git lfs pull`"),
+        (b"<!DOCTYPE html>", r"v\.mp4 cannot be opened as a video"),
+    ],
+)
+def test_file_that_is_no_video_is_called_that(tmp_path, content, message):
+    (tmp_path / "v.mp4").write_bytes(content)
+    with pytest.raises(DataError, match=message):
+        open_frames(tmp_path / "v.mp4")
+
+
 @pytest.mark.parametrize("form", ["webp", "gif", "apng", "mov", "qtrle.mov", "webm"])
 def test_alpha_is_over_white_in_every_animation(tmp_path, form):
     images = [
@@ -215,6 +240,11 @@ def test_image_of_one_frame_and_cover_are_no_video(tmp_path):
     Image.new("RGB", (32, 32)).save(tmp_path / "one.webp")
     with pytest.raises(DataError, match=r"one\.webp is an image of one frame"):
         open_frames(tmp_path / "one.webp")
+    for name in ("one.jpg", "one.bmp"):
+        Image.new("RGB", (32, 32)).save(tmp_path / name)
+        (tmp_path / f"{name}.mp4").write_bytes((tmp_path / name).read_bytes())
+        with pytest.raises(DataError, match=rf"{name}\.mp4 is an image of one frame"):
+            open_frames(tmp_path / f"{name}.mp4")
     (tmp_path / "cut.webp").write_bytes((tmp_path / "one.webp").read_bytes()[:20])
     with pytest.raises(DataError, match=r"cut\.webp cannot be read as an animated image"):
         open_frames(tmp_path / "cut.webp")
