@@ -45,6 +45,8 @@ SAME_IMAGE = 8.0
 SAME_ARRAYS, GROWTH, SLOWER = 1e-2, 0.15, 10.0
 """Largest difference of recomputed queries and keys, as a share of the largest; largest growth of memory;
 slowdown of the first maps."""
+ADVICE = "try again in a moment|send the next when one is answered"
+"""What a refusal advises."""
 UPLOAD, QUEUE = "/gradio_api/upload", "/gradio_api/queue"
 WARM, ALONE, CHECKED, TIMEOUT = 5, 20, 20, 120
 
@@ -229,7 +231,7 @@ class Misbehaving(Visitor):
 
         Gradio sends every `gr.Error` of /gradio_api/run, with status 500.
         """
-        if answer.status_code >= 500 and not re.search("try again in a moment|fewer requests", answer.text):
+        if answer.status_code >= 500 and not re.search(ADVICE, answer.text):
             self.errors.append(f"{answer.status_code}: {answer.text}"[:200])
         elif answer.is_error:
             self.refused.append(answer.status_code)
