@@ -13,6 +13,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from dino_model.data.names import compose
 from dino_model.runtime.errors import counted
 from dino_model.runtime.files import printable
 
@@ -102,6 +103,7 @@ def number_classes(sets: Sequence[tuple[str, ...]]) -> Labeling:
 
     An image without a class is possible only if another has several: then each class is a yes or no.
     """
+    sets = [tuple(map(compose, given)) for given in sets]
     classes = sort_classes({name for given in sets for name in given})
     number = {name: index for index, name in enumerate(classes)}
     counts = {len(given) for given in sets}

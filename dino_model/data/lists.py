@@ -8,9 +8,11 @@ import csv
 import os
 import posixpath
 import re
+import unicodedata
 from collections.abc import Callable, Container, Sequence
+from itertools import takewhile
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from dino_model.data.images import ImageError, read_file
 from dino_model.data.names import NameIndex, clean_path, suffix_of
@@ -215,7 +217,10 @@ class _Finder:
     def find(self, text: str) -> str | None:
         """Return the name of a file, a dangling link or a folder; None if it does not exist."""
         if text not in self._found:
-            forms = dict.fromkeys((text, text.strip(), clean_path(text.strip())))
+            written = (text, text.strip(), clean_path(text.strip()))
+            kinds: tuple[Literal["NFC", "NFD"], ...] = ("NFC", "NFD")  # accents in one letter, or as macOS
+            others = [unicodedata.normalize(kind, form) for kind in kinds for form in written]
+            forms = dict.fromkeys([*written, *others])
             exists = (form for form in forms if form and os.path.lexists(self.folder / form))
             name = next(exists, None)
             self._found[text] = None if name is None else posixpath.normpath(name)
@@ -250,13 +255,14 @@ def _header(cell: str) -> str:
 
 
 def _split_at_space(line: str, is_known: Known) -> Row:
-    """Split a path from the words behind it, each of which is a class."""
+    """Split a path from the words behind it, each of which is a class, up to a comment."""
     text = line.strip()
     if is_known(line) or is_known(text):
         return Row(text, None)
     for match in reversed(list(re.finditer(r"\s+", text))):
         if is_known(text[: match.start()]):
-            return Row(text[: match.start()], tuple(text[match.end() :].split()))
+            words = takewhile(lambda word: not word.startswith("#"), text[match.end() :].split())
+            return Row(text[: match.start()], tuple(words) or None)
     return Row(text, None)
 
 

@@ -3,6 +3,7 @@
 import errno
 import os
 import posixpath
+import unicodedata
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from itertools import zip_longest
@@ -95,14 +96,20 @@ def clean_path(text: str) -> str:
     return posixpath.normpath(text.replace("\\", "/") if "/" not in text else text)
 
 
+def compose(text: str) -> str:
+    """Return a text in one of the two forms that accents have in names: composed, not that of macOS."""
+    return unicodedata.normalize("NFC", text)
+
+
 class NameIndex:
     """Find images by the paths that users write: whole names, ends of names, or longer paths."""
 
     def __init__(self, names: Sequence[str]) -> None:
         self.names = [printable(name) for name in names]
-        self._whole = {name: number for number, name in enumerate(self.names)}
+        self._composed = [compose(name) for name in self.names]
+        self._whole = {name: number for number, name in enumerate(self._composed)}
         self._by_base: dict[str, list[int]] = defaultdict(list)
-        for number, name in enumerate(self.names):
+        for number, name in enumerate(self._composed):
             base = posixpath.basename(name)
             for key in {base, stem(base)}:
                 self._by_base[key].append(number)
@@ -111,14 +118,19 @@ class NameIndex:
         """Return the numbers of the images that a path can mean: that of the whole name, or all that agree.
 
         Two paths agree if the shorter one is the end of the longer one. A path without suffix agrees with any
-        suffix.
+        suffix. Of several names that are ends of the path, the longest one is meant.
         """
-        for path in dict.fromkeys((printable(text), clean_path(printable(text)))):
+        text = compose(printable(text))
+        for path in dict.fromkeys((text, clean_path(text))):
             if path in self._whole:
                 return [self._whole[path]]
             base = posixpath.basename(path)
             numbers = {*self._by_base.get(base, ()), *self._by_base.get(stem(base), ())}
-            if found := sorted(number for number in numbers if _agree(path, self.names[number])):
+            found = sorted(number for number in numbers if _agree(path, self._composed[number]))
+            depths = [self._composed[number].count("/") for number in found]
+            if found and max(depths) <= path.count("/"):
+                return [number for number, depth in zip(found, depths, strict=True) if depth == max(depths)]
+            if found:
                 return found
         return []
 

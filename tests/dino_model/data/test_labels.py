@@ -67,6 +67,7 @@ def class_names(images) -> list[str]:
         ),
         ("1_train/cat/1.jpg 2_val_256/cat/1.jpg 2_val_256/dog/1.jpg", "cat cat dog"),
         ("train1/cat/1.jpg train2/dog/1.jpg test/cat/1.jpg", "cat cat dog"),
+        ("train/caf\u00e9/1.jpg val/cafe\u0301/2.jpg val/dog/3.jpg", "caf\u00e9 caf\u00e9 dog"),
         ("bus/1.jpg test_tube/1.jpg train_station/1.jpg", "bus test_tube train_station"),
     ],
 )
@@ -173,6 +174,14 @@ TABLES = {
     "flags.csv": "image,cat,dog\n1.jpg,1,0\n2.jpg,0,1\n",
     "others.csv": "path,label\n1.jpg,cat\n2.jpg,dog\n9.jpg,emu\n",
 }
+
+
+def test_paths_of_another_machine_mean_the_longest_name_they_end_with(tmp_path: Path):
+    folder = make_folder(tmp_path / "data", "1.jpg a/1.jpg b/1.jpg")
+    (tmp_path / "t.csv").write_text(
+        "path,label\n/home/u/a/1.jpg,cat\nC:\\x\\b\\1.jpg,dog\n/home/u/1.jpg,emu\n"
+    )
+    assert class_names(open_images(folder, labels=tmp_path / "t.csv")) == ["emu", "cat", "dog"]
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])

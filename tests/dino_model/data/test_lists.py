@@ -3,8 +3,10 @@
 import io
 import json
 import os
+import unicodedata
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pytest
 from PIL import Image
@@ -70,6 +72,8 @@ def photos(tmp_path: Path) -> Path:
         ("filename\nb/2.jpg\na/1.jpg\n", "b/2.jpg a/1.jpg"),
         ("\ufeffb/2.jpg\n\ufeffa/1.jpg\n", "b/2.jpg a/1.jpg"),
         ("path,width,height\nb/2.jpg,5,4\na/1.jpg,5,4\n", "b/2.jpg a/1.jpg"),
+        ("b/2.jpg # the best\na/1.jpg #2\n", "b/2.jpg a/1.jpg"),
+        (".\\b\\2.jpg\r\na\\1.jpg\r\n", "b/2.jpg a/1.jpg"),
     ],
 )
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-le"])
@@ -121,6 +125,23 @@ def test_names_that_are_ambiguous_or_missing_raise(tmp_path: Path):
         (tmp_path / "val.txt").write_text(text)
         with pytest.raises(ImageError, match=message):
             read_names(tmp_path / "val.txt", ["x/a", "y/a"])
+
+
+@pytest.mark.parametrize("form", ["NFC", "NFD"])
+def test_accents_of_a_list_and_a_table_may_be_in_another_form_than_the_names(tmp_path: Path, form: Any):
+    names = [
+        f"{folder}/{unicodedata.normalize(kind, 'é')}.png" for folder, kind in (("a", "NFC"), ("b", "NFD"))
+    ]
+    for name in names:
+        (tmp_path / "data" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "data" / name).write_bytes(picture())
+    rows = [f"{folder}/{unicodedata.normalize(form, 'é')}.png" for folder in "ab"]
+    (tmp_path / "data" / "list.txt").write_text("\n".join(rows))
+    assert open_images(tmp_path / "data" / "list.txt").names == tuple(names)
+    kinds = ("NFC", "NFD")
+    table = [f"{row},{unicodedata.normalize(kind, 'ü')}" for row, kind in zip(rows, kinds, strict=True)]
+    (tmp_path / "t.csv").write_text("\n".join(table))
+    assert open_images(tmp_path / "data", labels=tmp_path / "t.csv").classes == ("ü",)
 
 
 def test_list_is_relative_to_working_folder_if_its_own_has_none(photos: Path, tmp_path_factory, monkeypatch):
