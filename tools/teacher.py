@@ -83,13 +83,8 @@ def read_model(wheel: Path) -> Arrays:
         for name, array in arrays.items()
         if not name.startswith("backbone.") and array.ndim == 3 and array.shape[2] == width
     ]
-    named["embeddings.position_embeddings"] = np.concatenate(sorted(positions, key=len_of_grid), axis=1)
+    named["embeddings.position_embeddings"] = np.concatenate(sorted(positions, key=np.size), axis=1)
     return named
-
-
-def len_of_grid(positions: NDArray[Any]) -> int:
-    """Number of tokens of a position embedding [1, tokens, width]."""
-    return positions.shape[1]
 
 
 def official_names(named: Mapping[str, NDArray[Any]]) -> Arrays:
