@@ -110,7 +110,7 @@ def build(page: Page) -> None:
         js="(_, ...rest) => [viewOf('tracking').begin(), ...rest]",
         concurrency_id="tracking",
         concurrency_limit=MAX_TRACKED,
-        show_progress="minimal",
+        show_progress="hidden",  # the view has a status line and stays bright
         **PRIVATE,
     )
     job.failure(None, js="() => viewOf('tracking').stop()", **LIGHT)
