@@ -52,30 +52,32 @@ def build(page: Page) -> None:
                     button.click(None, number, number, js=turn, **LIGHT)
 
     state = gr.Textbox("", visible="hidden", elem_id="lesson-state")
-    inputs, show = [number, page.image, page.size], fairness.in_turn(partial(_show, page))
-    outputs = [view, state, stage, curves, mass, block, weights, body, answer, paper, accordion]
+    inputs, show = [number, weights, page.image, page.size], fairness.in_turn(partial(_show, page))
+    outputs = [view, state, stage, curves, mass, block, weights, body, answer, paper]
     shown = page.image_signal("learn-image").shown(show, inputs, outputs, **HEAVY)
     shown.success(None, state, None, js=APPLY, **LIGHT)
-    number.change(None, js="() => viewOf('learn-image')?.showAgain()", **LIGHT)
+    for event in (number.change, weights.input):
+        event(None, js="() => viewOf('learn-image')?.showAgain()", **LIGHT)
+    number.change(lambda: gr.Accordion(open=False), None, accordion, **LIGHT)
     mass.input(None, mass, None, js="(mass) => viewOf('learn-view').set({ mass })", **LIGHT)
     block.input(None, block, None, js="(block) => viewOf('learn-view').set({ block })", **LIGHT)
-    inputs = [page.image, weights, page.size]
-    weights.input(fairness.in_turn(page.encode_image), inputs, view, **HEAVY)
 
 
-def _show(page: Page, index: Any, image: Any, size: Any) -> list[Any]:
-    """Return the values of all components that change with the lesson or the image."""
+def _show(page: Page, index: Any, weights: Any, image: Any, size: Any) -> list[Any]:
+    """Return the values of all components that change with the lesson, the weights or the image."""
     if type(index) is not int or not 0 <= index < len(lessons()):
         raise LabError(f"The lesson must be a number from 0 to {len(lessons()) - 1}.")
     lesson = lessons()[index]
     value, shown, blocks = gr.skip(), {}, 2
+    if "weights" not in lesson.controls:
+        weights = TRAINED
     if lesson.plot:
         values = training_numbers(page.backend.runs.read(TRAINED))
     else:
         encoding = page.encode(image, TRAINED, size)
         random = page.encode(image, RANDOM, size) if "weights" in lesson.controls else None
         value, shown, blocks = (
-            page.value(encoding, image),
+            page.encode_image(image, weights, size),
             settings(lesson, encoding),
             encoding.predictor.blocks,
         )
@@ -87,9 +89,8 @@ def _show(page: Page, index: Any, image: Any, size: Any) -> list[Any]:
         gr.LinePlot(visible=lesson.plot or "hidden"),
         gr.Slider(value=60, visible="mass" in lesson.controls),
         gr.Slider(maximum=blocks, value=blocks, visible="block" in lesson.controls),
-        gr.Radio(value=TRAINED, visible="weights" in lesson.controls),
+        gr.Radio(value=weights, visible="weights" in lesson.controls),
         fill(lesson.body, values),
         fill(lesson.answer, values),
         lesson.paper,
-        gr.Accordion(open=False),
     ]

@@ -79,7 +79,9 @@ def test_interface_inside_fastapi_answers_and_its_log_holds_a_reference(tmp_path
     assert demo.output_components[0].flag(None, tmp_path) == ""
 
 
-@pytest.mark.parametrize(("view", "count"), [("compare-right", 1), ("checkpoints", 1), ("match", 2)])
+@pytest.mark.parametrize(
+    ("view", "count"), [("compare-right", 1), ("checkpoints", 1), ("learn-view", 1), ("match", 2)]
+)
 def test_view_has_one_request_and_the_header_so_that_the_newest_wins(demo: gr.Blocks, view: str, count: int):
     requests = [event for event in demo.fns.values() if any(part.elem_id == view for part in event.outputs)]
     assert [event.trigger_mode for event in requests if event.fn] == ["always_last"] * count
