@@ -190,13 +190,20 @@ class Images:
         )
 
     def without_background(self) -> "Images":
-        """Leave out the images of `BACKGROUND`, with a note."""
-        background = {i for i, name in enumerate(self.classes) if posixpath.basename(name) == BACKGROUND}
-        chosen = [i for i, label in enumerate(self.labels or ()) if label not in background]
-        if not background or self.labels is None:
+        """Leave out the images and the class of `BACKGROUND`, with a note."""
+        classes = [name for name in self.classes if posixpath.basename(name) != BACKGROUND]
+        if len(classes) == len(self.classes) or self.labels is None:
             return self
-        note = f"{counted(len(self) - len(chosen), 'image')} of {BACKGROUND}, which is no class, left out"
-        return replace(self.subset(chosen), notes=(*self.notes, note))
+        number = {name: index for index, name in enumerate(classes)}
+        labels = [number.get(self.classes[label]) for label in self.labels]
+        rest = self.subset(index for index, label in enumerate(labels) if label is not None)
+        note = f"{counted(len(self) - len(rest), 'image')} of {BACKGROUND}, which is no class, left out"
+        return replace(
+            rest,
+            labels=tuple(label for label in labels if label is not None),
+            classes=tuple(classes),
+            notes=(*self.notes, note),
+        )
 
     def label_names(self, index: int) -> tuple[str, ...]:
         """Return the classes of an image."""
