@@ -191,7 +191,8 @@ def _score_sequence(
         pairs = _pair_files(masks, scored, predictions / name)
         appearances = _appearances(masks if objects == "appearance" else masks[:1], reader)
         if min(appearances.values(), default=len(pairs)) >= len(pairs):
-            raise DataError(f"the first mask {masks[0]} marks no object; if masks are binary, pass --binary")
+            remedy = "pass --binary if masks are binary, or --objects appearance if objects appear later"
+            raise DataError(f"the first mask {masks[0]} marks no object; {remedy}")
         if objects == "first-mask":
             missing = sorted(set(range(1, max(appearances))) - set(appearances))
             notes = [f"the first mask lacks object {label}, which counts as officially" for label in missing]
@@ -247,6 +248,8 @@ def _sequence_folders(root: Path, content: str, wanted: Sequence[str] = ()) -> l
     if not (names := masks_in(root)):
         like = f" named as in the ground truth: {', '.join(wanted)[:200]}" if wanted else ""
         hint = nearby_hint(root, lambda folder: bool(masks_in(folder)))
+        if not wanted and any(root.glob("*.png")):
+            hint = "; it holds PNGs itself: move them into a folder in it"
         raise DataError(
             f"{root} holds no sequences of {content}; expected one folder of PNGs per sequence{like}{hint}"
         )
@@ -268,7 +271,9 @@ def _read_pairs(
             expected = (
                 f"but the objects are 1 to {max(known)}; use their labels, or pass --objects appearance"
             )
-            if len(known) == VOID:
+            if unknown == VOID:
+                expected = "which is void; pass --binary if the masks are 0 and 255"
+            elif len(known) == VOID:
                 expected = f"expected proposals from 1 to {VOID - 1}"
             raise DataError(f"the prediction {file} has label {unknown}, {expected}")
         yield prediction, truth

@@ -84,6 +84,7 @@ def test_wrong_predictions_are_named(write):
         (file.unlink, r"1 of 4 predictions of a are missing, the first is .*00003\.png"),
         (lambda: write_mask_png(file, masks[0, :, 1:]), r"3\.png is 59x40 pixels, its ground truth 60x40"),
         (lambda: write_mask_png(file, masks[0] // 7 * 8), r"has label 8, but the objects are 1 to 7"),
+        (lambda: write_mask_png(file, masks[0] // 7 * 255), r"has label 255, which is void; pass --binary"),
         (lambda: file.write_bytes(right[:60]), r"00003\.png cannot be read"),
     ]
     for change, message in changes:
@@ -161,6 +162,12 @@ def test_wrong_folder_is_named(write, tmp_path):
         score_folders(truth, tmp_path / "nothing")
     with pytest.raises(DataError, match=rf"holds no sequences of predictions; .*{guess} looks right"):
         score_folders(truth, guess / "a")
+    with pytest.raises(DataError, match="it holds PNGs itself: move them into a folder in it"):
+        score_folders(truth / "a", guess)
+    empty = boxes(5)
+    empty[0] = 0
+    with pytest.raises(DataError, match=r"marks no object; pass --binary .* or --objects appearance"):
+        score_folders(write("late/a", empty), guess)
 
 
 def test_command_scores_list_and_names_faulty_sequences(write, tmp_path, monkeypatch, capsys):
