@@ -136,7 +136,8 @@ def score_folders(
     Returns:
         JSON types. `dataset` and `per_sequence` are as of `mean_scores`, `per_object` as of `object_scores`
         by names such as dog_1. `not_scored` has sequences with unusable masks and the reasons. `notes` has a
-        sentence on each object that the first mask lacks, and on each sparse ground truth.
+        sentence on each object that the first mask lacks, on each sparse ground truth, and on folders of
+        predictions that are not scored.
 
     Raises:
         DataError: A folder is missing, or no sequence can be scored.
@@ -147,6 +148,8 @@ def score_folders(
         )
     names = _sequence_folders(ground_truth, "ground truth")
     _sequence_folders(predictions, "predictions", names)
+    others = sorted(set(_sequence_folders(predictions, "predictions")) - set(names))
+    unmatched = f"not scored: {counted(len(others), 'folder')} without ground truth: {', '.join(others)}"
     if unknown := [name for name in sequences if name not in names]:
         raise DataError(f"sequence {unknown[0]!r} is not in {ground_truth}; it has {', '.join(names)[:300]}")
     names = [name for name in names if name in sequences or not sequences]
@@ -177,7 +180,8 @@ def score_folders(
         "per_sequence": {name: mean_scores(sequence.values()) for name, (sequence, _) in scored.items()},
         "per_object": per_object,
         "not_scored": not_scored,
-        "notes": [f"{name}: {note}" for name, (_, notes) in scored.items() for note in notes],
+        "notes": [f"{name}: {note}" for name, (_, notes) in scored.items() for note in notes]
+        + ([unmatched[:300]] if others else []),
     }
 
 

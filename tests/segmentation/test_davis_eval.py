@@ -109,6 +109,13 @@ def place_later_objects(guessed: bool) -> tuple[np.ndarray, np.ndarray]:
     return truth, guess
 
 
+def test_predictions_without_ground_truth_are_named(write):
+    truth, guess = place_later_objects(True)
+    folders = write("truth/a", truth), write("guess/a", guess)
+    write("guess/b", guess)
+    assert score_folders(*folders)["notes"][-1] == "not scored: 1 folder without ground truth: b"
+
+
 @pytest.mark.parametrize("guessed", [True, False])
 @pytest.mark.parametrize("task", ["semi-supervised", "unsupervised"])
 def test_later_objects_score_as_officially(write, guessed, task):

@@ -101,6 +101,8 @@ def resume(options: Pretrain, session: Session, run: Run) -> int:
     print(f"{run.folder}: resumed at step {done} of {session.plan.steps}")
     if changed:
         print(f"changed settings: {in_words(changed)}")
+    if rank() == 0 and (missing := done - len({line["step"] for line in run.lines()})):
+        print(f"{run.log} lacks {counted(missing, 'step')} before it: charts and doctor leave them out")
     if rank() == 0 and changed:
         history = [*before.get("changes", []), {"step": done, "changed": changed}]
         first = {name: before[name] for name in ("command", "versions", "init") if name in before}

@@ -109,3 +109,14 @@ def test_resume_of_finished_run_with_same_epochs_ends_at_once_and_more_epochs_co
     assert {file.name: file.read_bytes() for file in run.iterdir() if file.is_file()} == before
     assert resume(run, "--epochs", 4, "--probe-every", 0) == 0
     assert [line["step"] for line in Run(run).lines()] == list(range(8))
+
+
+@pytest.mark.parametrize("kept", [0, 4])
+def test_resume_counts_the_steps_that_the_log_has_lost(trained, tmp_path, capsys, kept):
+    run = Path(shutil.copytree(trained, tmp_path / "run"))
+    lines = (run / "log.jsonl").read_text().splitlines(keepends=True)
+    (run / "log.jsonl").write_text("".join(lines[:kept]))
+    if not kept:
+        (run / "log.jsonl").unlink()
+    assert resume(run, "--epochs", 4, "--probe-every", 0) == 0
+    assert f"{run / 'log.jsonl'} lacks {6 - kept} steps before it" in capsys.readouterr().out
