@@ -46,7 +46,7 @@ SAME_ARRAYS, GROWTH, SLOWER = 1e-2, 0.15, 10.0
 """Largest difference of recomputed queries and keys, as a share of the largest; largest growth of memory;
 slowdown of the first maps."""
 ADVICE = "try again in a moment|send the next when one is answered"
-"""What a refusal advises."""
+"""Advice of a refusal."""
 UPLOAD, QUEUE = "/gradio_api/upload", "/gradio_api/queue"
 WARM, ALONE, CHECKED, TIMEOUT = 5, 20, 20, 120
 

@@ -136,8 +136,8 @@ def score_folders(
     Returns:
         JSON types. `dataset` and `per_sequence` are as of `mean_scores`, `per_object` as of `object_scores`
         by names such as dog_1. `not_scored` has sequences with unusable masks and the reasons. `notes` has a
-        sentence on each object that the first mask lacks, on each sparse ground truth, and on folders of
-        predictions that are not scored.
+        sentence on each object that the first mask lacks, and on each sparse ground truth. The last note
+        names folders of predictions that are not scored.
 
     Raises:
         DataError: A folder is missing, or no sequence can be scored.

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from math import ceil
-from typing import Any, Literal
+from typing import Literal
 
 import cv2
 import numpy as np
@@ -292,14 +292,24 @@ class ColorPatches:
 
 
 def propagate_masks(
-    read: ReadFrames, masks: Mapping[int, Labels], *settings: Any, **options: Any
+    read: ReadFrames,
+    masks: Mapping[int, Labels],
+    source: AttentionPredictor | ColorPatches,
+    preset: Preset = DINO,
+    batch: int = 4,
+    *,
+    overlap: bool = False,
+    backward: bool = True,
 ) -> Iterator[Labels]:
-    """Label every frame of a video from the labels of some frames; see `propagate_steps`.
+    """Label every frame of a video from the labels of some frames, as `propagate_steps`.
 
     Yields:
         Labels of each frame, uint8 [H, W]; where it has a mask, that mask over the propagated labels.
+
+    Raises:
+        ValueError: As `propagate_steps`.
     """
-    steps = propagate_steps(read, masks, *settings, **options)
+    steps = propagate_steps(read, masks, source, preset, batch, overlap=overlap, backward=backward)
     return (labels for labels in steps if labels is not None)
 
 

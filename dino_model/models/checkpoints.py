@@ -313,12 +313,8 @@ def read_torch(path: Path) -> dict[str, Any]:
     try:
         with torch.serialization.safe_globals(_HARMLESS):
             source = open_as_protocol_2(path)
-            # By a path, torch.load decides by its suffix.
-            source = (
-                io.BytesIO(source.read_bytes())
-                if path.suffix == ".safetensors" and isinstance(source, Path)
-                else source
-            )
+            if path.suffix == ".safetensors" and isinstance(source, Path):  # not by its suffix
+                source = io.BytesIO(source.read_bytes())
             payload = torch.load(source, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
         culprit = re.search(r"GLOBAL (\S+)", str(error))
