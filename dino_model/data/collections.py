@@ -18,7 +18,14 @@ from dino_model.data import lists, remote
 from dino_model.data.channels import ARRAY_SUFFIX, MEASURED_IMAGES, ChannelRange, read_channels
 from dino_model.data.columns import Column, take
 from dino_model.data.images import MAX_PIXELS, SUFFIXES, ImageError, read, read_file
-from dino_model.data.labels import Labeling, describe_classes, label_by_folders, number_classes
+from dino_model.data.labels import (
+    Labeling,
+    Split,
+    describe_classes,
+    find_splits,
+    label_by_folders,
+    number_classes,
+)
 from dino_model.data.names import NameIndex, is_image, left_out_folder, walk
 from dino_model.data.tars import Stamp, is_tar, read_members, read_part, stamp
 from dino_model.data.textures import textures_tar
@@ -27,7 +34,7 @@ from dino_model.runtime.download import cache_folder
 from dino_model.runtime.errors import counted, sentence
 from dino_model.runtime.files import printable
 
-VERSION = 4
+VERSION = 5
 """Version of the cached index of tars."""
 BACKGROUND = "BACKGROUND_Google"
 """Caltech-101's folder of images that belong to no class."""
@@ -64,6 +71,7 @@ class Images:
         label_sets: Indices of the classes of every image, if an image has several; else None.
         no_classes: Reason why there are no classes; empty if there are.
         notes: Folders and lines that were left out.
+        table_splits: Part of the data set that each image is in, as a column of a table names it.
         max_pixels: Largest image that is read.
     """
 
@@ -78,6 +86,7 @@ class Images:
     label_sets: Sequence[tuple[int, ...]] | None = None
     no_classes: str = "it has no class folders"
     notes: tuple[str, ...] = ()
+    table_splits: Sequence[Split] | None = None
     max_pixels: int = MAX_PIXELS
 
     def __len__(self) -> int:
@@ -176,7 +185,12 @@ class Images:
             labels=None if self.labels is None else take(self.labels, chosen),
             extents=None if self.extents is None else take(self.extents, chosen),
             label_sets=None if self.label_sets is None else take(self.label_sets, chosen),
+            table_splits=None if self.table_splits is None else take(self.table_splits, chosen),
         )
+
+    def splits(self) -> Sequence[Split]:
+        """Return the part of the data set that each image is in, by its table, else by its folders."""
+        return find_splits(self.names) if self.table_splits is None else self.table_splits
 
     def labeled(self, found: Labeling, *notes: str) -> "Images":
         """Return these images with other classes."""
@@ -306,11 +320,15 @@ def label_by_table(images: Images, table: Path) -> Images:
             classes.setdefault(numbers[0], {}).update(dict.fromkeys(row.classes or ()))
     is_multi = any(len(given) > 1 for given in classes.values())
     chosen = [number for number, given in sorted(classes.items()) if given or is_multi]
+    splits = {numbers[0]: row.split for row, numbers in known if numbers}
     missing, unknown = len(images) - len(chosen), sum(not numbers for _, numbers in known)
     notes = [f"{counted(missing, 'image')} without a class in {table.name} left out"] if missing else []
     notes += [f"{counted(unknown, 'row')} of {table.name} without an image"] if unknown else []
     found = number_classes([tuple(classes[number]) for number in chosen])
-    return images.subset(chosen).labeled(found, *notes)
+    labeled = images.subset(chosen).labeled(found, *notes)
+    if not any(splits.values()):
+        return labeled
+    return replace(labeled, table_splits=tuple(splits[number] for number in chosen))
 
 
 def expand_braces(pattern: str) -> list[str]:
@@ -352,6 +370,8 @@ class Part(NamedTuple):
     classes: Sequence[tuple[str, ...]] | None = None
     """Classes of these names in a list."""
     notes: tuple[str, ...] = ()
+    splits: Sequence[Split] = ()
+    """Parts of the data set that a table names."""
 
 
 def _find_parts(source: str, suffixes: frozenset[str]) -> list[Part]:
@@ -418,6 +438,7 @@ def _open(parts: Sequence[Part], suffixes: frozenset[str]) -> Images:
         label_sets=None if facts["sets"] is None else tuple(map(tuple, facts["sets"])),
         no_classes=facts["reason"],
         notes=tuple(facts["notes"]),
+        table_splits=facts["splits"],
     )
 
 
@@ -445,6 +466,8 @@ class Entry(NamedTuple):
     extent: tuple[int, int, int]
     classes: tuple[str, ...] | None
     """Classes of a list or of WebDataset; None: the folders tell."""
+    split: Split = ""
+    """Part of the data set that a table names."""
 
 
 def _index(parts: Sequence[Part], suffixes: frozenset[str]) -> tuple[np.ndarray, dict[str, Any]]:
@@ -470,7 +493,8 @@ def _index(parts: Sequence[Part], suffixes: frozenset[str]) -> tuple[np.ndarray,
     table = np.empty(len(entries), fields)
     table["name"], table["label"] = encoded, -1 if found.labels is None else found.labels
     table["extent"] = [entry.extent for entry in entries]
-    facts = {"classes": found.classes, "sets": found.sets, "reason": found.reason}
+    splits = [entry.split for entry in entries] if any(entry.split for entry in entries) else None
+    facts = {"classes": found.classes, "sets": found.sets, "reason": found.reason, "splits": splits}
     return table, facts | {"ignored": ignored, "notes": notes}
 
 
@@ -489,12 +513,12 @@ def _entries(
     store, prefix = part.store, part.store.prefix
     if part.names:
         no_classes: Sequence[tuple[str, ...]] = [()] * len(part.names)
-        pairs = zip(part.names, part.classes or no_classes, strict=True)
-        return (
-            [Entry(prefix + name, prefix, (number, 0, 0), given or None) for name, given in pairs],
-            0,
-            [*part.notes],
-        )
+        no_splits: Sequence[Split] = [""] * len(part.names)
+        rows = zip(part.names, part.classes or no_classes, part.splits or no_splits, strict=True)
+        entries = [
+            Entry(prefix + name, prefix, (number, 0, 0), given or None, split) for name, given, split in rows
+        ]
+        return entries, 0, [*part.notes]
     if store.stamp is None:
         found = walk(Path(store.path))
         names = sorted(name for name in found.names if is_image(name, suffixes))

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from dino_model.data.images import ImageError, read_file
+from dino_model.data.labels import Split, split_of
 from dino_model.data.names import NameIndex, clean_path, suffix_of
 from dino_model.data.remote import is_remote
 from dino_model.runtime.errors import counted
@@ -41,6 +42,14 @@ CLASS_COLUMNS = (
     *("cls", "tag", "tags", "breed", "species", "y", "findinglabels", "groundtruth"),
 )
 """Headers of the column of classes, written as in `PATH_COLUMNS`."""
+SPLIT_COLUMNS = frozenset({"split", "splits", "set", "subset", "partition", "phase"})
+"""Headers of the column of splits, written as in `PATH_COLUMNS`; its cells are words as train and val."""
+SPLIT_FLAGS: dict[str, tuple[Split, Split]] = {
+    **dict.fromkeys(("isvalid", "isval"), ("train", "val")),
+    **dict.fromkeys(("istest", "istesting", "istestimage"), ("train", "test")),
+    **dict.fromkeys(("istrain", "istraining", "istrainingimage"), ("test", "train")),
+}
+"""Headers of columns of 0 and 1, and the splits that 0 and 1 are."""
 _MARKS = (
     (codecs.BOM_UTF8, "utf-8"),
     (codecs.BOM_UTF16_LE, "utf-16-le"),
@@ -57,6 +66,8 @@ class Row(NamedTuple):
     path: str
     classes: tuple[str, ...] | None
     """Classes of the image; None: the line has a path only."""
+    split: Split = ""
+    """Part of the data set that a column of the table names."""
 
 
 class NameList(NamedTuple):
@@ -77,6 +88,8 @@ class ImageList(NamedTuple):
     """Classes of each image; None: the list has paths only."""
     notes: tuple[str, ...]
     """Lines that are left out."""
+    splits: tuple[Split, ...]
+    """Part of the data set that each image is in, if a column of the table names it."""
 
 
 def read_text(path: Path) -> str:
@@ -190,6 +203,7 @@ def read_list(path: Path, suffixes: Container[str]) -> ImageList:
             " folder"
         )
     found = [(finder.find(row.path) or "", row.classes) for row in rows]
+    splits = {finder.find(row.path): row.split for row in rows}
     others = [name for name, _ in found if suffix_of(name) and suffix_of(name) not in suffixes]
     others += [name for name, _ in found if not suffix_of(name) and (finder.folder / name).is_dir()]
     notes = [f"{counted(len(others), 'line')} without an image, the first is {others[0]}"] if others else []
@@ -205,7 +219,8 @@ def read_list(path: Path, suffixes: Container[str]) -> ImageList:
     folder, names = _relative(finder.folder, list(classes))
     labeled = any(given is not None for _, given in found)
     left_out = tuple(f"{printable(note)} (in {path.name})" for note in notes)
-    return ImageList(folder, tuple(names), tuple(classes.values()) if labeled else None, left_out)
+    given_classes = tuple(classes.values()) if labeled else None
+    return ImageList(folder, tuple(names), given_classes, left_out, tuple(splits[name] for name in classes))
 
 
 class _Finder:
@@ -276,26 +291,44 @@ def _rows_of_table(path: Path, cells: list[list[str]], is_known: Known) -> list[
     by_header = sorted(range(width), key=lambda c: (*PATH_COLUMNS, header[c]).index(header[c]))
     candidates = (c for c in by_header if any(is_known(row[c]) for row in cells[:100]))
     column = next(candidates, by_header[0])
+    split_column, splits = _find_splits(cells, header)
     others = [
-        c for c in range(width) if c != column and not (names and re.match(r"(unnamed.*)?$", header[c]))
+        c
+        for c in range(width)
+        if c not in (column, split_column) and not (names and re.match(r"(unnamed.*)?$", header[c]))
     ]
-    given = [c for c in others if header[c] in CLASS_COLUMNS][:1]
+    classes = _find_classes(path, cells, names, others)
+    return [Row(row[column], given, split) for row, given, split in zip(cells, classes, splits, strict=True)]
+
+
+def _find_splits(cells: list[list[str]], header: list[str]) -> tuple[int | None, list[Split]]:
+    """Find the column of splits; returns its number and the split of each row, empty if there is none."""
+    for column, name in enumerate(header):
+        texts = [row[column].lower() for row in cells]
+        if name in SPLIT_FLAGS and all(text in _FLAGS for text in texts):
+            return column, [SPLIT_FLAGS[name][text in _ONE] for text in texts]
+        if name in SPLIT_COLUMNS and any(map(split_of, texts)):
+            return column, [split_of(text) for text in texts]
+    return None, [""] * len(cells)
+
+
+def _find_classes(
+    path: Path, cells: list[list[str]], names: list[str], others: list[int]
+) -> list[tuple[str, ...] | None]:
+    """Find the columns of classes among the columns behind the path; returns the classes of each row."""
+    given = [c for c in others if names and _header(names[c]) in CLASS_COLUMNS][:1]
     if not given and len(others) > 1 and all(row[c].lower() in _FLAGS for row in cells for c in others):
         if not names:
             raise ImageError(
                 f"{path} has columns of 0 and 1: expected a header with the names of the classes"
             )
-        flags = [tuple(printable(names[c]) for c in others if row[c].lower() in _ONE) for row in cells]
-        return [Row(row[column], classes) for row, classes in zip(cells, flags, strict=True)]
-    if not given and len(others) > 1 and names:
-        return [Row(row[column], None) for row in cells]  # which column holds the classes is unknown
+        return [tuple(printable(names[c]) for c in others if row[c].lower() in _ONE) for row in cells]
+    if not others or (not given and len(others) > 1 and names):
+        return [None] * len(cells)  # a path only, or which column holds the classes is unknown
     given = given or others
     if len(given) > 1 and not any(_is_number(row[given[0]]) for row in cells):  # boxes behind the class
         given = [c for c in given if not all(_is_number(row[c]) for row in cells)]
-    return [
-        Row(row[column], tuple(name for c in given for name in _classes_of(row[c])) if given else None)
-        for row in cells
-    ]
+    return [tuple(name for c in given for name in _classes_of(row[c])) for row in cells]
 
 
 def _is_number(text: str) -> bool:

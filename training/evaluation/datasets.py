@@ -15,7 +15,6 @@ from dino_model.data.collections import Images, find_listed, open_images
 from dino_model.data.images import ImageError
 from dino_model.data.labels import (
     describe_classes,
-    find_splits,
     has_word_of,
     label_by_folders,
     sort_classes,
@@ -113,13 +112,14 @@ def open_split(
 
     Args:
         data: Labeled images as `open_images` takes them. Folders such as `train` and `val` (else `test`), in
-            any capitalization, divide them; without `train`, all images outside `val` are for training.
+            any capitalization, divide them; without `train`, all images outside `val` are for training. A
+            column `split` of a list or of `labels` does the same.
         test: Test images, if they are not part of `data`.
         split: Text file with the names of the test images of `data`, one per line.
         arrays: Count .npy files as images, too.
         labels: Table of paths and classes, instead of class folders.
 
-    Without `test`, `split` and such folders, every fifth image of each class is a test image.
+    Without `test`, `split` and such folders or columns, every fifth image of each class is a test image.
 
     Raises:
         ImageError: As `open_images`.
@@ -131,7 +131,7 @@ def open_split(
         return Split(*_in_same_classes(*parts), f"those in {test.name}")
     images = open_images(data, arrays=arrays, labels=labels)
     names = images.names
-    splits = find_splits(names)
+    splits = images.splits()
     tested = next((split for split in ("val", "test") if split in splits), "")
     if split is not None or not tested:
         images = _without_background(images, None if labels else data, names)
@@ -154,10 +154,12 @@ def open_split(
     if not images.classes:
         images = images.labeled(label_by_folders(images.names))
     images = _without_background(images, None if labels else data, names)
-    splits = find_splits(images.names)
+    splits = images.splits()
     train, test_images = (
         images.subset(i for i, split in enumerate(splits) if split == wanted) for wanted in (trained, tested)
     )
+    if images.table_splits is not None:
+        return Split(train, test_images, f"those of {tested!r} in the table", unused)
     folder = next(part for part in test_images.names[0].split("/") if has_word_of(tested, part))
     return Split(train, test_images, f"those in {folder}", unused)
 

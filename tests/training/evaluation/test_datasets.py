@@ -120,6 +120,37 @@ def test_open_split_names_unused_images_and_takes_one_tested_class(tmp_path: Pat
 
 
 @pytest.mark.parametrize(
+    ("header", "trained", "tested", "other"),
+    [
+        ("image,label,split", "train", "val", "test"),
+        ("image,kind,Partition", "TRAINING", "Valid", "unlabeled"),
+        ("image;set;breed", "train", "test", ""),
+        ("image,label,is_valid", "False", "True", None),
+        ("image,label,is_training_image", "1", "0", None),
+    ],
+)
+@pytest.mark.parametrize("as_labels", [False, True])
+def test_open_split_follows_the_column_of_a_table(tmp_path: Path, header, trained, tested, other, as_labels):
+    folder = write_rectangles(tmp_path / "images", {"train": 6, "b": 6})
+    words = [*(trained, tested, trained), *(trained, tested, trained if other is None else other)] * 2
+    separator = ";" if ";" in header else ","
+    rows = [
+        separator.join(
+            [f"images/{name}/{number:03d}.png", *((word, name) if ";" in header else (name, word))]
+        )
+        for name, numbers in (("train", range(6)), ("b", range(6, 12)))
+        for number, word in zip(range(6), (words[each] for each in numbers), strict=True)
+    ]
+    table = tmp_path / "table.csv"
+    table.write_text("\n".join([header, *rows]))
+    split = open_split(folder, labels=table) if as_labels else open_split(table)
+    left = 0 if other is None else 2
+    assert (len(split.train), len(split.test), split.classes) == (8 - left, 4, ("b", "train"))
+    assert ("not used: 2 images" in str(split)) == bool(left)
+    assert all("001.png" in name or "004.png" in name for name in split.test.names)
+
+
+@pytest.mark.parametrize(
     ("train", "test", "expected"),
     [
         ({"a": 5, "b": 5}, {"a": 1, "b": 1}, []),
