@@ -2,6 +2,7 @@
 
 import os
 import signal
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
@@ -118,6 +119,9 @@ def train(options: Pretrain, session: Session, run: Run, first_step: int) -> int
     """
     recipe, steps, precision = session.recipe, session.plan.steps, session.precision
     print(session.images)
+    numbers = Counter(session.images.splits())
+    if numbers["train"] and (tested := numbers["val"] + numbers["test"]):
+        print(f"warning: trains on {counted(tested, 'image')} of val and test, too: leave them out of --data")
     print(
         f"{counted(len(session.images), 'image')}, {counted(steps, 'step')} of {recipe.batch_size} "
         f"in {counted(recipe.epochs, 'epoch')}, {session.device.type}, {precision}, {recipe.method.name}"

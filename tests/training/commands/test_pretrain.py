@@ -254,6 +254,14 @@ def test_pretrain_skips_excluded_and_broken_images_and_fails_if_all_are_broken(o
     assert "Traceback" not in error
 
 
+def test_pretrain_on_images_of_the_test_split_says_so(images, tmp_path, capsys):
+    rows = [f"{path},{'val' if path.stem in '12' else 'train'}" for path in sorted(images.rglob("*.png"))]
+    (tmp_path / "table.csv").write_text("\n".join(["path,split", *rows]))
+    for data, warned in ((images, False), (tmp_path / "table.csv", True)):
+        assert pretrain(data, tmp_path / f"run-{warned}") == 0
+        assert ("trains on 2 images of val and test, too" in capsys.readouterr().out) == warned
+
+
 def test_pretrain_with_nan_loss_stops_and_resumes(images, tmp_path, capsys, monkeypatch):
     honest, calls = dino_module.prototype_cross_entropy, iter(range(100))
 
