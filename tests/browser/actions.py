@@ -12,7 +12,6 @@ from dino_model import photographs
 from dino_model.inference.predictor import AttentionPredictor
 
 MODEL, SIZE = "random:vit_tiny/16", 224
-OUTPUT = Path(__file__).parent / "output"  # screenshots, for people
 AXE = Path(__file__).parent / "axe" / "axe.min.js"
 EXPLORER = "viewOf('explore')"
 FILE = "#images input[type=file]"
@@ -165,9 +164,3 @@ def violations(page: Any) -> list[str]:
     """Return what axe-core finds against WCAG A and AA."""
     page.evaluate(AXE.read_text(encoding="utf-8"))
     return page.evaluate(VIOLATIONS)
-
-
-def screenshot(page: Any, name: str) -> None:
-    """Write an image of the whole page, for people."""
-    OUTPUT.mkdir(exist_ok=True)
-    page.screenshot(path=OUTPUT / f"{name}.png", full_page=True)

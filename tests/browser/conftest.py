@@ -1,23 +1,31 @@
-"""A page server and Debian's Chromium for the browser tests."""
+"""A page and Debian's Chromium for the browser tests."""
 
+import math
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pytest
 from PIL import Image
 
+from app.__main__ import Serve
+from app.guard import host_names
+from app.temporary import temporary_folder
 from benchmarks import serving
+from dino_model import photographs
+from dino_model.commands import main
 from dino_model.inference.predictor import AttentionPredictor
+from tests.app.conftest import line, save_milestone, write_run
 from tests.browser import actions
 from tests.ports import free_port
 
 ATTENTION = "?head=heads&layer=heat"
-OFFLINE = {"NO_PROXY": "127.0.0.1,localhost", "OMP_NUM_THREADS": "1"}
+LOCAL = {"NO_PROXY": "127.0.0.1,localhost", "GRADIO_ANALYTICS_ENABLED": "False"}
 TIMEOUT = 60_000  # milliseconds
 
 
@@ -35,13 +43,41 @@ def browser() -> Iterator[Any]:
         yield opened
 
 
+def log_line(step: int, **values: float) -> bytes:
+    """Return a line of the log of `run`."""
+    usual = {"loss": 6 - step / 50, "teacher_entropy": 4.0, "kl": 1.0, "ln_k": math.log(1024)}
+    usual |= {"knn_teacher": 20 + step, "images_per_second": 100}
+    return line(step, **usual | values)
+
+
 @pytest.fixture(scope="session")
-def address(browser: Any) -> Iterator[str]:
-    """Address of a page with an untrained model, in fp32 on the CPU; it ends with a slash."""
-    model = f"--model {actions.MODEL} --size {actions.SIZE} --precision fp32 --device cpu"
-    with serving.serving(*model.split(), "--port", str(free_port()), env=OFFLINE) as page:
-        yield page.address + "/"
-        assert page.process.poll() is None, f"the server died:\n{page.log.read_text()}"
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a run that the page offers: 20 of 120 steps, checkpoints at 0, 10 and 20."""
+    folder = write_run(tmp_path_factory.mktemp("runs") / "first", *map(log_line, range(20)), epochs=12)
+    for step in (0, 10, 20):
+        save_milestone(folder, step)
+    return folder
+
+
+@contextmanager
+def serving_here(**options: Any) -> Iterator[str]:
+    """Serve the page in this process, in fp32 on the CPU; the address ends with a slash."""
+    port, served = free_port(), Serve(precision="fp32", device="cpu", **options)
+    with patch.dict(os.environ, LOCAL), temporary_folder(2**30):
+        demo = served.launch_blocks(port, host_names("127.0.0.1"), {})
+        yield f"http://127.0.0.1:{port}/"
+        demo.close(verbose=False)
+
+
+@pytest.fixture(scope="session")
+def address(browser: Any, run: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Address of a page with an untrained model, a run, and the examples as images to search."""
+    folder = tmp_path_factory.mktemp("search")
+    images, index = folder / "images.txt", folder / "index.safetensors"
+    images.write_text("\n".join(map(str, photographs.FOLDER.glob("*.jpg"))))
+    main(["index", str(images), "--output", str(index), "--size", "64"])
+    with serving_here(model=actions.MODEL, size=actions.SIZE, models_dir=run.parent, search=index) as page:
+        yield page
 
 
 @pytest.fixture(scope="session")

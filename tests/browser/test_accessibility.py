@@ -21,8 +21,8 @@ SHOW_PROBLEMS = """(shown) => {
     Object.assign(line, { hidden: !shown, textContent: "The server does not answer." });
 }"""
 QUIET = """() => new Promise((resolve) => {
-  let timer = setTimeout(resolve, 700);
-  new MutationObserver(() => { clearTimeout(timer); timer = setTimeout(resolve, 700); })
+  let timer = setTimeout(resolve, 300);
+  new MutationObserver(() => { clearTimeout(timer); timer = setTimeout(resolve, 300); })
     .observe(document.body, { subtree: true, childList: true, attributes: true });
 })"""
 # Of radio buttons and galleries, the keyboard stops at one element; arrow keys choose the others.
@@ -41,7 +41,7 @@ OPERABLE = """() => {
 }"""
 
 
-def _open(page, title: str) -> None:
+def _open(page, title: str):
     tab = page.get_by_role("tab", name=title, exact=True)
     if tab.count() == 0:  # a narrow page lists its last tabs in a menu
         page.get_by_role("button", name="More tabs").click()
@@ -50,30 +50,39 @@ def _open(page, title: str) -> None:
     page.wait_for_selector(TABS[title])
     actions.wait(page, "!document.querySelector('.pending')")
     page.evaluate(QUIET)
+    return page
 
 
-@pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (390, "dark")])
-@pytest.mark.parametrize("title", TABS)
-def test_tab_has_no_violation_of_wcag_a_or_aa(open_shared, width, scheme, title):
-    page = open_shared(query="", width=width, height=844, color_scheme=scheme)
-    _open(page, title)
-    assert page.evaluate(actions.WIDER) <= 0
-    actions.screenshot(page, f"tab-{title.lower().replace(' ', '-')}-{width}-{scheme}")
-    page.evaluate(SHOW_PROBLEMS, True)
-    violations = actions.violations(page)
-    page.evaluate(SHOW_PROBLEMS, False)
-    assert not violations, "\n".join(violations)
+@pytest.fixture(scope="module", params=TABS)
+def title(request) -> str:
+    return request.param
 
 
-@pytest.mark.parametrize("title", TABS)
-def test_keyboard_alone_reaches_everything(open_shared, title):
-    page = open_shared(query="", height=844, color_scheme="light")
-    _open(page, title)
-    operable = page.evaluate(OPERABLE)
+@pytest.fixture(scope="module")
+def desktop(open_shared, title):
+    return _open(open_shared(query="", height=844, color_scheme="light"), title)
+
+
+@pytest.fixture(scope="module")
+def phone(open_shared, title):
+    return _open(open_shared(query="", width=390, height=844, color_scheme="dark"), title)
+
+
+def test_tab_has_no_violation_of_wcag_a_or_aa(desktop, phone):
+    for page in (desktop, phone):
+        assert page.evaluate(actions.WIDER) <= 0
+        page.evaluate(SHOW_PROBLEMS, True)
+        violations = actions.violations(page)
+        page.evaluate(SHOW_PROBLEMS, False)
+        assert not violations, "\n".join(violations)
+
+
+def test_keyboard_alone_reaches_everything(desktop):
+    operable = desktop.evaluate(OPERABLE)
     assert operable > 3
     for _ in range(MAX_STOPS):
-        page.keyboard.press("Tab")
-        if page.evaluate("window.missed.length") == 0:
+        desktop.keyboard.press("Tab")
+        if desktop.evaluate("window.missed.length") == 0:
             break
-    missed = page.evaluate("window.missed.map((one) => one.outerHTML.slice(0, 160))")
+    missed = desktop.evaluate("window.missed.map((one) => one.outerHTML.slice(0, 160))")
     assert not missed, f"of {operable} the keyboard did not reach:\n" + "\n".join(missed)

@@ -136,4 +136,3 @@ def test_chosen_image_is_placed_at_the_mean_of_its_neighbors(tab):
     places = _state(tab, f"neighbors.map((index) => [{VIEW}.points[index].x, {VIEW}.points[index].y])")
     placed = _state(tab, "placed")
     assert (placed["x"], placed["y"]) == pytest.approx(tuple(np.mean(places, axis=0)))
-    actions.screenshot(tab, "class-map-placed")

@@ -38,10 +38,9 @@ def page(request, open_shared):
 
 
 @pytest.mark.parametrize("kind", PAGES)
-def test_page_of_each_kind_fits_the_screen_and_keeps_to_wcag(page, kind, request):
+def test_page_of_each_kind_fits_the_screen_and_keeps_to_wcag(page, kind):
     page.goto((BUILT / PAGES[kind]).as_uri())
     page.wait_for_load_state()
-    actions.screenshot(page, f"docs-{request.node.callspec.id}")
     assert page.evaluate(actions.WIDER) <= 0, "wider than the screen"
     assert actions.violations(page) == []
 

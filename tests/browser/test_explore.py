@@ -8,15 +8,11 @@ import pytest
 from playwright.sync_api import expect
 from pycocotools import mask as coco_mask
 
-from benchmarks.serving import serving
 from dino_model import photographs
-from dino_model.commands import main
 from dino_model.inference import quantities
 from segmentation.masks import enlarge, keep_mass_of_maps
 from tests.app.conftest import library_maps
 from tests.browser import actions
-from tests.browser.conftest import OFFLINE
-from tests.ports import free_port
 
 VIEW = actions.EXPLORER
 STAGE = "#explore .lab-stage"
@@ -183,7 +179,6 @@ def test_grid_of_all_blocks_opens_the_chosen_head(open_page, predictor):
     tiles.nth(4 * predictor.heads + 1).click()
     page.wait_for_selector("#explore [data-block='4']")
     assert page.locator("#block input[type=range]").input_value() == "5"
-    actions.screenshot(page, "explore-blocks")
 
 
 def test_phone_takes_taps_and_strokes_of_a_finger(open_page):
@@ -199,22 +194,16 @@ def test_phone_takes_taps_and_strokes_of_a_finger(open_page):
     assert page.evaluate("viewOf('segment').painting.labels !== null")
     page.locator("#segment").get_by_text("Draw", exact=True).tap()
     assert stage.evaluate(touch) == "none"  # a finger draws
-    actions.screenshot(page, "segment-phone-dark")
 
 
-def test_search_finds_the_image_itself_first_and_then_a_part_of_it(open_page, tmp_path):
-    images, index = tmp_path / "images.txt", tmp_path / "index.safetensors"
-    images.write_text("\n".join(map(str, photographs.FOLDER.glob("*.jpg"))))
-    main(["index", str(images), "--output", str(index), "--size", "64"])
-    options = f"--model {actions.MODEL} --size 64 --port {free_port()} --device cpu --search {index}"
-    with serving(*options.split(), env=OFFLINE) as served:
-        page = open_page(query="?image=sheep&pins=1,1;2,2", address=f"{served.address}/")
-        page.locator("#search").get_by_text("Search my images").click()
-        page.locator("#search-whole").click()
-        captions = page.locator("#search-results .caption-label")
-        expect(captions).to_have_count(12)
-        whole = captions.first.inner_text()
-        assert "sheep.jpg" in whole
-        page.locator("#search-part").click()
-        expect(captions.first).not_to_have_text(whole)
-        expect(captions).to_have_count(12)
+def test_search_finds_the_image_itself_first_and_then_a_part_of_it(open_page):
+    page = open_page(query="?image=sheep&pins=1,1;2,2")
+    page.locator("#search").get_by_text("Search my images").click()
+    page.locator("#search-whole").click()
+    captions = page.locator("#search-results .caption-label")
+    expect(captions).to_have_count(12)
+    whole = captions.first.inner_text()
+    assert "sheep.jpg" in whole
+    page.locator("#search-part").click()
+    expect(captions.first).not_to_have_text(whole)
+    expect(captions).to_have_count(12)

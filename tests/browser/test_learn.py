@@ -26,7 +26,6 @@ def test_every_lesson_has_a_question_and_values(tab):
         tab.locator("#lesson-text").get_by_role("button", name="Answer").click()
         expect(tab.locator("#lesson-answer")).to_be_visible()
         expect(tab.locator("#lesson-answer")).not_to_contain_text("…")
-        actions.screenshot(tab, f"learn-{index + 1}")
     assert tab.locator("#learn-view").is_hidden()  # the curves replace it
     _go(tab, 0)
     tab.get_by_role("button", name="Next").click()

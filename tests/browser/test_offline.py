@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import serving
-from tests.browser.conftest import Pages
+from tests.browser.conftest import Pages, serving_here
 
 ROOT = Path(__file__).parents[2]
 COMMANDS = (("unshare", "--net"), ("unshare", "--map-root-user", "--net"))
@@ -46,9 +46,8 @@ def main() -> None:
     """Serve the page, open every tab and print what is shown, requested elsewhere, and fails."""
     with socket.socket() as device:
         ioctl(device, SET_FLAGS, struct.pack("16sh", b"lo", UP_AND_RUNNING))
-    options = ("--port", "7860", "--precision", "fp32", "--device", "cpu")
-    with serving.serving(*options) as served, serving.browser() as chromium, chromium.new_context() as desk:
-        pages = Pages(desk, lambda: served.address + "/")
+    with serving_here(size=96) as address, serving.browser() as chromium, chromium.new_context() as desk:
+        pages = Pages(desk, lambda: address)
         page = pages(query="", ready="#explore .lab-view[data-token]")
         found = {"tabs": [], "faults": pages.faults}
         for tab in page.get_by_role("tab").all():

@@ -169,7 +169,6 @@ def test_strokes_of_two_classes_segment_the_image_and_download(tab, tmp_path):
     height, width = shown.shape
     assert (shown[height // 2, int(0.45 * width) : int(0.55 * width)] == 1).mean() > 0.7
     assert (shown[height // 10, width // 10 : -width // 10] == 0).mean() > 0.9
-    actions.screenshot(tab, "scribbles")
     mask = image(download(tab, tab.locator("#scribbled-masks"))[1])
     assert (enlarge(shown, mask.shape) == mask).mean() > 0.97
     name, content = download(tab, tab.locator("#scribbled-head"))

@@ -4,7 +4,7 @@ import contextlib
 import re
 
 import pytest
-from playwright.sync_api import Error
+from playwright.sync_api import Error, expect
 
 from tests.browser import actions
 
@@ -32,22 +32,42 @@ class HeldRequests:
                 self.routes[index].fulfill(response=self.routes[index].fetch(timeout=60_000))
 
 
+@pytest.fixture
+def page(open_shared):
+    """A page with the first example and the last block; images of earlier tests stay in the strip."""
+    page = open_shared()
+    page.unroute_all()
+    _example(page, "owl")
+    _shows(page, source="owl")
+    actions.choose_quantity(page, "attention")
+    return page
+
+
 def _example(page, name: str) -> None:
     page.locator(f"#strip button:has(img[src*='{name}'])").click()
 
 
+def _count(page) -> int:
+    return page.locator("#strip button").count()
+
+
 def _shows(page, **value) -> None:
-    """Wait until Explore shows this, and check that it stays."""
+    """Wait until Explore shows this."""
     script = f"(value) => Object.entries(value).every(([key, one]) => {VIEW}.encoding.value[key] === one)"
     page.wait_for_function(script, arg=value)
-    page.wait_for_timeout(700)
-    assert page.evaluate(script, value)
+
+
+def _keeps(page, **value) -> None:
+    """Wait until Explore shows this, and check that late responses do not change it."""
+    _shows(page, **value)
+    page.wait_for_timeout(500)
+    _shows(page, **value)
 
 
 def test_quick_choices_end_on_the_last_and_known_images_are_not_fetched(page):
     for name in ("sheep", "komodo", "red_pyramid", "polar_bear", "kitten"):
         _example(page, name)
-    _shows(page, source="kitten")
+    _keeps(page, source="kitten")
     assert "image=kitten" in page.url
     requests = []
     page.on("request", lambda request: "/arrays/" in request.url and requests.append(request.url))
@@ -59,14 +79,14 @@ def test_quick_choices_end_on_the_last_and_known_images_are_not_fetched(page):
 
 
 def test_example_chosen_while_a_file_arrives_wins(page, image_file):
-    held = HeldRequests(page, "**/gradio_api/upload*")
+    held, count = HeldRequests(page, "**/gradio_api/upload*"), _count(page)
     page.set_input_files(actions.FILE, image_file("own.png"))
     held.wait_for(1)
     _example(page, "kitten")
     _shows(page, source="kitten")
     held.routes[0].continue_()
-    actions.wait(page, "document.querySelectorAll('#strip button').length === 9")
-    _shows(page, source="kitten")
+    expect(page.locator("#strip button")).to_have_count(count + 1)
+    _keeps(page, source="kitten")
 
 
 def test_refusal_returns_to_the_image_of_the_open_tab_and_its_thumbnail(open_page, image_file):
@@ -88,14 +108,15 @@ def test_damaged_file_of_several_is_named_and_the_others_are_opened(page, image_
     _shows(page, name="own.png")
 
 
-def test_late_response_of_a_model_is_not_shown_for_the_next(page):
+def test_late_response_of_a_model_is_not_shown_for_the_next(open_page):
+    page = open_page()
     held = HeldRequests(page, JOIN)
     actions.pick(page, "model", "embedded · distilled from DINOv2")
     held.wait_for(1)
     page.unroute(JOIN)
     actions.pick(page, "model", "random:embedded · the same network, untrained")
     held.release(0)
-    _shows(page, model="random:embedded")
+    _keeps(page, model="random:embedded")
     assert "random:embedded" in page.locator("#explore .lab-facts").text_content()
 
 
@@ -156,11 +177,9 @@ def test_address_restores_image_model_and_settings(open_page):
     _shows(page, source="sheep", model="random:embedded", size=336)
 
 
-@pytest.mark.parametrize("query", ["?image=nothing&size=9999&block=99", "?model=/etc/passwd"])
-def test_address_with_unknown_names_shows_the_start(open_page, query):
-    page = open_page(query=query)
-    page.wait_for_timeout(500)
-    _shows(page, source="owl", size=224)
+def test_address_with_unknown_names_shows_the_start(open_page):
+    page = open_page(query="?image=nothing&size=9999&block=99&model=/etc/passwd")
+    _keeps(page, source="owl", size=actions.SIZE, model=actions.MODEL)
 
 
 def test_readout_is_spoken_once_the_pointer_rests(page):
@@ -177,17 +196,18 @@ def test_readout_is_spoken_once_the_pointer_rests(page):
 
 
 def test_uploaded_images_are_in_the_strip_of_their_user_only(page, open_page, image_file):
-    other = open_page()
+    other, page = page, open_page()
+    count = _count(other)
     actions.send_images(page, image_file("one.png"), image_file("two.png", seed=2))
     assert actions.state(page)["name"] == "one.png"
-    assert page.locator("#strip button").count() == 10
+    assert _count(page) == 10
     page.locator("#strip button").nth(1).click()
     _shows(page, name="two.png")
     assert "image=" not in page.url  # an own image is in no address
     page.get_by_role("button", name="Remove image").click()
     _shows(page, name="owl")
-    assert page.locator("#strip button").count() == 9
-    assert other.locator("#strip button").count() == 8
+    assert _count(page) == 9
+    assert _count(other) == count
     assert actions.state(other)["source"] == "owl"
 
 

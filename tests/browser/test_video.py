@@ -88,7 +88,6 @@ def test_downloads_hold_the_masks_that_were_shown(video, tmp_path):
     video.wait_for_selector("#tracking [data-state=done]")
     expect(video.locator(".clip-status")).to_have_text("All 7 frames are finished.")
     shown = [_shown(video, number) for number in range(7)]
-    actions.screenshot(video, "video-tracked")
     archive = zipfile.ZipFile(io.BytesIO(_downloaded(video, "davis")))
     for number in range(7):
         mask = archive.read(f"Annotations/480p/square/{number:05d}.png")
@@ -119,7 +118,6 @@ def test_correction_wins_from_its_frame_and_downloads_hold_it(video):
     for number, labels in ((0, before[0]), (4, corrected)):
         np.testing.assert_array_equal(_shown(video, number), labels)
     assert set(np.unique(_shown(video, 6))) == {0, 2}
-    actions.screenshot(video, "video-corrected")
     archive = zipfile.ZipFile(io.BytesIO(_downloaded(video, "davis")))
     mask = archive.read("Annotations/480p/square/00004.png")
     np.testing.assert_array_equal(actions.image(mask), corrected)
