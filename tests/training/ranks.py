@@ -1,4 +1,4 @@
-"""Processes that train together, forked from one that has imported everything: each begins at once."""
+"""Processes that train, forked from one that has imported everything: each begins at once."""
 
 import os
 import sys
@@ -15,13 +15,16 @@ FORKS.set_forkserver_preload(["training.commands.arguments", "training.commands.
 
 
 class Group:
-    """Start a process for each job, a function and its arguments. Each prints to FOLDER/RANK.txt."""
+    """Start a process for each job, a function and its arguments. Each prints to FOLDER/RANK.txt.
 
-    def __init__(self, folder: Path, *jobs: tuple) -> None:
+    A daemon ends with the tests, and starts no processes of its own.
+    """
+
+    def __init__(self, folder: Path, *jobs: tuple, daemon: bool = True) -> None:
         folder.mkdir()
         self.folder, port = folder, str(free_port())
         self.processes = [
-            FORKS.Process(target=_work, args=(folder, number, len(jobs), port, *job), daemon=True)
+            FORKS.Process(target=_work, args=(folder, number, len(jobs), port, *job), daemon=daemon)
             for number, job in enumerate(jobs)
         ]
         for process in self.processes:
@@ -40,6 +43,7 @@ class Group:
 def _work(
     folder: Path, number: int, world: int, port: str, function: Callable[..., object], *arguments: object
 ) -> None:
+    os.setsid()
     os.environ.update(RANK=f"{number}", LOCAL_RANK=f"{number}", WORLD_SIZE=f"{world}")
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=port)
     with (folder / f"{number}.txt").open("w") as file:

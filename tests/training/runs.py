@@ -2,16 +2,19 @@
 
 import signal
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pytest
 import torch
 from PIL import Image
 
+from dino_model import photographs
 from dino_model.models.backbones import BackboneConfig
 from dino_model.models.head import HeadConfig
 from training import __main__ as command
@@ -86,16 +89,25 @@ def write_rectangles(folder: Path, classes: dict[str, int], *, shade: int = 200)
     return folder
 
 
+def few_photographs(count: int = 2) -> AbstractContextManager[object]:
+    """Let probes take their lift from the first of the package's images only."""
+    return patch.object(photographs, "names", lambda: (*photographs.table(),)[:count])
+
+
+def train(*words: object) -> int:
+    """Exit code of `pretrain` in this process."""
+    with few_photographs():
+        return command.main(["pretrain", *map(str, words)])
+
+
 def pretrain(images: Path, output: Path, *more: object) -> int:
     """Exit code of a training with the options `TINY`."""
-    words = ["pretrain", "--data", images, "--output", output, *TINY, *more]
-    return command.main([str(word) for word in words])
+    return train("--data", images, "--output", output, *TINY, *more)
 
 
 def resume(output: Path, *more: object) -> int:
     """Exit code of a run that is resumed with its own settings."""
-    words = ["pretrain", "--output", output, "--resume", "--workers", 0, "--device", "cpu", *more]
-    return command.main([str(word) for word in words])
+    return train("--output", output, "--resume", "--workers", 0, "--device", "cpu", *more)
 
 
 def values(output: Path) -> list[dict[str, Any]]:

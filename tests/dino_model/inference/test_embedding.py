@@ -1,7 +1,5 @@
 """Features of a collection in one file."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +14,7 @@ from dino_model.inference.embedding import FeatureTable, read_features, write_fe
 from dino_model.models.attention import readable
 from dino_model.models.weights import load_model
 from tests.dino_model.inference.test_features import official_view
+from tests.training.ranks import Group
 
 CPU = ("--device", "cpu", "--precision", "fp32", "--size", "32")
 
@@ -64,13 +63,12 @@ def test_embed_command_writes_the_tokens_of_real_images(folder: Path, tmp_path: 
 def test_embed_by_two_processes_writes_same_features(folder: Path, tmp_path: Path):
     words = ["embed", "--data", str(folder), *CPU, "--output"]
     main([*words, str(tmp_path / "one.npz")])
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    command = [*torchrun, "-m", "dino_model", *words, str(tmp_path / "two.npz")]
-    run = subprocess.run(command, cwd=Path(__file__).parents[2], capture_output=True, text=True, check=True)
+    group = Group(tmp_path / "group", *[(main, [*words, str(tmp_path / "two.npz")])] * 2)
+    assert group.codes() == [0, 0], group.printed(0)
     one, two = (read_features(tmp_path / f"{name}.npz") for name in ("one", "two"))
     np.testing.assert_allclose(two.features, one.features, atol=1e-5)
     assert (two.names, two.labels) == (one.names, one.labels)
-    assert run.stdout.count("6 images, [CLS]") == 1
+    assert [group.printed(rank).count("6 images, [CLS]") for rank in (0, 1)] == [1, 0]
 
 
 @pytest.mark.parametrize("suffix", [".npz", ".safetensors", ".csv", ".parquet"])

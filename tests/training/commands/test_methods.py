@@ -4,8 +4,7 @@ import pytest
 import torch
 
 from dino_model.models.weights import load_model
-from tests.training.runs import NETWORK, resume, stop_after, values, weights
-from training import __main__ as command
+from tests.training.runs import NETWORK, resume, stop_after, train, values, weights
 from training.commands.arguments import parse
 
 pytestmark = pytest.mark.slow
@@ -42,8 +41,8 @@ def folder(tmp_path, monkeypatch):
 
 
 def pretrain(images, output, method, *more):
-    words = ["pretrain", "--data", images, "--output", output, "--method", method]
-    return command.main([str(word) for word in (*words, *NETWORK, *OWN[method].split(), *more)])
+    words = ("--data", images, "--output", output, "--method", method)
+    return train(*words, *NETWORK, *OWN[method].split(), *more)
 
 
 @pytest.mark.parametrize(("method", "more"), VARIANTS)

@@ -3,6 +3,7 @@
 import argparse
 import json
 import os
+import resource
 import shutil
 import signal
 import subprocess
@@ -15,7 +16,8 @@ import torch
 
 from dino_model.models.backbones import BackboneConfig, create_backbone
 from dino_model.models.weights import load_model
-from tests.training.runs import TINY, out_of_memory_at, pretrain, resume, stop_after, values, weights
+from tests.training.ranks import Group
+from tests.training.runs import out_of_memory_at, pretrain, resume, stop_after, values, weights
 from training import __main__ as command
 from training.methods import dino as dino_module
 from training.run import Run
@@ -314,18 +316,17 @@ def test_pretrain_out_of_memory_advises_an_option(images, tmp_path, capsys, monk
         assert len(values(tmp_path / "run")) == 6
 
 
+def run_limited(*given: object) -> int:
+    resource.setrlimit(resource.RLIMIT_FSIZE, (40_000, 40_000))
+    return pretrain(*given)
+
+
 def test_pretrain_on_a_full_disk_prints_one_sentence(images, tmp_path):
     """The limit of a file's size stands for a full disk."""
-    limited = (
-        "import resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (40_000, 40_000));"
-        "from training.__main__ import main; sys.exit(main(sys.argv[1:]))"
-    )
-    words = [sys.executable, "-c", limited, "pretrain", "--data", str(images)]
-    words += ["--output", str(tmp_path / "run"), *TINY]
-    ended = subprocess.run(words, cwd=REPOSITORY, capture_output=True, text=True, check=False)
-    assert ended.returncode == 1
-    assert "write failed; is the disk full?" in ended.stderr
-    assert "enforce fail" not in ended.stderr
+    group = Group(tmp_path / "group", (run_limited, images, tmp_path / "run"))
+    assert group.codes() == [1]
+    assert "write failed; is the disk full?" in group.printed(0)
+    assert "enforce fail" not in group.printed(0)
     left = {path.name for path in (tmp_path / "run").iterdir()}
     assert left <= {"config.json", "provenance.json", "log.jsonl"}
 
@@ -373,13 +374,12 @@ def test_pretrain_with_wrong_options_refuses_before_data_or_torch(tmp_path):
 def test_pretrain_of_a_locked_run_is_refused(images, tmp_path, capsys):
     """A stopped process still holds its run: when it continues it writes, whatever it was sent meanwhile."""
     output = tmp_path / "run"
-    words = ["pretrain", "--data", str(images), "--output", str(output), *TINY, "--epochs", "100000"]
-    first = subprocess.Popen([sys.executable, "-m", "training", *words], cwd=REPOSITORY)
+    group = Group(tmp_path / "group", (pretrain, images, output, "--epochs", 100000))
+    (first,) = group.processes
     try:
-        deadline = time.monotonic() + 240
-        while not Run(output).checkpoint.exists() and first.poll() is None and time.monotonic() < deadline:
-            time.sleep(0.2)
-        first.send_signal(signal.SIGSTOP)
+        while not Run(output).checkpoint.exists() and first.is_alive():
+            time.sleep(0.02)
+        os.kill(first.pid, signal.SIGSTOP)
         first.terminate()  # a stopped process receives it later
         before = {file: file.read_bytes() for file in output.iterdir()}
         assert Run(output).checkpoint in before
@@ -387,11 +387,10 @@ def test_pretrain_of_a_locked_run_is_refused(images, tmp_path, capsys):
             assert pretrain(images, output, *more) == 1
             assert f"{output} is being trained by process {first.pid} on " in capsys.readouterr().err
         assert {file: file.read_bytes() for file in output.iterdir()} == before
-        first.send_signal(signal.SIGCONT)
-        assert first.wait(240) == 75
+        os.kill(first.pid, signal.SIGCONT)
+        assert group.codes() == [75]
     finally:
         first.kill()
-        first.wait()
     assert not (output / ".lock").exists()
     done = torch.load(Run(output).checkpoint, weights_only=True)["step"]
     assert pretrain(images, output, "--resume", "--epochs", done // 2 + 2) == 0
