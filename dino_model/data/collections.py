@@ -320,7 +320,7 @@ def label_by_table(images: Images, table: Path) -> Images:
             classes.setdefault(numbers[0], {}).update(dict.fromkeys(row.classes or ()))
     is_multi = any(len(given) > 1 for given in classes.values())
     chosen = [number for number, given in sorted(classes.items()) if given or is_multi]
-    splits = {numbers[0]: row.split for row, numbers in known if numbers}
+    splits = lists.collect_splits(table, ((numbers[0], row) for row, numbers in known if numbers))
     missing, unknown = len(images) - len(chosen), sum(not numbers for _, numbers in known)
     notes = [f"{counted(missing, 'image')} without a class in {table.name} left out"] if missing else []
     notes += [f"{counted(unknown, 'row')} of {table.name} without an image"] if unknown else []

@@ -19,7 +19,7 @@ from dino_model.runtime.files import printable
 
 Split = Literal["train", "val", "test", ""]
 _WORDS = (
-    r"(?:(?P<train>train|training|trainval)|(?P<val>val|valid|validation|dev)|(?P<test>test|testing|eval|evaluation))"
+    r"(?:(?P<train>train|training|trainval)|(?P<val>val|valid|validate|validation|dev)|(?P<test>test|testing|eval|evaluation))"
     r"(?:[-_ ]?(?:set|split|data|images|imgs|\d{4}))?"
 )
 SPLIT = re.compile(_WORDS, re.IGNORECASE)

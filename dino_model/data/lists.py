@@ -9,10 +9,10 @@ import os
 import posixpath
 import re
 import unicodedata
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from itertools import takewhile
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from dino_model.data.images import ImageError, read_file
 from dino_model.data.labels import Split, split_of
@@ -22,19 +22,9 @@ from dino_model.runtime.errors import counted
 from dino_model.runtime.files import printable
 
 PATH_COLUMNS = (
-    *(
-        "path",
-        "filepath",
-        "imagepath",
-        "imgpath",
-        "relpath",
-        "file",
-        "filename",
-        "image",
-        "imagefile",
-        "imagename",
-    ),
-    *("img", "imgname", "imageid", "imgid", "imageindex", "id", "name", "images", "files", "photo"),
+    *("path", "filepath", "imagepath", "imgpath", "relpath", "file", "filename", "image", "imagefile"),
+    *("imagename", "img", "imgname", "imageid", "imgid", "imageindex", "id", "name", "images", "files"),
+    "photo",
 )
 """Headers of the column of paths, in lower case without spaces, - and _."""
 CLASS_COLUMNS = (
@@ -42,14 +32,15 @@ CLASS_COLUMNS = (
     *("cls", "tag", "tags", "breed", "species", "y", "findinglabels", "groundtruth"),
 )
 """Headers of the column of classes, written as in `PATH_COLUMNS`."""
-SPLIT_COLUMNS = frozenset({"split", "splits", "set", "subset", "partition", "phase"})
-"""Headers of the column of splits, written as in `PATH_COLUMNS`; its cells are words as train and val."""
-SPLIT_FLAGS: dict[str, tuple[Split, Split]] = {
-    **dict.fromkeys(("isvalid", "isval"), ("train", "val")),
-    **dict.fromkeys(("istest", "istesting", "istestimage"), ("train", "test")),
-    **dict.fromkeys(("istrain", "istraining", "istrainingimage"), ("test", "train")),
-}
-"""Headers of columns of 0 and 1, and the splits that 0 and 1 are."""
+SPLIT_COLUMNS = frozenset({"split", "splits", "partition"})
+"""Headers of the column of splits, written as in `PATH_COLUMNS`; some of its cells may be other words."""
+SPLIT_NUMBERS: dict[str, Split] = {"0": "train", "1": "val", "2": "test"}
+"""Splits of a column of these three numbers, as in CelebA."""
+_MAX_WORDS = 10
+"""Different cells of a column of splits."""
+_SPLIT_FLAG = re.compile(r"is(train|val|test)(?:id|idation|ing)?(?:set|image|img)?")
+_ZERO: dict[Split, Split] = {"train": "test", "val": "train", "test": "train"}
+"""Split that 0 is in a column with the header `_SPLIT_FLAG`, which names the split that 1 is."""
 _MARKS = (
     (codecs.BOM_UTF8, "utf-8"),
     (codecs.BOM_UTF16_LE, "utf-16-le"),
@@ -140,17 +131,35 @@ def read_rows(path: Path, is_known: Known) -> list[Row]:
         is_known: Decides where a path with spaces or commas ends, and which column holds the paths.
 
     Raises:
-        ImageError: Binary content, or columns of 0 and 1 without the names of their classes.
+        ImageError: Binary content, JSON, columns of 0 and 1 without the names of their classes, or a column
+            of splits with unknown words.
     """
+    if path.suffix.lower() in (".json", ".jsonl"):
+        raise ImageError(f"{path} is JSON: expected a text or CSV with a path, or a path and classes, a line")
     lines = [line for line in read_lines(path) if not line.startswith("#") or is_known(line)]
     if not lines:
         return []
     separator = None if is_known(lines[0].strip()) else _separator(path, lines[:2], is_known)
     if separator is not None:
-        cells = [[cell.strip() for cell in row] for row in csv.reader(lines, delimiter=separator)]
-        return _rows_of_table(path, cells, is_known)
+        table = csv.reader(lines, delimiter=separator, skipinitialspace=True)
+        return _rows_of_table(path, [[cell.strip() for cell in row] for row in table], is_known)
     has_header = not is_known(lines[0]) and _is_header(lines[0].split())
-    return [_split_at_space(line, is_known) for line in lines[has_header:]]
+    rows = [_split_at_space(line, is_known) for line in lines[has_header:]]
+    column, splits = _find_splits(path, [[row.classes[-1] if row.classes else ""] for row in rows], [""])
+    if column is None:
+        return rows
+    pairs = zip(rows, splits, strict=True)
+    return [Row(row.path, (row.classes or ())[:-1] or None, split) for row, split in pairs]
+
+
+def collect_splits(path: Path, rows: Iterable[tuple[Any, Row]]) -> dict[Any, Split]:
+    """Return the split of each image; raise ImageError if two rows of an image have different ones."""
+    splits = dict[Any, Split]()
+    for image, row in rows:
+        if splits.setdefault(image, row.split) != row.split:
+            both = " and ".join(split or "no split" for split in (splits[image], row.split))
+            raise ImageError(f"{path} has lines of {printable(row.path)} with {both}: remove one of them")
+    return splits
 
 
 def read_names(path: Path, known: Sequence[str]) -> NameList:
@@ -203,7 +212,7 @@ def read_list(path: Path, suffixes: Container[str]) -> ImageList:
             " folder"
         )
     found = [(finder.find(row.path) or "", row.classes) for row in rows]
-    splits = {finder.find(row.path): row.split for row in rows}
+    splits = collect_splits(path, ((finder.find(row.path), row) for row in rows))
     others = [name for name, _ in found if suffix_of(name) and suffix_of(name) not in suffixes]
     others += [name for name, _ in found if not suffix_of(name) and (finder.folder / name).is_dir()]
     notes = [f"{counted(len(others), 'line')} without an image, the first is {others[0]}"] if others else []
@@ -289,9 +298,11 @@ def _rows_of_table(path: Path, cells: list[list[str]], is_known: Known) -> list[
     names = cells.pop(0) if _is_header(cells[0]) or is_header else []
     header = [_header(name) for name in names] or [""] * width
     by_header = sorted(range(width), key=lambda c: (*PATH_COLUMNS, header[c]).index(header[c]))
-    candidates = (c for c in by_header if any(is_known(row[c]) for row in cells[:100]))
-    column = next(candidates, by_header[0])
-    split_column, splits = _find_splits(cells, header)
+    numbers = {c for c in range(width) if all(_is_number(row[c]) for row in cells[:100])}
+    no_paths = {c for c in numbers if names and header[c] not in PATH_COLUMNS}
+    candidates = [c for c in by_header if c not in no_paths and any(is_known(row[c]) for row in cells[:100])]
+    column = min(candidates, key=lambda c: (header[c] in CLASS_COLUMNS, c in numbers), default=by_header[0])
+    split_column, splits = _find_splits(path, cells, header)
     others = [
         c
         for c in range(width)
@@ -301,14 +312,27 @@ def _rows_of_table(path: Path, cells: list[list[str]], is_known: Known) -> list[
     return [Row(row[column], given, split) for row, given, split in zip(cells, classes, splits, strict=True)]
 
 
-def _find_splits(cells: list[list[str]], header: list[str]) -> tuple[int | None, list[Split]]:
-    """Find the column of splits; returns its number and the split of each row, empty if there is none."""
+def _find_splits(path: Path, cells: list[list[str]], header: list[str]) -> tuple[int | None, list[Split]]:
+    """Find the column of splits: by its header, or because some of its cells are words of two splits or more.
+
+    Returns its number, None if there is none, and the split of each row, empty if it has none.
+    """
     for column, name in enumerate(header):
         texts = [row[column].lower() for row in cells]
-        if name in SPLIT_FLAGS and all(text in _FLAGS for text in texts):
-            return column, [SPLIT_FLAGS[name][text in _ONE] for text in texts]
-        if name in SPLIT_COLUMNS and any(map(split_of, texts)):
+        words, is_named = {*texts} - {""}, name in SPLIT_COLUMNS
+        if words and words <= {*_FLAGS} and (flag := _SPLIT_FLAG.fullmatch(name)):
+            one = split_of(flag[1])
+            return column, [one if text in _ONE else _ZERO[one] for text in texts]
+        if is_named and words == {*SPLIT_NUMBERS}:
+            return column, [SPLIT_NUMBERS.get(text, "") for text in texts]
+        kinds = {*map(split_of, words)} - {""} if len(words) < _MAX_WORDS else set()
+        if (is_named and kinds) or (len(kinds) > 1 and name not in CLASS_COLUMNS):
             return column, [split_of(text) for text in texts]
+        if is_named and len(words) > 1:
+            raise ImageError(
+                f"{path} has a column {name!r} with {', '.join(sorted(words)[:5])}: expected train, val and"
+                " test, or 0, 1 and 2; write these, or give the column another name"
+            )
     return None, [""] * len(cells)
 
 
@@ -341,4 +365,4 @@ def _classes_of(cell: str) -> list[str]:
         re.split(r"[,|;]", cell[1:-1]) if cell[:1] == "[" and cell[-1:] == "]" else re.split(r"[|;]", cell)
     )
     names = (printable(name.strip(" '\"")) for name in listed)
-    return [name for name in names if name]
+    return [name for name in names if name and name.lower() != "nan"]

@@ -13,12 +13,7 @@ from torch import Tensor
 
 from dino_model.data.collections import Images, find_listed, open_images
 from dino_model.data.images import ImageError
-from dino_model.data.labels import (
-    describe_classes,
-    has_word_of,
-    label_by_folders,
-    sort_classes,
-)
+from dino_model.data.labels import describe_classes, has_word_of, label_by_folders, sort_classes
 from dino_model.data.names import is_left_out
 from dino_model.runtime.errors import counted
 
@@ -99,6 +94,13 @@ class Split:
             if names
         ]
 
+    def unreadable(self, train: Images, test: Images) -> list[str]:
+        """Return the classes that have no image among those that could be read, as `warnings` does."""
+        pairs = {"training": (self.train, train), "test": (self.test, test)}
+        lost = {part: {*_class_names(a)} - {*_class_names(b)} for part, (a, b) in pairs.items()}
+        texts = {part: describe_classes(sort_classes(names)) for part, names in lost.items() if names}
+        return [f"no {part} image can be read of {text}" for part, text in texts.items()]
+
 
 def open_split(
     data: Path,
@@ -133,26 +135,28 @@ def open_split(
     names = images.names
     splits = images.splits()
     tested = next((split for split in ("val", "test") if split in splits), "")
+    if images.table_splits is not None and split is None and not tested and "" in splits:
+        raise ValueError(
+            f"The table of {data} has training images and others, and none of val or test: name its test"
+            " images test, or pass --split."
+        )
     if split is not None or not tested:
         images = _without_background(images, None if labels else data, names)
         if split is not None:
             chosen, rule = torch.tensor(sorted(find_listed(images, split))), f"those listed in {split.name}"
             rest = torch.tensor(sorted({*range(len(images))}.difference(chosen.tolist())))
         else:
-            (rest, chosen), rule = (
-                every_fifth(_groups(images)),
-                "every fifth of each class, in order",
-            )
+            (rest, chosen), rule = every_fifth(_groups(images)), "every fifth of each class, in order"
         return Split(images.subset(rest.tolist()), images.subset(chosen.tolist()), rule)
     trained = "train" if "train" in splits else ""
     if trained not in splits:
-        found = " and ".join(sorted({*splits}))
-        raise ValueError(f"Found {found} in {data}, and no training images: pass --data and --test.")
+        others = " and ".join(sorted({*splits}))
+        raise ValueError(f"Found {others} in {data}, and no training images: pass --data and --test.")
     left = Counter(split or "outside of them" for split in splits if split not in (trained, tested))
     unused = "".join(f"; not used: {counted(number, 'image')} ({name})" for name, number in left.items())
     images = images.subset(i for i, split in enumerate(splits) if split in (trained, tested))
-    if not images.classes:
-        images = images.labeled(label_by_folders(images.names))
+    if not images.classes and (found := label_by_folders(images.names)).classes:
+        images = images.labeled(found)
     images = _without_background(images, None if labels else data, names)
     splits = images.splits()
     train, test_images = (

@@ -172,6 +172,9 @@ TABLES = {
     "semicolons.csv": "Path;Label\r\na\\1.jpg;cat\r\nb\\2.jpg;dog\r\n",
     "quotes.csv": '"path","label"\n"a/1.jpg","cat"\n"b/2.jpg","dog"\n',
     "flags.csv": "image,cat,dog\n1.jpg,1,0\n2.jpg,0,1\n",
+    "numbers.csv": "class id,filepaths,labels\n2,a/1.jpg,cat\n1,b/2.jpg,dog\n",
+    "ids.csv": "img_id,img_filename,y\n2,a/1.jpg,cat\n1,b/2.jpg,dog\n",
+    "empty.csv": "path,label\n1.jpg,cat\n2.jpg,dog\n3.jpg,NaN\n",
     "others.csv": "path,label\n1.jpg,cat\n2.jpg,dog\n9.jpg,emu\n",
 }
 
@@ -227,6 +230,7 @@ def test_table_of_several_classes_an_image(tmp_path: Path, text: str, expected: 
         ("a/1.jpg\nb/1.jpg\n", "has paths and no classes: expected a column 'label'"),
         ("path,width,height\na/1.jpg,3,4\nb/1.jpg,5,6\n", "has paths and no classes"),
         ("a/1.jpg,0,1\nb/1.jpg,1,0\n", "columns of 0 and 1: expected a header"),
+        ("image,label,fold\n9.jpg,cat,1\n8.jpg,dog,1\n", r"names no image of .* its first path is '9\.jpg'"),
         ("", "is empty"),
     ],
 )

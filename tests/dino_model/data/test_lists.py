@@ -167,14 +167,16 @@ def test_list_of_find_names_folders_other_files_and_repetitions(photos: Path):
             r"lists 3 files, and 2 of them do not exist, the first is ghost\.jpg",
         ),
         ("https://example.org/1.jpg\n", "lists https://example.org/1.jpg: images are read from disks"),
+        ("n.json", r"n\.json is JSON: expected a text or CSV"),
         ("n.txt\n", r"lists no image: 1 line without an image, the first is n\.txt"),
         ("", "lists no image: it is empty"),
     ],
 )
 def test_list_without_its_images_raises(photos: Path, text: str, message: str):
-    (photos / "list.txt").write_text(text)
+    name = text if text == "n.json" else "list.txt"
+    (photos / name).write_text(text)
     with pytest.raises(ImageError, match=message):
-        open_images(photos / "list.txt")
+        open_images(photos / name)
 
 
 @pytest.mark.parametrize("name", [".hidden/3.jpg", "sub/.private", ".hidden/*.jpg"])

@@ -127,13 +127,21 @@ def test_open_split_names_unused_images_and_takes_one_tested_class(tmp_path: Pat
         ("image;set;breed", "train", "test", ""),
         ("image,label,is_valid", "False", "True", None),
         ("image,label,is_training_image", "1", "0", None),
+        ("image,label,is_training_img", "1", "0", None),
+        ("class id,labels,data set", "train", "valid", "test"),
+        ("image,label,set", "train", "valid", "unlabeled"),
+        ("image,label,split", "0", "1", "2"),
+        ("image,label,split", "train", "validate", ""),
+        ("image,label,split", ' "train"', ' "val"', ' "test"'),
+        ("", "TRAIN", "VALIDATION", "TEST"),
+        ("path label split", "train", "val", "test"),
     ],
 )
 @pytest.mark.parametrize("as_labels", [False, True])
 def test_open_split_follows_the_column_of_a_table(tmp_path: Path, header, trained, tested, other, as_labels):
     folder = write_rectangles(tmp_path / "images", {"train": 6, "b": 6})
     words = [*(trained, tested, trained), *(trained, tested, trained if other is None else other)] * 2
-    separator = ";" if ";" in header else ","
+    separator = ";" if ";" in header else " " if header == "path label split" else ","
     rows = [
         separator.join(
             [f"images/{name}/{number:03d}.png", *((word, name) if ";" in header else (name, word))]
@@ -148,6 +156,31 @@ def test_open_split_follows_the_column_of_a_table(tmp_path: Path, header, traine
     assert (len(split.train), len(split.test), split.classes) == (8 - left, 4, ("b", "train"))
     assert ("not used: 2 images" in str(split)) == bool(left)
     assert all("001.png" in name or "004.png" in name for name in split.test.names)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("0 1", "has a column 'split' with 0, 1: expected train, val and test, or 0, 1 and 2; write these"),
+        ("query gallery", "has a column 'split' with gallery, query: expected train"),
+        (
+            "train holdout",
+            "has training images and others, and none of val or test: name its test images test",
+        ),
+        ("train val train", r"has lines of images/a/000\.png with train and val: remove one of them"),
+    ],
+)
+@pytest.mark.parametrize("as_labels", [False, True])
+def test_open_split_refuses_a_column_of_splits_that_it_cannot_follow(tmp_path, words, message, as_labels):
+    folder, (first, *others) = write_rectangles(tmp_path / "images", {"a": 6, "b": 6}), words.split()
+    rows = [f"images/{name}/{number:03d}.png,{name},{first}" for name in "ab" for number in range(6)]
+    rows += [f"images/a/{number:03d}.png,a,{word}" for number, word in enumerate(others)]
+    table = tmp_path / "table.csv"
+    table.write_text(
+        "\n".join(["image,label,split", *(rows if len(others) > 1 else [*rows[1:6], *rows[6:]])])
+    )
+    with pytest.raises(ValueError, match=message):
+        open_split(folder, labels=table) if as_labels else open_split(table)
 
 
 @pytest.mark.parametrize(
