@@ -246,6 +246,8 @@ class Search:
         """Search, print, write the contact sheet."""
         if not self.images or self.count < 1:
             raise SettingError("Pass at least one query image and a --count of at least 1.")
+        if self.output.suffix.lower() not in (".jpg", ".jpeg", ".png"):
+            raise SettingError(f"--output is {self.output}: expected a .jpg or .png file")
         files.make_room(self.output, self.json)
         from dino_model.data.images import read
         from dino_model.inference.search import open_index, write_contact_sheet

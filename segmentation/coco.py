@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from dino_model.data.lists import read_text
 from dino_model.runtime.errors import counted
 from dino_model.runtime.files import printable, write_text
 from segmentation.labels import VOID, DataError, Labels, object_ids
@@ -113,7 +114,7 @@ class CocoLabels:
         """Read the file; categories have the labels of their names in `classes`, names of all labels."""
         self.file, self.damaged = file, list[str]()
         try:
-            content = json.loads(file.read_text(encoding="utf-8-sig"))
+            content = json.loads(read_text(file))
             parts = ("images", "annotations", "categories")
             if missing := [part for part in parts if not isinstance(content, dict) or part not in content]:
                 reason = f"it has no {' and no '.join(missing)}"
@@ -121,7 +122,7 @@ class CocoLabels:
             unique = {(image["id"], image["file_name"]): image for image in content["images"]}
             self._images = [(_parts(image["file_name"]), image) for image in unique.values()]
             categories = {
-                _id(each["id"]): str(each.get("name", f"class {each['id']}"))
+                _id(each["id"]): printable(str(each.get("name", f"class {each['id']}")))
                 for each in content["categories"]
             }
             if len(categories) < len({str(each) for each in content["categories"]}):
@@ -223,7 +224,7 @@ class CocoLabels:
         exact = [image for listed, image in self._images if listed == parts]
         ends = [image for listed, image in self._images if listed[-len(parts) :] == parts[-len(listed) :]]
         if not (found := exact or ends):
-            raise DataError(f"{self.file} lists no image {file_name!r}")
+            raise DataError(f"{self.file} lists no image '{printable(file_name)}'")
         if len(found) > 1:
             names = " and ".join(repr(image["file_name"]) for image in found[:2])
             raise DataError(f"{self.file} lists {names}, which can both be {file_name!r}; expected one")

@@ -8,7 +8,8 @@ from typing import NamedTuple
 from xml.etree import ElementTree
 
 from dino_model.data import lists
-from dino_model.data.images import ImageError
+from dino_model.data.images import SUFFIXES, ImageError
+from dino_model.data.names import suffix_of
 from segmentation.frames import frame_files
 from segmentation.labels import VOID, DataError, Labels, check_size, object_ids
 from segmentation.mask_files import VOC_COLORS, MaskReader
@@ -151,10 +152,11 @@ def find_voc(root: Path, year: int = 2012) -> Path:
     return root / f"VOC{year}"
 
 
-def read_voc_list(voc: Path, name: str) -> tuple[str, ...]:
-    """Read the names, without suffixes, of the images of a list in ImageSets; errors as `read_names`."""
+def read_voc_list(voc: Path, name: str) -> list[Path]:
+    """Read the image files of a list in ImageSets, .jpg if there is none; errors as `read_names`."""
     names = read_names(voc / "ImageSets" / name, _names_in(voc / "JPEGImages"))
-    return tuple(dict.fromkeys(name.removesuffix(".jpg") for name in names))
+    files = (name if suffix_of(name) in SUFFIXES else f"{name}.jpg" for name in names)
+    return [voc / "JPEGImages" / file for file in dict.fromkeys(files)]
 
 
 def list_voc_samples(root: Path, split: str = "val", *, objects: bool = True) -> list[VocSample]:
@@ -166,9 +168,10 @@ def list_voc_samples(root: Path, split: str = "val", *, objects: bool = True) ->
     """
     voc = find_voc(root)
     samples = []
-    for name in read_voc_list(voc, f"Segmentation/{split}.txt"):
+    for image in read_voc_list(voc, f"Segmentation/{split}.txt"):
+        name = image.stem
         masks = [voc / folder / f"{name}.png" for folder in ("SegmentationClass", "SegmentationObject")]
-        sample = VocSample(name, voc / "JPEGImages" / f"{name}.jpg", masks[0], masks[1] if objects else None)
+        sample = VocSample(name, image, masks[0], masks[1] if objects else None)
         for path in sample.files:
             if not path.is_file():
                 raise FileNotFoundError(f"{path} is missing, though {split}.txt names {name}")

@@ -8,6 +8,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
+from dino_model.runtime.files import printable
 from segmentation.masks import ImageArray
 
 WIDTH_INCHES = 7.0  # of the text of a page
@@ -54,7 +55,7 @@ def map_figure(
     bar = figure.colorbar(drawn, ax=axes, shrink=0.8, pad=0.02)
     bar.set_label(label, fontsize=8)
     bar.ax.tick_params(labelsize=7)
-    figure.supxlabel(textwrap.fill(caption, 110), fontsize=8)
+    figure.supxlabel(printable(textwrap.fill(caption, 110)), fontsize=8)
     return figure
 
 

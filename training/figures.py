@@ -33,7 +33,7 @@ def page(
 ) -> tuple[Figure, Any]:
     """A figure and its axes [rows, columns], each row so high, in inches; draw within `style(STYLE)`."""
     figure = Figure(figsize=(width, height * rows), dpi=110, layout="constrained")
-    figure.suptitle(title)
+    figure.suptitle(files.printable(title))
     return figure, figure.subplots(rows, columns, squeeze=False)
 
 

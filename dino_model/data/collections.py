@@ -34,7 +34,7 @@ from dino_model.runtime.download import cache_folder
 from dino_model.runtime.errors import counted, sentence
 from dino_model.runtime.files import printable
 
-VERSION = 5
+VERSION = 6
 """Version of the cached index of tars."""
 BACKGROUND = "BACKGROUND_Google"
 """Caltech-101's folder of images that belong to no class."""
@@ -94,9 +94,12 @@ class Images:
 
     def __str__(self) -> str:
         in_classes = f" in {describe_classes(self.classes)}" if self.classes else ""
-        ignored = [f"{counted(self.ignored, 'other file')} ignored"] if self.ignored else []
         found = f"{counted(len(self), 'image')} of {printable(self.root.name)}{in_classes}"
-        return "; ".join([found, *ignored, *self.notes])
+        return "; ".join([found, *self.remarks()])
+
+    def remarks(self) -> list[str]:
+        """Return what is not among the images: the number of other files, and `notes`."""
+        return [f"{counted(self.ignored, 'other file')} ignored"] * bool(self.ignored) + [*self.notes]
 
     def read(self, index: int) -> np.ndarray:
         """Read an image: uint8 RGB [height, width, 3], or as `channel_range` says, [height, width, channels].
@@ -125,6 +128,8 @@ class Images:
         name, (store, path, offset, size) = printable(self.names[index]), self._place(index)
         if store.stamp is None:
             return read_file(Path(path), name)
+        if not offset:
+            raise ImageError(f"{name} is a link to a file that {Path(path).name} does not hold")
         try:
             data = read_part(path, offset, size, store.stamp)
         except OSError as error:

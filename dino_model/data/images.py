@@ -61,6 +61,8 @@ def read(
         source = read_file(Path(source), name)
     if not source:
         raise ImageError(f"{name} is empty (0 bytes)")
+    if source.startswith((b"version https://git-lfs", b"/annex/objects/")):
+        raise ImageError(f"{name} is a pointer, not the image: run `git lfs pull` or `git annex get`")
     raise_pillow_limit(max_pixels)
     try:
         with Image.open(io.BytesIO(source), formats=FORMATS) as image:

@@ -84,6 +84,9 @@ def walk(folder: Path) -> FoundFiles:
         ]
         above |= {inside[name]: here for name in folders}
         beginning = relative(parent)
+        links = (path for name in names if not suffix_of(name) and (path := Path(parent, name)).is_symlink())
+        missing = (relative(str(path)) for path in links if not path.exists())
+        found.unreadable.extend(f"{name} (a link to a missing folder)" for name in missing)
         found.names.extend(posixpath.normpath(f"{beginning}/{name}") for name in names)
     return found
 

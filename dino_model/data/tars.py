@@ -27,7 +27,8 @@ class Members(NamedTuple):
     """Files of a tar.
 
     Attributes:
-        places: Offset and size in bytes of each file.
+        places: Offset and size in bytes of each file, or of the one that it is a link to; zeros for a link
+            to none.
         classes: Classes in .cls and .json files, by their names without suffix.
     """
 
@@ -99,19 +100,26 @@ def read_members(tar: Path | str) -> Members:
 
 
 def _index(file: BinaryIO, start: int = 0) -> Members:
-    members = Members({}, {})
+    members, links = Members({}, {}), dict[str, str]()
     file.seek(start)
     with tarfile.open(fileobj=file, mode="r:") as tar:
-        for member in filter(tarfile.TarInfo.isreg, tar):
+        for member in tar:
             name = posixpath.normpath(member.name)
+            if member.issym() or member.islnk():
+                folder = posixpath.dirname(name) if member.issym() else ""
+                links[name] = posixpath.normpath(posixpath.join(folder, member.linkname))
+            if not member.isreg():
+                continue
             members.places[name] = member.offset_data, member.size
             key, suffix = posixpath.splitext(name)
             if member.size <= _MAX_LABEL_BYTES.get(suffix.lower(), -1):
                 file.seek(member.offset_data)
-                text = file.read(member.size).decode("utf-8-sig", "replace").strip()
+                text = file.read(member.size).decode("utf-8-sig", "surrogateescape").strip()
                 classes = (printable(text),) if suffix.lower() == ".cls" else _json_classes(text)
                 if classes and (suffix.lower() == ".cls" or key not in members.classes):
                     members.classes[key] = classes
+    for name, target in links.items():
+        members.places.setdefault(name, members.places.get(links.get(target, target), (0, 0)))
     return members
 
 
@@ -127,4 +135,8 @@ def _json_classes(text: str) -> Classes:
     value = next((fields[name] for name in LABEL_FIELDS if fields.get(name) is not None), ())
     values = value if isinstance(value, list | tuple) else [value]
     plain = all(isinstance(each, str | int | float) and not isinstance(each, bool) for each in values)
-    return tuple(f"{each:g}" if isinstance(each, float) else str(each) for each in values) if plain else ()
+    return (
+        tuple(f"{each:g}" if isinstance(each, float) else printable(str(each)) for each in values)
+        if plain
+        else ()
+    )

@@ -141,9 +141,9 @@ def read_classifier(path: Path) -> Classifier:
         ValueError: No such file, or one of another kind.
     """
     try:
-        with safetensors.safe_open(path, "pt") as file:
+        with safetensors.safe_open(path, "np") as file:
             settings: dict[str, Any] = json.loads((file.metadata() or {})["classifier"])
-            weights, bias = file.get_tensor("weight"), file.get_tensor("bias")
+            weights, bias = (*(torch.from_numpy(file.get_tensor(name)) for name in ("weight", "bias")),)
         if settings.pop("format") != FORMAT:
             raise ValueError("another format")
         spec, unit_length = FeatureSpec(**settings.pop("spec")), settings.pop("unit_length")

@@ -238,9 +238,7 @@ class FeatureExtractor:
                 numbers = range(first, min(first + at_once, len(images)))
                 part = ranks.gather_rows(partial(self._compute, images, boxes, bar), numbers)
                 if part is None and shape is None:
-                    raise ImageError(
-                        f"{len(numbers):,} images in a row cannot be read, such as {images.names[first]}"
-                    )
+                    find_readable(images.subset(numbers), torch.full((len(numbers), 1), torch.nan))  # raises
                 part = torch.full((len(numbers), *(shape or ())), torch.nan) if part is None else part
                 shape = part.shape[1:]
                 bar.update(numbers.stop - bar.n)  # images that cannot be read, or of other ranks

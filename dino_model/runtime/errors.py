@@ -1,5 +1,7 @@
 """Words of messages: errors in one sentence, numbers with their noun."""
 
+from dino_model.runtime.files import printable
+
 
 class SettingError(Exception):
     """An invalid setting. The message names it.
@@ -15,7 +17,7 @@ EXPECTED = (SettingError, ValueError, RuntimeError, OSError)
 def sentence(error: BaseException) -> str:
     """Return an error as one sentence; an error of the system without its number."""
     if isinstance(error, OSError) and error.filename is not None and error.strerror:
-        return f"cannot use {str(error.filename)!r}: {error.strerror.lower()}"
+        return f"cannot use '{printable(str(error.filename))}': {error.strerror.lower()}"
     if isinstance(error, OSError) and error.strerror:
         return f"cannot continue: {error.strerror.lower()}"
     return str(error)

@@ -167,8 +167,7 @@ class Discover(ModelOptions, OutputOptions):
         annotations, inputs = self.masks, list(self.inputs)
         if self.dataset:
             folder = datasets.find_voc(self.root, 2000 + int(self.dataset[-2:]))
-            names = datasets.read_voc_list(folder, "Main/trainval.txt")
-            inputs = [folder / "JPEGImages" / f"{name}.jpg" for name in names]
+            inputs = datasets.read_voc_list(folder, "Main/trainval.txt")
             annotations = folder / "Annotations"
         samples = common.list_inputs(common.open_inputs(inputs))
         if annotations is None:

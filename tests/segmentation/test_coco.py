@@ -86,6 +86,16 @@ CATEGORIES: dict[str, tuple[tuple[Any, ...], Any, dict[int, str]]] = {  # ids, o
 }
 
 
+@pytest.mark.parametrize(
+    ("encoding", "name"), [("utf-16", "ch\xeane"), ("utf-8-sig", "ch\xeane"), ("latin-1", r"ch\xeane")]
+)
+def test_file_may_have_any_encoding_of_text(tmp_path, encoding, name):
+    content = json.loads(coco_file(tmp_path, [annotate()]).read_text(encoding="utf-8-sig"))
+    content["categories"][0]["name"] = "ch\xeane"
+    (tmp_path / "coco.json").write_text(json.dumps(content, ensure_ascii=False), encoding=encoding)
+    assert coco.CocoLabels(tmp_path / "coco.json").names[1] == name
+
+
 @pytest.mark.parametrize("form", CATEGORIES)
 def test_categories_of_any_id_keep_their_names(form, tmp_path):
     ids, used, names = CATEGORIES[form]

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from skimage.color import deltaE_ciede2000, rgb2lab
 
-from segmentation import drawing
+from segmentation import drawing, figures
 from segmentation.masks import Box, enlarge, keep_mass_of_maps
 
 IMAGE = np.random.default_rng(0).integers(0, 256, (48, 64, 3), dtype=np.uint8)
@@ -58,3 +58,10 @@ def test_contact_sheet_takes_images_of_every_shape():
         drawing.contact_sheet([[]])
     row = drawing.contact_sheet([[("row", np.zeros((1, 4000, 3), np.uint8))]], height=40)
     assert row.shape[1] < 400  # an image of one row takes no gigabytes
+
+
+def test_caption_of_a_figure_may_have_a_name_that_is_not_utf8():
+    figure = figures.map_figure(
+        np.zeros((8, 8, 3), np.uint8), np.ones((2, 2, 2)), label="", caption="r\udce9n"
+    )
+    assert figures.figure_bytes(figure, "png")

@@ -95,6 +95,15 @@ def test_class_masks_may_have_the_colors_of_voc_and_no_others(devkit):
         datasets.VocMasks(samples)
 
 
+def test_images_may_have_another_suffix(devkit):
+    before = datasets.list_voc_samples(devkit)
+    for sample, name in zip(before, ("cat.png", "cup.JPG", "sky.jpeg"), strict=True):
+        sample.image.rename(sample.image.with_name(name))
+    samples = datasets.list_voc_samples(devkit)
+    assert [sample.file_name for sample in samples] == ["cat.png", "cup.JPG", "sky.jpeg"]
+    assert [sample.files[1:] for sample in samples] == [sample.files[1:] for sample in before]
+
+
 def test_lift_is_mean_of_all_heads_over_targets_then_images():
     objects = np.zeros((8, 8), dtype=np.uint8)
     objects[:4, :4], objects[4:, 4:] = 1, 2  # four of sixteen patches each

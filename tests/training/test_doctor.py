@@ -17,6 +17,7 @@ from dino_model.models.backbones import BackboneConfig
 from dino_model.models.head import HeadConfig
 from training import __main__ as command
 from training import doctor as module
+from training import figures
 from training.crop_config import CropConfig
 from training.logging import Diverged
 from training.methods.byol_config import BYOLConfig
@@ -118,6 +119,11 @@ def run(tmp_path_factory):
 
 def write(run: Run, lines: list[dict]) -> None:
     run.log.write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+
+def test_title_of_a_page_may_be_a_name_that_is_not_utf8(tmp_path: Path):
+    figures.save(figures.page(1, 1, "r\udce9n")[0], tmp_path / "page.png")
+    assert (tmp_path / "page.png").stat().st_size
 
 
 def doctor(folder: Path) -> tuple[int, list[str], list[str]]:

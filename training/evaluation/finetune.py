@@ -171,8 +171,10 @@ def _finetune(options: Finetune, recipe: FinetuneRecipe, split: Split, model: Lo
             f"{model.name} has no architecture of this package, so that its weights cannot be saved:"
             " choose another model."
         )
-    images, device, classes = split.train, choose_device(options.device), len(split.classes)
-    images = replace(images, channel_range=model.channel_range)
+    readable = extract(options, model, framing_of(options, model), split.train).images
+    print(*(f"warning: {text}\n" for text in split.unreadable(readable, split.test)), sep="", end="")
+    device, classes = choose_device(options.device), len(split.classes)
+    images = replace(readable, channel_range=model.channel_range)
     key = [model_fingerprint(model.backbone), images.inventory(), options.size, options.seed, asdict(recipe)]
     digest = hashlib.sha256(json.dumps(key).encode()).hexdigest()[:16]
     unfinished = options.output / f"finetune-{digest}.unfinished"

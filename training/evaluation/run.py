@@ -95,6 +95,8 @@ def extract_parts(
     """Extract features of the training and the test images of a split, with their labels."""
     framing = framing_of(options, model)
     parts = [extract(options, model, framing, images, kind) for images in (split.train, split.test)]
+    warnings = split.unreadable(parts[0].images, parts[1].images)
+    print(*(f"warning: {sentence}\n" for sentence in warnings), sep="", end="", flush=True)
     train, test = (Labeled(p.features, split.labels(p.images), p.images, p.broken) for p in parts)
     return train, test
 
@@ -164,7 +166,7 @@ def evaluate_models(
     protocol = settings | {"description": description, "precision": precision, "device": device}
     print(description)
     if split:
-        notes = dict.fromkeys((*split.train.notes, *split.test.notes))
+        notes = dict.fromkeys((*split.train.remarks(), *split.test.remarks()))
         print("; ".join([f"{settings['data']}: {split}", *notes]))
         warnings = [*split.warnings(), *warnings]
         protocol |= {"split": str(split), "classes": len(split.classes), "notes": list(notes)}

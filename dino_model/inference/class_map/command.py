@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dino_model.inference.options import ModelOptions
+from dino_model.runtime.files import printable
 from dino_model.runtime.outputs import PROVENANCE, check_output_folder, write_provenance
 
 if TYPE_CHECKING:
@@ -58,7 +59,8 @@ class DrawClassMap(ModelOptions):
         compute: Any = {"precision": self.precision, "device": self.device, "batch_size": self.batch_size}
         extracted = FeatureExtractor(model, framing, **compute).extract(images, title="features")
         protocol = layout.Protocol(iterations=self.iterations, seed=self.seed)
-        origin = layout.Origin(model.name, weights_fingerprint(model.backbone), self.data.stem, framing)
+        names = printable(model.name), weights_fingerprint(model.backbone), printable(self.data.stem)
+        origin = layout.Origin(*names, framing)
         drawn = layout.draw(extracted.features, _classes_of(extracted.images), protocol, origin)
         files.write(self.output, drawn)
         print(f"{len(drawn.classes):,} classes, {len(extracted.images):,} images: {self.output}")

@@ -111,6 +111,18 @@ def test_open_tar_equals_its_folder(pets: Path, top: str):
     assert all(tarred.read_bytes(index) == folder.read_bytes(index) for index in range(5))
 
 
+def test_links_in_a_tar_are_the_files_that_they_name(pets: Path):
+    (pets / "dog" / "hard.png").hardlink_to(pets / "dog" / "a.png")
+    (pets / "cat" / "soft.png").symlink_to("../dog/hard.png")
+    (pets / "cat" / "gone.png").symlink_to("../.git/annex/gone.png")
+    tarred, folder = open_images(pack(pets)), open_images(pets)
+    assert columns(tarred) == columns(folder)
+    for name in ("dog/hard.png", "cat/soft.png"):
+        assert tarred.read_bytes(tarred.names.index(name)) == (pets / "dog" / "a.png").read_bytes()
+    with pytest.raises(ImageError, match=r"cat/gone\.png is a link to a file that pets\.tar does not hold"):
+        tarred.read(tarred.names.index("cat/gone.png"))
+
+
 def test_open_list_is_relative_to_its_own_folder(pets: Path):
     (pets / "some.txt").write_text(f"# two\ndog/a.png\n\n{pets / 'cat' / 'b.png'}\n")
     found = open_images(pets / "some.txt")

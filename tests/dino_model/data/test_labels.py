@@ -27,8 +27,8 @@ def make_tar(path: Path, members: dict[str, str]) -> Path:
     with tarfile.open(path, "w") as tar:
         for name, content in members.items():
             info = tarfile.TarInfo(name)
-            info.size = len(content.encode())
-            tar.addfile(info, io.BytesIO(content.encode()))
+            info.size = len(content.encode("utf-8", "surrogateescape"))
+            tar.addfile(info, io.BytesIO(content.encode("utf-8", "surrogateescape")))
     return path
 
 
@@ -143,6 +143,8 @@ def test_flat_sources_are_classes_unless_splits_or_shards(tmp_path: Path, source
         ({"a.jpg": "", "a.json": '{"label": 3}', "b.jpg": "", "b.json": '{"label": 12}'}, "3 12"),
         ({"a.jpg": "", "a.json": '{"Class": "cat"}', "b.jpg": "", "b.json": '{"cls": "dog"}'}, "cat dog"),
         ({"a.jpg": "", "a.json": '{"category": 2.0}', "b.jpg": "", "b.json": '{"target": 1}'}, "2 1"),
+        ({"a.jpg": "", "a.json": '{"cls": "\udce9"}', "b.jpg": "", "b.json": '{"cls": "b"}'}, "\\xe9 b"),
+        ({"a.jpg": "", "a.cls": "caf\udce9", "b.jpg": "", "b.cls": "caf\udce8"}, "caf\\xe9 caf\\xe8"),
         ({"a.jpg": "", "a.json": '{"labels": ["x", "y"]}', "b.jpg": "", "b.json": '{"labels": []}'}, "x|y "),
         ({"a.jpg": "", "a.json": '{"label": 1}', "a.cls": "9", "b.jpg": "", "b.cls": "8"}, "9 8"),
         (

@@ -235,11 +235,16 @@ def odd(tmp_path: Path) -> Images:
         (folder / name).parent.mkdir(parents=True)
         (folder / name).write_bytes(picture())
     (folder / "b" / "gone.jpg").symlink_to(folder / ".git" / "annex" / "gone.jpg")
+    (folder / "mounted").symlink_to(folder / "nowhere", target_is_directory=True)
     return open_images(folder)
 
 
 def test_dangling_link_is_an_unreadable_image(odd: Images, tmp_path: Path):
     assert [printable(name) for name in odd.names] == ["a/1.jpg", "b/caf\\xe9.jpg", "b/gone.jpg"]
+    assert odd.remarks() == [
+        "1 other file ignored",
+        "1 folder cannot be read: mounted (a link to a missing folder)",
+    ]
     assert len({odd.fingerprint(), odd.inventory(), *odd.places()}) == 5
     with pytest.raises(ImageError, match=r"b/gone\.jpg cannot be opened: No such file"):
         odd.read(2)

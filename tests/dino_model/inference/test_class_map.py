@@ -1,6 +1,7 @@
 """Class maps: layout, files and command."""
 
 import json
+import os
 import shutil
 from pathlib import Path
 
@@ -123,6 +124,7 @@ def run(data: Path, output: Path, *further: str) -> None:
 
 
 def test_class_map_command_draws_a_folder(folder: Path, tmp_path: Path, capsys):
+    folder = folder.rename(folder.with_name(os.fsdecode(b"imag\xe9s")))
     run(folder, tmp_path / "map")
     printed = capsys.readouterr()
     assert "5 classes, 17 images" in printed.out

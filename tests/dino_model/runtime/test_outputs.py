@@ -114,6 +114,7 @@ def test_skipped_inputs_are_named_and_counted(capsys):
         (3, 3, ""),
         (SettingError("--mass is 2"), 1, "error: --mass is 2\n"),
         (FileNotFoundError(2, "No such file", "a.jpg"), 1, "error: cannot use 'a.jpg'"),
+        (FileNotFoundError(2, "No such file", "\udce9.jpg"), 1, r"error: cannot use '\xe9.jpg'"),
         (KeyboardInterrupt(), 130, "Finished results are kept"),
     ],
 )

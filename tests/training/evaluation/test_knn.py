@@ -65,6 +65,14 @@ def test_knn_command_writes_protocol_results_and_test_list(shapes, evaluate, tmp
     assert "a/004.png" not in open_images(shapes, exclude=names).names
 
 
+@pytest.mark.parametrize(("part", "numbers"), [("training", (0, 1, 2, 3, 5, 6)), ("test", (4,))])
+def test_evaluation_names_classes_without_a_readable_image(shapes, evaluate, part, numbers, capsys):
+    for number in numbers:
+        (shapes / "c" / f"{number:03}.png").write_bytes(b"no image")
+    evaluate("knn", "--data", shapes, "--model", "pixels", "--size", 32, "--k", 3)
+    assert f"warning: no {part} image can be read of 1 class (c)\n" in capsys.readouterr().out
+
+
 def test_knn_command_on_second_rank_writes_nothing(shapes, evaluate, monkeypatch):
     monkeypatch.setattr(ranks, "rank", lambda: 1)
     with pytest.raises(FileNotFoundError):

@@ -1,6 +1,7 @@
 """Labels from tables, several classes of an image, predictions of own images, confusion, saved heads."""
 
 import csv
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -146,8 +147,9 @@ def test_head_file_of_other_weights_or_damaged_is_refused(tmp_path: Path):
     head = LinearHead(FeatureSpec(1), torch.zeros(2, 192), torch.zeros(2))
     classifier = Classifier(head, ("a", "b"), False, "random:embedded", "other", {}, 32, 32)
     file = tmp_path / "head.safetensors"
+    write_classifier(tmp_path / os.fsdecode(b"t\xeate.safetensors"), classifier)
+    assert read_classifier(tmp_path / os.fsdecode(b"t\xeate.safetensors")).classes == ("a", "b")
     write_classifier(file, classifier)
-    assert read_classifier(file).classes == ("a", "b")
     words = [
         "predict",
         str(tmp_path),
