@@ -21,7 +21,7 @@ import numpy as np
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import BaseRoute, Mount, Route
+from starlette.routing import BaseRoute, Route
 from starlette.staticfiles import StaticFiles
 
 from app import fairness
@@ -129,5 +129,11 @@ def routes(backend: Backend) -> list[BaseRoute]:
         data, media_type, cached = content
         return Response(data, media_type=media_type, headers={"Cache-Control": cached})
 
-    static = Mount(f"/lab/static/{version()}", StaticFiles(directory=STATIC))
+    files = StaticFiles(directory=STATIC)
+
+    async def respond_static(request: Request) -> Response:
+        """Read a file; a `Mount` would find none behind a proxy that strips --root-path."""
+        return await files.get_response(request.path_params["path"], request.scope)
+
+    static = Route(f"/lab/static/{version()}/{{path:path}}", respond_static)
     return [static, Route("/lab/{path:path}", respond)]

@@ -7,7 +7,7 @@ from itertools import count
 import pytest
 
 from dino_model.data.collections import open_images
-from tests.training.runs import noise
+from tests.training.runs import few_photographs, noise
 from training import __main__ as command
 from training.recipe import Plan
 from training.studies import laws, runs
@@ -137,7 +137,8 @@ def test_study_with_failing_base_run_stops(tiny, tmp_path, monkeypatch, capsys):
 
 def test_study_emergence_shows_on_package_images(tmp_path):
     file = tmp_path / "out.json"
-    assert study(tmp_path / "study", "--json", file, name="emergence") == 0
+    with few_photographs(10):
+        assert study(tmp_path / "study", "--json", file, name="emergence") == 0
     content = json.loads(file.read_text())
     assert content["is_shown"]
     assert content["effect"]["low"] > 0.5
