@@ -205,7 +205,7 @@ def evaluate_synthetic(options: CopyDetectionSynthetic) -> None:
     description = (
         f"{_describe(options)}; {counted(count, 'image')} copied in each way (seed {options.seed}),"
         f" searched among {len(database):,} of {options.data.name}, {describe_classes(images.classes)}; "
-        + "; ".join((*images.notes, "no whitening"))
+        + "; ".join((*images.remarks(), "no whitening"))
     )
     evaluate_models(options, "copies", description, measure)
 
