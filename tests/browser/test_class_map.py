@@ -45,8 +45,8 @@ def _neighbors_on(drawn, index: int) -> list[str]:
     return [drawn.classes[other].name for other, _ in drawn.classes[index].neighbors]
 
 
-def test_map_of_the_start_shows_all_classes_and_its_quality(open_page, drawn):
-    tab = open_page(query="?tab=class-map", ready=READY)
+def test_map_of_the_start_shows_all_classes_and_its_quality(open_shared, drawn):
+    tab = open_shared(query="?tab=class-map", ready=READY)
     assert tab.locator(".map-chosen").is_hidden()  # the user did not choose the image of the start
     assert not any(_state(tab, f"points.map((_, index) => {VIEW}.faint(index))"))
     assert _state(tab, "points.length") == len(drawn.classes)

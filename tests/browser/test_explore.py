@@ -170,8 +170,7 @@ def test_overlay_download_is_the_stage_to_the_pixel(page, quantity, layer, head,
     assert np.quantile(difference, 0.999) <= 4, difference.max()
 
 
-def test_grid_of_all_blocks_opens_the_chosen_head(open_page, predictor):
-    page = open_page()
+def test_grid_of_all_blocks_opens_the_chosen_head(page, predictor):
     page.get_by_text("Every head of every block").click()
     page.wait_for_selector("#explore .lab-blocks[data-blocks]")
     tiles = page.locator("#explore .lab-blocks .lab-tile")

@@ -19,6 +19,10 @@ def _go(page, index: int) -> None:
     expect(page.locator("#lesson-body h3")).to_have_text(title)
 
 
+def test_settings_of_the_first_lesson_wait_for_the_image(tab):
+    actions.wait(tab, "viewOf('learn-view').settings.opacity === 0")
+
+
 def test_every_lesson_has_a_question_and_values(tab):
     for index in range(len(lessons())):
         _go(tab, index)
@@ -30,11 +34,6 @@ def test_every_lesson_has_a_question_and_values(tab):
     _go(tab, 0)
     tab.get_by_role("button", name="Next").click()
     expect(tab.locator("#lesson-body h3")).to_have_text("Attention heads")
-
-
-def test_settings_of_the_first_lesson_wait_for_the_image(open_page):
-    page = open_page(query="?tab=learn", ready="#learn-view .lab-view[data-token]")
-    actions.wait(page, "viewOf('learn-view').settings.opacity === 0")
 
 
 def test_lesson_on_random_weights_changes_the_model(tab):

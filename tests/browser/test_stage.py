@@ -58,11 +58,11 @@ def test_two_places_show_different_maps_at_the_default_settings(open_page):
 
 
 @pytest.mark.parametrize(("width", "height"), [(640, 480), (300, 600), (1200, 150), (400, 400)])
-def test_image_of_every_shape_is_visible_with_its_tiles(open_page, image_file, width, height):
+def test_image_of_every_shape_is_visible_with_its_tiles(open_shared, image_file, width, height):
     file = image_file(f"{width}x{height}.png", width, height)
     for screen, tile in (((1280, 800), LAST), ((390, 844), MARKED)):
-        page = open_page(query="", width=screen[0], height=screen[1])
-        page.evaluate("document.querySelector('#explore .lab-banner').remove()")  # of random weights
+        page = open_shared(query="", width=screen[0], height=screen[1])
+        page.evaluate("document.querySelector('#explore .lab-banner')?.remove()")  # of random weights
         actions.send_images(page, file)
         actions.wait(page, f"{VIEW}.encoding.name === '{file.name}'")
         assert page.evaluate(INSIDE, STAGE)
