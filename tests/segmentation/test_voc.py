@@ -104,6 +104,17 @@ def test_images_may_have_another_suffix(devkit):
     assert [sample.files[1:] for sample in samples] == [sample.files[1:] for sample in before]
 
 
+@pytest.mark.parametrize("folder", ["SegmentationClass", "SegmentationObject"])
+def test_masks_with_a_palette_in_another_order_are_refused(devkit, folder):
+    sample = datasets.list_voc_samples(devkit)[0]
+    mask = devkit / "VOC2012" / folder / f"{sample.name}.png"
+    Image.open(mask).convert("RGB").quantize(4).save(mask)
+    with pytest.raises(
+        datasets.DataError, match=rf"{folder}.{sample.name}\.png has PASCAL VOC's colors at other"
+    ):
+        datasets.VocMasks([sample]).read(sample, (120, 160))
+
+
 def test_lift_is_mean_of_all_heads_over_targets_then_images():
     objects = np.zeros((8, 8), dtype=np.uint8)
     objects[:4, :4], objects[4:, 4:] = 1, 2  # four of sixteen patches each
