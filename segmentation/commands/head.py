@@ -342,6 +342,8 @@ class Score(TruthOptions, HeadOptions):
         protocol = _print_protocol(predictor, head.kind, head.layers)
         print("\n".join(f"{name:<24}{value:>6.1f}" for name, value in iou.items()))
         print(f"{'mean IoU':<24}{scores['miou']:>6.1f}   ({number} images)")
+        if unseen := [f"class {label}" for label in class_iou if label not in names]:
+            print(f"warning: no mask of the fit has {', '.join(unseen)}, whose IoU of 0 counts in the mean")
         if self.json:
             write_json(self.json, scores | {"protocol": protocol})
         masks.check(len(images))

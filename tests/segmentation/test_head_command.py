@@ -180,13 +180,17 @@ def test_masks_of_other_forms_are_read_alike_by_fit_and_score(cups, tmp_path, op
             fit(cups, tmp_path)
 
 
-def test_head_refuses_another_model_and_names_broken_masks(cups, tmp_path):
+def test_head_refuses_another_model_and_names_broken_masks_and_unknown_classes(cups, tmp_path, capsys):
     (cups["masks"] / "cat.png").write_bytes(b"no png")
     with pytest.raises(ValueError, match=r"skipped 1 of 2 images: .*cat\.png is not an image of PNG"):
         fit(cups, tmp_path)
     assert heads.read_head(tmp_path / "head.safetensors").classifier.labels == (0, 1)
+    head = tmp_path / "head.safetensors"
     with pytest.raises(DataError, match=r"fitted on 'random:vit_tiny/16'.*other weights"):
-        Score(**cups, head=tmp_path / "head.safetensors", model="random:vit_tiny/8").run()
+        Score(**cups, head=head, model="random:vit_tiny/8").run()
+    write_mask_png(cups["masks"] / "cat.png", np.full((96, 128), 5, np.uint8))
+    Score(**cups, head=head).run()
+    assert "warning: no mask of the fit has class 5, whose IoU of 0 counts" in capsys.readouterr().out
 
 
 def test_apply_segments_every_frame_of_a_video_skips_damaged_and_resumes(cups, tmp_path, monkeypatch):
