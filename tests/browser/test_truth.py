@@ -61,6 +61,7 @@ def _keeps(page, **value) -> None:
     """Wait until Explore shows this, and check that late responses do not change it."""
     _shows(page, **value)
     page.wait_for_timeout(500)
+    actions.wait(page, "!document.querySelector('.pending')")
     _shows(page, **value)
 
 
