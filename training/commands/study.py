@@ -31,7 +31,7 @@ class StudyCommand(OutputOptions):
     """collapse, teacher, multicrop, loss or emergence; `grids` lists comparisons that need a GPU."""
     output: Path = Path("study")
     """Folder for runs and results."""
-    seeds: int = 3
+    seeds: int = 5
     """Runs of each variant."""
     epochs: int | None = None
     """Passes over the 3,200 textures instead of the study's own number."""

@@ -1,4 +1,4 @@
-"""Runs of a study: training with probes, resuming, and reading of results."""
+"""Runs of a study: training, resuming, and reading of results."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -21,8 +21,6 @@ from training.run import CheckpointOptions, Run
 from training.session import Session
 from training.train import Callbacks
 
-PROBES = 10
-"""Evenly spaced k-NN evaluations of every network of a run, the last one at the end."""
 SAVE_EVERY = 100
 """Steps that an interruption loses at most."""
 
@@ -72,16 +70,11 @@ class Result:
     untrained: float
     """k-NN top-1 before the first step, in percent."""
     seconds: float = 0.0
-    """Duration of the steps, without probes."""
-
-    @property
-    def probes(self) -> list[Mapping[str, float]]:
-        """Lines of the steps at which the networks were evaluated."""
-        return [line for line in self.lines if "knn_student" in line]
+    """Duration of the steps."""
 
     def knn(self) -> float:
-        """Return the teacher's last k-NN top-1 in percent; the untrained network's if it diverged before."""
-        return self.probes[-1]["knn_teacher"] if self.probes else self.untrained
+        """Return the teacher's k-NN top-1 at the end, in percent; the untrained network's if it diverged."""
+        return self.lines[-1].get("knn_teacher", self.untrained) if self.lines else self.untrained
 
     def entropy(self) -> float:
         """Return the entropy of the teacher's outputs in units of ln K, mean over the last tenth."""
@@ -103,7 +96,7 @@ def train_run(run: Run, recipe: Recipe, seed: int, data: StudyData) -> Result:
     if not diverged.exists() and (not lines or lines[-1]["step"] + 1 < steps):
         try:
             with run.lock():
-                _train(run, recipe, seed, data, max(1, steps // PROBES))
+                _train(run, recipe, seed, data)
         except Diverged as error:
             files.write_text(diverged, f"{error}\n")
         lines = run.lines()
@@ -111,21 +104,18 @@ def train_run(run: Run, recipe: Recipe, seed: int, data: StudyData) -> Result:
     return Result(tuple(lines), run.config()["untrained_knn"], seconds)
 
 
-def _train(run: Run, recipe: Recipe, seed: int, data: StudyData, probe_every: int) -> None:
+def _train(run: Run, recipe: Recipe, seed: int, data: StudyData) -> None:
     size = recipe.crops.global_size
     session = Session(recipe, data.train, seed=seed, device=data.device, precision=data.precision)
-    networks, steps = session.method.backbones(), session.plan.steps
+    teacher, steps = session.method.backbones()["teacher"], session.plan.steps
     done = session.resume(run) if run.checkpoint.exists() else 0
     if not done:
         run.remove()
-        untrained = data.accuracy(next(iter(networks.values())), size)
-        run.create(session.config() | {"untrained_knn": untrained})
+        run.create(session.config() | {"untrained_knn": data.accuracy(teacher, size)})
 
     def evaluate(step: int) -> dict[str, float]:
         bar.update()
-        if (step + 1) % probe_every and step + 1 < steps:
-            return {}
-        return {f"knn_{name}": data.accuracy(network, size) for name, network in networks.items()}
+        return {"knn_teacher": data.accuracy(teacher, size)} if step + 1 == steps else {}
 
     checkpoints = CheckpointOptions(save_minutes=0, save_every=SAVE_EVERY, milestone_every=steps)
     with tqdm(total=steps, initial=done, desc=run.folder.name, unit="step") as bar:
