@@ -31,8 +31,8 @@ class StudyCommand(OutputOptions):
     """collapse, teacher, multicrop, loss or emergence; `grids` lists comparisons that need a GPU."""
     output: Path = Path("study")
     """Folder for runs and results."""
-    seeds: int = 5
-    """Runs of each variant."""
+    seeds: int | None = None
+    """Runs of each variant instead of the study's own number, 3 (collapse) or 5."""
     epochs: int | None = None
     """Passes over the 3,200 textures instead of the study's own number."""
     device: str = "auto"
@@ -49,24 +49,25 @@ class StudyCommand(OutputOptions):
             return 0
         if self.name not in LAWS:
             raise SettingError(f"Unknown study {self.name!r}. Available: {', '.join(LAWS)}, grids.")
-        at_least(self, seeds=1)
+        at_least(self, **{name: 1 for name in ("seeds", "epochs") if getattr(self, name) is not None})
         from dino_model.data.collections import open_images
         from dino_model.runtime.device import choose_device, choose_precision
         from training.studies import report
         from training.studies.runs import StudyData
 
-        law, epochs = LAWS[self.name], self.epochs or LAWS[self.name].epochs
+        law = LAWS[self.name]
+        epochs, seeds = self.epochs or law.epochs, self.seeds or law.seeds
         files.make_room(self.json_file)
         device = choose_device(self.device)
         precision = choose_precision(self.precision, device)
-        settings = {"study": law.name, "seeds": self.seeds, "epochs": epochs, "precision": precision}
+        settings = {"study": law.name, "seeds": seeds, "epochs": epochs, "precision": precision}
         folder = self.open_output(settings)
         runs, figure, page = (folder.path(name) for name in ("runs", f"{law.name}.png", f"{law.name}.md"))
         if law.name == "emergence":
             outcome = emergence(str(device), precision)
         else:
             textures = open_images("textures:"), open_images("textures:test")
-            outcome = train_study(law, StudyData(*textures, device, precision), runs, self.seeds, epochs)
+            outcome = train_study(law, StudyData(*textures, device, precision), runs, seeds, epochs)
         report.draw(outcome, figure)
         files.write_text(page, report.page(outcome))
         folder.finish()

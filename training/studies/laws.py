@@ -1,7 +1,7 @@
 """The laws of the paper that short runs can show, one contrast each, and grids that need a GPU.
 
 Every contrast is fixed here, before a run: the difference of two values in each seed (or image). Effects
-of 1 to 2 points, which three seeds cannot resolve, are in `GRIDS`.
+of 1 to 2 points, which five seeds cannot resolve, are in `GRIDS`.
 """
 
 from collections.abc import Callable, Mapping
@@ -71,6 +71,8 @@ class Law:
     paper: Mapping[str, float] = field(default_factory=dict)
     """The paper's values by variant, on ImageNet: of another task, so they are in the table only."""
     epochs: int = 12
+    seeds: int = 5
+    """Runs of each variant."""
 
     def recipes(self, epochs: int) -> dict[str, Recipe]:
         """Return the recipe of each variant for a number of epochs."""
@@ -101,6 +103,7 @@ _LAWS = (
         unit="ln K",
         quantity="entropy of the teacher / ln K",
         paper={"no centering": 0.0, "no sharpening": 1.0},
+        seeds=3,
     ),
     Law(
         "teacher",
