@@ -26,8 +26,8 @@ def base_recipe(epochs: int = 12) -> Recipe:
     """Return DINO for a ViT of 4 blocks of width 96, two crops of 32 pixels, 100 steps of 32 per epoch.
 
     Batch normalization in the heads, sine-cosine position embeddings and a teacher that averages over 50
-    steps shorten the start, in which outputs are near uniform. With twice this rate they stay uniform in two
-    seeds of five.
+    steps shorten the start, in which outputs are near uniform. Twice this rate and a temperature of 0.03 kept
+    them uniform in two seeds of five.
     """
     return Recipe(
         backbone=BackboneConfig(
@@ -36,8 +36,8 @@ def base_recipe(epochs: int = 12) -> Recipe:
         method=DINOConfig(
             HeadConfig(prototypes=256, hidden=256, bottleneck=64, batch_norm=True),
             teacher_momentum=0.98,
-            teacher_temperature_start=0.03,
-            teacher_temperature=0.03,
+            teacher_temperature_start=0.025,
+            teacher_temperature=0.025,
             freeze_last_layer_epochs=0,
         ),
         crops=CropConfig(global_size=32, local_size=16, local_crops=0, blur=(0.02, 0.5), augment="batch"),
