@@ -94,7 +94,7 @@ class Images:
 
     def __str__(self) -> str:
         in_classes = f" in {describe_classes(self.classes)}" if self.classes else ""
-        found = f"{counted(len(self), 'image')} of {printable(self.root.name)}{in_classes}"
+        found = f"{counted(len(self), 'image')} of {printable(self.root.absolute().name)}{in_classes}"
         return "; ".join([found, *self.remarks()])
 
     def remarks(self) -> list[str]:

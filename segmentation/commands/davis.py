@@ -87,7 +87,7 @@ class Davis(MaskOptions, ModelOptions, OutputOptions):
         scores = self._score([clip for clip in clips if clip.name in drawn], clips, settings)
         drawing.save_image(output.path("overview.png"), _overview(drawn, scores))
         output.finish()
-        print(f"written to {self.output}: masks, masks.json, masks_images.json, overview.png")
+        print(f"written to {self.output}: masks by sequence, masks.json, masks_images.json, overview.png")
         if not scores:
             print("not scored: there are no masks beyond the first to compare with")
         skipped.check(len(clips), "sequences")
