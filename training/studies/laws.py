@@ -87,7 +87,7 @@ class Law:
 
 
 _SMALL_PATCHES = {"backbone.patch_size": 4, "backbone.depth": 2, "optimizer.lr": 0.004}
-"""For local crops of 16 pixels: more patches, so fewer blocks, and a rate at which all seeds start."""
+"""Changes after which a local crop of 16 pixels has 16 patches, in fewer blocks, and every seed starts."""
 _LAWS = (
     Law(
         "collapse",
