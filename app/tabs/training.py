@@ -58,14 +58,17 @@ def build(page: Page) -> None:
 def plot(chart: Chart, run: TrainingRun, **props: Any) -> gr.LinePlot:
     """Return the plot of a chart of a run; `props` are those of `gr.LinePlot`."""
     title = f"{chart.title} ({chart.unit})" if chart.unit else chart.title
-    named = {"title": title, "y_title": chart.unit or chart.title} | props
-    return gr.LinePlot(**_curves(chart, run), x="step", y="value", color="curve", tooltip="all", **named)
+    named = {"title": title, "y_title": chart.unit or chart.title}
+    return gr.LinePlot(
+        x="step", y="value", color="curve", tooltip="all", **named | _curves(chart, run) | props
+    )
 
 
 def _curves(chart: Chart, run: TrainingRun) -> dict[str, Any]:
-    """Return the properties of a plot that depend on the run: another legend draws the plot anew."""
+    """Return the properties of a plot that depend on the run: its legend, and hidden without values."""
     table = chart_table(chart, run)
-    return {"value": table, "colors_in_legend": table["curve"].unique().tolist()}
+    curves = table["curve"].unique().tolist()
+    return {"value": table, "colors_in_legend": curves, "visible": bool(curves)}
 
 
 def _loader(page: Page, name: Any, index: Any, image: Any, size: Any) -> Callable[[], object] | None:

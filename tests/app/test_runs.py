@@ -9,6 +9,7 @@ import pytest
 from app import runs as module
 from app.errors import NotHere
 from app.runs import CHARTS, Runs, TrainingRun, chart_table, status_text, warnings_text
+from app.tabs.training import plot
 from dino_model import photographs
 from dino_model.inference.predictor import AttentionPredictor
 from tests.app.conftest import line, save_milestone, small_backend, write_run
@@ -88,6 +89,11 @@ def test_shipped_logs_have_every_plotted_quantity():
         assert curves == set(chart.curves.values()) - {"Average"}  # the distillation had no probe
     models = [[one.model for one in run.checkpoints] for run in runs]
     assert models == [["random:embedded", "embedded-dino"], ["random:embedded", "embedded"]]
+
+
+def test_chart_without_values_is_hidden(tmp_path):
+    run = read(tmp_path, *(line(step, loss=1.0 - step, kl=1.0) for step in range(3)))
+    assert [plot(chart, run).visible for chart in CHARTS] == [True, True, False, False]
 
 
 def test_status_names_steps_and_phases(tmp_path):
