@@ -68,7 +68,7 @@ def _curves(chart: Chart, run: TrainingRun) -> dict[str, Any]:
     """Return the properties of a plot that depend on the run: its legend, and hidden without values."""
     table = chart_table(chart, run)
     curves = table["curve"].unique().tolist()
-    return {"value": table, "colors_in_legend": curves, "visible": bool(curves)}
+    return {"value": table, "colors_in_legend": curves, "visible": bool(curves) or "hidden"}
 
 
 def _loader(page: Page, name: Any, index: Any, image: Any, size: Any) -> Callable[[], object] | None:

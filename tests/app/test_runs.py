@@ -93,7 +93,7 @@ def test_shipped_logs_have_every_plotted_quantity():
 
 def test_chart_without_values_is_hidden(tmp_path):
     run = read(tmp_path, *(line(step, loss=1.0 - step, kl=1.0) for step in range(3)))
-    assert [plot(chart, run).visible for chart in CHARTS] == [True, True, False, False]
+    assert [plot(chart, run).visible for chart in CHARTS] == [True, True, "hidden", "hidden"]
 
 
 def test_status_names_steps_and_phases(tmp_path):
