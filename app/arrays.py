@@ -44,9 +44,9 @@ KINDS: Mapping[str, tuple[str, Callable[[Encoding, int], np.ndarray]]] = {
 }
 """Little-endian arrays by kind, which `static/views/encoding.js` decodes.
 
-Shapes: queries and keys [2, heads, tokens, d]; tokens [tokens, width]; norms and marks of outliers
-[2, rows, columns]; rollout [tokens, tokens]; principal components as colors in [0, 1],
-[rows, columns, 3], and the shares of the variance that they explain, [3].
+Queries and keys are [2, heads, tokens, d], tokens [tokens, width], and the rollout [tokens, tokens]. Norms
+and marks of outliers are [2, rows, columns]. Principal components are colors in [0, 1], [rows, columns, 3],
+followed by the shares of the variance that they explain, [3].
 """
 TOKENS = {"arrays": 1, "directions": 2}
 """Number of tokens in the addresses of arrays, which need a turn."""

@@ -32,7 +32,7 @@ class StudyCommand(OutputOptions):
     output: Path = Path("study")
     """Folder for runs and results."""
     seeds: int | None = None
-    """Runs of each variant instead of the study's own number, 3 (collapse) or 5."""
+    """Runs of each variant instead of the study's own number."""
     epochs: int | None = None
     """Passes over the 3,200 textures instead of the study's own number."""
     device: str = "auto"
