@@ -7,13 +7,11 @@ from pathlib import Path
 from typing import NamedTuple
 from xml.etree import ElementTree
 
-from PIL import Image
-
 from dino_model.data import lists
 from dino_model.data.images import SUFFIXES, ImageError
 from dino_model.data.names import suffix_of
 from segmentation.frames import frame_files
-from segmentation.labels import VOID, DataError, Labels, check_size, object_ids, palette
+from segmentation.labels import VOID, DataError, Labels, check_size, object_ids
 from segmentation.mask_files import VOC_COLORS, MaskReader
 from segmentation.masks import Box
 
@@ -186,8 +184,9 @@ class VocMasks:
 
     def __init__(self, samples: Sequence[VocSample]) -> None:
         """Raise DataError if the classes have colors other than those of PASCAL VOC."""
-        self._classes = MaskReader([sample.classes for sample in samples])
-        self._objects = MaskReader([sample.objects for sample in samples if sample.objects])
+        self._classes = MaskReader([sample.classes for sample in samples], is_voc=True)
+        files = [sample.objects for sample in samples if sample.objects]
+        self._objects = MaskReader(files, is_voc=True)
         if self._classes.values not in ((), VOC_COLORS):
             found = f"{samples[0].classes.parent} has {self._classes.describe()[:200]}"
             raise DataError(f"{found}; expected PASCAL VOC's palette, or palette PNGs")
@@ -197,24 +196,8 @@ class VocMasks:
         classes = self._classes.read(sample.classes)
         annotation = Annotation(classes, self._objects.read(sample.objects) if sample.objects else classes)
         for path, labels in zip(sample.files[1:], annotation, strict=False):
-            _check_palette(path, labels)
             check_size(str(path), labels.shape, "its image", size)
         return annotation
-
-
-def _check_palette(path: Path, labels: Labels) -> None:
-    """Refuse palette indices with the colors of other labels, which optimizers of PNG files write."""
-    with Image.open(path) as image:
-        entries = image.getpalette("RGB") or []
-    colors, expected = [tuple(entries[i : i + 3]) for i in range(0, len(entries), 3)], palette().tolist()
-    used = [label for label in object_ids(labels) if label < len(colors)]
-    in_order = [tuple(expected[label]) for label in used]
-    found = [colors[label] for label in used]
-    if found != in_order and {*found} <= {*map(tuple, expected)}:
-        raise DataError(
-            f"{path} has PASCAL VOC's colors at other indices, which a PNG optimizer may write; save it"
-            " with VOC's palette, or as RGB"
-        )
 
 
 def voc_class_name(category: int) -> str:

@@ -29,7 +29,6 @@ _HEAD_COLORS = (
 GAP = 8  # pixels between images on a sheet
 WIDEST = 8  # width of an image on a sheet, in heights: an image of 1 × 4000 pixels would take gigabytes
 BAND = 512  # rows that are drawn at once: whole images of 50 megapixels would take gigabytes
-CAP = 98  # percentile of a map above which all values have one color, so that one patch does not dim the rest
 
 
 def head_colors(count: int) -> NDArray[np.uint8]:
@@ -41,16 +40,6 @@ def head_colors(count: int) -> NDArray[np.uint8]:
 def color_table(colormap: str) -> ImageArray:
     """Return the 256 colors of a matplotlib color map: [256, 3]."""
     return (matplotlib.colormaps[colormap](np.arange(256))[:, :3] * 255).round().astype(np.uint8)
-
-
-def display_range(values: NDArray[np.floating]) -> tuple[float, float]:
-    """Return the values of one map or several that are drawn as the lowest and highest color.
-
-    They are the median, which hides half of the image, and the 98th percentile; least and greatest value if
-    these would be equal.
-    """
-    low, high = float(np.median(values)), float(np.percentile(values, CAP))
-    return (low, high) if low < high else (float(values.min()), float(values.max()))
 
 
 def levels(

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from PIL import Image, UnidentifiedImageError
 
 from dino_model.data import images
-from segmentation.labels import VOID, DataError, Labels, palette
+from segmentation.labels import VOID, DataError, Labels, object_ids, palette
 
 MaskKind = Literal["labels", "colors", "ids"]
 
@@ -26,6 +26,7 @@ _GRAY, _PALETTE = 0, 3  # color types
 _EXPECTED = "expected a palette or gray PNG whose values are the labels"
 _EXACT_FORMATS = ("PNG", "TIFF", "BMP")  # GIF may renumber the palette, JPEG changes the values
 VOC_COLORS = tuple(int(value) for value in (palette().astype(np.int64) @ [1 << 16, 1 << 8, 1])[1:])
+_VOC_PALETTE = palette().tobytes()
 _GRAYS = {value * 0x10101 for value in range(256)}
 _WIDE_VOID = 65535  # of ids above 255
 
@@ -35,7 +36,8 @@ class MaskReader:
 
     Palette indices, gray values and ids of 16 bits are the labels; pixels of alpha 0 are background. Colors,
     and ids above 255, are numbered in ascending order for all files; black or 0 is the background. Colors
-    that are all of PASCAL VOC's `palette` keep its labels.
+    that are all of PASCAL VOC's `palette` keep its labels. A label has one color in the palettes of a folder:
+    optimizers of PNG files exchange palette indices.
 
     Attributes:
         kind: Labels as stored, or numbered colors or ids.
@@ -50,12 +52,15 @@ class MaskReader:
         threshold: int | None = None,
         kind: MaskKind = "labels",
         values: Sequence[int] = (),
+        is_voc: bool = False,
     ) -> None:
         """Look at the first of `files`, and at all of them if it has colors or ids above 255.
 
-        `kind` and `values` repeat an earlier numbering. Raises DataError for more than 254 colors or ids.
+        `kind` and `values` repeat an earlier numbering. With `is_voc`, palettes in VOC's colors are VOC's.
+        Raises DataError for more than 254 colors or ids.
         """
-        self.threshold, self.kind, self.values = threshold, kind, tuple(values)
+        self.threshold, self.kind, self.values, self.is_voc = threshold, kind, tuple(values), is_voc
+        self._palettes = dict[Path, tuple[str, bytes]]()  # of the first mask of each folder
         if threshold is not None and not 1 <= threshold <= 65535:
             raise DataError(f"--threshold is {threshold}; expected a value of masks from 1 on, such as 128")
         if threshold is None and not self.values:
@@ -84,7 +89,10 @@ class MaskReader:
         labels = _gray(stored.values)
         if labels.dtype != np.uint8 and labels.max() > VOID:
             raise DataError(f"the mask {path} has the id {labels.max()}; others have none above {VOID}")
-        return labels.astype(np.uint8)
+        labels = labels.astype(np.uint8)
+        if stored.colors:
+            self._check_palette(path, labels, stored.colors)
+        return labels
 
     def describe(self) -> str:
         """Return what each label is in the files, such as `colors of masks: 1 = #ff0000`, or nothing."""
@@ -129,6 +137,21 @@ class MaskReader:
             )
         self.values = VOC_COLORS if in_color and found <= {0, *VOC_COLORS} else tuple(values)
 
+    def _check_palette(self, path: Path, labels: Labels, colors: bytes) -> None:
+        """Refuse labels with other colors than in the first mask of the folder, or in VOC's palette."""
+        owner, known = self._palettes.setdefault(path.parent, (path.name, colors))
+        if colors == known and not self.is_voc:
+            return
+        used = {label: color for label in object_ids(labels) if (color := _color(colors, label))}
+        if self.is_voc and {*used.values()} <= {_color(_VOC_PALETTE, label) for label in range(256)}:
+            owner, known = "PASCAL VOC", _VOC_PALETTE
+        for label, color in used.items():
+            if color != (expected := _color(known, label)) and any(expected):  # unused entries are black
+                raise DataError(
+                    f"{path} has {owner}'s colors at other indices, which a PNG optimizer may write: label"
+                    f" {label} is #{color.hex()}, not #{expected.hex()}; save it with {owner}'s palette"
+                )
+
     def _find(self, path: Path, packed: NDArray[np.int64]) -> Labels:
         known = np.array([0, *self.values] + [_WIDE_VOID] * (self.kind == "ids"))
         labels = np.array([*range(len(self.values) + 1)] + [VOID] * (self.kind == "ids"), np.uint8)
@@ -154,14 +177,15 @@ def mask_file(folder: Path, name: str) -> Path:
 class _Stored(NamedTuple):
     values: NDArray[Any]  # labels or ids [height, width], or colors [height, width, 3]
     is_indexed: bool  # palette indices or bits, which are never antialiased
+    colors: bytes = b""  # the palette: red, green and blue of each index
 
 
 def _load(path: Path, formats: tuple[str, ...], *, in_color: bool = False) -> _Stored:
     """Decode a mask; with `in_color` as colors. Raises DataError."""
     try:
         content = path.read_bytes()
-        if not in_color and (labels := _decode_plain_png(content)) is not None:
-            return _Stored(labels, content[25] == _PALETTE)
+        if not in_color and (stored := _decode_plain_png(content)):
+            return stored
         if content[:16] == _PNG_START and content[24] == 16 and content[25] != _GRAY:
             raise DataError(f"the mask {path} has colors of 16 bits; {_EXPECTED}")
         with Image.open(io.BytesIO(content), formats=formats) as image:
@@ -177,7 +201,8 @@ def _load(path: Path, formats: tuple[str, ...], *, in_color: bool = False) -> _S
                 raise DataError(f"the mask {path} has values that are no ids; {_EXPECTED}")
             if values.dtype != np.uint8:
                 values = values.astype(np.uint8 if image.mode == "1" else np.int64)
-            return _Stored(_opaque(values, path) if values.ndim == 3 else values, is_indexed)
+            values = _opaque(values, path) if values.ndim == 3 else values
+            return _Stored(values, is_indexed, bytes(image.getpalette("RGB") or ()))
     except FileNotFoundError:
         raise DataError(f"the mask {path} is missing") from None
     except UnidentifiedImageError:
@@ -212,6 +237,10 @@ def _pack(values: NDArray[Any]) -> NDArray[np.int64]:
     return wide if wide.ndim == 2 else wide[..., 0] << 16 | wide[..., 1] << 8 | wide[..., 2]
 
 
+def _color(colors: bytes, label: int) -> bytes:
+    return colors[3 * label : 3 * label + 3]
+
+
 def _gray(values: NDArray[Any]) -> NDArray[Any]:
     return values if values.ndim == 2 else values.max(axis=-1)
 
@@ -240,7 +269,7 @@ def _is_soft(values: NDArray[Any]) -> bool:
     return sum(pieces) > 2 * len(thin)  # noise of JPEG, unlike small objects
 
 
-def _decode_plain_png(content: bytes) -> Labels | None:
+def _decode_plain_png(content: bytes) -> _Stored | None:
     """Decode a PNG of one byte per pixel without filters, as most masks are written; None for others.
 
     ISA-L inflates three times faster than zlib, and raises OSError for damage that Pillow does not notice.
@@ -251,11 +280,13 @@ def _decode_plain_png(content: bytes) -> Labels | None:
     plain = depth == 8 and color in (_GRAY, _PALETTE) and not any(rest)
     if not plain or not 0 < width * height <= (Image.MAX_IMAGE_PIXELS or 0):
         return None
-    data, at = [], len(_PNG_START) + 17
+    data, colors, at = [], b"", len(_PNG_START) + 17
     while at + 12 <= len(content):
         size, kind = struct.unpack(">I4s", content[at : at + 8])
         if kind == b"IDAT":
             data.append(content[at + 8 : at + 8 + size])
+        elif kind == b"PLTE":
+            colors = content[at + 8 : at + 8 + size]
         at += size + 12
     try:
         rows = isal_zlib.decompress(b"".join(data), bufsize=height * (width + 1))
@@ -264,4 +295,6 @@ def _decode_plain_png(content: bytes) -> Labels | None:
     if len(rows) != height * (width + 1):
         return None
     pixels = np.frombuffer(rows, np.uint8).reshape(height, width + 1)
-    return None if pixels[:, 0].any() else np.ascontiguousarray(pixels[:, 1:])  # filter of each row
+    if pixels[:, 0].any():  # filter of each row
+        return None
+    return _Stored(np.ascontiguousarray(pixels[:, 1:]), color == _PALETTE, colors)

@@ -187,6 +187,35 @@ def test_image_that_is_no_mask_is_refused(form, tmp_path):
         read_labels(file)
 
 
+GREEN_RED = RED_GREEN_BLUE[[0, 2, 1, 3]]
+PALETTES = {  # of the second mask; the first has red, green and blue at 1, 2 and 3
+    "same": (RED_GREEN_BLUE, "a"),
+    "without what the mask lacks": (RED_GREEN_BLUE[:3], "a"),
+    "other colors of what the mask lacks": (np.vstack([RED_GREEN_BLUE[:3], [[9, 9, 9]]]), "a"),
+    "another folder": (GREEN_RED, "b"),
+    "exchanged": (GREEN_RED, "a"),
+    "moved up": (RED_GREEN_BLUE[[0, 2, 3]], "a"),
+}
+
+
+@pytest.mark.parametrize("form", PALETTES)
+def test_labels_whose_colors_are_exchanged_within_a_folder_are_refused(form, tmp_path):
+    second, folder = PALETTES[form]
+    files = [tmp_path / "a" / "0.png", tmp_path / folder / "1.png"]
+    for file, labels, colors in zip(files, (LABELS, LABELS % 3), (RED_GREEN_BLUE, second), strict=True):
+        file.parent.mkdir(exist_ok=True)
+        image = Image.fromarray(labels, mode="P")
+        image.putpalette(colors.astype(np.uint8).tobytes())
+        image.save(file)
+    reader = MaskReader(files)
+    reader.read(files[0])
+    if form in ("exchanged", "moved up"):
+        with pytest.raises(DataError, match=r"1\.png has 0\.png's colors at other .* is #00ff00"):
+            reader.read(files[1])
+    else:
+        np.testing.assert_array_equal(reader.read(files[1]), LABELS % 3)
+
+
 def test_masks_of_two_kinds_are_refused(tmp_path):
     files = write_images(tmp_path, LABELS, RED_GREEN_BLUE[LABELS], ids * 300)
     reader = MaskReader(files)
