@@ -83,6 +83,11 @@ class AttentionPredictor:
         if isinstance(model, nn.Module):
             model = wrap_module(model, mean, std)
         self.model = load_model(model) if isinstance(model, str) else model
+        if not isinstance(self.model, LoadedModel):
+            raise TypeError(
+                f"model is {model!r}, expected the name of a model, a LoadedModel or a torch.nn.Module"
+            )
+        self._check_weights()
         self._vit = readable(self.model.backbone)
         self._vit.vit.to(self.device)
         self.heads, self.blocks = self._vit.heads, self._vit.depth
@@ -93,7 +98,7 @@ class AttentionPredictor:
             )
         self.prefix_tokens = self._vit.prefix_tokens
         self.size, self.resize = size, resize
-        self._channels = self._vit.channels
+        self._channels = self._vit.channels or len(self.model.mean)
         self._mean = self._per_channel("mean", self.model.mean if mean is None else mean)
         self._std = self._per_channel("std", self.model.std if std is None else std)
         self._key = b""
@@ -336,8 +341,26 @@ class AttentionPredictor:
             description = f"{image.dtype} array of shape {image.shape}" if is_array else type(image).__name__
             raise ValueError(f"expected a uint8 array [height, width, {self._channels}], found {description}")
 
+    def _check_weights(self) -> None:
+        """Raise ValueError for weights that are absent, or that would decide the precision."""
+        weights = list(self.model.backbone.parameters())
+        if any(weight.is_meta for weight in weights):
+            raise ValueError(f"the weights of {self.model.name} are on the meta device: load them first")
+        kinds = {str(weight.dtype).removeprefix("torch.") for weight in weights if weight.is_floating_point()}
+        if kinds - {"float32"}:
+            raise ValueError(
+                f"the weights of {self.model.name} are {' and '.join(sorted(kinds))}, expected float32: pass "
+                "module.float(), and choose the precision of the computation by `precision`"
+            )
+
     def _per_channel(self, name: str, values: Sequence[float]) -> Tensor:
         """[channels] on the device."""
-        if len(values) != self._channels or (name == "std" and min(values) <= 0):
-            raise ValueError(f"{name} is {tuple(values)}, expected {self._channels} values, for std above 0")
+        if (
+            len(values) != self._channels
+            or not 0 <= min(values) <= max(values) <= 1
+            or not (name == "mean" or all(values))
+        ):
+            raise ValueError(
+                f"{name} is {tuple(values)}, expected {self._channels} values from 0 to 1, for std above 0"
+            )
         return torch.tensor(values, dtype=torch.float32, device=self.device)

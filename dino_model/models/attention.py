@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from dino_model.models.backbones import patch_grid
-from dino_model.models.protocol import as_protocol
+from dino_model.models.protocol import as_protocol, missing_names
 
 Layer = Any  # a layer of timm's: mypy does not know its attributes
 Queries = Sequence[int] | None
@@ -58,7 +58,7 @@ class ReadableViT:
         vit: The model.
         heads, depth: attention heads of a block, and blocks.
         patch_size: height and width of a patch in pixels.
-        channels: Channels of its images.
+        channels: Channels of its images; None: any number.
         prefix_tokens: tokens before the patches in every block: [CLS], registers.
         summary: see `Summary`; None for a model that averages its patches.
     """
@@ -71,7 +71,7 @@ class ReadableViT:
         self._first: Layer = next(
             layer for layer in vit.patch_embed.modules() if isinstance(layer, nn.Conv2d)
         )
-        self.channels: int = self._first.in_channels
+        self.channels: int | None = self._first.in_channels
         self.prefix_tokens: int = vit.num_prefix_tokens
         self.summary: Summary | None = None
         if isinstance(vit, cait.Cait | xcit.Xcit):
@@ -169,14 +169,27 @@ class ReadableViT:
 
 
 class ModuleViT(ReadableViT):
-    """Access to the attention of a module that fulfils `protocol.ViT`."""
+    """Access to the attention of a module that fulfils `protocol.ViT`.
+
+    Raises:
+        ValueError: Attributes of the module that are no positive integers, or no blocks.
+    """
 
     def __init__(self, vit: Any) -> None:
-        self.vit = vit
-        self.heads, self.depth = vit.heads, len(vit.blocks)
+        kind = type(vit).__name__
+        for name, least in (("heads", 1), ("patch_size", 1), ("prefix_tokens", 0)):
+            if type(value := getattr(vit, name)) is not int or value < least:
+                raise ValueError(
+                    f"{name} of this {kind} is {value!r}, expected an integer of at least {least}"
+                )
+        if not isinstance(vit.blocks, nn.ModuleList | nn.Sequential | list) or not len(vit.blocks):
+            raise ValueError(
+                f"blocks of this {kind} is a {type(vit.blocks).__name__}, expected an nn.ModuleList of one "
+                "block or more"
+            )
+        self.vit, self.heads, self.depth = vit, vit.heads, len(vit.blocks)
         self.patch_size, self.prefix_tokens = (vit.patch_size, vit.patch_size), vit.prefix_tokens
-        self._first = next(layer for layer in vit.modules() if isinstance(layer, nn.Conv2d | nn.Linear))
-        self.channels = self._first.in_channels if isinstance(self._first, nn.Conv2d) else 3
+        self.channels = None
         self.summary = "cls" if vit.prefix_tokens else None
 
     def grid(self, height: int, width: int) -> tuple[int, int]:
@@ -185,34 +198,50 @@ class ModuleViT(ReadableViT):
 
     def calls(self, images: Tensor, stop: int = -1, *, keep: int | None = None) -> list[BlockCall]:
         """See `ReadableViT.calls`."""
-        self._check(images)
         side, (height, width) = self.patch_size[0], images.shape[2:]
-        images = F.pad(images, (0, -width % side, 0, -height % side)).to(self._first.weight.dtype)
+        tokens: Any = self.vit.embed(F.pad(images, (0, -width % side, 0, -height % side)))
         rows, columns = self.grid(height, width)
-        tokens, calls = self.vit.embed(images), deque[BlockCall](maxlen=keep)
-        if tokens.ndim != 3 or tokens.shape[1] != self.prefix_tokens + rows * columns:
+        if (
+            not isinstance(tokens, Tensor)
+            or tokens.ndim != 3
+            or tokens.shape[:2] != (len(images), self.prefix_tokens + rows * columns)
+        ):
             raise ValueError(
-                f"embed returned {list(tokens.shape)}, expected [batch, tokens, width] with "
+                f"embed returned {_shape(tokens)}, expected [batch, tokens, width] with "
                 f"{self.prefix_tokens} prefix tokens and {rows} × {columns} patches"
             )
-        for block in list(self.vit.blocks)[: self.block_index(stop) + 1]:
-            if calls:
-                tokens = calls[-1]()
-            calls.append(partial(block, tokens))
+        calls = deque[BlockCall](maxlen=keep)
+        for index in range(self.block_index(stop) + 1):
+            tokens = calls[-1]() if calls else tokens
+            calls.append(partial(self._run, tokens, index))
         return list(calls)
+
+    def _run(self, tokens: Tensor, block: int) -> Tensor:
+        result: Any = self.vit.blocks[block](tokens)
+        if not isinstance(result, Tensor) or result.shape != tokens.shape:
+            raise ValueError(
+                f"block {block} returned {_shape(result)}, expected {list(tokens.shape)}, as it received"
+            )
+        return result
 
     def queries_and_keys(self, call: BlockCall) -> FusedCall:
         """See `ReadableViT.queries_and_keys`."""
-        block = next(index for index, layer in enumerate(self.vit.blocks) if layer is call.func)
-        query, key = self.vit.queries_keys(block, call.args[0])
-        expected = [len(call.args[0]), self.heads, call.args[0].shape[1]]
-        for part in (query, key):
-            if part.ndim != 4 or list(part.shape[:3]) != expected:
-                raise ValueError(
-                    f"queries_keys returned {list(part.shape)}, expected [batch, heads, tokens, d] = "
-                    f"{expected} and d"
-                )
-        return query, key, None
+        tokens, block = call.args
+        pair: Any = self.vit.queries_keys(block, tokens)
+        expected = [len(tokens), self.heads, tokens.shape[1]]
+        parts = list(pair) if isinstance(pair, tuple | list | Tensor) else [pair]
+        shapes = [_shape(part) for part in parts]
+        if len(parts) != 2 or shapes[0] != shapes[1] or len(shapes[0]) != 4 or shapes[0][:3] != expected:
+            raise ValueError(
+                f"queries_keys returned {' and '.join(map(str, shapes))}, expected queries and keys "
+                f"[batch, heads, tokens, d] = {expected} and d"
+            )
+        return parts[0], parts[1], None
+
+
+def _shape(value: object) -> Any:
+    """Shape of a tensor as a list; the name of the type of any other value."""
+    return list(value.shape) if isinstance(value, Tensor) else type(value).__name__
 
 
 def readable(model: Layer) -> ReadableViT:
@@ -228,8 +257,8 @@ def readable(model: Layer) -> ReadableViT:
         families = ", ".join(family.__name__ for family in _FAMILIES)
         raise ValueError(
             f"the attention of a {kind} cannot be read: expected one of timm's {families}, or a module that "
-            "fulfils dino_model.models.protocol.ViT. Choose a ViT, such as 'dino_vits16'; "
-            "`python -m dino_model show NAME` names a model's maps"
+            f"fulfils dino_model.models.protocol.ViT, but this one lacks {', '.join(missing_names(model))}. "
+            "Choose a ViT, such as 'dino_vits16'; `python -m dino_model show NAME` names a model's maps"
         )
     embedding: Layer = model.patch_embed
     if not isinstance(embedding, PatchEmbed | xcit.ConvPatchEmbed):
@@ -237,6 +266,8 @@ def readable(model: Layer) -> ReadableViT:
             f"the attention of this {kind} cannot be read: its patches are not cut from the image but from "
             f"the output of {type(embedding).__name__}. Choose a ViT without such a stem"
         )
+    if not len(model.blocks):
+        raise ValueError(f"the attention of this {kind} cannot be read: it has no blocks")
     for number, block in enumerate(model.blocks):
         for layer in (block, getattr(block, "attn", None)):
             if type(layer) not in _READABLE:
@@ -327,7 +358,15 @@ def _fit_to_patches(vit: Layer, images: Tensor) -> tuple[Layer, Tensor]:
     grid = patch_grid(vit, *images.shape[2:])
     size = grid[0] * patch[0], grid[1] * patch[1]
     images = F.pad(images, (0, size[1] - images.shape[3], 0, size[0] - images.shape[2]))
-    if not isinstance(vit, beit.Beit | cait.Cait) or grid == vit.patch_embed.grid_size:
+    if not isinstance(vit, beit.Beit | cait.Cait):
+        if getattr(vit.patch_embed, "strict_img_size", False) and size != vit.patch_embed.img_size:
+            height, width = vit.patch_embed.img_size
+            raise ValueError(
+                f"this {type(vit).__name__} takes images of {height} × {width}, found {size[0]} × {size[1]}: "
+                f"create it with dynamic_img_size=True, or choose size={height}, resize='squash'"
+            )
+        return vit, images
+    if grid == vit.patch_embed.grid_size:
         return vit, images
     shared = {id(tensor): tensor for tensor in (*vit.parameters(), *vit.buffers())}
     sized = copy.deepcopy(vit, shared)

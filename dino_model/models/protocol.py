@@ -98,10 +98,18 @@ class TorchvisionViT(nn.Module):
         return query, key
 
 
+def missing_names(model: object) -> list[str]:
+    """Return the attributes and methods of `ViT` that a model lacks."""
+    names = (*ViT.__annotations__, *(name for name in vars(ViT) if not name.startswith("_")))
+    return [name for name in names if not hasattr(model, name)]
+
+
 def as_protocol(model: nn.Module) -> Any:
     """Return a model as `ViT`: itself if it fulfils the protocol, an adapter of a known kind, else None."""
     if isinstance(model, ViT):
         return model
+    if hasattr(model, "queries_keys"):  # it is meant to fulfil the protocol
+        return None
     if hasattr(model, "prepare_tokens") or hasattr(model, "prepare_tokens_with_masks"):
         return FacebookViT(model)
     if hasattr(model, "conv_proj") and hasattr(model, "class_token"):

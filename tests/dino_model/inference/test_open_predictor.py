@@ -1,9 +1,11 @@
 """The predictor takes modules of timm, of the official code, of torchvision, and of any other code."""
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import timm
 import torch
 from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor, nn
@@ -150,25 +152,120 @@ def test_timm_module_is_read_at_any_size_and_left_unchanged():
 def test_modules_that_do_not_fit_are_refused_with_what_is_expected():
     with pytest.raises(ValueError, match=r"a OfficialViT has no mean and std of its own: pass both"):
         AttentionPredictor(OfficialViT(48, 2, 3, 8, 4), std=STD)
-    with pytest.raises(ValueError, match=r"expected one of timm's .*protocol.ViT"):
+    with pytest.raises(
+        ValueError, match=r"expected one of timm's .*protocol.ViT, but this one lacks blocks, heads"
+    ):
         AttentionPredictor(nn.Linear(2, 2), mean=MEAN, std=STD)
+    with pytest.raises(TypeError, match=r"expected the name of a model, a LoadedModel or a torch\.nn"):
+        AttentionPredictor(Path("model.pth"))  # type: ignore[arg-type]
 
-    class Wrong(OfficialViT):
-        heads, patch_size, prefix_tokens = 3, 8, 2
+
+class OwnViT(OfficialViT):
+    """A ViT of another code base, which fulfils the protocol."""
+
+    heads, patch_size, prefix_tokens = 3, 8, 1
+
+    def __init__(self) -> None:
+        super().__init__(48, 2, 3, 8, 4)
+
+    def embed(self, images: Tensor) -> Tensor:
+        return self.prepare_tokens(images)
+
+    def queries_keys(self, block: int, tokens: Tensor) -> tuple[Tensor, Tensor]:
+        layer = self.blocks[block]
+        query, key, _ = layer.attn.qkv(layer.norm1(tokens)).unflatten(-1, (3, 3, 16)).permute(2, 0, 3, 1, 4)
+        return query, key
+
+
+def _change(**attributes: Any) -> nn.Module:
+    return type("Changed", (OwnViT,), attributes)()
+
+
+def _change_blocks(blocks: Any) -> nn.Module:
+    model = OwnViT()
+    del model.blocks
+    model.blocks = blocks
+    return model
+
+
+@pytest.mark.parametrize(
+    ("create", "error"),
+    [
+        (lambda: _change(embed=property()), "this one lacks embed"),
+        (
+            lambda: _change(patch_size=(8, 16)),
+            r"patch_size of this Changed is \(8, 16\), expected an integer",
+        ),
+        (lambda: _change(patch_size=16), r"embed returned \[1, 25, 48\], expected .* 2 × 3 patches"),
+        (
+            lambda: _change(prefix_tokens=0),
+            r"embed returned \[1, 25, 48\], expected .* 0 prefix tokens and 4 × 6",
+        ),
+        (lambda: _change(prefix_tokens=None), "prefix_tokens of this Changed is None, expected"),
+        (lambda: _change(embed=lambda self, images: (images,)), "embed returned tuple, expected"),
+        (
+            lambda: _change(queries_keys=lambda self, block, tokens: None),
+            "queries_keys returned NoneType, expected",
+        ),
+        (
+            lambda: _change(queries_keys=lambda self, block, tokens: (tokens,) * 2),
+            r"returned \[1, 25, 48\] and \[1, 25",
+        ),
+        (lambda: _change(heads=4), r"expected queries and keys .* = \[1, 4, 25\] and d"),
+        (
+            lambda: _change_blocks(nn.ModuleDict({"0": nn.Identity()})),
+            "blocks of this OwnViT is a ModuleDict",
+        ),
+        (lambda: _change_blocks(nn.ModuleList()), "an nn.ModuleList of one block or more"),
+        (
+            lambda: _change_blocks([nn.Linear(48, 40), nn.Identity()]),
+            r"block 0 returned \[1, 25, 40\], expected \[1, 25, 48",
+        ),
+        (
+            lambda: OwnViT().half(),
+            r"the weights of OwnViT are float16, expected float32: pass module.float\(\)",
+        ),
+        (lambda: OwnViT().to("meta"), "the weights of OwnViT are on the meta device: load them first"),
+        (
+            lambda: timm.create_model("swin_tiny_patch4_window7_224"),
+            "SwinTransformer cannot be read: expected one of",
+        ),
+        (
+            lambda: VisionTransformer(56, 8, embed_dim=48, depth=1, num_heads=3, pos_embed="none"),
+            r"takes images of 56 × 56, found 32 × 48: create it with dynamic_img_size=True, or choose size=5",
+        ),
+    ],
+)
+def test_module_that_breaks_the_protocol_is_refused_in_a_sentence_that_names_the_fault(create, error):
+    with pytest.raises(ValueError, match=error):
+        _read(create())
+
+
+def _read(model: nn.Module) -> None:
+    predictor = AttentionPredictor(model, mean=MEAN, std=STD, **COMPUTE)
+    predictor.set_image(IMAGE)
+    predictor.cls_attention()
+
+
+def test_own_module_is_read_by_the_number_of_the_block_with_as_many_channels_as_means():
+    """A module may use one block several times; its first layer need not be that of the patches."""
+    asked = []
+
+    class Recurrent(OwnViT):
+        def __init__(self) -> None:
+            super().__init__()
+            self.blocks = nn.ModuleList([self.blocks[0]] * 3)
 
         def embed(self, images: Tensor) -> Tensor:
-            return self.prepare_tokens(images)
+            return super().embed(images[:, :3])
 
         def queries_keys(self, block: int, tokens: Tensor) -> tuple[Tensor, Tensor]:
-            return tokens, tokens
+            asked.append(block)
+            return super().queries_keys(block, tokens)
 
-    predictor = AttentionPredictor(Wrong(48, 2, 3, 8, 4), mean=MEAN, std=STD, **COMPUTE)
-    with pytest.raises(
-        ValueError, match=r"embed returned \[1, 25, 48\], expected .* 2 prefix tokens and 4 × 6"
-    ):
-        predictor.set_image(IMAGE)
-    Wrong.prefix_tokens = 1
-    predictor = AttentionPredictor(Wrong(48, 2, 3, 8, 4), mean=MEAN, std=STD, **COMPUTE)
-    predictor.set_image(IMAGE)
-    with pytest.raises(ValueError, match=r"queries_keys returned \[1, 25, 48\], expected \[batch, heads"):
-        predictor.cls_attention()
+    predictor = AttentionPredictor(Recurrent(), mean=(0.5,) * 4, std=(0.2,) * 4, **COMPUTE)
+    predictor.set_image(np.concatenate([IMAGE, IMAGE[..., :1]], axis=2))
+    predictor.cls_attention(1)
+    assert asked == [1]
+    with pytest.raises(ValueError, match=r"mean is \(124, 116, 104\), expected 3 values from 0 to 1"):
+        AttentionPredictor(OwnViT(), mean=(124, 116, 104), std=STD, **COMPUTE)

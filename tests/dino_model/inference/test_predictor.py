@@ -161,7 +161,7 @@ def test_set_image_with_nan_output_raises():
         ({"precision": "fp8"}, "unknown precision 'fp8'"),
         ({"device": "tpu"}, "device 'tpu' is not available"),
         ({"std": (0.5,)}, "expected 3 values"),
-        ({"std": (0.5, 0.5, 0.0)}, "expected 3 values, for std above 0"),
+        ({"std": (0.5, 0.5, 0.0)}, "expected 3 values from 0 to 1, for std above 0"),
         ({"resize": "davis"}, "needs at least 64"),
     ],
 )
