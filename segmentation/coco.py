@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from dino_model.data.lists import read_text
+from dino_model.data.tables import read_text
 from dino_model.runtime.errors import counted
 from dino_model.runtime.files import printable, write_text
 from segmentation.labels import VOID, DataError, Labels, object_ids

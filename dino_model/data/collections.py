@@ -1,58 +1,35 @@
 """Open folders, tars, lists, patterns and remote shards as one indexed sequence of images."""
 
-import glob
 import hashlib
-import json
 import os
 import posixpath
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from pathlib import Path, PurePosixPath
-from typing import Any, Literal, NamedTuple
+from pathlib import Path
+from typing import Literal
 
 import numpy as np
 
-from dino_model.data import lists, remote
 from dino_model.data.channels import ARRAY_SUFFIX, MEASURED_IMAGES, ChannelRange, read_channels
 from dino_model.data.columns import Column, take
 from dino_model.data.images import MAX_PIXELS, SUFFIXES, ImageError, read, read_file
-from dino_model.data.labels import (
-    Labeling,
-    Split,
-    describe_classes,
-    find_splits,
-    label_by_folders,
-    number_classes,
-)
-from dino_model.data.names import NameIndex, is_image, left_out_folder, walk
-from dino_model.data.tars import Stamp, is_tar, read_members, read_part, stamp
-from dino_model.data.textures import textures_tar
-from dino_model.runtime import files
-from dino_model.runtime.download import cache_folder
+from dino_model.data.index import open_index
+from dino_model.data.labels import Labeling, Split, describe_classes, find_splits, number_classes
+from dino_model.data.lists import join_rows
+from dino_model.data.names import NameIndex
+from dino_model.data.sources import Store, find_parts
+from dino_model.data.tables import read_paths, read_rows
+from dino_model.data.tars import read_part
 from dino_model.runtime.errors import counted, sentence
 from dino_model.runtime.files import printable
 
-VERSION = 6
-"""Version of the cached index of tars."""
 BACKGROUND = "BACKGROUND_Google"
 """Caltech-101's folder of images that belong to no class."""
 
 
 class ShardError(ImageError):
     """A tar that is missing, cut or changed since it was indexed."""
-
-
-class Store(NamedTuple):
-    """A tar (a URL if it is remote), a folder, or some files of a folder: single ones or those of a list."""
-
-    path: Path | str
-    stamp: Stamp | None = None
-    """State of a tar when it was indexed; None: a folder."""
-    file_list: Path | None = None
-    prefix: str = ""
-    """Beginning of the images' names that is not part of their path in a folder."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -270,13 +247,21 @@ def open_images(
     """
     sources = [source] if isinstance(source, str | Path) else source
     suffixes = frozenset(SUFFIXES | {ARRAY_SUFFIX} if arrays else SUFFIXES)
-    single = {str(each): _image_files(str(each), suffixes) for each in sources}
-    parts = [part for each, group in single.items() if not group for part in _find_parts(each, suffixes)]
-    paths = [path.absolute() for group in single.values() for path in group]
-    if paths:
-        root = Path(os.path.commonpath([path.parent for path in paths]))
-        parts.append(Part(Store(root), sorted({path.relative_to(root).as_posix() for path in paths})))
-    images = _open(list({part.store: part for part in parts}.values()), suffixes)
+    root, parts = find_parts(map(str, sources), suffixes)
+    table, facts = open_index(parts, suffixes)
+    images = Images(
+        Column(table, "name"),
+        Column(table, "label") if facts.classes and facts.sets is None else None,
+        tuple(facts.classes),
+        root,
+        Column(table, "extent") if len(parts) > 1 or parts[0].store.stamp else None,
+        tuple(part.store for part in parts),
+        facts.ignored,
+        label_sets=None if facts.sets is None else tuple(map(tuple, facts.sets)),
+        no_classes=facts.reason,
+        notes=tuple(facts.notes),
+        table_splits=facts.splits,
+    )
     if exclude is not None:
         unwanted = set(find_listed(images, Path(exclude)))
         numbers = [number for number in range(len(images)) if number not in unwanted]
@@ -293,7 +278,7 @@ def find_listed(images: Images, file: Path) -> list[int]:
         ImageError: A name that no image has, or that several images have.
     """
     index = NameIndex(images.names)
-    return index.find_all([row.path for row in lists.read_rows(file, index.find)], file)
+    return index.find_all(read_paths(file, index.find), file)
 
 
 def label_by_table(images: Images, table: Path) -> Images:
@@ -303,109 +288,29 @@ def label_by_table(images: Images, table: Path) -> Images:
         ImageError: A table without classes or without these images, or a path of several images.
     """
     index = NameIndex(images.names)
-    rows = lists.read_rows(table, index.find)
-    known = [(row, index.find(row.path)) for row in rows]
-    names = f"names look like {index.names[0]}"
-    if not any(numbers for _, numbers in known):
+    rows = read_rows(table, index.find)
+    numbers = [index.find_one(row.path, table) for row in rows]
+    if not rows:
+        raise ImageError(f"{table} is empty: expected a path and classes in each line")
+    if not (unknown := numbers.count(None)) < len(rows):
         raise ImageError(
-            f"{table} names no image of {images.root}: {names}, its first path is {rows[0].path!r}"
-            if rows
-            else f"{table} is empty: expected a path and classes in each line"
+            f"{table} names no image of {images.root}: names look like {index.names[0]}, its first path is"
+            f" {rows[0].path!r}"
         )
     if all(row.classes is None for row in rows):
         raise ImageError(f"{table} has paths and no classes: expected a column 'label' behind them")
-    classes: dict[int, dict[str, None]] = {}
-    for row, numbers in known:
-        if len(numbers) > 1:
-            first, second = (index.names[number] for number in numbers[:2])
-            raise ImageError(
-                f"{table} names {row.path}, which can be {first} or {second}: write the whole name"
-            )
-        if numbers:
-            classes.setdefault(numbers[0], {}).update(dict.fromkeys(row.classes or ()))
-    is_multi = any(len(given) > 1 for given in classes.values())
-    chosen = [number for number, given in sorted(classes.items()) if given or is_multi]
-    splits = lists.collect_splits(table, ((numbers[0], row) for row, numbers in known if numbers))
-    missing, unknown = len(images) - len(chosen), sum(not numbers for _, numbers in known)
+    pairs = zip(numbers, rows, strict=True)
+    by_image = join_rows(table, ((number, row) for number, row in pairs if number is not None))
+    is_multi = any(len(row.classes or ()) > 1 for row in by_image.values())
+    chosen = [number for number, row in sorted(by_image.items()) if row.classes or is_multi]
+    missing = len(images) - len(chosen)
     notes = [f"{counted(missing, 'image')} without a class in {table.name} left out"] if missing else []
     notes += [f"{counted(unknown, 'row')} of {table.name} without an image"] if unknown else []
-    found = number_classes([tuple(classes[number]) for number in chosen])
+    found = number_classes([by_image[number].classes or () for number in chosen])
     labeled = images.subset(chosen).labeled(found, *notes)
-    if not any(splits.values()):
+    if not any(row.split for row in by_image.values()):
         return labeled
-    return replace(labeled, table_splits=tuple(splits[number] for number in chosen))
-
-
-def expand_braces(pattern: str) -> list[str]:
-    """Expand ranges of numbers as a shell does: {000..127} keeps leading zeros."""
-    if not (match := re.search(r"\{(\d+)\.\.(\d+)\}", pattern)):
-        return [pattern]
-    first, last = match.groups()
-    before, after = pattern[: match.start()], expand_braces(pattern[match.end() :])
-    numbers = range(int(first), int(last) + 1)
-    return [f"{before}{number:0{len(first)}}{rest}" for number in numbers for rest in after]
-
-
-def titles(paths: Sequence[Path | str]) -> list[str]:
-    """Return a folder name for each source: its name, with folders above where names are equal."""
-    texts = [str(path).partition("://")[2] or str(path) for path in paths]
-    names = [PurePosixPath(text.removesuffix(".tar").removesuffix(".txt")) for text in texts]
-    folders: list[str] = []
-    for depth in range(1, max(len(name.parts) for name in names) + 1):
-        folders = ["/".join(name.parts[-depth:]).lstrip("/") for name in names]
-        if len(set(folders)) == len(set(names)):
-            break
-    return folders
-
-
-def _image_files(source: str, suffixes: frozenset[str]) -> list[Path]:
-    """The image file that a source names, or those that a pattern matches; empty for any other source."""
-    path = Path(source)
-    if remote.is_remote(source) or path.is_dir() or path.suffix.lower() not in suffixes:
-        return []
-    return [path] if path.is_file() else sorted(map(Path, glob.glob(source)))  # noqa: PTH207
-
-
-class Part(NamedTuple):
-    """A store, and the names in it that were found or named."""
-
-    store: Store
-    names: Sequence[str] = ()
-    """Names of single files or of a list; empty: all files of the store."""
-    classes: Sequence[tuple[str, ...]] | None = None
-    """Classes of these names in a list."""
-    notes: tuple[str, ...] = ()
-    splits: Sequence[Split] = ()
-    """Parts of the data set that a table names."""
-
-
-def _find_parts(source: str, suffixes: frozenset[str]) -> list[Part]:
-    """The tars of a tar, pattern or list, or else a folder or list. Raises ImageError if a tar is missing."""
-    path, is_remote = Path(source), remote.is_remote(source)
-    tars: list[Path | str] = []
-    try:
-        if source.startswith("textures:"):
-            tars = [textures_tar(source)]
-        elif not is_remote and path.is_file():
-            if is_tar(path):
-                tars = [path]
-            elif listed_tars := lists.read_tars(path):
-                tars = listed_tars
-            else:
-                listed = lists.read_list(path, suffixes)
-                return [Part(Store(listed.folder, file_list=path), *listed[1:])]
-        elif is_remote or (re.search(r"[*?\[{]", source) and not path.is_dir()):
-            for name in expand_braces(source):
-                if remote.is_remote(name):
-                    tars += remote.glob(name) if "*" in name else [name]
-                else:
-                    tars += map(Path, sorted(glob.glob(name)) if glob.has_magic(name) else [name])  # noqa: PTH207
-        if not tars and not path.is_dir():
-            path.stat()  # raises the reason
-        return [Part(Store(tar, stamp(tar))) for tar in tars] or [Part(Store(path))]
-    except OSError as error:
-        reason = f"{error.filename} cannot be opened: {error.strerror}" if error.filename else str(error)
-        raise ImageError(printable(reason)) from error
+    return replace(labeled, table_splits=tuple(by_image[number].split for number in chosen))
 
 
 def _status(path: Path) -> os.stat_result | None:
@@ -414,138 +319,3 @@ def _status(path: Path) -> os.stat_result | None:
         return path.stat()
     except OSError:
         return None
-
-
-def _open(parts: Sequence[Part], suffixes: frozenset[str]) -> Images:
-    """Open the images of stores, those of tars alone through their cached index."""
-    stores = [part.store for part in parts]
-    root = Path(stores[0].path)
-    if len(stores) > 1:
-        folders = [Path(store.path).parent if store.stamp else Path(store.path) for store in stores]
-        root = Path(os.path.commonpath([folder.absolute() for folder in folders]))
-        names = titles([store.file_list or store.path for store in stores])
-        stores = [store._replace(prefix=f"{name}/") for store, name in zip(stores, names, strict=True)]
-        parts = [part._replace(store=store) for part, store in zip(parts, stores, strict=True)]
-    if all(store.stamp for store in stores):
-        resolved = [(s.path if isinstance(s.path, str) else s.path.resolve(), *s[1:]) for s in stores]
-        key = hashlib.sha256(repr((VERSION, resolved, sorted(suffixes))).encode()).hexdigest()[:32]
-        table, facts = _cached_index(cache_folder() / "tars" / f"{key}.npy", parts, suffixes)
-    else:
-        table, facts = _index(parts, suffixes)
-    return Images(
-        Column(table, "name"),
-        Column(table, "label") if facts["classes"] and facts["sets"] is None else None,
-        tuple(facts["classes"]),
-        root,
-        Column(table, "extent") if len(stores) > 1 or stores[0].stamp else None,
-        tuple(stores),
-        facts["ignored"],
-        label_sets=None if facts["sets"] is None else tuple(map(tuple, facts["sets"])),
-        no_classes=facts["reason"],
-        notes=tuple(facts["notes"]),
-        table_splits=facts["splits"],
-    )
-
-
-def _cached_index(
-    path: Path, parts: Sequence[Part], suffixes: frozenset[str]
-) -> tuple[np.ndarray, dict[str, Any]]:
-    """Map an index and read the facts stored with it; make both if there is none."""
-    if not path.is_file():
-        table, facts = _index(parts, suffixes)
-        try:
-            files.write_json(path.with_suffix(".json"), facts)
-            with files.replacing(path) as temporary:
-                np.save(temporary, table)
-        except OSError:  # without a cache, the index is made each time
-            return table, facts
-    return np.load(path, mmap_mode="r"), json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))
-
-
-class Entry(NamedTuple):
-    """An image of the index."""
-
-    name: str
-    source: str
-    """Prefix of the store."""
-    extent: tuple[int, int, int]
-    classes: tuple[str, ...] | None
-    """Classes of a list or of WebDataset; None: the folders tell."""
-    split: Split = ""
-    """Part of the data set that a table names."""
-
-
-def _index(parts: Sequence[Part], suffixes: frozenset[str]) -> tuple[np.ndarray, dict[str, Any]]:
-    """Make the table of the images: sorted by name, or by source and then in the order of a list."""
-    groups: list[list[Entry]] = []
-    notes: list[str] = []
-    ignored = 0
-    for number, part in enumerate(parts):
-        entries, others, more = _entries(number, part, suffixes, len(parts) == 1)
-        groups.append(entries)
-        ignored, notes = ignored + others, [*notes, *more]
-        if not entries and (part.store.stamp is None or (number == len(parts) - 1 and not any(groups))):
-            more = [*more, f"found {ignored} files, none of them .jpg, .png, .webp, .bmp, .tif, .gif or .ppm"]
-            raise ImageError(f"no images in {printable(str(part.store.path))}: {'; '.join(more)}")
-    if all(part.classes is None and part.store.file_list is None for part in parts):
-        entries = sorted(({entry.name: entry for group in groups for entry in group}).values())
-    else:
-        order = sorted(range(len(parts)), key=lambda number: parts[number].store.prefix)
-        entries = [entry for number in order for entry in groups[number]]
-    found = _labeling(entries)
-    encoded = [os.fsencode(entry.name) for entry in entries]
-    fields = [("name", f"S{max(map(len, encoded))}"), ("label", "<i4"), ("extent", "<i8", (3,))]
-    table = np.empty(len(entries), fields)
-    table["name"], table["label"] = encoded, -1 if found.labels is None else found.labels
-    table["extent"] = [entry.extent for entry in entries]
-    splits = [entry.split for entry in entries] if any(entry.split for entry in entries) else None
-    facts = {"classes": found.classes, "sets": found.sets, "reason": found.reason, "splits": splits}
-    return table, facts | {"ignored": ignored, "notes": notes}
-
-
-def _labeling(entries: Sequence[Entry]) -> Labeling:
-    """Classes of lists and WebDataset if an image has one, else those of the folders."""
-    if any(entry.classes for entry in entries):
-        return number_classes([entry.classes or () for entry in entries])
-    names = [entry.name.removeprefix(entry.source) for entry in entries]
-    return label_by_folders(names, [entry.source.rstrip("/") for entry in entries])
-
-
-def _entries(
-    number: int, part: Part, suffixes: frozenset[str], is_single: bool
-) -> tuple[list[Entry], int, list[str]]:
-    """Return the images of a part, the number of its other files, and what was left out."""
-    store, prefix = part.store, part.store.prefix
-    if part.names:
-        no_classes: Sequence[tuple[str, ...]] = [()] * len(part.names)
-        no_splits: Sequence[Split] = [""] * len(part.names)
-        rows = zip(part.names, part.classes or no_classes, part.splits or no_splits, strict=True)
-        entries = [
-            Entry(prefix + name, prefix, (number, 0, 0), given or None, split) for name, given, split in rows
-        ]
-        return entries, 0, [*part.notes]
-    if store.stamp is None:
-        found = walk(Path(store.path))
-        names = sorted(name for name in found.names if is_image(name, suffixes))
-        entries = [Entry(prefix + name, prefix, (number, 0, 0), None) for name in names]
-        notes = _name_first("folder", "left out", found.left_out)
-        notes += _name_first("folder", "cannot be read", found.unreadable)
-        return entries, len(found.names) - len(names), [*part.notes, *notes]
-    members = read_members(store.path)
-    tops = {name.partition("/")[0] for name in members.places} if is_single else set()
-    top = f"{tops.pop()}/" if len(tops) == 1 else ""
-    entries = [
-        Entry(prefix + name.removeprefix(top), prefix, (number, *place), members.classes_of(name) or None)
-        for name, place in members.places.items()
-        if is_image(name.removeprefix(top), suffixes)
-    ]
-    left_out = sorted({left_out_folder(name.removeprefix(top)) for name in members.places} - {""})
-    return entries, len(members.places) - len(entries), _name_first("folder", "left out", left_out)
-
-
-def _name_first(noun: str, what: str, names: Sequence[str]) -> list[str]:
-    """Count and name what was left out: `3 folders left out: @eaDir, a/.cache, …`."""
-    if not names:
-        return []
-    first = ", ".join(printable(name) for name in names[:3]) + (", …" if len(names) > 3 else "")
-    return [f"{counted(len(names), noun)} {what}: {first}"]

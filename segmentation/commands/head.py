@@ -14,7 +14,7 @@ import tyro
 from numpy.typing import NDArray
 
 from dino_model.data.images import ImageError
-from dino_model.data.lists import read_text
+from dino_model.data.tables import read_text
 from dino_model.inference.options import ComputeOptions, ModelOptions, TileOptions
 from dino_model.runtime.ahead import run_ahead
 from dino_model.runtime.errors import counted

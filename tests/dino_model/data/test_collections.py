@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from dino_model.data import collections, remote
+from dino_model.data import index, remote
 from dino_model.data.channels import ChannelRange
 from dino_model.data.collections import Images, ShardError, open_images
 from dino_model.data.images import ImageError
@@ -272,7 +272,7 @@ def test_index_of_tars_is_made_once_and_again_after_a_change(tmp_path: Path, mon
         write_tar(folder / f"{name}.tar", {f"{i}.png": i for i in range(2)})
     first, size = open_images(source), (folder / "x.tar").stat().st_size
     with monkeypatch.context() as patch:
-        patch.setattr(collections, "read_members", lambda path: pytest.fail("indexed again"))
+        patch.setattr(index, "read_members", lambda path: pytest.fail("indexed again"))
         assert open_images(source).inventory() == first.inventory()
     write_tar(folder / "x.tar", {f"{i}.png": i for i in (3, 4)})
     assert (folder / "x.tar").stat().st_size == size

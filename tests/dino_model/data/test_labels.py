@@ -206,6 +206,7 @@ def test_table_of_labels_in_any_common_form(tmp_path: Path, name: str, encoding:
     [
         ("path,labels\n1.jpg,cat|dog\n2.jpg,dog\n3.jpg,\n", "cat|dog dog "),
         ("1.jpg cat dog\n2.jpg dog\n3.jpg emu\n", "cat|dog dog emu"),
+        ("1.jpg cat|dog\n2.jpg dog\n", "cat|dog dog"),
         ("1.jpg,cat,dog\n2.jpg,dog,\n", "cat|dog dog"),
         ("image,cat,dog\n1.jpg,1,1\n2.jpg,0,1\n3.jpg,0,0\n", "cat|dog dog "),
         ("path,label\n1.jpg,cat\n1.jpg,dog\n2.jpg,dog\n", "cat|dog dog"),
@@ -232,6 +233,8 @@ def test_table_of_several_classes_an_image(tmp_path: Path, text: str, expected: 
         ("a/1.jpg\nb/1.jpg\n", "has paths and no classes: expected a column 'label'"),
         ("path,width,height\na/1.jpg,3,4\nb/1.jpg,5,6\n", "has paths and no classes"),
         ("a/1.jpg,0,1\nb/1.jpg,1,0\n", "columns of 0 and 1: expected a header"),
+        ("a/1.jpg 0 1\nb/1.jpg 1 0\n", "columns of 0 and 1: expected a header"),
+        ("path width height\na/1.jpg 3 4\n", "has paths and no classes"),
         ("image,label,fold\n9.jpg,cat,1\n8.jpg,dog,1\n", r"names no image of .* its first path is '9\.jpg'"),
         ("", "is empty"),
     ],

@@ -170,6 +170,7 @@ def test_list_of_find_names_folders_other_files_and_repetitions(photos: Path):
         ("n.json", r"n\.json is JSON: expected a text or CSV"),
         ("n.txt\n", r"lists no image: 1 line without an image, the first is n\.txt"),
         ("", "lists no image: it is empty"),
+        ("file name\n", "lists no image: it is empty"),
     ],
 )
 def test_list_without_its_images_raises(photos: Path, text: str, message: str):
