@@ -17,7 +17,7 @@ from dino_model import photographs
 from dino_model.data.collections import open_images
 from training.crop_config import CropConfig
 from training.crops import Crops, MultiCrop
-from training.data import CropDataset, LoadedBatch, decode
+from training.data import CropDataset, LoadedBatch
 from training.recipe import Recipe
 
 SIZE, IMAGES = (500, 375), 12
@@ -46,10 +46,9 @@ class Data(Benchmark):
         """Draw the JPEGs and measure every stage."""
         draw()
         images = open_images(FOLDER)
-        files = [(images.read_bytes(index), images.names[index]) for index in range(IMAGES)]
         stages: dict[str, Computation] = {
             "worker, read the file": lambda: [images.read_bytes(index) for index in range(IMAGES)],
-            "worker, decode": lambda: [decode(*file) for file in files],
+            "worker, read and decode": lambda: [images.read(index) for index in range(IMAGES)],
             "worker, augment device": self.package(),
             "worker, augment batch": worker(augment="batch"),
             "worker, augment workers": self.reference(),

@@ -1,17 +1,14 @@
 """Batches of crops from images, in an order that depends on the seed and the step only."""
 
-import io
 import signal
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple, TypeVar
 
 import torch
-from PIL import Image, UnidentifiedImageError
+from PIL import Image
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
-from torchvision.io import ImageReadMode, decode_jpeg
 
-from dino_model.data import images as image_files
 from dino_model.data.collections import Images, ShardError
 from dino_model.data.images import ImageError
 from dino_model.runtime.outputs import STOP_SIGNALS
@@ -24,39 +21,8 @@ Content = TypeVar("Content")
 
 MAX_READY_BYTES = 2**28
 """Bytes of crops that all workers together prepare in advance."""
-_ORIENTATION = 0x0112
 MAX_BROKEN_RUN = 100
 """Number of consecutive unreadable images that ends a run."""
-
-
-def decode(data: bytes, name: str) -> Tensor:
-    """Decode an image file: uint8 [3, height, width].
-
-    Raises:
-        ImageError: As `dino_model.data.images.read`.
-    """
-    if _is_plain_jpeg(data):
-        try:
-            return decode_jpeg(torch.frombuffer(bytearray(data), dtype=torch.uint8), ImageReadMode.RGB)
-        except RuntimeError:
-            pass  # Pillow reports what is wrong
-    return torch.from_numpy(image_files.read(data, name=name)).permute(2, 0, 1)
-
-
-def _is_plain_jpeg(data: bytes) -> bool:
-    """Test for a whole, upright JPEG of gray or RGB.
-
-    torchvision would invent the missing part of a truncated JPEG.
-    """
-    if not data.startswith(b"\xff\xd8") or not data.rstrip(b"\0").endswith(b"\xff\xd9"):
-        return False
-    try:
-        with Image.open(io.BytesIO(data), formats=("JPEG",)) as header:
-            width, height = header.size
-            upright = header.getexif().get(_ORIENTATION, 1) == 1
-            return upright and header.mode in ("L", "RGB") and width * height <= image_files.MAX_PIXELS
-    except (OSError, UnidentifiedImageError, Image.DecompressionBombError, SyntaxError):
-        return False
 
 
 class Sample(NamedTuple):
@@ -156,11 +122,10 @@ class CropDataset(Dataset[Sample | ImageError]):
         return LoadedBatch(crops, known, broken, indices, plan)
 
     def _decode_image(self, place: int) -> Image.Image | Tensor:
-        if self.images.channel_range:
-            return torch.from_numpy(self.images.read(place)).permute(2, 0, 1)
-        if not self.cut.tensors:
-            return Image.fromarray(self.images.read(place))
-        return decode(self.images.read_bytes(place), self.images.names[place])
+        pixels = self.images.read(place)
+        if self.cut.tensors or self.images.channel_range:
+            return torch.from_numpy(pixels).permute(2, 0, 1)
+        return Image.fromarray(pixels)
 
 
 def read_or_next(

@@ -106,7 +106,7 @@ def _to_rgb(image: Image.Image) -> np.ndarray:
     if image.has_transparency_data:
         image = image.convert("RGBA")
         image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image)
-    return np.array(image.convert("RGB"))
+    return np.array(image if image.mode == "RGB" else image.convert("RGB"))  # convert copies RGB, too
 
 
 def _stretch(values: np.ndarray) -> np.ndarray:

@@ -1,4 +1,3 @@
-import io
 import os
 import tarfile
 
@@ -7,12 +6,10 @@ import pytest
 import torch
 from PIL import Image
 
-from dino_model.data import images as image_files
 from dino_model.data.collections import open_images
 from dino_model.data.images import ImageError
-from training import data
 from training.crop_config import CropConfig
-from training.data import MAX_READY_BYTES, batch_order, batches, batches_ahead, decode
+from training.data import MAX_READY_BYTES, batch_order, batches, batches_ahead
 
 CROPS = CropConfig(global_size=32, local_size=16, local_crops=2)
 CPU = torch.device("cpu")
@@ -70,39 +67,6 @@ def test_batches_ahead_are_limited_by_bytes():
     batch = 64 * 3 * (2 * 224**2 + 8 * 96**2)
     between = batches_ahead(large, batch_size=64, workers=2)
     assert between * 2 * batch <= MAX_READY_BYTES < (between + 1) * 2 * batch
-
-
-def saved(mode="RGB", kind="JPEG", turned=False, **options):
-    ramp = np.linspace(0, 255, 40 * 30 * 3).reshape(30, 40, 3).astype(np.uint8)
-    stream, exif = io.BytesIO(), Image.Exif()
-    exif[0x0112] = 6 if turned else 1
-    Image.fromarray(ramp).convert(mode).save(stream, kind, exif=exif, **options)
-    return stream.getvalue()
-
-
-@pytest.mark.parametrize(
-    ("content", "fast"),
-    [
-        (saved(), True),
-        (saved("L"), True),
-        (saved("CMYK"), False),
-        (saved(turned=True), False),
-        (saved(kind="PNG"), False),
-    ],
-)
-def test_decode_equals_pillow(content, fast, monkeypatch):
-    decoded, honest = [], data.decode_jpeg
-    monkeypatch.setattr(data, "decode_jpeg", lambda *a: decoded.append(1) or honest(*a))
-    found, expected = decode(content, "an image"), image_files.read(content)
-    assert (found.dtype, tuple(found.shape)) == (torch.uint8, (3, *expected.shape[:2]))
-    assert np.abs(found.permute(1, 2, 0).numpy().astype(int) - expected).max() <= 2
-    assert bool(decoded) == fast
-
-
-@pytest.mark.parametrize("content", [saved()[:-60], b"", b"\xff\xd8 no image \xff\xd9"])
-def test_decode_of_a_broken_file_raises(content):
-    with pytest.raises(ImageError, match="an image is"):
-        decode(content, "an image")
 
 
 @pytest.mark.parametrize("margin", [0.0, 0.25])
