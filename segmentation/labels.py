@@ -53,19 +53,6 @@ def palette() -> NDArray[np.uint8]:
     return colors
 
 
-def read_palette(path: Path) -> NDArray[np.uint8]:
-    """Return the colors of labels 0 to 255 in a PNG, uint8 [256, 3]: `palette` if it has none."""
-    try:
-        with Image.open(path, formats=["PNG"]) as image:
-            stored = image.getpalette("RGB") if image.mode == "P" else None
-    except (OSError, SyntaxError) as error:
-        raise DataError(f"the mask {path} cannot be read: {error}") from None
-    colors = palette()
-    if stored:
-        colors[: len(stored) // 3] = np.array(stored, dtype=np.uint8).reshape(-1, 3)
-    return colors
-
-
 def write_mask_png(path: Path, labels: Labels, colors: NDArray[np.uint8] | None = None) -> None:
     """Write labels [height, width] as a palette PNG that keeps their values, whole or not at all.
 

@@ -109,8 +109,10 @@ class MaskReader:
         return f"#{value:06x}" if self.kind == "colors" else f"id {value}"
 
     def palette(self) -> NDArray[np.uint8]:
-        """Return colors of labels 0 to 255, those of the files if they have some: uint8 [256, 3]."""
+        """Return colors of labels 0 to 255, those of the files read if they have some: uint8 [256, 3]."""
         colors = palette()
+        for _, known in [*self._palettes.values()][:1]:
+            colors.ravel()[: len(known)] = np.frombuffer(known, np.uint8)
         if self.kind == "colors":
             packed = np.array(self.values)
             colors[1 : len(packed) + 1] = np.stack([packed >> 16, packed >> 8 & 255, packed & 255], axis=-1)

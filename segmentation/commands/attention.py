@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -77,10 +78,9 @@ class Attention(TileOptions, ModelOptions, OutputOptions):
 
         model = fit_channels(self.load(), images.raw_channels(self.channels or 3), self.channels)
         channel_range = model.channel_range
-        inputs = [
-            item if self.masks is None else replace(item, truth=_true_mask(self.masks, item))
-            for item in common.list_inputs(replace(images, channel_range=channel_range))
-        ]
+        inputs = common.list_inputs(replace(images, channel_range=channel_range))
+        if self.masks:
+            inputs = common.add_truths(inputs, partial(mask_file, self.masks))
         truths = MaskReader(threshold=self.threshold)
         rgb = parse_channels(self.show, len(model.mean))
         predictor = self.predictor(self.resize, model=model, tiles=self)
@@ -210,13 +210,6 @@ def _write_figure(
     figure = figures.map_figure(image, 100 * attention, label="attention (%)", caption=caption, point=center)
     for kind in figures.FIGURE_KINDS:
         (folder / f"figure.{kind}").write_bytes(figures.figure_bytes(figure, kind))
-
-
-def _true_mask(folder: Path, item: common.InputImage) -> Path:
-    file = mask_file(folder, str(Path(item.file_name).with_suffix("")))
-    if not file.is_file():
-        raise FileNotFoundError(f"{file} is missing; --masks needs a mask of every image")
-    return file
 
 
 def _score_heads(patches: Mask, truth: Labels) -> list[float]:

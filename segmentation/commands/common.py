@@ -43,6 +43,11 @@ class InputImage:
         return [file] if self.truth is None else [file, self.truth]
 
     @property
+    def stem(self) -> str:
+        """Return the file name without suffix: masks are named after it."""
+        return str(PurePosixPath(self.file_name).with_suffix(""))
+
+    @property
     def title(self) -> str:
         """Return the name with the last folder, which is often the class, for a contact sheet."""
         return "/".join(self.name.split("/")[-2:])
@@ -85,6 +90,19 @@ def list_inputs(images: Images) -> list[InputImage]:
             raise ImageError(f"several images would write to {name!r}; pass each once, or rename one")
         inputs[name] = InputImage(images, index, str(path), name)
     return list(inputs.values())
+
+
+def add_truths(inputs: Sequence[InputImage], find: Callable[[str], Path]) -> list[InputImage]:
+    """Add the ground truth of each image: `find` returns its file from the image's `stem`.
+
+    Raises:
+        FileNotFoundError: There is no such file.
+    """
+    found = [replace(image, truth=find(image.stem)) for image in inputs]
+    for image in found:
+        if image.truth is None or not image.truth.is_file():
+            raise FileNotFoundError(f"{image.truth} is missing, though the data set lists {image.file_name}")
+    return found
 
 
 Item = TypeVar("Item", InputImage, VocSample)
@@ -137,9 +155,14 @@ class MaskOptions:
     def mask_reader(self, files: Sequence[Path]) -> MaskReader:
         """Return the reader of these masks, and print which numbers it gives to colors and ids."""
         reader = MaskReader(files, threshold=self.least_value)
-        if described := reader.describe():
-            print(textwrap.fill(described, 110), flush=True)
+        print_numbers(reader.describe())
         return reader
+
+
+def print_numbers(text: str) -> None:
+    """Print which numbers colors, ids or categories of masks have, if there are any."""
+    if text:
+        print(textwrap.fill(text, 110), flush=True)
 
 
 def check_patches(image: ImageArray, predictor: "AttentionPredictor") -> ImageArray:

@@ -1,7 +1,8 @@
 """`python -m segmentation discover`: objects without labels, in images and in scored data sets."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, get_args
 
@@ -164,23 +165,14 @@ class Discover(ModelOptions, OutputOptions):
             raise ValueError(f"--min-confidence is {self.min_confidence}; expected -1 to 1")
         if bool(self.inputs) == bool(self.dataset):
             raise ValueError("pass images, or --dataset voc07 or voc12: one of the two")
-        annotations, inputs = self.masks, list(self.inputs)
         if self.dataset:
             folder = datasets.find_voc(self.root, 2000 + int(self.dataset[-2:]))
-            inputs = datasets.read_voc_list(folder, "Main/trainval.txt")
-            annotations = folder / "Annotations"
-        samples = common.list_inputs(common.open_inputs(inputs))
-        if annotations is None:
-            return samples
-        stems = [Path(each.file_name).with_suffix("") for each in samples]
-        truths = [
-            annotations / f"{stem}.xml" if self.dataset else mask_file(annotations, str(stem))
-            for stem in stems
-        ]
-        for truth, each in zip(truths, samples, strict=True):
-            if not truth.is_file():
-                raise FileNotFoundError(f"{truth} is missing, though the data set lists {each.file_name}")
-        return [replace(each, truth=truth) for each, truth in zip(samples, truths, strict=True)]
+            images = common.open_inputs(datasets.read_voc_list(folder, "Main/trainval.txt"))
+            return common.add_truths(
+                common.list_inputs(images), lambda stem: folder / "Annotations" / f"{stem}.xml"
+            )
+        samples = common.list_inputs(common.open_inputs(self.inputs))
+        return samples if self.masks is None else common.add_truths(samples, partial(mask_file, self.masks))
 
     def _objects(
         self, discoveries: list[discovery.Discovery], image: ImageArray, placement: discovery.Placement

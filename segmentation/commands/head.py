@@ -1,8 +1,7 @@
 """`python -m segmentation head`: segmentation from few masks with a head on frozen patch features."""
 
 import mimetypes
-import textwrap
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -11,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 import tyro
-from numpy.typing import NDArray
 
 from dino_model.data.images import ImageError
 from dino_model.data.tables import read_text
@@ -28,22 +26,11 @@ from dino_model.runtime.outputs import (
 )
 from dino_model.runtime.progress import progress
 from segmentation import drawing, heads, metrics
-from segmentation.coco import CocoLabels
 from segmentation.commands import common
 from segmentation.commands.common import InputImage
-from segmentation.datasets import VOC_CLASSES, read_names
+from segmentation.commands.truth import Sample, TrueMasks, TruthOptions
 from segmentation.heads import Classifier, Kind
-from segmentation.labels import (
-    VOID,
-    DataError,
-    Labels,
-    check_size,
-    palette,
-    read_palette,
-    resize_nearest,
-    write_mask_png,
-)
-from segmentation.mask_files import VOC_COLORS, MaskReader, mask_file
+from segmentation.labels import VOID, DataError, palette, resize_nearest, write_mask_png
 from segmentation.masks import ImageArray
 from segmentation.video import VideoWriter, shrunk
 from segmentation.video_input import open_frames
@@ -52,7 +39,6 @@ if TYPE_CHECKING:
     from dino_model.inference.predictor import AttentionPredictor
 
 Features = Callable[[ImageArray], heads.Array]
-Sample = tuple[ImageArray, Labels]
 
 BASELINE = "color and position"
 LARGEST_SIZE = 480  # pixels of the input's short side, by default
@@ -60,115 +46,6 @@ MEASURED_IMAGES = 32  # whose sizes decide the default
 SCORING = (
     "mean over classes of the intersection over union over all pixels; 255 ignored; own size of the masks"
 )
-
-
-@dataclass(frozen=True, kw_only=True)
-class TruthOptions:
-    """Images and their true masks."""
-
-    images: Path
-    """Images: a folder, a tar or a list of paths."""
-    masks: Path
-    """Folder of masks named after the images (such as SegmentationClass of VOC), or a COCO .json file."""
-    image_list: Annotated[Path | None, tyro.conf.arg(name="list")] = None
-    """Text file with the names of the images to use, one per line; all by default."""
-
-    def find(self, image_list: Path | None) -> list[InputImage]:
-        """Find the images that a list names, in its order, or all images."""
-        inputs = common.list_inputs(common.open_inputs([self.images], tiles=_tiles(self)))
-        if image_list is None:
-            return inputs
-        known = {image.file_name: image for image in inputs}
-        names = read_names(image_list, list(known))
-        if missing := [name for name in names if name not in known]:
-            raise DataError(f"{missing[0]!r} of the list {image_list} is no image of {self.images}")
-        return [known[name] for name in names]
-
-
-class TrueMasks:
-    """True masks of images: a folder of mask files, or a COCO file.
-
-    Attributes:
-        reader: Of the mask files; unused for a COCO file.
-        skipped: Images and masks that could not be used.
-    """
-
-    def __init__(
-        self,
-        path: Path,
-        images: Sequence[InputImage],
-        *,
-        foreground: bool,
-        threshold: int | None = None,
-        head: heads.Head | None = None,
-    ) -> None:
-        """Look at the masks of `images`; those of a `head` are read as the ones that it was fitted on."""
-        self.path, self.foreground = path, foreground
-        if not path.exists():
-            raise DataError(f"{path} does not exist; pass a folder of masks or a COCO .json file")
-        self.coco = None if path.is_dir() else CocoLabels(path, head.names if head and not foreground else ())
-        if self.coco and threshold is not None:
-            raise DataError(
-                f"{path} has no pixel values; pass --foreground instead of --binary or --threshold"
-            )
-        files = [] if self.coco else [self._file(image) for image in images]
-        if head is None or self.coco:
-            self.reader = MaskReader(files, threshold=threshold)
-        else:
-            self.reader = MaskReader(threshold=head.threshold, kind=head.mask_kind, values=head.mask_values)
-        if described := (self.coco or self.reader).describe():
-            print(textwrap.fill(described, 110), flush=True)
-        self.skipped = SkippedInputs()
-
-    def read(
-        self, images: Sequence[InputImage], predictor: "AttentionPredictor", title: str
-    ) -> Iterator[tuple[InputImage, Sample]]:
-        """Read images and labels; those that cannot be used are named and skipped."""
-
-        def read(image: InputImage) -> Sample:
-            pixels = common.check_patches(image.read(), predictor)
-            labels = (
-                self.coco.read(image.file_name, pixels.shape)
-                if self.coco
-                else self.reader.read(self._file(image))
-            )
-            check_size(f"the mask of {image.file_name}", labels.shape, "its image", pixels.shape)
-            if self.foreground:
-                labels = np.where(labels == VOID, VOID, labels > 0).astype(np.uint8)
-            return pixels, labels
-
-        return common.read_ahead(images, read, self.skipped, title)
-
-    def check(self, total: int) -> None:
-        """Raise ValueError if annotations were damaged, or some of `total` images or their masks."""
-        annotations = SkippedInputs()
-        for problem in self.coco.damaged if self.coco else ():
-            annotations.add(self.path.name, DataError(problem))
-        self.skipped.check(total)
-        if self.coco:
-            annotations.check(self.coco.annotations, "annotations")
-
-    def names(self, file: Path | None) -> Sequence[str]:
-        """Return the names of labels from 0 on, as far as they are known."""
-        if file is not None:
-            return read_text(file).splitlines()
-        if self.foreground or self.reader.threshold is not None:
-            return ("background", "foreground")
-        if self.coco:
-            return [self.coco.names.get(label, f"class {label}") for label in range(max(self.coco.names) + 1)]
-        if self.reader.values not in ((), VOC_COLORS):
-            return ["background", *map(self.reader.name, range(1, len(self.reader.values) + 1))]
-        return ("background", *VOC_CLASSES) if self.path.name == "SegmentationClass" else ()
-
-    def palette(self, images: Sequence[InputImage]) -> NDArray[np.uint8]:
-        """Return the colors [256, 3] of the first palette PNG, or of colored masks; else the usual ones."""
-        for image in images if self.coco is None and not self.reader.values else ():
-            with suppress(DataError):
-                return read_palette(self._file(image))
-        return self.reader.palette()
-
-    def _file(self, image: InputImage) -> Path:
-        return mask_file(self.path, str(Path(image.file_name).with_suffix("")))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -200,7 +77,7 @@ class FitOptions(TruthOptions, common.MaskOptions):
         print(f"size: {size} pixels; the median short side of the images is {median}", flush=True)
         return size
 
-    def true_masks(self, images: Sequence[InputImage]) -> "TrueMasks":
+    def true_masks(self, images: Sequence[InputImage]) -> TrueMasks:
         """Open the masks of these images."""
         return TrueMasks(self.masks, images, foreground=self.foreground, threshold=self.least_value)
 
@@ -227,7 +104,8 @@ class Fit(FitOptions, TileOptions, ModelOptions):
         check_output_file(self.output, overwrite=self.overwrite)
         images = self.find(self.image_list)
         masks = self.true_masks(images)
-        size, names = self.chosen_size(images), masks.names(self.classes)[:VOID]
+        size = self.chosen_size(images)
+        names = (read_text(self.classes).splitlines() if self.classes else masks.names())[:VOID]
         predictor = replace(self, size=size).predictor(tiles=self)
         samples = masks.read(images, predictor, "fit")
         try:
@@ -245,7 +123,7 @@ class Fit(FitOptions, TileOptions, ModelOptions):
             size=size,
             foreground=self.foreground,
             names=[*names, *(f"class {label}" for label in range(len(names), count))],
-            colors=masks.palette(images)[:count].tolist(),
+            colors=masks.reader.palette()[:count].tolist(),
             threshold=masks.reader.threshold,
             mask_kind=masks.reader.kind,
             mask_values=masks.reader.values,
@@ -407,10 +285,6 @@ class Head:
     def run(self) -> None:
         """Run the task."""
         self.task.run()
-
-
-def _tiles(options: object) -> TileOptions | None:
-    return options if isinstance(options, TileOptions) else None
 
 
 def _predictor(
