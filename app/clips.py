@@ -24,12 +24,12 @@ from app.images import jpeg, labels_png, stem
 from app.limits import MEGABYTE, Limits
 from dino_model.data import images
 from dino_model.inference.predictor import AttentionPredictor
-from dino_model.inference.resize import fed_size
 from segmentation import drawing
 from segmentation.coco import coco_annotation
 from segmentation.labels import DataError, Labels, object_ids
 from segmentation.masks import ImageArray
-from segmentation.propagation import propagate_steps, vanished_objects
+from segmentation.propagation import vanished_objects
+from segmentation.tracking import propagate_steps
 from segmentation.video import VideoWriter, shrunk
 from segmentation.video_input import ANIMATED, CONTAINERS, open_frames
 
@@ -215,9 +215,8 @@ def track(
         raise LabError("The marked frames belong to another clip: mark the objects again.")
     tracked = TrackedClip(clip, tuple(sorted(ids)))
     check_patches(clip.size, predictor.size, predictor.patch_size, limits)
-    used = fed_size(*clip.size, predictor.size, predictor.resize, predictor.patch_size)
     for number, mask in masks.items():
-        if object_ids(mask) and (vanished := vanished_objects(mask, used, predictor.patch_size)):
+        if object_ids(mask) and (vanished := vanished_objects(mask, predictor)):
             raise LabError(
                 f"Object {vanished[0]} in frame {number + 1} is smaller than a patch of the model: "
                 "paint more of it, or choose a higher resolution."

@@ -25,7 +25,7 @@ from dino_model.inference import quantities
 from dino_model.inference.predictor import AttentionPredictor
 from dino_model.runtime.files import write_text
 from segmentation.discovery import key_features
-from segmentation.propagation import propagate_masks
+from segmentation.tracking import propagate_masks
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = "docs/live"

@@ -1,16 +1,13 @@
-"""Propagation of the labels of a first frame through a video by nearest neighbors of patch features.
+"""Propagation of labels from frame to frame by nearest neighbors of patch features.
 
 Each patch of the next frame takes the average label of the most similar patches in the frames before. The
-step is exact, ties included, and its memory is bounded by tiles.
+step is exact, ties included, and its memory is bounded by tiles. `tracking` applies it to whole videos.
 
 Source: DINO, section 4.2.2 and table 5; Jabri et al. 2020, appendix F. Protocol: docs/protocols.md.
 """
 
-import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
-from itertools import islice
 from math import ceil
 from typing import Literal
 
@@ -25,11 +22,8 @@ from dino_model.data.images import IMAGENET_STD
 from dino_model.inference.predictor import AttentionPredictor
 from dino_model.inference.resize import Resize, fed_size
 from dino_model.models.weights import LoadedModel
-from dino_model.runtime.ahead import run_ahead
-from segmentation.labels import Labels, check_size, object_ids, resize_nearest, without_void
+from segmentation.labels import Labels, object_ids, resize_nearest
 from segmentation.masks import ImageArray
-
-ReadFrames = Callable[[int, int | None], Iterable[ImageArray]]
 
 
 @dataclass(frozen=True)
@@ -241,15 +235,6 @@ def _bilinear(channel: Tensor, size: tuple[int, int]) -> Tensor:
     return F.interpolate(channel[None, None].float(), size=size, mode="bilinear", align_corners=False)[0, 0]
 
 
-def vanished_objects(
-    mask: Labels, input_size: tuple[int, int], patch_size: int, preset: Preset = DINO
-) -> tuple[int, ...]:
-    """List the objects that cover no patch and cannot be followed; arguments as `grid_labels`."""
-    ids = object_ids(mask)
-    channels = grid_labels(mask, ids, input_size, patch_size, preset)[1:]
-    return tuple(label for label, channel in zip(ids, channels, strict=True) if not channel.any())
-
-
 def hard_labels(soft: Tensor, patch_size: int, preset: Preset = DINO) -> NDArray[np.uint8]:
     """Return the channel with the largest label at every pixel: uint8 [h * patch_size, w * patch_size].
 
@@ -280,8 +265,7 @@ class ColorPatches:
 
     def features(self, images: Sequence[ImageArray]) -> Tensor:
         """Subtract the mean patch of each frame: float32 [frames, rows, columns, 3 * patch_size**2]."""
-        height, width = images[0].shape[:2]
-        height, width = fed_size(height, width, self.size, self.resize, self.patch_size)
+        height, width = input_size(images[0].shape, self)
         resized = np.stack([cv2.resize(image, (width, height)) for image in images])  # bilinear
         beyond = -height % self.patch_size, -width % self.patch_size
         padded = np.pad(resized, ((0, 0), (0, beyond[0]), (0, beyond[1]), (0, 0)), mode="edge")
@@ -291,202 +275,17 @@ class ColorPatches:
         return vectors - vectors.mean((1, 2), keepdim=True)
 
 
-def propagate_masks(
-    read: ReadFrames,
-    masks: Mapping[int, Labels],
-    source: AttentionPredictor | ColorPatches,
-    preset: Preset = DINO,
-    batch: int = 4,
-    *,
-    overlap: bool = False,
-    backward: bool = True,
-) -> Iterator[Labels]:
-    """Label every frame of a video from the labels of some frames, as `propagate_steps`.
-
-    Yields:
-        Labels of each frame, uint8 [H, W]; where it has a mask, that mask over the propagated labels.
-
-    Raises:
-        ValueError: As `propagate_steps`.
-    """
-    steps = propagate_steps(read, masks, source, preset, batch, overlap=overlap, backward=backward)
-    return (labels for labels in steps if labels is not None)
+Source = AttentionPredictor | ColorPatches
+"""Computes patch features of frames."""
 
 
-def propagate_steps(
-    read: ReadFrames,
-    masks: Mapping[int, Labels],
-    source: AttentionPredictor | ColorPatches,
-    preset: Preset = DINO,
-    batch: int = 4,
-    *,
-    objects: Mapping[int, Sequence[int]] | None = None,
-    overlap: bool = False,
-    backward: bool = True,
-) -> Iterator[Labels | None]:
-    """Label every frame of a video from the labels of some frames, forward and backward.
-
-    A mask replaces the objects that it has, from its frame on; other objects continue. Between two masks each
-    object's soft labels of both directions are averaged, weighted by the nearness of the masks that have it.
-    Soft labels of the backward direction are kept in a file until their frame is reached, so memory does not
-    grow with the video. A single mask of the first frame gives the official propagation.
-
-    Args:
-        read: Returns the frames from one number up to another, or to the end: uint8 [H, W, 3] each.
-        masks: Labels of frames by their number, uint8 [H, W]: 0 background, 255 void, which is not an object.
-        objects: Objects that each mask decides; one without a pixel ends there. Default: those with pixels.
-        batch: Frames whose features are computed at once; at most a batch is read ahead.
-        overlap: Read and compute in threads of their own.
-        backward: False labels no frame from a later mask, so an object starts in its first mask.
-
-    Yields:
-        None for a frame of the backward direction, and the labels of each frame in order, uint8 [H, W].
-
-    Raises:
-        ValueError: No object, masks or frames of several sizes, or a mask after the last frame.
-    """
-    video = _Annotated(masks, source, preset, objects)
-    numbers, ahead = sorted(masks), partial(run_ahead, depth=batch) if overlap else iter
-    propagator, labels, spool = None, np.zeros(video.size, np.uint8), _Spool()
-    in_forward = torch.zeros(len(video.ids), dtype=torch.bool)
-    previous, upcoming, number = -1, 0, -1
-    for number, features in enumerate(
-        ahead(_features(ahead(iter(read(0, None))), video.size, source, batch))
-    ):
-        soft = None if propagator is None else propagator.step(features)
-        if number == previous + 1 and backward:  # the first frame after a mask
-            upcoming = next((each for each in numbers if each >= number), number)
-            spool = _Spool()
-            for item in video.backward(read, upcoming, number, batch) if upcoming > number else ():
-                spool.append(item)
-                yield None
-        if number in masks:
-            labels = video.correct(labels if soft is None else video.enlarge(soft), number)
-            propagator, previous = video.start(labels, features), number
-            in_forward = in_forward | video.is_decided(number)
-            yield labels
-            continue
-        if upcoming > number:
-            share = (upcoming - number) / (upcoming - previous)
-            back, in_backward = spool.pop().to(features.device), video.is_decided(upcoming)
-            soft = back if soft is None else _blend(soft, back, in_forward, in_backward, share)
-        yield labels if soft is None else video.enlarge(soft)  # None: before the first mask
-    if numbers[-1] > number:
-        raise ValueError(f"a mask belongs to frame {numbers[-1]}, but the last frame is {number}")
+def input_size(size: tuple[int, ...], source: Source) -> tuple[int, int]:
+    """Return height and width of the input of `source` for frames of a size (height, width)."""
+    return fed_size(size[0], size[1], source.size, source.resize, source.patch_size)
 
 
-class _Annotated:
-    """Masks of some frames of a video, its objects, and their grid."""
-
-    def __init__(
-        self,
-        masks: Mapping[int, Labels],
-        source: AttentionPredictor | ColorPatches,
-        preset: Preset,
-        objects: Mapping[int, Sequence[int]] | None,
-    ) -> None:
-        self.masks, self.source, self.preset = masks, source, preset
-        self.objects = objects or {number: object_ids(mask) for number, mask in masks.items()}
-        self.ids = sorted(set().union(*map(object_ids, masks.values())))
-        if not self.ids:
-            raise ValueError("the first mask marks no object: every pixel is 0 (background) or 255 (void)")
-        first = masks[min(masks)]
-        self.size = first.shape[0], first.shape[1]
-        for number, mask in masks.items():
-            check_size(f"the mask of frame {number}", mask.shape, "the first mask", self.size)
-        self.input_size = fed_size(*self.size, source.size, source.resize, source.patch_size)
-
-    def start(self, labels: Labels, features: Tensor) -> Propagator:
-        """Propagate labels [H, W] from the frame that has these features."""
-        channels = grid_labels(labels, self.ids, self.input_size, self.source.patch_size, self.preset)
-        return Propagator(features, channels.to(features.device), self.preset)
-
-    def enlarge(self, soft: Tensor) -> Labels:
-        """Convert soft labels [C, h, w] to labels of the size of the frames."""
-        winner = hard_labels(soft, self.source.patch_size, self.preset)
-        names = np.array([0, *self.ids], np.uint8)
-        return resize_nearest(names[winner[: self.input_size[0], : self.input_size[1]]], self.size)
-
-    def is_decided(self, number: int) -> Tensor:
-        """Mark the objects that the mask of a frame decides: Boolean [objects]."""
-        return torch.tensor([label in self.objects[number] for label in self.ids])
-
-    def correct(self, labels: Labels, number: int) -> Labels:
-        """Replace the objects of the mask of a frame in propagated labels."""
-        mask = without_void(self.masks[number])
-        others = np.where(np.isin(labels, self.objects[number]), 0, labels)
-        return np.where(mask > 0, mask, others).astype(np.uint8)
-
-    def backward(self, read: ReadFrames, number: int, stop: int, batch: int) -> Iterator[Tensor]:
-        """Yield the soft labels of the frames before a mask, the last first, down to frame `stop`."""
-        propagator = None
-        images = _read_backward(read, stop, number + 1)
-        for features in _features(images, self.size, self.source, batch):
-            if propagator is None:
-                propagator = self.start(without_void(self.masks[number]), features)
-            else:
-                yield propagator.step(features)
-
-
-def _blend(
-    forward: Tensor, backward: Tensor, in_forward: Tensor, in_backward: Tensor, share: float
-) -> Tensor:
-    """Average soft labels [C, h, w] of two directions; each object counts where a mask has it [C - 1].
-
-    `share` is the weight of `forward` for objects that both directions have.
-    """
-    ahead, behind = share * in_forward, (1 - share) * in_backward
-    weight = (ahead / (ahead + behind).clamp(min=1e-9)).to(forward)[:, None, None]
-    objects = weight * forward[1:] + (1 - weight) * backward[1:]
-    return torch.cat([(1 - objects.sum(0, keepdim=True)).clamp(min=0), objects])
-
-
-class _Spool:
-    """Soft labels of one direction in a temporary file, from which they are taken in reverse order."""
-
-    def __init__(self) -> None:
-        self._file, self._count = tempfile.TemporaryFile(), 0  # noqa: SIM115  removed with this object
-
-    def append(self, item: Tensor) -> None:
-        """Write an item."""
-        values = item.cpu().numpy().astype(np.float32)
-        self._shape = values.shape
-        self._file.write(values.tobytes())
-        self._count += 1
-
-    def pop(self) -> Tensor:
-        """Return the item that was written last, of those that are left."""
-        self._count -= 1
-        values = np.empty(self._shape, np.float32)
-        self._file.seek(self._count * values.nbytes)
-        values[:] = np.frombuffer(self._file.read(values.nbytes), np.float32).reshape(self._shape)
-        return torch.from_numpy(values)
-
-
-_FRAMES_AT_ONCE = 32  # held while a video is read backward
-
-
-def _read_backward(read: ReadFrames, start: int, stop: int) -> Iterator[ImageArray]:
-    """Yield frames from the one before `stop` down to `start`, read in pieces."""
-    for last in range(stop, start, -_FRAMES_AT_ONCE):
-        first = max(start, last - _FRAMES_AT_ONCE)
-        images = list(read(first, last))
-        if len(images) < last - first:
-            raise ValueError(
-                f"a mask belongs to frame {stop - 1}, but the last frame is {first + len(images) - 1}"
-            )
-        yield from images[::-1]
-
-
-def _features(
-    frames: Iterable[ImageArray],
-    size: tuple[int, int],
-    source: AttentionPredictor | ColorPatches,
-    batch: int,
-) -> Iterator[Tensor]:
-    """Yield the patch features [rows, columns, D] of each frame, computed in batches."""
-    numbered = enumerate(frames)
-    while images := list(islice(numbered, batch)):
-        for number, image in images:
-            check_size(f"frame {number}", image.shape, "the first mask", size)
-        yield from source.features([image for _, image in images])
+def vanished_objects(mask: Labels, source: Source, preset: Preset = DINO) -> tuple[int, ...]:
+    """List the objects of a mask [H, W] that cover no patch and cannot be followed."""
+    ids = object_ids(mask)
+    channels = grid_labels(mask, ids, input_size(mask.shape, source), source.patch_size, preset)[1:]
+    return tuple(label for label, channel in zip(ids, channels, strict=True) if not channel.any())

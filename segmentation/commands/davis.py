@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from dino_model.data import images
 from dino_model.inference.options import ModelOptions
-from dino_model.inference.resize import fed_size
 from dino_model.runtime.errors import counted
 from dino_model.runtime.files import make_room, write_json
 from dino_model.runtime.outputs import OutputFolder, OutputOptions, SkippedInputs
@@ -122,27 +121,25 @@ class Davis(MaskOptions, ModelOptions, OutputOptions):
         colors: NDArray[np.uint8],
     ) -> str:
         """Write the masks of one sequence unless they are there; returns how long it took."""
-        from segmentation import propagation
+        from segmentation.propagation import PRESETS, vanished_objects
+        from segmentation.tracking import propagate_masks
 
         numbers = {frame.stem: number for number, frame in enumerate(clip.frames)}
         inputs = [*clip.frames, *(mask for mask in clip.masks if numbers[mask.stem] in masks)]
         if output.has(clip.name, inputs):
             return "finished before"
-        started, preset = time.monotonic(), propagation.PRESETS[self.preset]
+        started, preset = time.monotonic(), PRESETS[self.preset]
         if source is None:
             propagated = _copy(masks, len(clip.frames))
         else:
             for mask in masks.values():
-                size = fed_size(mask.shape[0], mask.shape[1], source.size, source.resize, source.patch_size)
-                if lost := propagation.vanished_objects(mask, size, source.patch_size, preset):
+                if lost := vanished_objects(mask, source, preset):
                     print(f"{clip.name}: objects {lost} are smaller than a patch and cannot be followed")
 
             def read(start: int, stop: int | None) -> Iterator[ImageArray]:
                 return (images.read(file, name=str(file)) for file in clip.frames[start:stop])
 
-            propagated = propagation.propagate_masks(
-                read, masks, source, preset, overlap=True, backward=False
-            )
+            propagated = propagate_masks(read, masks, source, preset, overlap=True, backward=False)
         files = [output.path(clip.name, f"{frame.stem}.png") for frame in clip.frames]
         for file, labels in zip(files, propagated, strict=True):
             write_mask_png(file, labels, colors)

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import tyro
 
 from dino_model.inference.options import ModelOptions
-from dino_model.inference.resize import fed_size
 from dino_model.runtime.ahead import run_ahead
 from dino_model.runtime.errors import counted
 from dino_model.runtime.outputs import OutputFolder, OutputOptions, SkippedInputs
@@ -158,7 +157,8 @@ class Video(MaskOptions, ModelOptions, OutputOptions):
         masks: dict[int, Labels],
     ) -> Generator[tuple[list[ImageArray], Labels]]:
         """Propagate the labels through the video; yields each frame with its labels drawn, and the labels."""
-        from segmentation.propagation import PRESETS, propagate_masks
+        from segmentation.propagation import PRESETS
+        from segmentation.tracking import propagate_masks
 
         ids = sorted(set().union(*map(object_ids, masks.values())))
         again = open_frames(self.input, fps=self.fps)  # its own times and position
@@ -180,8 +180,7 @@ def _report_lost(file: Path, mask: Labels, predictor: "AttentionPredictor", pres
     """Print the objects and pixels of a mask that cannot be followed."""
     from segmentation.propagation import PRESETS, vanished_objects
 
-    size = fed_size(mask.shape[0], mask.shape[1], predictor.size, predictor.resize, predictor.patch_size)
-    for label in vanished_objects(mask, size, predictor.patch_size, PRESETS[preset]):
+    for label in vanished_objects(mask, predictor, PRESETS[preset]):
         fault = "is smaller than a patch and cannot be followed; a larger --size may help"
         print(f"{file.name}: object {label} {fault}")
     if void := int((mask == VOID).sum()):

@@ -24,7 +24,7 @@ from app.tabs import video
 from dino_model.inference.predictor import AttentionPredictor
 from segmentation.datasets import open_davis
 from segmentation.mask_files import read_labels
-from segmentation.propagation import propagate_masks, propagate_steps
+from segmentation.tracking import propagate_masks, propagate_steps
 from segmentation.video_input import VideoFile
 from tests.app.conftest import MODEL, run, square_frames, write_video
 

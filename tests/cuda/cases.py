@@ -21,7 +21,7 @@ from benchmarks.fake_cuda.device import FakeDevice
 from dino_model.data.collections import open_images
 from dino_model.inference.predictor import AttentionPredictor
 from dino_model.models.backbones import BackboneConfig, create_backbone
-from segmentation.propagation import propagate_masks
+from segmentation.tracking import propagate_masks
 from tests.training.runs import RECIPE, noise
 from training.crop_config import CropConfig
 from training.methods.dino_config import DINOConfig

@@ -16,7 +16,8 @@ from segmentation.commands.video import Video
 from segmentation.datasets import open_davis, read_frame_mask
 from segmentation.labels import DataError, write_mask_png
 from segmentation.mask_files import MaskReader, read_labels
-from segmentation.propagation import CRW, DINO, OFFICIAL_STD, official_std, propagate_masks
+from segmentation.propagation import CRW, DINO, OFFICIAL_STD, official_std
+from segmentation.tracking import propagate_masks
 
 FRAMES = 5
 SIZE = (64, 128)

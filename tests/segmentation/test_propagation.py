@@ -15,16 +15,16 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from dino_model.inference.resize import fed_size
-from segmentation import propagation
+from segmentation import propagation, tracking
 from segmentation.labels import resize_nearest
 from segmentation.propagation import (
     CRW,
     DINO,
     ColorPatches,
     Preset,
-    propagate_masks,
     propagate_step,
 )
+from segmentation.tracking import propagate_masks
 
 
 def propagate_frames(frames, mask, *settings, **options):
@@ -117,7 +117,7 @@ def test_static_video_keeps_labels(preset, size):
     mask = np.zeros(size, np.uint8)
     mask[10:50, 40:80], mask[60:90, 8:40], mask[1, 1], mask[:, 94:] = 1, 5, 2, 255
     fed = fed_size(*size, 96, "davis", 8)  # a square input is fed as 96 × 64 pixels
-    assert propagation.vanished_objects(mask, fed, 8) == (2,)
+    assert propagation.vanished_objects(mask, ColorPatches(size=96)) == (2,)
     first, *others = propagate_frames([frame] * 12, mask, ColorPatches(size=96), preset)
     np.testing.assert_array_equal(first, np.where(mask == 255, 0, mask))
     winners = propagation.hard_labels(propagation.grid_labels(mask, (1, 2, 5), fed, 8, preset), 8, preset)
@@ -229,7 +229,7 @@ def test_more_masks_raise_the_agreement_and_frames_are_read_backward_in_pieces(m
     ]
     assert agreement[0] + 0.01 < agreement[1] < agreement[2]
     whole = label_all(frames, {9: labels[9]})
-    monkeypatch.setattr(propagation, "_FRAMES_AT_ONCE", 3)
+    monkeypatch.setattr(tracking, "_FRAMES_AT_ONCE", 3)
     np.testing.assert_array_equal(label_all(frames, {9: labels[9]}), whole)
     with pytest.raises(ValueError, match="a mask belongs to frame 12, but the last frame is 9"):
         label_all(frames, {12: labels[9]})
