@@ -21,7 +21,7 @@ help:
 	@echo "make notebooks execute the lessons; LESSONS='3 a' for some"
 	@echo "make ipynb     write the lessons as Jupyter notebooks into notebooks/ipynb"
 	@echo "make solutions the same with solutions and answers into build/solutions, for teachers"
-	@echo "make lesson    execute a notebook with requirements-lessons.txt only; LESSON=1"
+	@echo "make lesson    execute a notebook with requirements-lessons.txt only; LESSON=b"
 	@echo "make lab       open the lessons in Jupyter"
 	@echo "make docs      execute the lessons and build the documentation in build/docs, which opens from disk"
 	@echo "make slides    build the lecture's slides and their PDF in build/docs/slides; the PDF needs Chromium"
@@ -111,8 +111,8 @@ ipynb: $(VENV)/.installed-notebooks
 solutions: $(VENV)/.installed-notebooks
 	$(venv_python) -m notebooks.ipynb --solutions
 
-# The kernel has only the packages of the list; `jupyter execute` runs outside of it.
-LESSON      ?= 1
+# The kernel has only the packages of the list; `jupyter execute` runs outside of it. Lesson B uses most packages.
+LESSON      ?= b
 LESSON_VENV ?= build/lesson-venv
 lesson: $(VENV)/.installed-notebooks
 	@$(venv_python) -m venv --clear $(LESSON_VENV)
@@ -127,7 +127,7 @@ lesson: $(VENV)/.installed-notebooks
 lab: $(VENV)/.installed-notebooks
 	@$(VENV)/bin/jupytext-config --settings-file $(VENV)/etc/jupyter/labconfig/default_setting_overrides.json \
 	    set-default-viewer python
-	@$(venv_python) -m jupyter lab notebooks
+	@PYTHONWARNINGS="ignore:IProgress not found" $(venv_python) -m jupyter lab notebooks
 
 # The build executes the lessons and caches their outputs in build/lessons until code or model change.
 # REPOSITORY=https://github.com/OWNER/NAME takes the place of the address in pyproject.toml.

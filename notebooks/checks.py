@@ -28,6 +28,8 @@ class Exercise:
     """Sentence for the reader -> wrong answer of the kind of the solution."""
     inputs: tuple[Any, ...] = ()
     """Arguments that a function is called with."""
+    other_inputs: tuple[Any, ...] = ()
+    """Second arguments, all different: a constant or an argument without use gives a wrong result."""
     tolerance: float = 1e-3
     """Relative tolerance of a number."""
 
@@ -71,21 +73,25 @@ def complaint(number: str, answer: Any) -> str | None:
         return _complaint_about_number(exercise, answer)
     if not callable(answer):
         return f"Found {type(answer).__name__}, expected a function."
+    first = _complaint_about_function(exercise, answer, exercise.inputs)
+    if first is not None:
+        return first
+    second = _complaint_about_function(exercise, answer, exercise.other_inputs)
+    return second and f"Correct for the first of two inputs only; use every argument. {second}"
+
+
+def _complaint_about_function(exercise: Exercise, answer: Any, inputs: tuple[Any, ...]) -> str | None:
     try:
-        found = _call(answer, exercise)
+        found = _call(answer, inputs)
     except Exception as error:
-        shapes = ", ".join(str(tuple(v.shape)) for v in exercise.inputs if hasattr(v, "shape"))
+        shapes = ", ".join(str(tuple(v.shape)) for v in inputs if hasattr(v, "shape"))
         reason = f"{type(error).__name__}: {str(error).strip().rstrip('.')}"
         return f"Your function raises {reason}. The check calls it with shapes {shapes}."
     if found is ...:
         return NO_ANSWER
     if found is None:
         return "Your function returns None; end it with a return statement."
-    return _complaint_about_result(exercise, found)
-
-
-def _complaint_about_result(exercise: Exercise, found: Any) -> str | None:
-    expected = _call(exercise.solution, exercise)
+    expected = _call(exercise.solution, inputs)
     if getattr(expected, "requires_grad", False) and not getattr(found, "requires_grad", False):
         return "Your result has no gradient; return a tensor without detach(), no_grad(), item() or float()."
     if isinstance(found, list) and isinstance(expected, tuple):
@@ -97,7 +103,7 @@ def _complaint_about_result(exercise: Exercise, found: Any) -> str | None:
     if difference is None:
         return None
     for sentence, mistake in exercise.mistakes.items():
-        wrong = _call(mistake, exercise)
+        wrong = _call(mistake, inputs)
         if _shapes(found) == _shapes(wrong) and _first_difference(found, wrong) is None:
             return sentence
     return f"The shape is correct, the values are not: {difference}."
@@ -125,8 +131,8 @@ def _complaint_about_number(exercise: Exercise, answer: Any) -> str | None:
     return f"{float(answer):g} is not correct."
 
 
-def _call(function: Any, exercise: Exercise) -> Any:
-    return function(*copy.deepcopy(exercise.inputs))
+def _call(function: Any, inputs: tuple[Any, ...]) -> Any:
+    return function(*copy.deepcopy(inputs))
 
 
 def _parts(value: Any) -> tuple[Any, ...]:
@@ -144,7 +150,7 @@ def _kinds(value: Any) -> str:
 def _kind(part: Any) -> str:
     is_array = isinstance(part, np.ndarray | torch.Tensor)
     if isinstance(part, Real) or (is_array and not part.ndim):
-        return "a number"
+        return "one value"
     if isinstance(part, torch.Tensor):
         return "a tensor"
     return "an array" if is_array else f"a {type(part).__name__}"
@@ -208,6 +214,8 @@ def _average(
 _UNIT = np.random.default_rng(5).normal(size=(31, 8))
 _UNIT /= np.linalg.norm(_UNIT, axis=1, keepdims=True)
 _LABELS = np.random.default_rng(6).integers(0, 4, 30)
+# the last class is the farthest: votes need a minimum length
+_FAR_CLASSES = np.argsort(np.argsort(-_UNIT[2:] @ _UNIT[1])) // 5
 _COSINES = np.random.default_rng(4).uniform(-1, 1, 40)
 
 EXERCISES: dict[str, Exercise] = {
@@ -237,6 +245,7 @@ EXERCISES: dict[str, Exercise] = {
             ),
         },
         (_normal(2, 3, 8, 12), 4),
+        (_normal(1, 3, 6, 9), 3),
     ),
     "1.2": Exercise(
         right.TOKENS,
@@ -277,6 +286,7 @@ EXERCISES: dict[str, Exercise] = {
             ),
         },
         tuple(_normal(2, 3, 7, 16, seed=seed) for seed in range(3)),
+        tuple(_normal(1, 2, 5, 9, seed=seed) for seed in range(3)),
     ),
     "1.4": Exercise(
         right.block,
@@ -319,6 +329,7 @@ EXERCISES: dict[str, Exercise] = {
             ),
         },
         (_normal(1, 5, 8), torch.sin, torch.exp, lambda x: x - 1, lambda x: x / 2),
+        (_normal(1, 4, 6, seed=1), torch.cos, torch.tanh, lambda x: x - 2, lambda x: x / 3),
     ),
     "2.1": Exercise(
         right.keep_mass,
@@ -337,6 +348,7 @@ EXERCISES: dict[str, Exercise] = {
             ),
         },
         (np.random.default_rng(2).random((5, 6)) ** 2, 0.6),
+        (np.random.default_rng(3).random((4, 7)) ** 2, 0.3),
     ),
     "2.2": Exercise(
         right.jaccard,
@@ -351,6 +363,7 @@ EXERCISES: dict[str, Exercise] = {
             "This is the share of equal pixels, which counts the background.": lambda a, b: (a == b).mean(),
         },
         tuple(np.random.default_rng(seed).random((6, 7)) > 0.4 for seed in (0, 1)),
+        tuple(np.random.default_rng(seed).random((5, 8)) > 0.3 for seed in (2, 3)),
     ),
     "2.3": Exercise(
         right.best_head_gain,
@@ -364,6 +377,7 @@ EXERCISES: dict[str, Exercise] = {
             "The sign is reversed.": lambda scores: scores[:, 0].mean() - scores.max(axis=1).mean(),
         },
         (np.random.default_rng(7).random((20, 6)),),
+        (np.random.default_rng(8).random((9, 4)),),
     ),
     "3.1": Exercise(
         right.PAIRS,
@@ -398,6 +412,7 @@ EXERCISES: dict[str, Exercise] = {
             ),
         },
         (_normal(2, 3, 5), _normal(5, seed=1), 0.4),
+        (_normal(2, 4, 7, seed=2), _normal(7, seed=3), 0.2),
     ),
     "3.3": Exercise(
         right.dino_loss,
@@ -438,6 +453,7 @@ EXERCISES: dict[str, Exercise] = {
             ),
         },
         (softmax(_normal(2, 4, 6), -1), _normal(2, 4, 6, seed=1).requires_grad_(), 0.1),
+        (softmax(_normal(2, 3, 5, seed=2), -1), _normal(2, 3, 5, seed=3).requires_grad_(), 0.3),
     ),
     "3.4": Exercise(
         right.ema,
@@ -452,6 +468,7 @@ EXERCISES: dict[str, Exercise] = {
             "Both factors are `momentum`; the student's factor is 1 - momentum.": lambda t, s, m: m * (t + s),
         },
         (_normal(4, 3), _normal(4, 3, seed=1), 0.9),
+        (_normal(2, 5, seed=2), _normal(2, 5, seed=3), 0.6),
     ),
     "4.1": Exercise(
         right.UNIFORM_ENTROPY,
@@ -499,6 +516,7 @@ EXERCISES: dict[str, Exercise] = {
             ),
         },
         (softmax(_normal(4, 6), -1), softmax(_normal(4, 6, seed=1), -1)),
+        (softmax(_normal(3, 5, seed=2), -1), softmax(_normal(3, 5, seed=3), -1)),
     ),
     "4.3": Exercise(
         right.HALF_LIFE,
@@ -524,6 +542,7 @@ EXERCISES: dict[str, Exercise] = {
             "The temperature is missing.": lambda f, s, y, k, t: _vote(s @ f, y, np.exp(s @ f), k),
         },
         (_UNIT[0], _UNIT[1:], _LABELS, 7, 0.07),
+        (_UNIT[1], _UNIT[2:], _FAR_CLASSES, 9, 0.2),
     ),
     "5.2": Exercise(
         right.BALANCED_ACCURACY,
@@ -543,6 +562,7 @@ EXERCISES: dict[str, Exercise] = {
             "You computed the lift of the background.": lambda a, m: right.lift(a, ~m),
         },
         (np.random.default_rng(6).random((5, 6)), np.arange(30).reshape(5, 6) % 7 < 2),
+        (np.random.default_rng(7).random((4, 5)), np.arange(20).reshape(4, 5) % 5 < 2),
     ),
     "6.2": Exercise(
         right.LARGEST_LIFT,
@@ -566,6 +586,7 @@ EXERCISES: dict[str, Exercise] = {
             ),
         },
         (np.array([0, 10, 30, 60, 100]), np.array([1.0, 1.2, 1.35, 1.7, 1.8])),
+        (np.array([0, 5, 20, 70, 90]), np.array([0.2, 0.7, 0.5, 0.9, 1.0])),
     ),
     "A.1": Exercise(
         right.propagate_label,
@@ -581,6 +602,7 @@ EXERCISES: dict[str, Exercise] = {
             ),
         },
         (_COSINES, np.eye(3)[np.random.default_rng(8).integers(0, 3, 40)], 5, 0.1),
+        (_COSINES[::2], np.eye(2)[np.random.default_rng(10).integers(0, 2, 20)], 3, 0.3),
     ),
     "A.2": Exercise(
         right.CANDIDATES,
@@ -600,6 +622,7 @@ EXERCISES: dict[str, Exercise] = {
             "You counted the negative products.": lambda f: (f @ f.T < 0).sum(axis=1),
         },
         (np.random.default_rng(3).normal(size=(9, 4)),),
+        (np.random.default_rng(5).normal(size=(7, 3)),),
     ),
     "B.2": Exercise(
         right.NORMALIZED_CUT,
@@ -609,6 +632,7 @@ EXERCISES: dict[str, Exercise] = {
             "This is the cut; divide it by w(A, V) and by w(B, V).": 1.0,
             "You divided by one side only; add both.": 1 / 7,
         },
+        tolerance=0.005,  # 1.14
     ),
     "B.3": Exercise(
         right.BOX_IOU,

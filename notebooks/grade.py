@@ -5,6 +5,7 @@ runs. Each submission has a process of its own. The process is no protection aga
 """
 
 import ast
+import contextlib
 import csv
 import faulthandler
 import functools
@@ -33,7 +34,8 @@ IMPORT_S = 120
 """Time for imports in a process, in addition to the time of its exercises."""
 NOT_CHECKED = ("missing", "The notebook does not check it.")
 CHECKS = "from notebooks.grade import run_checks; run_checks()"
-WITHOUT_NETWORK = ("unshare", "--net", "--map-root-user")
+WITHOUT_NETWORK = ("unshare", "--net", "--pid", "--fork", "--kill-child", "--map-root-user")
+"""Start a process without a network. Processes that it starts end with it."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +75,7 @@ class Grade:
                 f"{number} {result}".strip() for number, (result, _) in results.items() if result != "correct"
             ]
             print(f"{name}: {correct} of {len(results)} correct", *others, sep=", ", flush=True)
-        write_text(self.output, text.getvalue())
+            write_text(self.output, text.getvalue())
         print(f"{len(files)} submissions: {self.output}")
 
 
@@ -123,7 +125,8 @@ def answers_of(file: Path) -> dict[str, str]:
             try:
                 statements += ast.parse(TransformerManager().transform_cell(cell.source)).body
             except SyntaxError as error:
-                raise LessonError(f"Cell {number + 1} is not Python: {error}.") from None
+                reason = f"{error.msg} in line {error.lineno}"
+                raise LessonError(f"Cell {number + 1} is not Python: {reason}.") from None
     places = {number: place for place, node in enumerate(statements) for number in checked_exercises(node)}
     if not places:
         raise LessonError("The notebook checks no exercise.")
@@ -145,7 +148,7 @@ def checked_exercises(statement: ast.stmt) -> Iterator[str]:
 
 def code_up_to(statements: list[ast.stmt], last: int) -> str:
     """Return a statement and the earlier statements that it depends on."""
-    needed = names_of(statements[last])[1]
+    needed = {"*"} | names_of(statements[last])[1]
     kept = [statements[last]]
     for statement in reversed(statements[:last]):
         bound, used = names_of(statement)
@@ -168,6 +171,8 @@ def names_of(statement: ast.stmt) -> tuple[set[str], set[str]]:
         tables += table.get_children()
     for node in executed_nodes(statement):
         match node:
+            case ast.ImportFrom(names=[ast.alias(name="*")]):  # may bind any name
+                bound.add("*")
             case ast.AugAssign(target=ast.Name(id=name)):
                 used.add(name)
             case ast.Subscript(ctx=ast.Store()) | ast.Attribute(ctx=ast.Store()):
@@ -215,34 +220,37 @@ def network_of_submissions() -> str:
 def run_process(codes: dict[str, str], timeout: float) -> dict[str, tuple[str, str]]:
     """Execute answers in a process of their own, in an empty folder.
 
+    The results are in a file, because processes that an answer starts would keep a pipe open.
+
     Returns:
         Exercise -> result and message, up to the first exercise that ends the process.
     """
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryFile() as output:
         process = subprocess.Popen(
             [*prefix_without_network(), sys.executable, "-c", CHECKS],
             stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
+            stdout=output,
             stderr=subprocess.DEVNULL,
             cwd=folder,
             env=os.environ | environment(),
             start_new_session=True,
         )
         task = json.dumps({"codes": codes, "timeout": timeout}).encode()
-        try:
-            output, _ = process.communicate(task, IMPORT_S + timeout * len(codes))
-        except subprocess.TimeoutExpired:
-            stop(process)
-            output, _ = process.communicate()
-    return {number: (result, message) for number, result, message in map(json.loads, output.splitlines())}
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.communicate(task, IMPORT_S + timeout * len(codes))
+        stop(process)
+        output.seek(0)
+        return {number: (result, message) for number, result, message in map(json.loads, output)}
 
 
 def stop(process: subprocess.Popen[bytes]) -> None:
-    """End a process and the processes that it started."""
+    """End a process and the processes of its group."""
     if os.name == "posix":
-        os.killpg(process.pid, signal.SIGKILL)
+        with contextlib.suppress(ProcessLookupError):  # all have ended
+            os.killpg(process.pid, signal.SIGKILL)
     else:
         process.kill()
+    process.wait()
 
 
 def run_checks() -> None:

@@ -3,6 +3,7 @@
 import importlib.metadata
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 
 REPOSITORY = ""
@@ -28,4 +29,5 @@ if not list(importlib.metadata.distributions(name=NAME)):
     subprocess.run([*install, "-r", str(clone / "requirements-lessons.txt")], check=True)
     subprocess.run([*install, "--no-deps", "--editable", str(clone)], check=True)
 sys.path.insert(0, str(clone))
+warnings.filterwarnings("ignore", "IProgress not found")  # no lesson shows this bar
 print(f"The lesson uses the packages in {clone}.")

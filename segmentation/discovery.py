@@ -303,12 +303,13 @@ def _guided_filter(masks: Mask, image: NDArray[np.uint8], radius: int) -> NDArra
 
 def is_localized(box: Box | None, objects: Sequence[Box]) -> bool:
     """Return whether a box is correct for CorLoc: Jaccard of at least 0.5 with any object."""
-    from pycocotools import mask as coco_mask
-
     if box is None or not objects:
         return False
-    boxes = [[left, top, right - left, bottom - top] for left, top, right, bottom in (box, *objects)]
-    return bool(coco_mask.iou(boxes[:1], boxes[1:], [False] * len(objects)).max() >= 0.5)
+    corners, objects_corners = np.array([box]), np.array(objects)
+    sides = np.minimum(corners, objects_corners)[:, 2:] - np.maximum(corners, objects_corners)[:, :2]
+    shared = sides.clip(0).prod(axis=1)
+    one, others = ((area[:, 2:] - area[:, :2]).prod(axis=1) for area in (corners, objects_corners))
+    return bool((2 * shared >= one + others - shared).any())
 
 
 def f_curve(score: NDArray[np.floating], truth: Mask, convention: FConvention) -> NDArray[np.float64]:

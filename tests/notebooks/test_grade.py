@@ -3,6 +3,7 @@
 import csv
 import socket
 import textwrap
+import time
 
 import pytest
 
@@ -36,6 +37,7 @@ def test_code_of_the_answers_of_a_lesson_computes_nothing_else(lesson):
         ([IMPORT, "a = [0, 0, 0]\na[0] = 16\na.append(1)\na[0] += 2", 'check("3.1", a[0])'], ("correct", "")),
         ([IMPORT, "n = 16\nn += 2", 'check("3.1", n)'], ("correct", "")),
         (["from notebooks import checks", RIGHT, 'f = checks.check("2.3", best_head_gain)'], ("correct", "")),
+        (["from notebooks.checks import *", "n = 18", 'check("3.1", n)'], ("correct", "")),
         ([IMPORT, "%pip list", "raise ValueError", RIGHT, 'check("2.3", best_head_gain)'], ("correct", "")),
         ([IMPORT, 'f = check("2.3", lambda s: 7.0)', 'f = check("2.3", f)'], ("wrong", "are not")),
         ([IMPORT, 'check("2.3", lambda s: ...)'], ("wrong", "replace the three dots")),
@@ -65,6 +67,22 @@ def test_file_without_answers_is_named(tmp_path, name, content, message):
     (result, found) = grade.grade_submission(tmp_path / name, 1)[""]
     assert result == "error"
     assert message in found
+
+
+@pytest.mark.slow
+def test_process_that_outlives_its_answer_does_not_stop_the_grading(tmp_path):
+    fork = """
+    import os, time
+    def pairs():
+        if os.fork() == 0:
+            os.setsid()
+            time.sleep(20)
+        return 18
+    """
+    file = write(tmp_path / "a.py", IMPORT, fork, 'check("3.1", pairs())')
+    start = time.monotonic()
+    assert grade.grade_submission(file, 60)["3.1"] == ("correct", "")
+    assert time.monotonic() - start < 20
 
 
 @pytest.mark.slow

@@ -1,6 +1,7 @@
 """Lessons: exercises and their checks, the parts of each lesson, claims and outputs, and the command."""
 
 import ast
+import copy
 import importlib
 import math
 import re
@@ -55,7 +56,8 @@ def test_check_accepts_the_solution_and_describes_any_other_answer(number, capsy
 def test_check_accepts_arrays_of_one_number_and_names_exercises():
     for answer in (np.float32(18), np.array([18.0]), torch.tensor(18)):
         assert checks.check("3.1", answer) is answer
-    assert checks.check("4.1", 5.5) == 5.5  # as lesson 3 prints it
+    for number, rounded in (("4.1", 5.5), ("B.2", 1.14), ("B.3", 0.55)):  # 5.5, as lesson 3 prints it
+        assert checks.check(number, rounded) is rounded
     with pytest.raises(KeyError, match=r"Available: 1\.1"):
         checks.check("9.9", 1)
 
@@ -68,6 +70,8 @@ def test_check_accepts_arrays_of_one_number_and_names_exercises():
         ("1.1", lambda images, p: np.zeros(3), "Found an array, expected a tensor."),
         ("3.2", lambda logits, center, t: logits[0], "Found shape (3, 5), expected shape (2, 3, 5)."),
         ("3.3", lambda p, x, t: solutions.dino_loss(p, x, t).detach(), "Your result has no gradient"),
+        ("3.3", lambda p, x, t: p + x, "Found a tensor, expected one value."),
+        ("5.1", lambda f, s, y, k, t: solutions.vote(f, s, y, k, 0.07), "first of two inputs only; use e"),
         ("5.2", 1 / 3, "give percent"),
         ("5.2", 34, "34 is not correct"),
         ("1.3", lambda q, k, v: list(solutions.attention(q, k, v)), "without brackets"),
@@ -77,6 +81,19 @@ def test_check_accepts_arrays_of_one_number_and_names_exercises():
 def test_check_names_errors_types_shapes_percent_and_missing_gradients(number, answer, part, capsys):
     assert checks.check(number, answer) is checks.EXERCISES[number].solution
     assert part in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("number", [key for key, one in checks.EXERCISES.items() if callable(one.solution)])
+def test_check_rejects_a_constant_and_every_argument_without_use(number):
+    exercise = checks.EXERCISES[number]
+    result = exercise.solution(*copy.deepcopy(exercise.inputs))
+    assert checks.complaint(number, lambda *inputs: result)
+    for place, value in enumerate(exercise.inputs):
+
+        def ignore_argument(*inputs, place=place, value=value):
+            return exercise.solution(*inputs[:place], copy.deepcopy(value), *inputs[place + 1 :])
+
+        assert checks.complaint(number, ignore_argument), f"argument {place}"
 
 
 def test_solutions_equal_the_packages():

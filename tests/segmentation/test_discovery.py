@@ -1,5 +1,7 @@
 """Object discovery: the algorithms and metrics, compared with plain versions."""
 
+import sys
+
 import numpy as np
 import pytest
 from hypothesis import assume, example, given, settings
@@ -131,7 +133,8 @@ def test_refine_edges_equals_the_formula_in_strips_and_for_several_masks(monkeyp
     np.testing.assert_allclose(discovery.refine_edges(masks[0], image, radius=5), expected[0], atol=1e-6)
 
 
-def test_localized_needs_jaccard_of_one_half():
+def test_localized_needs_jaccard_of_one_half(monkeypatch):
+    monkeypatch.setitem(sys.modules, "pycocotools", None)  # lesson B has none
     assert discovery.is_localized(Box(0, 0, 4, 4), [Box(9, 9, 10, 10), Box(0, 0, 4, 8)])  # exactly one half
     assert not discovery.is_localized(Box(0, 0, 4, 4), [Box(0, 0, 4, 9)])
     assert not discovery.is_localized(None, [Box(0, 0, 4, 4)])
