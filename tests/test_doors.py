@@ -23,15 +23,25 @@ from torch import nn
 from app import objects
 from dino_model import AttentionPredictor
 from dino_model.models.weights import load_model
+from dino_model.runtime.device import autocast
+from dino_model.runtime.errors import SettingError
 from segmentation.commands.discover import Discover
 from segmentation.discovery import METHODS as DISCOVERY_METHODS
 from tests.training.runs import noise, write_rectangles
 from training import doctor
 from training.__main__ import main as train
 from training.commands.evaluate import PROTOCOLS
+from training.crops import Crops
 from training.methods.dino_config import DINOConfig
-from training.methods.table import METHODS
+from training.methods.method import Batch, Loss, Method
+from training.methods.setup import MethodSchedules
+from training.methods.table import METHODS, add_method
+from training.named_recipes import small_data
+from training.optim import create_optimizer, decay_groups
+from training.randomness import Randomness
+from training.recipe import Plan
 from training.run import Run
+from training.train import train_step
 
 
 def door_code(title: str, language: str = "python") -> str:
@@ -63,16 +73,22 @@ METHOD_IMPORTS = {
     "training.methods.config": "MethodConfig",
     "training.methods.method": "Loss, Method",
     "training.methods.network": "create_network",
-    "training.methods.table": "METHODS",
+    "training.methods.table": "add_method",
 }
 SMALL = "--width 24 --depth 1 --heads 3 --hidden 16 --prototypes 16 --hidden-predictor 8 --epochs 1"
 SMALL += " --workers 0 --device cpu --precision fp32 --warmup-epochs 0"
 
 
+def import_method(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+    """Import the door of a pretraining method; the end of the test removes it from the table."""
+    monkeypatch.setitem(METHODS, "simsiam", DINOConfig)
+    del METHODS["simsiam"]
+    import_door(monkeypatch, folder, "simsiam", "a pretraining method", METHOD_IMPORTS)
+
+
 def test_door_method_trains_resumes_and_loads_by_its_own_options_and_recipes(monkeypatch, tmp_path, capsys):
     images, run = noise(tmp_path / "images", 10, 2, 40, 48), tmp_path / "run"
-    monkeypatch.setitem(METHODS, "simsiam", DINOConfig)  # the end of the test removes the entry
-    import_door(monkeypatch, tmp_path, "simsiam", "a pretraining method", METHOD_IMPORTS)
+    import_method(monkeypatch, tmp_path)
     (tmp_path / "simsiam.toml").write_text(door_code("a pretraining method", "toml"))
 
     def pretrain(words: str) -> int:
@@ -102,8 +118,7 @@ def test_door_method_trains_resumes_and_loads_by_its_own_options_and_recipes(mon
 def test_method_without_a_recipe_or_an_implementation_is_an_error_not_another_method(
     monkeypatch, tmp_path, capsys
 ):
-    monkeypatch.setitem(METHODS, "simsiam", DINOConfig)
-    import_door(monkeypatch, tmp_path, "simsiam", "a pretraining method", METHOD_IMPORTS)
+    import_method(monkeypatch, tmp_path)
     (tmp_path / "simsiam.toml").write_text('[paper]\nsource = "none"\n')
     words = ["pretrain", "--data", str(tmp_path), "--output", str(tmp_path / "run"), "--method", "simsiam"]
     assert train([*words, "--recipe", "small-data"]) == 1
@@ -111,6 +126,82 @@ def test_method_without_a_recipe_or_an_implementation_is_an_error_not_another_me
     (tmp_path / "simsiam.toml").unlink()
     assert train(words) == 1
     assert "simsiam.toml" in capsys.readouterr().err
+
+
+SMALL_DATA = "[small-data.recipe]\nbatch_size = 4\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        ("", r"simsiam\.toml has no recipe"),
+        ("[paper", "simsiam.toml is no TOML: Expected"),
+        ("[paper]\nsources = 'a'", "simsiam.toml: paper lacks source"),
+        (
+            "[paper]\nsource = 'a'\nrecipes = {}",
+            "simsiam.toml: paper has recipes, expected only source, expected",
+        ),
+        ("[small-data]", "simsiam.toml: small-data lacks recipe"),
+        ("[small-data.recipe]", "simsiam.toml: small-data.recipe lacks batch_size"),
+        (f"{SMALL_DATA}epochs = 3", "small-data.recipe has epochs, expected only batch_size, crops, method"),
+        (f"{SMALL_DATA}method = {{ name = 'byol' }}", "unknown setting 'name' of SimSiamConfig"),
+        (
+            f"{SMALL_DATA}method = {{ hidden_predictor = 8.5 }}",
+            "hidden_predictor of SimSiamConfig is 8.5, expected int",
+        ),
+        (
+            f"{SMALL_DATA}method.head = {{ batch_norm = 'no' }}",
+            "batch_norm of HeadConfig is 'no', expected bool",
+        ),
+        (f"{SMALL_DATA}method.head = {{ activation = 'silu' }}", "is 'silu', expected gelu or relu"),
+        (f"{SMALL_DATA}crops = {{ global_scale = [0.5, 'a'] }}", r"is \(0.5, 'a'\), expected tuple\[float"),
+    ],
+)
+def test_recipes_with_an_entry_that_would_be_left_out_or_mean_another_are_refused(
+    monkeypatch, tmp_path, text, error
+):
+    import_method(monkeypatch, tmp_path)
+    (tmp_path / "simsiam.toml").write_text(text)
+    with pytest.raises(SettingError, match=error):
+        small_data("simsiam", 100, 64)
+
+
+@pytest.mark.parametrize(
+    ("names", "error"),
+    [
+        ({"name": "new"}, "Mine has no implementation of its own"),
+        ({"implementation": "new:New"}, "Mine has no name of its own"),
+        ({"name": "new", "implementation": "new:New"}, "Mine is no dataclass: its options would be left out"),
+    ],
+)
+def test_method_that_would_be_another_is_refused(names, error):
+    with pytest.raises(ValueError, match=error):
+        add_method(type("Mine", (DINOConfig,), names))
+    with pytest.raises(ValueError, match="DINOConfig and DINOConfig have one name, 'dino'"):
+        add_method(DINOConfig)
+
+
+def test_loss_of_a_method_in_reduced_precision_is_refused():
+    images = torch.ones(1, 2, 3)
+    batch = Batch(Crops(images, images[:0]), None, Randomness(0, 0, 0, 2, 2))
+
+    class Mine(Method):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(3, 1)
+
+        @classmethod
+        def from_config(cls, config, setup):
+            raise NotImplementedError
+
+        def forward(self, batch, step):
+            return Loss(self.layer(batch.crops.views).mean(), {}, {})
+
+    method, plan = Mine(), Plan(np.ones(1), np.ones(1), 0.0, MethodSchedules(), 1)
+    optimizer = create_optimizer("sgd", decay_groups(method), images.device)
+    with pytest.raises(SettingError, match=r"the loss of Mine is torch.bfloat16, expected torch.float32"):
+        train_step(method, optimizer, batch, 0, plan, autocast("bf16", images.device))
+    train_step(method, optimizer, batch, 0, plan, autocast("fp32", images.device))
 
 
 def test_door_evaluation_protocol_is_a_command_with_a_score(monkeypatch, tmp_path, capsys):

@@ -7,7 +7,7 @@ from itertools import pairwise
 from statistics import fmean, median
 from typing import Any, NamedTuple
 
-from training.methods.dino_config import DINOConfig
+from training.methods.config import MethodConfig
 from training.methods.table import METHODS
 
 Line = Mapping[str, float]
@@ -43,7 +43,7 @@ class RunSettings:
     """Momentum at the start; None: the teacher is no moving average."""
     copies_student: bool = False
     """True if the teacher is the student of the last step."""
-    remedy: str = DINOConfig.remedy
+    remedy: str = MethodConfig.remedy
     """Options of the method that avoid equal outputs."""
 
 
@@ -60,8 +60,8 @@ def run_settings(config: Mapping[str, Any]) -> RunSettings:
     """Return the settings of a run's configuration that its diagnosis needs."""
     recipe = config["recipe"]
     method, per_epoch = recipe["method"], config["num_images"] // recipe["batch_size"]
-    teacher = method.get("teacher", "momentum")
-    momentum = method.get("teacher_momentum") if teacher == "momentum" else None
+    teacher = method.get("teacher")
+    momentum = method.get("teacher_momentum") if teacher in (None, "momentum") else None
     steps, remedy = recipe["epochs"] * per_epoch, METHODS[config["method"]].remedy
     copies = teacher == "student-copy" or ("teacher" in method and momentum == 0)
     return RunSettings(steps, per_epoch, recipe["batch_size"], momentum, copies, remedy)
@@ -118,7 +118,7 @@ def collapse(lines: Sequence[Line], remedy: str) -> str | None:
     return f"{trend}: {sentence}" if sentence else None
 
 
-def diagnose(logs: Line, remedy: str = DINOConfig.remedy) -> str | None:
+def diagnose(logs: Line, remedy: str = MethodConfig.remedy) -> str | None:
     """Describe the collapse that the metrics of a step show, with the option to change; or return None.
 
     Args:

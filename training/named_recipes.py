@@ -44,8 +44,34 @@ class NamedRecipe:
 
 
 def recipe_tables(method: str) -> dict[str, dict[str, Any]]:
-    """Tables of a method's TOML file by the name of the recipe, the default first."""
-    return tomllib.loads(METHODS[method].recipes_file().read_text(encoding="utf-8"))
+    """Tables of a method's TOML file by the name of the recipe, the default first.
+
+    Raises:
+        SettingError: No TOML, no recipe, or an entry that is missing or unknown.
+    """
+    file = METHODS[method].recipes_file()
+    try:
+        tables = tomllib.loads(file.read_text(encoding="utf-8"))
+    except tomllib.TOMLDecodeError as error:
+        raise SettingError(f"{file} is no TOML: {error}") from None
+    if not tables:
+        raise SettingError(f"{file} has no recipe")
+    for name, table in tables.items():
+        if name != SMALL_DATA:
+            _check_entries(f"{file}: {name}", table, ("source",), ("expected", "recipe"))
+            continue
+        _check_entries(f"{file}: {name}", table, ("recipe",))
+        _check_entries(f"{file}: {name}.recipe", table["recipe"], ("batch_size",), ("crops", "method"))
+    return tables
+
+
+def _check_entries(
+    where: str, table: Mapping[str, Any], needed: tuple[str, ...], allowed: tuple[str, ...] = ()
+) -> None:
+    if missing := [name for name in needed if name not in table]:
+        raise SettingError(f"{where} lacks {missing[0]}")
+    if unknown := [name for name in table if name not in needed + allowed]:
+        raise SettingError(f"{where} has {unknown[0]}, expected only {', '.join(needed + allowed)}")
 
 
 def recipe_names() -> list[str]:

@@ -10,7 +10,7 @@ import tyro
 
 from dino_model.data.channels import ChannelRange
 from dino_model.data.images import IMAGENET_MEAN, IMAGENET_STD
-from dino_model.models.configs import BackboneConfig
+from dino_model.models.configs import BackboneConfig, HeadConfig
 from dino_model.runtime.errors import SettingError
 from training.crop_config import CropConfig
 from training.methods.config import MethodConfig
@@ -115,8 +115,8 @@ class Recipe:
     @property
     def batch_norm(self) -> bool:
         """Test if a network has batch normalization."""
-        head = getattr(self.method, "head", None)
-        return self.resnet or (head is not None and head.batch_norm)
+        heads = [value for value in vars(self.method).values() if isinstance(value, HeadConfig)]
+        return self.resnet or any(head.batch_norm for head in heads)
 
     @property
     def unit(self) -> int:

@@ -1,9 +1,10 @@
 """Checks of settings, without importing torch. Errors name the command-line option."""
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import is_dataclass, replace
+from dataclasses import fields, is_dataclass, replace
 from math import inf
-from typing import Any, Literal, TypeVar
+from types import UnionType
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from dino_model.runtime.errors import SettingError
 
@@ -57,14 +58,38 @@ def multiple_of(name: str, value: int, unit: int, of: str) -> None:
 def restore_settings(default: Settings, stored: Mapping[str, Any]) -> Settings:
     """Restore settings from `dataclasses.asdict` and JSON; missing values are those of `default`.
 
-    Raises SettingError for a name that is no setting.
+    Raises SettingError for a name that is no setting, and for a value of another type or no choice.
     """
-    values = {}
+    kind, values = type(default), {}
+    hints = get_type_hints(kind)
+    known = {field.name for field in fields(default)}  # type: ignore[arg-type]
     for name, value in stored.items():
-        if not hasattr(default, name):
-            raise SettingError(f"unknown setting {name!r} of {type(default).__name__}: of another version?")
+        if name not in known:
+            raise SettingError(f"unknown setting {name!r} of {kind.__name__}: of another version?")
         before = getattr(default, name)
         if is_dataclass(before) and isinstance(value, Mapping):
             value = restore_settings(before, value)
-        values[name] = tuple(value) if isinstance(value, list) else value
+        elif not _fits(value := tuple(value) if isinstance(value, list) else value, hints[name]):
+            hint = hints[name]
+            choices = get_args(hint) if get_origin(hint) is Literal else ()
+            expected = " or ".join(map(str, choices)) or (hint.__name__ if type(hint) is type else hint)
+            raise SettingError(f"setting {name} of {kind.__name__} is {value!r}, expected {expected}")
+        values[name] = value
     return replace(default, **values)  # type: ignore[type-var]
+
+
+def _fits(value: object, hint: Any) -> bool:
+    """Test if a value has the annotated type of a setting; an integer is a float, too."""
+    args = get_args(hint)
+    match get_origin(hint):
+        case None:
+            return type(value) is hint or (hint is float and type(value) is int)
+        case kind if kind is Literal:
+            return any(value == choice and type(value) is type(choice) for choice in args)
+        case kind if kind in (Union, UnionType):
+            return any(_fits(value, arg) for arg in args)
+        case kind if kind is tuple and isinstance(value, tuple):
+            items = args[:1] * len(value) if args[-1] is ... else args
+            return len(items) == len(value) and all(map(_fits, value, items))
+        case _:
+            return False

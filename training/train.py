@@ -10,6 +10,7 @@ from torch.amp import GradScaler
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
+from dino_model.runtime.errors import SettingError
 from training.distributed import all_mean, any_rank, data_parallel, world
 from training.logging import Logger, Metrics, Observer, Scalar
 from training.methods.method import Batch, Loss, Method
@@ -80,7 +81,7 @@ def train_step(
             exchange = parallel.no_sync()
         with exchange:
             with autocast_to:
-                losses.append(parallel(part, step))
+                losses.append(_check_loss(parallel(part, step), method))
             (scaler.scale(losses[-1].value) * (1 / accumulate)).backward()
     method.after_backward(step)
     scaler.unscale_(optimizer)
@@ -91,6 +92,16 @@ def train_step(
     metrics |= _update_scale(scaler, batch.crops.views.device)
     method.after_step(step, [loss.carry for loss in losses])
     return Metrics(metrics | plan.at(step))
+
+
+def _check_loss(loss: Loss, method: Method) -> Loss:
+    """Raise SettingError for a loss in reduced precision: a method must leave autocast before it."""
+    if loss.value.dtype in (torch.bfloat16, torch.float16):
+        raise SettingError(
+            f"the loss of {type(method).__name__} is {loss.value.dtype}, expected torch.float32: compute it "
+            "from `losses.full_precision` within torch.autocast(…, enabled=False)"
+        )
+    return loss
 
 
 def _mean_logs(losses: Sequence[Loss]) -> dict[str, Scalar]:

@@ -87,13 +87,15 @@ class MethodConfig(ABC):
     def build(self, setup: Setup) -> "Method":
         """Build the method with random weights from torch's global generator, on the CPU."""
         module, name = self.algorithm().split(":")
-        method: Method = getattr(import_module(module), name).from_config(self, setup)
-        return method
+        kind: type[Method] | None = getattr(import_module(module), name, None)
+        if kind is None:
+            raise SettingError(f"the implementation of {self.name}, {module}, has no class {name}")
+        return kind.from_config(self, setup)
 
     @classmethod
     def recipes_file(cls) -> Path:
         """TOML file of the method's recipes."""
         spec = find_spec(cls.implementation.split(":")[0])
         if spec is None or spec.origin is None:
-            raise ModuleNotFoundError(f"{cls.name} names no module: {cls.implementation}")
+            raise SettingError(f"the implementation of {cls.name} is in no module: {cls.implementation}")
         return Path(spec.origin).with_suffix(".toml")
