@@ -62,7 +62,10 @@ def find(encoding: Encoding, recipe: Recipe) -> list[Discovery]:
         _, keys = encoding.queries_keys(encoding.predictor.blocks - 1)
         prefix, grid = encoding.predictor.prefix_tokens, encoding.predictor.grid
         inputs["keys"] = discovery.key_features(keys, prefix, grid)
-    return discovery.find(recipe.method, inputs)
+    found = discovery.find(recipe.method, inputs)
+    if len(found) > MOST_OBJECTS:
+        raise LabError(f"{recipe.method} found {len(found)} objects, and the page shows {MOST_OBJECTS}.")
+    return found
 
 
 def method_choices() -> list[dict[str, Any]]:

@@ -1,7 +1,8 @@
 """Object discovery on a patch grid without labels or training: LOST, TokenCut, MaskCut; and their metrics."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
+from inspect import signature
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast, get_args
 
 import cv2
 import numpy as np
@@ -65,21 +66,32 @@ def keep_largest_part(attention: NDArray[np.floating], mass: float) -> list[Disc
     return [Discovery(mask, (row, column))]
 
 
+MAX_OBJECTS = 254  # of a label image in bytes, without background and void
 Need = Literal["keys", "attention", "mass", "count"]
 
 
 class DiscoveryMethod(NamedTuple):
     """A method of object discovery, for the command, the page, help and documents.
 
-    `find` takes its `needs` and returns objects, which may be empty. Keys are those of the last block,
-    float32 [rows, columns, D]. Attention is that of one head, [rows, columns], and mass the share of it to
-    keep. Count is the largest number of objects.
+    `find` returns objects, which may be empty. The names of its arguments are its needs. Keys are those of
+    the last block, float32 [rows, columns, D]. Attention is that of one head, [rows, columns], and mass the
+    share of it to keep. Count is the largest number of objects.
     """
 
     find: Callable[..., list[Discovery]]
-    needs: tuple[Need, ...]
     title: str
     summary: str
+
+    @property
+    def needs(self) -> tuple[Need, ...]:
+        """Names of the arguments of `find`; raises ValueError for any that is not in `Need`."""
+        names = tuple(signature(self.find).parameters)
+        if unknown := [name for name in names if name not in get_args(Need)]:
+            known = ", ".join(get_args(Need))
+            raise ValueError(
+                f"discovery method {self.title} has an argument {unknown[0]!r}: choose among {known}"
+            )
+        return cast(tuple[Need, ...], names)
 
 
 def method_of(name: str) -> DiscoveryMethod:
@@ -92,10 +104,20 @@ def method_of(name: str) -> DiscoveryMethod:
 def find(name: str, inputs: Mapping[Need, Any]) -> list[Discovery]:
     """Find objects on the patch grid by the named method, without empty ones; `inputs` has what it needs.
 
-    Their confidence is computed if `inputs` has keys.
+    Their confidence is computed if `inputs` has keys. Raises ValueError for masks of another shape or type.
     """
     method = method_of(name)
-    objects = [each for each in method.find(*(inputs[need] for need in method.needs)) if each.mask.any()]
+    grids = {inputs[need].shape[:2] for need in ("keys", "attention") if need in inputs}
+    objects = method.find(**{need: inputs[need] for need in method.needs})
+    for mask in (each.mask for each in objects):
+        if mask.dtype != bool or mask.shape not in grids:
+            expected = " or ".join(map(str, grids))
+            raise ValueError(
+                f"{name} returned a {mask.dtype} mask of {mask.shape}, expected bool of {expected}"
+            )
+    objects = [each for each in objects if each.mask.any()]
+    if len(objects) > MAX_OBJECTS:
+        raise ValueError(f"{name} found {len(objects)} objects, expected at most {MAX_OBJECTS}")
     if "keys" not in inputs:
         return objects
     return [each._replace(confidence=cut_confidence(inputs["keys"], each.mask)) for each in objects]
@@ -335,7 +357,8 @@ def max_f(curves: NDArray[np.float64], convention: FConvention) -> float:
 
     `tokencut` takes the best common threshold; `found` the best threshold of each image.
     """
-    return float(curves.mean(axis=0).max() if convention == "tokencut" else curves.max(axis=1).mean())
+    reduced = {"tokencut": curves.mean(axis=0).max, "found": curves.max(axis=1).mean}
+    return float(reduced[convention]())
 
 
 def summary(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
@@ -357,31 +380,26 @@ def summary(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
 METHODS: dict[str, DiscoveryMethod] = {
     "attention": DiscoveryMethod(
         keep_attention,
-        ("attention", "mass"),
         "Attention",
         "The patches with the largest attention of [CLS].",
     ),
     "dino-seg": DiscoveryMethod(
         keep_largest_part,
-        ("attention", "mass"),
         "DINO-seg",
         "The largest connected part of the attention that is kept.",
     ),
     "lost": DiscoveryMethod(
         lambda keys: [lost(keys)],
-        ("keys",),
         "LOST",
         "Grown from the patch whose key is similar to the fewest other keys.",
     ),
     "tokencut": DiscoveryMethod(
         lambda keys: [tokencut(keys)],
-        ("keys",),
         "TokenCut",
         "A normalized cut of the graph of similar keys.",
     ),
     "maskcut": DiscoveryMethod(
-        maskcut,
-        ("keys", "count"),
+        lambda keys, count: maskcut(keys, count),
         "MaskCut",
         "TokenCut several times, each time without the objects found before.",
     ),

@@ -5,6 +5,7 @@ import json
 import re
 import sys
 from collections.abc import Mapping
+from contextlib import nullcontext
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -25,8 +26,10 @@ from dino_model import AttentionPredictor
 from dino_model.models.weights import load_model
 from dino_model.runtime.device import autocast
 from dino_model.runtime.errors import SettingError
+from segmentation import discovery
 from segmentation.commands.discover import Discover
 from segmentation.discovery import METHODS as DISCOVERY_METHODS
+from segmentation.discovery import Discovery, DiscoveryMethod
 from tests.training.runs import noise, write_rectangles
 from training import doctor
 from training.__main__ import main as train
@@ -275,3 +278,34 @@ def test_door_discovery_method_serves_command_and_page(tmp_path, monkeypatch, ca
         ValueError, match=r"Unknown discovery method 'longer'\. Available: attention, .*, longest"
     ):
         Discover(**options, output=tmp_path / "no", methods=("longer",)).run()
+
+
+def count_masks(count, keys):
+    return [Discovery(keys[..., 0] > -1, (0, 0))] * count
+
+
+@pytest.mark.parametrize(
+    ("find", "count", "error"),
+    [
+        (count_masks, 2, None),  # arguments go by their names, in any order
+        (count_masks, 300, "new found 300 objects, expected at most 254"),
+        (lambda key: [], 2, "method New has an argument 'key': choose among keys, attention, mass, count"),
+        (
+            lambda keys: [Discovery(keys[..., 0], (0, 0))],
+            2,
+            r"new returned a float64 mask of \(2, 3\), expected bool",
+        ),
+        (
+            lambda keys: [Discovery(keys[0, :, 0] > 0, (0, 0))],
+            2,
+            r"a bool mask of \(3,\), expected bool of \(2, 3\)",
+        ),
+    ],
+)
+def test_discovery_method_gets_what_its_arguments_name_and_must_return_masks_of_the_grid(
+    monkeypatch, find, count, error
+):
+    monkeypatch.setitem(DISCOVERY_METHODS, "new", DiscoveryMethod(find, "New", "New."))
+    inputs = {"keys": np.ones((2, 3, 4)), "mass": 0.6, "count": count}
+    with pytest.raises(ValueError, match=error) if error else nullcontext():
+        assert len(discovery.find("new", inputs)) == count

@@ -67,9 +67,9 @@ class Discover(ModelOptions, OutputOptions):
     default with --dataset). native rounds the size to whole patches (published for masks, default with
     --masks). short-side is the default otherwise."""
     count: int = 3
-    """Largest number of objects of MaskCut."""
+    """Largest number of objects, for the methods that divide an image repeatedly."""
     head: int = 4
-    """Attention head of attention and dino-seg, which keep 60 % of its mass."""
+    """Attention head, for the methods that keep 60 % of its mass."""
     min_confidence: float = -1.0
     """Leave out objects with a lower confidence: 1 is cut off completely, 0 as if cut at random."""
     refine: bool = False

@@ -122,7 +122,8 @@ export class MaskView extends Editor {
     const { count, head, mass, ...others } = this.recipe;
     if (method === "click" || (method === "attention" && !refined)) return null;
     const { needs } = this.choice(method);
-    const needed = { ...(needs.includes("attention") && { head, mass }), ...(needs.includes("count") && { count }) };
+    const settings = Object.entries({ attention: { head }, mass: { mass }, count: { count } });
+    const needed = Object.assign({}, ...settings.map(([need, value]) => needs.includes(need) && value));
     return { ...(refined && others), method, ...needed };
   }
 
