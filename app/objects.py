@@ -14,7 +14,7 @@ from app.attention_maps import attention, map_of_head
 from app.engine import Encoding
 from app.errors import ClientValue, LabError
 from app.images import labels_png, png
-from segmentation import discovery, drawing
+from segmentation import discovery, drawing, edges
 from segmentation.coco import coco_record, fill_results
 from segmentation.discovery import Discovery
 from segmentation.labels import Labels
@@ -101,7 +101,7 @@ def refine(labels: Labels, image: ImageArray, size: tuple[int, int] | None = Non
     radius = max(1, round(max(height / labels.shape[0], width / labels.shape[1])))
     masks = enlarge(masks_of(labels), (height, width))
     refined, strongest = np.zeros(size, np.uint8), np.full(size, 0.5, np.float32)
-    for number, soft in enumerate(discovery.refine_edges(masks, small, radius), 1):
+    for number, soft in enumerate(edges.refine_edges(masks, small, radius), 1):
         share = enlarge(soft, size, "bilinear")  # one at a time: large images have many pixels
         refined[share > strongest] = number
         np.maximum(share, strongest, out=strongest)

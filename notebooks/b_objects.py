@@ -27,7 +27,8 @@ from dino_model import photographs
 from dino_model.inference.predictor import AttentionPredictor
 from notebooks import drawing
 from notebooks.checks import check
-from segmentation.discovery import image_features, is_localized, lost, set_resized, tokencut
+from segmentation.discovery import image_features, lost, set_resized, tokencut
+from segmentation.discovery_eval import is_localized
 from segmentation.masks import bounding_box, components
 from segmentation.metrics import jaccard
 from segmentation.voc_eval import centered_box

@@ -1,10 +1,9 @@
-"""Object discovery on a patch grid without labels or training: LOST, TokenCut, MaskCut; and their metrics."""
+"""Object discovery on a patch grid without labels or training: LOST, TokenCut, MaskCut."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from inspect import signature
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast, get_args
 
-import cv2
 import numpy as np
 from numpy.typing import NDArray
 
@@ -18,9 +17,7 @@ if TYPE_CHECKING:  # commands import this module before they need PyTorch
 Features = NDArray[np.floating]
 TAU, MASKCUT_TAU = 0.2, 0.15  # cosine similarity above which two patches are connected
 FAINT = 1e-5  # weight of the other edges, which keeps the graph connected
-FLAT = 1e-3  # variance of color (on a scale of 0 to 1) below which a region counts as flat
 CHUNK = 2048  # patches that are compared with all others at once
-FConvention = Literal["tokencut", "found"]
 
 
 class Discovery(NamedTuple):
@@ -29,28 +26,6 @@ class Discovery(NamedTuple):
     mask: Mask  # [rows, columns]; empty where nothing stands out
     seed: tuple[int, int]  # row and column of the patch it grew from
     confidence: float = 1.0  # see cut_confidence; 1 if it was not computed
-
-
-class Placement(NamedTuple):
-    """Position of a patch grid on an image."""
-
-    image: tuple[int, int]  # height and width of the image in pixels
-    covered: tuple[int, int]  # pixels that the grid covers from the top left corner, padding included
-
-    def mask(self, on_grid: Mask) -> Mask:
-        """Enlarge a mask [rows, columns] to pixels by nearest: [height, width]."""
-        height, width = self.image
-        return enlarge(on_grid, self.covered)[..., :height, :width]
-
-    def box(self, on_grid: Mask) -> Box | None:
-        """Return the box around a mask [rows, columns] in pixels of the image; None if it is empty."""
-        return bounding_box(self.mask(on_grid)) if on_grid.any() else None
-
-
-def key_features(keys: NDArray[np.floating], prefix: int, grid: tuple[int, int]) -> Features:
-    """Concatenate the patch keys of all heads: [heads, tokens, d] -> float32 [rows, columns, heads * d]."""
-    patches = keys[:, prefix:].astype(np.float32).transpose(1, 0, 2)  # [patches, heads, d]
-    return patches.reshape(*grid, -1)
 
 
 def keep_attention(attention: NDArray[np.floating], mass: float) -> list[Discovery]:
@@ -64,6 +39,62 @@ def keep_largest_part(attention: NDArray[np.floating], mass: float) -> list[Disc
     mask = components(keep_mass_of_maps(attention, mass)) == 1
     row, column = divmod(int(np.where(mask, attention, -1).argmax()), attention.shape[1])
     return [Discovery(mask, (row, column))]
+
+
+def lost(features: Features, candidates: int = 100) -> Discovery:
+    """Find one object by LOST: it holds the patch that is similar to the fewest others.
+
+    That patch is the seed. The `candidates` patches with the fewest positive similarities join it if they are
+    similar to it. A patch belongs to the object if the sum of its similarities to all of them is positive and
+    it is connected with the seed. The features are keys of the last block: [rows, columns, D].
+
+    Source: Siméoni et al. 2021, "Localizing objects with self-supervised transformers and no labels", sec. 3.
+    """
+    rows, columns, _ = features.shape
+    flat = np.asarray(features, dtype=np.float32).reshape(rows * columns, -1)
+    degrees = _count_similar(flat, [np.ones(len(flat), dtype=bool)], 0)[:, 0]  # each patch counts itself
+    fewest = np.argsort(degrees, kind="stable")[:candidates]
+    seed = int(fewest[0])
+    similar = fewest[flat[fewest] @ flat[seed] > 0]
+    summed = flat @ flat[similar].sum(axis=0)
+    row, column = divmod(seed, columns)
+    return Discovery(component_at(summed.reshape(rows, columns) > 0, row, column), (row, column))
+
+
+def tokencut(features: Features) -> Discovery:
+    """Find one object by TokenCut: a normalized cut of the graph of similar patches.
+
+    The cut divides the eigenvector at its mean. The object is the connected component of the patch with the
+    element of largest magnitude, on its side of the cut. The features are as for `lost`.
+
+    Source: Wang et al. 2022, "Self-supervised transformers for unsupervised object discovery", section 3.
+    """
+    rows, columns, _ = features.shape
+    return _side_of_extreme(_cut(features.reshape(rows * columns, -1), TAU).reshape(rows, columns))
+
+
+def maskcut(features: Features, count: int = 3) -> list[Discovery]:
+    """Find up to `count` objects by repeated cuts: each object's patches are removed from the graph.
+
+    The idea of MaskCut (Wang et al. 2023), on a grid of any shape. A piece is left out if it has at most 1 %
+    of the image, or a Jaccard similarity above 0.5 with an earlier object. The features are as for `lost`.
+    """
+    rows, columns, _ = features.shape
+    flat = features.reshape(rows * columns, -1)
+    patches, objects = np.arange(len(flat)), list[Discovery]()
+    for _ in range(count):
+        if len(patches) < 2:
+            break
+        cut = np.full(rows * columns, np.nan)
+        cut[patches] = _cut(flat[patches], MASKCUT_TAU)
+        piece = _side_of_extreme(cut.reshape(rows, columns), background_in_corners=True)
+        if not piece.mask.any():
+            break
+        again = any(jaccard(piece.mask, earlier.mask) > 0.5 for earlier in objects)
+        if piece.mask.mean() > 0.01 and not again:
+            objects.append(piece)
+        patches = np.setdiff1d(patches, np.flatnonzero(piece.mask))
+    return objects
 
 
 MAX_OBJECTS = 254  # of a label image in bytes, without background and void
@@ -92,6 +123,36 @@ class DiscoveryMethod(NamedTuple):
                 f"discovery method {self.title} has an argument {unknown[0]!r}: choose among {known}"
             )
         return cast(tuple[Need, ...], names)
+
+
+METHODS: dict[str, DiscoveryMethod] = {
+    "attention": DiscoveryMethod(
+        keep_attention,
+        "Attention",
+        "The patches with the largest attention of [CLS].",
+    ),
+    "dino-seg": DiscoveryMethod(
+        keep_largest_part,
+        "DINO-seg",
+        "The largest connected part of the attention that is kept.",
+    ),
+    "lost": DiscoveryMethod(
+        lambda keys: [lost(keys)],
+        "LOST",
+        "Grown from the patch whose key is similar to the fewest other keys.",
+    ),
+    "tokencut": DiscoveryMethod(
+        lambda keys: [tokencut(keys)],
+        "TokenCut",
+        "A normalized cut of the graph of similar keys.",
+    ),
+    "maskcut": DiscoveryMethod(
+        lambda keys, count: maskcut(keys, count),
+        "MaskCut",
+        "TokenCut several times, each time without the objects found before.",
+    ),
+}
+"""Every method by the name that commands and the page give it."""
 
 
 def method_of(name: str) -> DiscoveryMethod:
@@ -149,62 +210,6 @@ def _count_similar(vectors: Features, groups: list[NDArray[np.bool_]], above: fl
         similar = vectors[start : start + CHUNK] @ vectors.T > above
         counts.append(np.stack([np.count_nonzero(similar[:, group], axis=1) for group in groups], axis=-1))
     return np.concatenate(counts)
-
-
-def lost(features: Features, candidates: int = 100) -> Discovery:
-    """Find one object by LOST: it holds the patch that is similar to the fewest others.
-
-    That patch is the seed. The `candidates` patches with the fewest positive similarities join it if they are
-    similar to it. A patch belongs to the object if the sum of its similarities to all of them is positive and
-    it is connected with the seed. The features are keys of the last block: [rows, columns, D].
-
-    Source: Siméoni et al. 2021, "Localizing objects with self-supervised transformers and no labels", sec. 3.
-    """
-    rows, columns, _ = features.shape
-    flat = np.asarray(features, dtype=np.float32).reshape(rows * columns, -1)
-    degrees = _count_similar(flat, [np.ones(len(flat), dtype=bool)], 0)[:, 0]  # each patch counts itself
-    fewest = np.argsort(degrees, kind="stable")[:candidates]
-    seed = int(fewest[0])
-    similar = fewest[flat[fewest] @ flat[seed] > 0]
-    summed = flat @ flat[similar].sum(axis=0)
-    row, column = divmod(seed, columns)
-    return Discovery(component_at(summed.reshape(rows, columns) > 0, row, column), (row, column))
-
-
-def tokencut(features: Features) -> Discovery:
-    """Find one object by TokenCut: a normalized cut of the graph of similar patches.
-
-    The cut divides the eigenvector at its mean. The object is the connected component of the patch with the
-    element of largest magnitude, on its side of the cut. The features are as for `lost`.
-
-    Source: Wang et al. 2022, "Self-supervised transformers for unsupervised object discovery", section 3.
-    """
-    rows, columns, _ = features.shape
-    return _side_of_extreme(_cut(features.reshape(rows * columns, -1), TAU).reshape(rows, columns))
-
-
-def maskcut(features: Features, count: int = 3) -> list[Discovery]:
-    """Find up to `count` objects by repeated cuts: each object's patches are removed from the graph.
-
-    The idea of MaskCut (Wang et al. 2023), on a grid of any shape. A piece is left out if it has at most 1 %
-    of the image, or a Jaccard similarity above 0.5 with an earlier object. The features are as for `lost`.
-    """
-    rows, columns, _ = features.shape
-    flat = features.reshape(rows * columns, -1)
-    patches, objects = np.arange(len(flat)), list[Discovery]()
-    for _ in range(count):
-        if len(patches) < 2:
-            break
-        cut = np.full(rows * columns, np.nan)
-        cut[patches] = _cut(flat[patches], MASKCUT_TAU)
-        piece = _side_of_extreme(cut.reshape(rows, columns), background_in_corners=True)
-        if not piece.mask.any():
-            break
-        again = any(jaccard(piece.mask, earlier.mask) > 0.5 for earlier in objects)
-        if piece.mask.mean() > 0.01 and not again:
-            objects.append(piece)
-        patches = np.setdiff1d(patches, np.flatnonzero(piece.mask))
-    return objects
 
 
 def _cut(flat: Features, tau: float) -> NDArray[np.float64]:
@@ -276,141 +281,31 @@ def _side_of_extreme(cut: NDArray[np.float64], background_in_corners: bool = Fal
     return Discovery(component_at(foreground, row, column), (row, column))
 
 
-def refine_edges(masks: Mask, image: NDArray[np.uint8], radius: int) -> NDArray[np.float32]:
-    """Align the edges of masks [..., height, width] with those of their image by the color-guided filter.
+class Placement(NamedTuple):
+    """Position of a patch grid on an image."""
 
-    `radius` is the largest shift of an edge in pixels, about the side of a patch. Returns soft masks in
-    [0, 1]; above 0.5 is inside.
+    image: tuple[int, int]  # height and width of the image in pixels
+    covered: tuple[int, int]  # pixels that the grid covers from the top left corner, padding included
 
-    Source: He, Sun, Tang 2013, "Guided image filtering", equations 14-16.
-    """
-    height, width = image.shape[:2]
-    soft = np.empty(masks.shape, dtype=np.float32)
-    rows = max(2 * radius, _PIXELS_AT_A_TIME // width)
-    for top in range(0, height, rows):
-        bottom = min(top + rows, height)
-        # Means of means depend on pixels up to two windows away.
-        first, last = max(0, top - 2 * radius), min(height, bottom + 2 * radius)
-        strip = _guided_filter(masks[..., first:last, :], image[first:last], radius)
-        soft[..., top:bottom, :] = strip[..., top - first : bottom - first, :]
-    return soft
+    def mask(self, on_grid: Mask) -> Mask:
+        """Enlarge a mask [rows, columns] to pixels by nearest: [height, width]."""
+        height, width = self.image
+        return enlarge(on_grid, self.covered)[..., :height, :width]
+
+    def box(self, on_grid: Mask) -> Box | None:
+        """Return the box around a mask [rows, columns] in pixels of the image; None if it is empty."""
+        return bounding_box(self.mask(on_grid)) if on_grid.any() else None
 
 
-_PIXELS_AT_A_TIME = 1 << 19  # of a strip that is filtered at once: about 150 MB
+def key_features(keys: NDArray[np.floating], prefix: int, grid: tuple[int, int]) -> Features:
+    """Concatenate the patch keys of all heads: [heads, tokens, d] -> float32 [rows, columns, heads * d]."""
+    patches = keys[:, prefix:].astype(np.float32).transpose(1, 0, 2)  # [patches, heads, d]
+    return patches.reshape(*grid, -1)
 
 
-def _guided_filter(masks: Mask, image: NDArray[np.uint8], radius: int) -> NDArray[np.floating[Any]]:
-    """Filter a strip; pixels within two windows of a cut are wrong."""
-    size, window = image.shape[:2], (2 * radius + 1, 2 * radius + 1)
-
-    def mean(values: NDArray[np.float64]) -> NDArray[np.float64]:
-        means = [cv2.blur(one, window, borderType=cv2.BORDER_REFLECT) for one in values.reshape(-1, *size)]
-        return np.stack(means).reshape(values.shape)
-
-    guide = np.ascontiguousarray(np.moveaxis(image, -1, 0)) / 255.0  # [3, height, width]
-    center = mean(guide)
-    covariance = mean(guide[:, None] * guide) - center[:, None] * center
-    red, green, blue = covariance + FLAT * np.eye(3)[..., None, None]
-    # Inverse of the covariance at each pixel, by cofactors.
-    cofactors = np.stack([np.cross(*pair, axis=0) for pair in ((green, blue), (blue, red), (red, green))])
-    determinant = (red * cofactors[0]).sum(axis=0)
-    soft = np.empty(masks.shape)
-    for place in np.ndindex(masks.shape[:-2]):
-        wanted = masks[place].astype(np.float64)
-        slope = (cofactors * (mean(guide * wanted) - center * mean(wanted))).sum(axis=1) / determinant
-        offset = mean(wanted) - (slope * center).sum(axis=0)
-        soft[place] = (mean(slope) * guide).sum(axis=0) + mean(offset)
-    return soft.clip(0, 1)
-
-
-def is_localized(box: Box | None, objects: Sequence[Box]) -> bool:
-    """Return whether a box is correct for CorLoc: Jaccard of at least 0.5 with any object."""
-    if box is None or not objects:
-        return False
-    corners, objects_corners = np.array([box]), np.array(objects)
-    sides = np.minimum(corners, objects_corners)[:, 2:] - np.maximum(corners, objects_corners)[:, :2]
-    shared = sides.clip(0).prod(axis=1)
-    one, others = ((area[:, 2:] - area[:, :2]).prod(axis=1) for area in (corners, objects_corners))
-    return bool((2 * shared >= one + others - shared).any())
-
-
-def f_curve(score: NDArray[np.floating], truth: Mask, convention: FConvention) -> NDArray[np.float64]:
-    """Compute the F measure of one soft mask at 255 thresholds from 0 to 1: [255], in [0, 1].
-
-    Pixels of `score` [height, width] at the threshold are inside. The convention is the weight beta squared
-    of recall: 0.3 (tokencut) or 0.09 (found, which squares it once more).
-    """
-    weight = {"tokencut": 0.3, "found": 0.3**2}[convention]
-    thresholds = np.linspace(0, 1 - 1e-10, 255)
-    passed = np.searchsorted(thresholds, score.astype(np.float64), side="right")  # of each pixel
-    inside, correct = (
-        np.bincount(passed[chosen], minlength=256)[::-1].cumsum()[::-1][1:]
-        for chosen in (np.ones_like(truth), truth)
-    )
-    precision = correct / np.maximum(inside, 1)
-    recall = correct / max(int(truth.sum()), 1)
-    return (1 + weight) * precision * recall / np.maximum(weight * precision + recall, 1e-20)
-
-
-def max_f(curves: NDArray[np.float64], convention: FConvention) -> float:
-    """Compute maxF of a data set in [0, 1] from the F curves of its images, [images, 255].
-
-    `tokencut` takes the best common threshold; `found` the best threshold of each image.
-    """
-    reduced = {"tokencut": curves.mean(axis=0).max, "found": curves.max(axis=1).mean}
-    return float(reduced[convention]())
-
-
-def summary(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-    """Average the scores of one method over all images, in percent.
-
-    Each row has `objects`, with boxes `localized`, with masks `iou`, `accuracy`, `f_tokencut` and `f_found`.
-    """
-    means: dict[str, float] = {}
-    for key, name in (("localized", "corloc"), ("iou", "iou"), ("accuracy", "accuracy")):
-        if key in rows[0]:
-            means[name] = 100 * float(np.mean([row[key] for row in rows]))
-    for convention in get_args(FConvention):
-        if f"f_{convention}" in rows[0]:
-            curves = np.stack([row[f"f_{convention}"] for row in rows])
-            means[f"max_f_{convention}"] = 100 * max_f(curves, convention)
-    return means | {"objects_per_image": float(np.mean([row["objects"] for row in rows]))}
-
-
-METHODS: dict[str, DiscoveryMethod] = {
-    "attention": DiscoveryMethod(
-        keep_attention,
-        "Attention",
-        "The patches with the largest attention of [CLS].",
-    ),
-    "dino-seg": DiscoveryMethod(
-        keep_largest_part,
-        "DINO-seg",
-        "The largest connected part of the attention that is kept.",
-    ),
-    "lost": DiscoveryMethod(
-        lambda keys: [lost(keys)],
-        "LOST",
-        "Grown from the patch whose key is similar to the fewest other keys.",
-    ),
-    "tokencut": DiscoveryMethod(
-        lambda keys: [tokencut(keys)],
-        "TokenCut",
-        "A normalized cut of the graph of similar keys.",
-    ),
-    "maskcut": DiscoveryMethod(
-        lambda keys, count: maskcut(keys, count),
-        "MaskCut",
-        "TokenCut several times, each time without the objects found before.",
-    ),
-}
-"""Every method by the name that commands and the page give it."""
-
-PUBLISHED_CORLOC = {
-    "voc07": {"lost": 61.9, "tokencut": 68.8},
-    "voc12": {"lost": 64.0, "tokencut": 72.1},
-}
-"""Percent on trainval with DINO ViT-S/16, from the methods' own repositories."""
+def image_features(predictor: "AttentionPredictor") -> Features:
+    """Return the keys of the last block, of the image set last: float32 [rows, columns, D]."""
+    return key_features(predictor.keys(), predictor.prefix_tokens, predictor.grid)
 
 
 def set_resized(predictor: "AttentionPredictor", image: NDArray[np.uint8]) -> Placement:
@@ -432,8 +327,3 @@ def set_padded(predictor: "AttentionPredictor", image: NDArray[np.uint8]) -> Pla
     fed[:height, :width] = image
     predictor.set_image(fed)
     return Placement((height, width), covered)
-
-
-def image_features(predictor: "AttentionPredictor") -> Features:
-    """Return the keys of the last block, of the image set last: float32 [rows, columns, D]."""
-    return key_features(predictor.keys(), predictor.prefix_tokens, predictor.grid)

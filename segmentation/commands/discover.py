@@ -14,7 +14,7 @@ from dino_model.data import images
 from dino_model.inference.options import ModelOptions
 from dino_model.runtime.files import make_room, write_json
 from dino_model.runtime.outputs import OutputFolder, OutputOptions, SkippedInputs
-from segmentation import datasets, discovery, drawing
+from segmentation import datasets, discovery, discovery_eval, drawing, edges
 from segmentation.coco import CocoWriter
 from segmentation.commands import common
 from segmentation.commands.common import InputImage
@@ -134,7 +134,7 @@ class Discover(ModelOptions, OutputOptions):
             for method, scores in output.finished[sample.name]["scored"].items()
         ]
         by_method = {method: [row for row in rows if row["method"] == method] for method in self.methods}
-        scores = {method: discovery.summary(rows) for method, rows in by_method.items()}
+        scores = {method: discovery_eval.summary(rows) for method, rows in by_method.items()}
         table = [{key: value for key, value in row.items() if not key.startswith("f_")} for row in rows]
         common.write_csv(output.path("per_image.csv"), table)
         for method in self.methods:
@@ -184,7 +184,7 @@ class Discover(ModelOptions, OutputOptions):
         if not masks or not self.refine:
             return Objects(masks, confidences, _unite(masks, image).astype(np.float32))
         radius = max(1, placement.covered[0] // discoveries[0].mask.shape[0])
-        softs = discovery.refine_edges(np.stack(masks), image, radius)
+        softs = edges.refine_edges(np.stack(masks), image, radius)
         sharp = [components(soft > 0.5) == 1 for soft in softs]  # the largest part of each
         refined = [new if new.any() else old for new, old in zip(sharp, masks, strict=True)]
         return Objects(refined, confidences, softs.max(axis=0))
@@ -229,14 +229,14 @@ def _score(sample: InputImage, image: ImageArray, objects: Objects, masks: MaskR
     }
     if sample.truth and sample.truth.suffix == ".xml":
         box = bounding_box(objects.masks[0]) if objects.masks else None
-        scores["localized"] = discovery.is_localized(box, datasets.read_voc_boxes(sample.truth))
+        scores["localized"] = discovery_eval.is_localized(box, datasets.read_voc_boxes(sample.truth))
     elif sample.truth:
         truth, union = masks.read(sample.truth) > 0, _unite(objects.masks, image)
         check_size(str(sample.truth), truth.shape, "its image", union.shape)
         scores["iou"] = float(jaccard(union, truth))
         scores["accuracy"] = float((union == truth).mean())
-        for convention in get_args(discovery.FConvention):
-            scores[f"f_{convention}"] = discovery.f_curve(objects.soft, truth, convention).tolist()
+        for convention in get_args(discovery_eval.FConvention):
+            scores[f"f_{convention}"] = discovery_eval.f_curve(objects.soft, truth, convention).tolist()
     return scores
 
 
@@ -245,7 +245,7 @@ def _report(
 ) -> str:
     lines = [common.describe("protocol", protocol)]
     names = list(next(iter(scores.values())))
-    published = discovery.PUBLISHED_CORLOC.get(dataset or "", {})
+    published = discovery_eval.PUBLISHED_CORLOC.get(dataset or "", {})
     lines.append(f"{f'{count} images':<18}" + "".join(f"{name.replace('_', ' '):>22}" for name in names))
     for method, row in scores.items():
         paper = f"   published CorLoc, DINO ViT-S/16: {published[method]}" if method in published else ""

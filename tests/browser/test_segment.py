@@ -8,7 +8,7 @@ from pycocotools import mask as coco_mask
 
 from dino_model import photographs
 from dino_model.inference.predictor import AttentionPredictor
-from segmentation import discovery
+from segmentation import discovery, edges
 from segmentation.heads import read_head
 from segmentation.masks import best_head, component_at, enlarge, keep_mass_of_maps
 from segmentation.metrics import jaccard
@@ -54,7 +54,7 @@ def _clicked(predictor: AttentionPredictor, row: int, column: int) -> np.ndarray
     similar = library_maps(predictor, "key-similarity", token, 11)[0].clip(0)
     patches = component_at(keep_mass_of_maps(similar, 0.9), row, column)
     radius = round(max(np.divide(photo.shape[:2], patches.shape)))
-    return discovery.refine_edges(enlarge(patches, photo.shape[:2]), photo, radius) > 0.5
+    return edges.refine_edges(enlarge(patches, photo.shape[:2]), photo, radius) > 0.5
 
 
 def test_link_opens_the_method(open_page):

@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 from pycocotools.coco import COCO
 
-from segmentation import datasets, discovery
+from segmentation import datasets, discovery_eval
 from segmentation.commands.common import list_inputs, open_inputs
 from segmentation.commands.discover import Discover
 from segmentation.masks import Box
@@ -46,7 +46,9 @@ def test_corloc_counts_boxes_over_objects(devkit, tmp_path):
     assert scores["protocol"]["resize"] == "pad"
     results = COCO(str(out / "attention_images.json")).loadRes(str(out / "attention.json"))
     boxes = [record["bbox"] for record in results.loadAnns(results.getAnnIds())]
-    found = [discovery.is_localized(Box(x, y, x + w, y + h), [Box(0, 0, 160, 119)]) for x, y, w, h in boxes]
+    found = [
+        discovery_eval.is_localized(Box(x, y, x + w, y + h), [Box(0, 0, 160, 119)]) for x, y, w, h in boxes
+    ]
     assert scores["scores"]["attention"]["corloc"] == pytest.approx(100 * np.mean(found))
     rows = csv.DictReader((out / "per_image.csv").read_text().splitlines())
     assert [row["localized"] for row in rows] == list(map(str, found))

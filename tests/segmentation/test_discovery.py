@@ -11,7 +11,7 @@ from scipy.ndimage import label
 from skimage import data
 
 from dino_model.inference.predictor import AttentionPredictor
-from segmentation import discovery
+from segmentation import discovery, discovery_eval, edges
 from segmentation.discovery import Placement
 from segmentation.masks import Box
 
@@ -128,16 +128,17 @@ def test_refine_edges_equals_the_formula_in_strips_and_for_several_masks(monkeyp
     image = rng.integers(0, 256, (90, 40, 3), dtype=np.uint8)
     masks = rng.random((2, 90, 40)) > 0.5
     expected = [guided_filter(mask, image, 5) for mask in masks]
-    np.testing.assert_allclose(discovery.refine_edges(masks, image, radius=5), expected, atol=1e-6)
-    monkeypatch.setattr(discovery, "_PIXELS_AT_A_TIME", 11 * 40)
-    np.testing.assert_allclose(discovery.refine_edges(masks[0], image, radius=5), expected[0], atol=1e-6)
+    np.testing.assert_allclose(edges.refine_edges(masks, image, radius=5), expected, atol=1e-6)
+    monkeypatch.setattr(edges, "_PIXELS_AT_A_TIME", 11 * 40)
+    np.testing.assert_allclose(edges.refine_edges(masks[0], image, radius=5), expected[0], atol=1e-6)
 
 
 def test_localized_needs_jaccard_of_one_half(monkeypatch):
     monkeypatch.setitem(sys.modules, "pycocotools", None)  # lesson B has none
-    assert discovery.is_localized(Box(0, 0, 4, 4), [Box(9, 9, 10, 10), Box(0, 0, 4, 8)])  # exactly one half
-    assert not discovery.is_localized(Box(0, 0, 4, 4), [Box(0, 0, 4, 9)])
-    assert not discovery.is_localized(None, [Box(0, 0, 4, 4)])
+    half, less = [Box(9, 9, 10, 10), Box(0, 0, 4, 8)], [Box(0, 0, 4, 9)]
+    assert discovery_eval.is_localized(Box(0, 0, 4, 4), half)
+    assert not discovery_eval.is_localized(Box(0, 0, 4, 4), less)
+    assert not discovery_eval.is_localized(None, [Box(0, 0, 4, 4)])
 
 
 @pytest.mark.parametrize(("convention", "weight", "best"), [("tokencut", 0.3, 0.4), ("found", 0.09, 0.7)])
@@ -150,11 +151,11 @@ def test_f_curve_and_max_f_equal_reference(convention, weight, best):
         correct = (inside & truth).sum()
         precision, recall = correct / max(inside.sum(), 1), correct / truth.sum()
         expected.append((1 + weight) * precision * recall / max(weight * precision + recall, 1e-20))
-    np.testing.assert_allclose(discovery.f_curve(score, truth, convention), expected, atol=1e-12)
-    assert (discovery.f_curve(np.ones((4, 4)), np.zeros((4, 4), dtype=bool), convention) == 0).all()
+    np.testing.assert_allclose(discovery_eval.f_curve(score, truth, convention), expected, atol=1e-12)
+    assert (discovery_eval.f_curve(np.ones((4, 4)), np.zeros((4, 4), dtype=bool), convention) == 0).all()
     curves = np.zeros((2, 255))
     curves[0, 10], curves[1, 200] = 0.8, 0.6
-    assert discovery.max_f(curves, convention) == pytest.approx(best)
+    assert discovery_eval.max_f(curves, convention) == pytest.approx(best)
 
 
 def test_cut_confidence_is_one_minus_the_normalized_cut(monkeypatch):
