@@ -68,6 +68,7 @@ autoapi_keep_files = False
 
 html_theme = "furo"
 html_title = project
+html_favicon = "../app/static/favicon.png"
 html_static_path = ["static"]
 html_extra_path = ["../build/extra"]  # the page that runs the model in the browser
 html_css_files = ["book.css"]

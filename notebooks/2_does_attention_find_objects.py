@@ -206,8 +206,8 @@ gain = best_head_gain(random_scores)
 print(f"six random masks: mean {random_scores.mean():.2f}, gain {gain:.2f}")
 
 # %% [markdown]
-# Selecting the best of six random masks gains **0.16**. With trained weights, the best head reaches **0.41** and the central
-# head **0.31**: a difference of this size can come from the selection alone. Report the selection with every score.
+# Selecting the best of six random masks gains **0.16**. With trained weights, the best head reaches 0.41 and the central
+# head 0.31: a difference of this size can come from the selection alone. Report the selection with every score.
 #
 # ## Effect of the mass
 #

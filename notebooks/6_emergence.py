@@ -219,7 +219,7 @@ with drawing.plot(
 
 # %% [markdown]
 # With masks of other images, the lift is **1.30** at the last step: about a third of the gain is attention to the middle of the
-# image. At step 19,370 the control is **0.99**, so the lift of **1.38** at this step comes from the objects.
+# image. At step 19,370 the control is **0.99**, so the lift of 1.38 at this step comes from the objects.
 #
 # Training changed more than the number of steps. The run had three resolutions (48, 80 and 112 pixels; 112 pixels from step
 # 25,374 on), and after step 30,559 its loss had two more terms. Curves of one run cannot separate the effects of such changes.

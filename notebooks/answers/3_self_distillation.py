@@ -32,7 +32,7 @@ for number in range(STEPS + 1):
 
 # %% [markdown]
 # The copy learns, too, but it stops early: the k-NN accuracy is **62** % at step 100 and **58** % at step 400, with the momentum teacher
-# about 66 %. The entropy at step 400 is **0.2** nats instead of about 3.1 nats: the targets are almost certain and follow each step of
+# about 66 %. The entropy at step 400 is **0.2** nats instead of about 2.7 nats: the targets are almost certain and follow each step of
 # the student. This is one run; lesson 4 compares more teachers.
 #
 # **Argue.** The teacher's weights are an average of many past students. The average has less noise than one student, so its outputs

@@ -57,6 +57,15 @@ def test_search_finds_a_term_from_the_disk(page):
         page.locator("#search-results li a").get_by_text(title, exact=True).wait_for()
 
 
+def test_result_of_a_prediction_and_its_text_are_shown_on_request(page):
+    page.goto((BUILT / "notebooks" / "5_are_the_features_good.html").as_uri())
+    numbers = page.locator("p > strong").filter(has_text=re.compile(r"^[\d.]+$"))
+    assert numbers.count() > 5
+    assert not any(number.is_visible() for number in numbers.all())
+    page.get_by_text("Show the result").first.click()
+    assert numbers.first.is_visible()
+
+
 # --- live figures
 
 
