@@ -131,9 +131,11 @@ def colors_and_variance(encoding: Encoding, block: int, quantity: Quantity) -> N
 
 def _features_of_pca(encoding: Encoding, block: int, quantity: Quantity) -> NDArray[np.floating[Any]]:
     grid, prefix = encoding.predictor.grid, encoding.predictor.prefix_tokens
-    if quantity == "token-pca":
-        return encoding.features(block)[prefix:].reshape(*grid, -1)
-    return key_features(encoding.queries_keys(block)[1], prefix, grid)
+    features = {
+        "token-pca": lambda: encoding.features(block)[prefix:].reshape(*grid, -1),
+        "key-pca": lambda: key_features(encoding.queries_keys(block)[1], prefix, grid),
+    }
+    return features[quantity]()
 
 
 def norms_and_outliers(encoding: Encoding, block: int) -> NDArray[np.float32]:

@@ -116,10 +116,9 @@ class Export(CheckpointOptions):
         if self.format != "onnx" and (self.dtype == "int8" or self.outputs == "qkv"):
             raise SettingError("--dtype int8 and --outputs qkv need --format onnx")
         output = self.output or _default_file(self.name, self.format)
-        if self.format == "transformers":
-            check_output_folder(output, overwrite=self.overwrite)
-        else:
-            check_output_file(output, overwrite=self.overwrite)
+        writes_folder = self.format == "transformers"
+        check = check_output_folder if writes_folder else check_output_file
+        check(output, overwrite=self.overwrite)
         source = self._write(output)
         written = output / "model.safetensors" if output.is_dir() else output
         print(f"wrote {output}: {source}, {written.stat().st_size / 1e6:.1f} MB")

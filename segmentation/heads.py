@@ -32,6 +32,12 @@ STRIP = 256  # rows whose scores are enlarged at once: scores of a whole image c
 STEPS, BATCH = 1_000, 1_024  # of the linear head
 NEIGHBORS, TEMPERATURE = 20, 0.07  # of the k-NN head, as in the paper's classification
 _FORMAT = "segmentation-head-1"
+ARRAYS: dict[Kind, tuple[str, str]] = {
+    "linear": ("weight", "bias"),
+    "logistic": ("weight", "bias"),
+    "knn": ("features", "shares"),
+}
+"""Names of a head's arrays."""
 
 
 def patch_features(predictor: "AttentionPredictor", image: ImageArray, layers: int = 1) -> Array:
@@ -126,11 +132,13 @@ def fit_classifier(features: Array, shares: Array, kind: Kind = "linear") -> Cla
         binary = "; if 255 marks an object, pass --binary" if labels[0] == 0 else ""
         raise DataError(f"the masks have label {labels[0]} only; expected at least two classes{binary}")
     shares = np.ascontiguousarray(shares[:, labels])
-    if kind == "knn":
-        arrays = {"features": unit_vectors(features), "shares": shares}
-    else:
-        arrays = (_fit_linear if kind == "linear" else _fit_logistic)(features, shares)
+    fits = {"knn": _fit_knn, "linear": _fit_linear, "logistic": _fit_logistic}
+    arrays = fits[kind](features, shares)
     return Classifier(tuple(labels.tolist()), arrays)
+
+
+def _fit_knn(features: Array, shares: Array) -> dict[str, Array]:
+    return {"features": unit_vectors(features), "shares": shares}
 
 
 def _fit_linear(features: Array, shares: Array) -> dict[str, Array]:
@@ -224,7 +232,7 @@ def read_head(path: Path) -> Head:
             if metadata.get("format") != _FORMAT:
                 raise DataError(f"{path} is no segmentation head; pass a file that `head fit` has written")
             fields: dict[str, Any] = json.loads(metadata["head"])
-            names = ("features", "shares") if fields["kind"] == "knn" else ("weight", "bias")
+            names = ARRAYS[fields["kind"]]
             rows, others = (file.get_tensor(name) for name in names)
         labels = tuple(fields.pop("labels"))
         head = Head(Classifier(labels, dict(zip(names, (rows, others), strict=True))), **fields)

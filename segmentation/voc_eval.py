@@ -86,7 +86,7 @@ def targets(annotation: Annotation, ground_truth: GroundTruth) -> tuple[dict[int
     if ground_truth == "foreground":
         foreground = (classes != 0) & (classes != VOID)
         return ({1: (0, foreground)} if foreground.any() else {}), classes == VOID
-    labels = classes if ground_truth == "class" else objects
+    labels = {"class": classes, "object": objects}[ground_truth]
     heads = {}
     for label in object_ids(labels):
         counts = np.bincount(classes[labels == label], minlength=256)

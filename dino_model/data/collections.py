@@ -154,7 +154,7 @@ class Images:
                 state = f"{size}\0{time}"
             else:
                 state = f"{offset}\0{size}\0{store.stamp[1]}"
-            identity = state if what == "times" else size
+            identity = {"sizes": size, "times": state}[what]
             digest.update(os.fsencode(f"{name}\0{identity}\n"))
         return digest.hexdigest()[:32]
 

@@ -80,12 +80,14 @@ class Framing:
         return by_channel(image if box is None else _inside(image, box), self._frame)
 
     def _frame(self, framed: Image.Image) -> Image.Image:
-        if self.mode == "long-side":
-            framed.thumbnail((self.size, self.size), Image.Resampling.LANCZOS)
-            return framed
-        if self.mode == "squash":
-            return resize(framed, [self.size, self.size], InterpolationMode.BICUBIC)
-        return center_crop(resize(framed, [self.short_side], InterpolationMode.BICUBIC), [self.size])
+        match self.mode:
+            case "long-side":
+                framed.thumbnail((self.size, self.size), Image.Resampling.LANCZOS)
+                return framed
+            case "squash":
+                return resize(framed, [self.size, self.size], InterpolationMode.BICUBIC)
+            case "center-crop":
+                return center_crop(resize(framed, [self.short_side], InterpolationMode.BICUBIC), [self.size])
 
     def normalize(self, crops: Tensor) -> Tensor:
         """Normalize crops: uint8 [batch, channels, rows, columns] -> float32."""

@@ -47,11 +47,13 @@ class FeatureSpec:
     def select(self, features: Tensor) -> Tensor:
         """[images, blocks + 1, width] -> [images, values]."""
         selected, average = features[:, -1 - self.blocks : -1].flatten(1), features[:, -1]
-        if self.average == "no":
-            return selected
-        if self.average == "after":
-            return torch.cat([selected, average], dim=1)
-        return torch.stack([selected, average], dim=-1).flatten(1)
+        match self.average:
+            case "no":
+                return selected
+            case "after":
+                return torch.cat([selected, average], dim=1)
+            case "interleaved":
+                return torch.stack([selected, average], dim=-1).flatten(1)
 
 
 @dataclass(frozen=True)

@@ -57,8 +57,8 @@ class FeatureType:
     def __str__(self) -> str:
         many = f" of the last {self.blocks} blocks" if self.blocks > 1 else ""
         words = {"cls": "[CLS]", "mean": "mean of the patches", "patches": "patches", "all": "all tokens"}
-        pools = {"average": "mean of the patches", "gem": "GeM of the patches"}
-        parts = [words[self.tokens] + many] * (self.blocks > 0) + [pools.get(self.pool, "")]
+        pools = {"none": "", "average": "mean of the patches", "gem": "GeM of the patches"}
+        parts = [words[self.tokens] + many] * (self.blocks > 0) + [pools[self.pool]]
         return f"{' and '.join(filter(None, parts))} after the final norm"
 
     def compute(self, backbone: nn.Module, images: Tensor) -> Tensor:
@@ -90,9 +90,12 @@ class FeatureType:
         )
         pairs = [layer if isinstance(layer, tuple) else (layer, layer[:, :0]) for layer in layers]
         parts = [self._choose(*pair) for pair in pairs[len(pairs) - self.blocks :]]
-        if self.pool != "none":
-            patches = pairs[-1][0]
-            parts.append(patches.mean(dim=1) if self.pool == "average" else gem(patches.float()))
+        patches = pairs[-1][0]
+        match self.pool:
+            case "average":
+                parts.append(patches.mean(dim=1))
+            case "gem":
+                parts.append(gem(patches.float()))
         return torch.cat(parts, dim=-1)
 
     def _choose(self, patches: Tensor, prefix: Tensor) -> Tensor:

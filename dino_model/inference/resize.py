@@ -14,17 +14,22 @@ def fed_size(height: int, width: int, size: int, resize: Resize, patch_size: int
         ValueError: `davis` with a size below 64.
     """
     short, long = sorted((height, width))
-    if resize == "davis":
-        if size < 64:
-            raise ValueError(
-                f"size is {size}, but resize='davis' needs at least 64: the long side is a multiple of 64"
-            )
-        cut = size * long // short // 64 * 64
-        return (cut, size) if height > width else (size, cut)
-    if resize == "squash":
-        return _whole_patches(size, patch_size), _whole_patches(size, patch_size)
-    scale = size / short if resize == "short-side" else 1.0
-    return _whole_patches(height * scale, patch_size), _whole_patches(width * scale, patch_size)
+    sides: tuple[float, float]
+    match resize:
+        case "davis":
+            if size < 64:
+                raise ValueError(
+                    f"size is {size}, but resize='davis' needs at least 64: the long side is a multiple of 64"
+                )
+            cut = size * long // short // 64 * 64
+            return (cut, size) if height > width else (size, cut)
+        case "squash":
+            sides = (size, size)
+        case "short-side":
+            sides = (height * size / short, width * size / short)
+        case "native":
+            sides = (height, width)
+    return _whole_patches(sides[0], patch_size), _whole_patches(sides[1], patch_size)
 
 
 def sample(image: np.ndarray, height: int, width: int, resize: Resize) -> np.ndarray:

@@ -160,10 +160,11 @@ class ReadableViT:
             float32 [batch, heads, patches].
         """
         with fused_calls(self.vit) as calls:
-            if self.summary == "pooling":
-                self.vit.pool(self.vit.norm(tokens))
-            else:
-                self.vit.forward_cls(tokens)
+            match self.summary:
+                case "pooling":
+                    self.vit.pool(self.vit.norm(tokens))
+                case "class-attention":
+                    self.vit.forward_cls(tokens)
         query, key, _ = calls[-1]
         return attention_of(query, key)[:, :, 0, self.prefix_tokens - tokens.shape[1] :]
 

@@ -196,7 +196,8 @@ def split_name(name: str) -> tuple[str, str, str]:
 
 def _official_names(tensors: Mapping[str, Tensor], where: str, kind: str) -> dict[str, Tensor]:
     """Rename transformers' tensors to official names, with queries, keys and values joined."""
-    is_dinov3, column = kind == "dinov3_vit", {"vit": 0, "dinov3_vit": 2}.get(kind, 1)
+    columns = {"vit": 0, "dinov2": 1, "dinov2_with_registers": 1, "dinov3_vit": 2}  # of NAMES
+    is_dinov3, column = kind == "dinov3_vit", columns[kind]
     official = {names[column]: name for name, names in NAMES.items() if names[column]}
     renamed: dict[str, Tensor] = {}
     for name, tensor in tensors.items():

@@ -57,7 +57,8 @@ class QueriesAndKeys(nn.Module):
                 "--outputs qkv supports DINO, DINOv2 and timm's plain ViTs"
             )
         self.vit: Any = copy.deepcopy(vit)
-        position.install(self.vit, getattr(vit, "position_mode", "size"), _resample)
+        mode: Any = vit.position_mode
+        position.install(self.vit, mode, _resample)
         embedding: Any = self.vit.patch_embed
         embedding.dynamic_img_pad = False
 
@@ -190,7 +191,7 @@ def _compress(model: Any, weights: Weights) -> None:
         if weights == "fp16":
             stored = {f"{name}_fp16": values.astype(np.float16)}
             nodes.append(helper.make_node("Cast", list(stored), [name], to=1))
-        else:
+        elif weights == "int8":
             axis = 1 if values.ndim == 2 else 0
             others = tuple(i for i in range(values.ndim) if i != axis)
             scale = np.maximum(np.abs(values).max(axis=others, keepdims=True), 1e-12) / 127

@@ -64,15 +64,15 @@ def write_transformers(model: LoadedModel, folder: Path) -> None:
         "size": {"height": size, "width": size},
         "resample": 3,  # bicubic
     }
-    mode = getattr(vit, "position_mode", "size")
+    mode: str | None = getattr(vit, "position_mode", None)
     card = CARD.format(
         name=model.name, source=model.source, cls=CLASSES[kind], folder=folder, size=size,
-        options=", add_pooling_layer=False" if kind == "vit" else "", mode=mode,
+        options=", add_pooling_layer=False" if kind == "vit" else "", mode=mode or "timm's own",
     )  # fmt: skip
     with files.replacing(folder / WEIGHTS) as temporary:
         safetensors.torch.save_file(tensors, temporary, {"format": "pt"})
     config = _config(vit, kind, len(model.mean))
-    if hasattr(vit, "position_mode"):
+    if mode:
         config["position_mode"] = mode  # read by `hub` alone
     files.write_json(folder / CONFIG, config)
     files.write_text(folder / IMAGE_PROCESSOR, json.dumps(processor, indent=2) + "\n")

@@ -95,14 +95,18 @@ class Davis(MaskOptions, ModelOptions, OutputOptions):
         """Return the extractor of patch features, None to copy the first mask; and the settings."""
         from segmentation.propagation import PRESETS, ColorPatches
 
-        if self.features == "copy":
-            return None, {"features": "first mask copied"}
         source: AttentionPredictor | ColorPatches
-        if self.features == "model":
-            source = propagation_predictor(self, self.preset)
-            features = {"features": f"last block of {source.model.name}", **model_settings(source)}
-        else:
-            source, features = ColorPatches(size=self.size), {"features": "color patches, mean subtracted"}
+        match self.features:
+            case "copy":
+                return None, {"features": "first mask copied"}
+            case "model":
+                source = propagation_predictor(self, self.preset)
+                features = {"features": f"last block of {source.model.name}", **model_settings(source)}
+            case "color":
+                source, features = (
+                    ColorPatches(size=self.size),
+                    {"features": "color patches, mean subtracted"},
+                )
         preset = asdict(PRESETS[self.preset])
         protocol = {
             "preset": preset.pop("name"),

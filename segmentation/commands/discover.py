@@ -107,7 +107,8 @@ class Discover(ModelOptions, OutputOptions):
         skipped = SkippedInputs()
         todo = [sample for sample in samples if not output.has(sample.name, sample.files)]
         masks = MaskReader(threshold=self.threshold)
-        set_image = discovery.set_padded if resize == "pad" else discovery.set_resized
+        pads = resize == "pad"
+        set_image = discovery.set_padded if pads else discovery.set_resized
         for sample, image in common.read_ahead(todo, read, skipped, "discover"):
             placement = set_image(predictor, image)
             inputs: dict[discovery.Need, Any] = {

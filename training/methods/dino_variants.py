@@ -80,17 +80,16 @@ class DINOVariants(DINO):
 
     def targets(self, logits: Tensor, temperature: float) -> Tensor:
         """Teacher probabilities of logits [views, batch, K], as `teacher_output` names them."""
-        if self.config.teacher_output == "centering":
-            return super().targets(logits, temperature)
-        return self.uncentered_targets(logits, temperature)
-
-    def uncentered_targets(self, logits: Tensor, temperature: float) -> Tensor:
-        """Targets without centering; each view is balanced separately."""
-        config = self.config
-        if config.teacher_output == "none":
-            return losses.sharpen(logits, temperature)
-        iterations = config.sinkhorn_iterations if config.teacher_output == "sinkhorn-knopp" else 1
-        return losses.sinkhorn_knopp(logits, config.sinkhorn_temperature, iterations)
+        match self.config.teacher_output:
+            case "centering":
+                return super().targets(logits, temperature)
+            case "none":
+                return losses.sharpen(logits, temperature)
+            case "softmax-batch":  # as the next, each view is balanced separately
+                return losses.sinkhorn_knopp(logits, self.config.sinkhorn_temperature, 1)
+            case "sinkhorn-knopp":
+                iterations = self.config.sinkhorn_iterations
+                return losses.sinkhorn_knopp(logits, self.config.sinkhorn_temperature, iterations)
 
     def mse(self, student_logits: Tensor, teacher_logits: Tensor, num_shared: int) -> tuple[Tensor, Logs]:
         """Distance of l2-normalized outputs, not sharpened (appendix "Relation to MoCo-v2 and BYOL").
