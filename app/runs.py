@@ -4,9 +4,10 @@ Runs are folders of `training.run.Run` directly inside --models-dir. The logs of
 of the package. A client chooses a run by name and never sends a path.
 """
 
+import itertools
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,7 +20,7 @@ from app.errors import NotHere
 from dino_model.models.published import EMBEDDED
 from dino_model.models.run_folder import LOG
 from training.doctor import RunSettings, diagnose, run_settings
-from training.run import Run, RunError, read_log
+from training.run import Run, RunError, metric_names, read_log
 
 POINTS = 500
 """Largest number of points of a curve: about the width of a chart in pixels."""
@@ -32,11 +33,28 @@ SHIPPED = {
 
 
 class Chart(NamedTuple):
-    """A plot of a run: title, unit, and labels of its curves by their keys in the log."""
+    """A plot of a run: title, unit, and labels of its curves by their keys in the log.
+
+    Without labels it has the curves of no other chart whose keys begin with `prefix`.
+    """
 
     title: str
     unit: str
     curves: Mapping[str, str]
+    prefix: str = ""
+
+    def labels(self, keys: Iterable[str]) -> Mapping[str, str]:
+        """Labels of the curves by their keys in the log, of which `keys` are all."""
+        if self.curves:
+            return self.curves
+        prefixes = [chart.prefix for chart in CHARTS if chart.prefix and chart != self]
+        labeled = {key for chart in CHARTS for key in chart.curves}
+        own = [key for key in keys if key.startswith(self.prefix) and key not in labeled]
+        return {
+            key: key.removeprefix(self.prefix).replace("_", " ").capitalize()
+            for key in own
+            if not key.startswith(tuple(prefixes))
+        }
 
 
 CHARTS = (
@@ -48,20 +66,16 @@ CHARTS = (
             "teacher_entropy": "Teacher entropy (nats)",
             "kl": "KL(teacher, student) (nats)",
             "ln_k": "ln K",
-            "patch_loss": "Patches (1 - cos)",
+            "patch_loss": "Patches",
             "cls_loss": "[CLS] (1 - cos)",
             "attention_loss": "[CLS] attention (KL)",
             "rows_loss": "Patch attention (KL)",
         },
     ),
-    Chart(
-        "k-NN accuracy on training images",
-        "top-1, %",
-        {"knn_teacher": "Teacher", "knn_average": "Average", "knn_student": "Student"},
-    ),
+    Chart("k-NN accuracy on training images", "top-1, %", {}, "knn_"),
     Chart("Throughput", "images per second", {"images_per_second": "Images per second"}),
+    Chart("Other metrics of the method", "", {}),
 )
-_PLOTTED = [name for chart in CHARTS for name in chart.curves]
 
 
 class Checkpoint(NamedTuple):
@@ -117,14 +131,17 @@ def summarize_log(path: Path) -> Log:
     steps = np.array(global_steps, np.float64)
     least_of_rest = np.minimum.accumulate(steps[::-1])[::-1]
     kept = steps < np.append(least_of_rest[1:], np.inf)
+    plotted = metric_names(records)
+    plotted += [key for key in dict.fromkeys(itertools.chain(*records)) if key.startswith("knn_")]
+    plotted += [key for chart in CHARTS for key in chart.curves if key not in plotted]
     curves = {}
-    for name in _PLOTTED:
+    for name in plotted:
         values = np.array([_number(record.get(name)) for record in records], np.float64)
         curves[name] = _thin(np.stack([steps, values])[:, kept & np.isfinite(values)])
     not_finite = Counter(
         name
         for record in records
-        for name in _PLOTTED
+        for name in plotted
         if isinstance(record.get(name), float) and not math.isfinite(record[name])
     )
     numbers = {name: _number(value) for name, value in records[-1].items()} if records else {}
@@ -216,14 +233,15 @@ def chart_table(chart: Chart, run: TrainingRun) -> pd.DataFrame:
 
     A row without a value between two phases interrupts a curve.
     """
+    labels = chart.labels(run.log.curves)
     rows: list[tuple[float, float | None, str]] = [
         (round(step, 1), float(f"{value:.6g}"), label)
-        for key, label in chart.curves.items()
+        for key, label in labels.items()
         for step, value in run.log.curves[key].T.tolist()
     ]
     present = {label for *_, label in rows}
     rows += [(step - 0.5, None, label) for step in run.log.phases for label in present]
-    rows.sort(key=lambda row: (list(chart.curves.values()).index(row[2]), row[0]))
+    rows.sort(key=lambda row: (list(labels.values()).index(row[2]), row[0]))
     return pd.DataFrame(rows, columns=["step", "value", "curve"])
 
 

@@ -43,7 +43,7 @@ from training.named_recipes import small_data
 from training.optim import create_optimizer, decay_groups
 from training.randomness import Randomness
 from training.recipe import Plan
-from training.run import Run
+from training.run import Run, metric_names
 from training.train import train_step
 
 
@@ -106,6 +106,7 @@ def test_door_method_trains_resumes_and_loads_by_its_own_options_and_recipes(mon
         1,
     ]  # batches of 4: the recipe's, not that of another method
     assert 0 < lines[0]["spread"] <= 1
+    assert metric_names(lines) == ["spread"]
     assert pretrain("--resume --epochs 2") == 0
     assert len(Run(run).lines()) == 4
     assert load_model(str(run)).backbone.num_features == 24

@@ -12,7 +12,8 @@ Names that other packages need, too, are in `dino_model.models.run_folder`.
 """
 
 import json
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,6 +33,11 @@ WRITTEN = (
 """Files that training and its doctor write into the folder of a run."""
 NEEDED = ("method", "recipe", "num_images", "seed", "precision")
 """Entries of a configuration without which a run can neither be resumed nor diagnosed."""
+LOOP_METRICS = re.compile(
+    r"step|phase|loss|gradient_norm_\w+|loss_scale|skipped|lr|weight_decay|teacher_(momentum|temperature)|"
+    r"global_size|images_per_second|data_wait|device_memory|(knn|lift|rank)_\w+"
+)
+"""Names in the log that are the loop's; all others are the method's."""
 MAX_STEPS = 10**12
 """Steps above every run's: a larger number is a damaged line of a log."""
 UNFINISHED = (".checkpoint.*.pt", ".step-*.pt")
@@ -179,6 +185,12 @@ class Run:
         for pattern in patterns:
             for file in self.folder.glob(pattern):
                 file.unlink()
+
+
+def metric_names(records: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Names of the metrics of a method in a log, in the order in which they appear."""
+    names = dict.fromkeys(name for record in records for name in record)
+    return [name for name in names if not LOOP_METRICS.fullmatch(name)]
 
 
 def read_log(path: Path) -> tuple[list[dict[str, Any]], list[int]]:

@@ -34,7 +34,7 @@ def build(page: Page) -> None:
     warnings = gr.Markdown(warnings_text(status), visible=bool(warnings_text(status)), elem_id="run-warnings")
     gr.Markdown(HINT, elem_id="run-hint")
     plots: list[gr.LinePlot] = []
-    for pair in (CHARTS[:2], CHARTS[2:]):
+    for pair in (CHARTS[:2], CHARTS[2:4], CHARTS[4:]):
         with gr.Row():
             plots += [plot(chart, status, height=260, min_width=300, show_label=False) for chart in pair]
     gr.Markdown(GROWTH)

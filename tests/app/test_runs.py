@@ -86,14 +86,18 @@ def test_shipped_logs_have_every_plotted_quantity():
     assert [warnings_text(run) for run in runs] == ["", ""]
     for chart in CHARTS:
         curves = {curve for run in runs for curve in chart_table(chart, run)["curve"]}
-        assert curves == set(chart.curves.values()) - {"Average"}  # the distillation had no probe
+        keys = {key for run in runs for key, curve in run.log.curves.items() if curve.size}
+        assert curves == set(chart.labels(sorted(keys)).values())
+    others = {*chart_table(CHARTS[4], runs[0])["curve"]}
+    assert others == {"Center norm", "Coding rate", "Misalignment", "Prototypes", "Teacher distance"}
+    assert {*chart_table(CHARTS[2], runs[0])["curve"]} == {"Teacher", "Student"}
     models = [[one.model for one in run.checkpoints] for run in runs]
     assert models == [["random:embedded", "embedded-dino"], ["random:embedded", "embedded"]]
 
 
 def test_chart_without_values_is_hidden(tmp_path):
     run = read(tmp_path, *(line(step, loss=1.0 - step, kl=1.0) for step in range(3)))
-    assert [plot(chart, run).visible for chart in CHARTS] == [True, True, "hidden", "hidden"]
+    assert [plot(chart, run).visible for chart in CHARTS] == [True, True, "hidden", "hidden", "hidden"]
 
 
 def test_status_names_steps_and_phases(tmp_path):

@@ -1,5 +1,6 @@
 """`python -m training doctor`: problems of a run, in words and on one page of plots."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,22 +14,22 @@ from dino_model.runtime import files
 from training import doctor
 from training.doctor import Line
 from training.recipe import method_of
-from training.run import DOCTOR_PAGE, Run, RunError
+from training.run import DOCTOR_PAGE, Run, RunError, metric_names
 
 EXIT_PROBLEMS = 3
-PANELS: dict[str, tuple[str, ...]] = {
-    "loss": ("loss",),
-    "terms of the loss": ("patch_loss", "cls_loss", "attention_loss", "rows_loss"),
-    "teacher's output (nats)": ("teacher_entropy", "code_entropy", "kl", "ln_k"),
-    "spread of projections": ("spread",),
-    "k-NN top-1 (%)": ("knn_teacher", "knn_average", "knn_student"),
-    "feature rank (RankMe)": ("rank_teacher", "rank_average", "rank_student"),
-    "prototypes in use": ("prototypes",),
-    "gradient norm": ("gradient_norm_backbone", "gradient_norm_head"),
-    "images per second": ("images_per_second",),
-    "share of a step spent waiting": ("data_wait",),
+PANELS = {
+    "loss": "loss",
+    "terms of the loss": "(patch|cls|attention|rows)_loss",
+    "teacher's output (nats)": "(teacher|code)_entropy|kl|ln_k",
+    "spread of projections": "spread",
+    "prototypes in use": "prototypes",
+    "k-NN top-1 (%)": r"knn_\w+",
+    "feature rank (RankMe)": r"rank_\w+",
+    "gradient norm": r"gradient_norm_\w+",
+    "images per second": "images_per_second",
+    "share of a step spent waiting": "data_wait",
 }
-"""Plots of the page and their metrics, where the log has them."""
+"""Plots of the page and patterns of their metrics, where the log has them."""
 
 
 @dataclass(frozen=True)
@@ -73,15 +74,19 @@ class Doctor:
 
 
 def draw(lines: Sequence[Line], findings: Sequence[str], title: str, path: Path) -> None:
-    """Plot a panel for each group of metrics that the log has, with the findings below the title."""
+    """Plot a panel for each group of metrics that the log has, and one for each other metric of the method.
+
+    The findings are below the title.
+    """
     from training import figures  # imports matplotlib
 
-    logged = {name for line in lines for name in line}
-    panels = {
-        panel: [name for name in names if name in logged]
-        for panel, names in PANELS.items()
-        if logged.intersection(names)
+    logged = list(dict.fromkeys(name for line in lines for name in line))
+    groups = {
+        panel: [name for name in logged if re.fullmatch(names, name)] for panel, names in PANELS.items()
     }
+    others = [name for name in metric_names(lines) if not any(name in group for group in groups.values())]
+    panels = {panel: names for panel, names in groups.items() if names}
+    panels |= {name.replace("_", " "): [name] for name in others}
     columns = 3
     with figures.style(figures.STYLE):
         text = "\n".join(fill(finding, 120) for finding in findings)
