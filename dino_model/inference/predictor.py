@@ -4,7 +4,7 @@ import copy
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, get_args
+from typing import get_args
 
 import numpy as np
 import torch
@@ -104,13 +104,6 @@ class AttentionPredictor:
         self._key = b""
         self._encoded: EncodedImage | None = None
 
-    @classmethod
-    def from_timm(
-        cls, module: nn.Module, mean: Sequence[float], std: Sequence[float], **options: Any
-    ) -> "AttentionPredictor":
-        """Create a predictor of a module of timm; `options` are further arguments of the class."""
-        return cls(module, mean=mean, std=std, **options)
-
     @property
     def image_size(self) -> tuple[int, int]:
         """Height and width of the image."""
@@ -131,6 +124,11 @@ class AttentionPredictor:
         other = copy.copy(self)
         other.size, other._key, other._encoded = size, b"", None
         return other
+
+    def check_patches(self, image: np.ndarray) -> np.ndarray:
+        """Return the image; raise ValueError if it has more than `max_patches` patches."""
+        self._fed_size(image)
+        return image
 
     def set_image(self, image: np.ndarray) -> None:
         """Encode an image, uint8 [height, width, channels]. Setting the same image again costs a hash.
@@ -313,19 +311,21 @@ class AttentionPredictor:
 
     def _prepare(self, image: np.ndarray) -> Tensor:
         """Resize and normalize: uint8 [height, width, channels] -> float32 [1, channels, height, width]."""
-        height, width = fed_size(image.shape[0], image.shape[1], self.size, self.resize, self.patch_size)
-        self._check_patches(image, self._vit.grid(height, width))
+        height, width = self._fed_size(image)
         pixels = torch.from_numpy(sample(image, height, width, self.resize)).to(self.device)
         normalized = (pixels.float() / 255 - self._mean) / self._std
         return normalized.permute(2, 0, 1).unsqueeze(0).contiguous()
 
-    def _check_patches(self, image: np.ndarray, grid: tuple[int, int]) -> None:
-        rows, columns = grid
+    def _fed_size(self, image: np.ndarray) -> tuple[int, int]:
+        """Return height and width of the model's input; raise ValueError for too many patches."""
+        fed = fed_size(image.shape[0], image.shape[1], self.size, self.resize, self.patch_size)
+        rows, columns = (-(-side // self.patch_size) for side in fed)
         if rows * columns > self.max_patches:
             raise ValueError(
                 f"an image of {image.shape[0]} × {image.shape[1]} has {rows} × {columns} patches, more than "
-                f"{self.max_patches:,}: choose a smaller size, resize='squash', tiles, or crop it"
+                f"{self.max_patches:,}: choose a smaller size, the resize 'squash', tiles, or crop it"
             )
+        return fed
 
     def _finite(self, values: Tensor) -> Tensor:
         if not values.isfinite().all():

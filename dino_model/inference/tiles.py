@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from dino_model.inference.predictor import AttentionPredictor, EncodedImage
-from dino_model.inference.resize import fed_size, sample
+from dino_model.inference.resize import sample
 from dino_model.models.weights import LoadedModel
 
 Compute = Callable[[AttentionPredictor], NDArray[np.float32]]
@@ -105,9 +105,8 @@ class TiledPredictor(AttentionPredictor):
         return self.tile // self.patch_size
 
     def _encode(self, image: np.ndarray) -> EncodedImage:
-        height, width = fed_size(image.shape[0], image.shape[1], self.size, self.resize, self.patch_size)
+        height, width = self._fed_size(image)
         grid = height // self.patch_size, width // self.patch_size
-        self._check_patches(image, grid)
         self._pixels = sample(image, height, width, self.resize)
         return EncodedImage((image.shape[0], image.shape[1]), (height, width), grid, [], [])
 

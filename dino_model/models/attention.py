@@ -95,7 +95,7 @@ class ReadableViT:
 
     def grid(self, height: int, width: int) -> tuple[int, int]:
         """Return the rows and columns of patches of an image of this size, padding included."""
-        return patch_grid(self.vit, height, width)
+        return -(-height // self.patch_size[0]), -(-width // self.patch_size[1])
 
     def _check(self, images: Tensor) -> None:
         if images.ndim != 4 or images.shape[1] != self.channels or 0 in images.shape:
@@ -192,10 +192,6 @@ class ModuleViT(ReadableViT):
         self.patch_size, self.prefix_tokens = (vit.patch_size, vit.patch_size), vit.prefix_tokens
         self.channels = None
         self.summary = "cls" if vit.prefix_tokens else None
-
-    def grid(self, height: int, width: int) -> tuple[int, int]:
-        """Return the rows and columns of patches of an image of this size, padding included."""
-        return -(-height // self.patch_size[0]), -(-width // self.patch_size[0])
 
     def calls(self, images: Tensor, stop: int = -1, *, keep: int | None = None) -> list[BlockCall]:
         """See `ReadableViT.calls`."""

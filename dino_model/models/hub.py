@@ -8,7 +8,7 @@ import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import huggingface_hub
 import timm
@@ -59,6 +59,29 @@ Hosted = tuple[nn.Module, tuple[float, ...], tuple[float, ...], str]
 """Backbone, mean, standard deviation, and source in words with timm's or transformers' architecture."""
 
 
+class Repository(NamedTuple):
+    """Files of a repository."""
+
+    name: str
+    place: str
+    """Address or folder."""
+    config: Mapping[str, Any]
+    tensors: Mapping[str, Tensor]
+    processor: Mapping[str, Any]
+    """Settings of the images in transformers' repositories; empty if there are none."""
+
+    def build(self) -> Hosted:
+        """Build the backbone that config.json describes, with its tensors; raises WeightsError."""
+        if "architecture" in self.config:
+            return _of_timm(self)
+        if (kind := self.config.get("model_type")) not in KINDS:
+            raise WeightsError(
+                f"{self.name} holds a {kind or 'model of no named kind'}: expected a repository of timm's or "
+                f"one of transformers' {', '.join(KINDS)}"
+            )
+        return _of_transformers(self)
+
+
 def files(name: str) -> list[PublishedFile]:
     """Return the files that `load` always reads, none for other names.
 
@@ -89,9 +112,8 @@ def load(name: str) -> Hosted:
     config = _json(_hosted_file(name, CONFIG).fetch())
     tensors = open_safetensors(_hosted_file(name, WEIGHTS).fetch())[0]
     processor = {} if "architecture" in config else _json(_hosted_file(name, IMAGE_PROCESSOR).fetch())
-    return _build_hosted(
-        tensors, config, processor, name, f"https://huggingface.co/{name.removeprefix(PREFIX)}"
-    )
+    address = f"https://huggingface.co/{name.removeprefix(PREFIX)}"
+    return Repository(name, address, config, tensors, processor).build()
 
 
 def is_repository(path: Path) -> bool:
@@ -121,7 +143,7 @@ def load_folder(folder: Path, tensors: Mapping[str, Tensor] | None = None) -> Ho
     file = folder / IMAGE_PROCESSOR
     processor = _json(file) if file.is_file() else {}
     tensors = _read_weights(folder) if tensors is None else tensors
-    return _build_hosted(tensors, _json(folder / CONFIG), processor, str(folder), str(folder))
+    return Repository(str(folder), str(folder), _json(folder / CONFIG), tensors, processor).build()
 
 
 def _read_weights(folder: Path) -> dict[str, Tensor]:
@@ -143,37 +165,12 @@ def _read_weights(folder: Path) -> dict[str, Tensor]:
     raise WeightsError(f"{folder} has no weights: expected {WEIGHTS} or {PICKLE} next to {CONFIG}")
 
 
-def _build_hosted(
-    tensors: Mapping[str, Tensor],
-    config: Mapping[str, Any],
-    processor: Mapping[str, Any],
-    name: str,
-    place: str,
-) -> Hosted:
-    """Build the backbone that config.json describes, with its tensors."""
-    if "architecture" in config:
-        return _of_timm(tensors, config, name, place)
-    kind = config.get("model_type")
-    if kind not in KINDS:
-        raise WeightsError(
-            f"{name} holds a {kind or 'model of no named kind'}: expected a repository of timm's or one of "
-            f"transformers' {', '.join(KINDS)}"
-        )
-    return _of_transformers(tensors, config, processor, name, place)
-
-
 def similar_names(name: str) -> list[str]:
     """Return names that load the model which `name` means on PyTorch Hub or Hugging Face, if it is one."""
     if re.fullmatch(r"[\w-][\w.-]*/[\w.-]+", name):
         return [PREFIX + name]
-    sizes = {
-        "s": "small",
-        "b": "base",
-        "l": "large",
-        "g": "giant",
-        "splus": "small_plus",
-        "hplus": "huge_plus",
-    }
+    sizes = {"s": "small", "b": "base", "l": "large", "g": "giant"}
+    sizes |= {"splus": "small_plus", "hplus": "huge_plus"}
     match = re.fullmatch(r"(dinov2|dinov3)_vit(s|b|l|g|splus|hplus|7b)(14|16)(_reg)?(_lc)?", name)
     if not match:
         return []
@@ -220,33 +217,26 @@ def _official_names(tensors: Mapping[str, Tensor], where: str, kind: str) -> dic
     return renamed
 
 
-def _of_transformers(
-    tensors: Mapping[str, Tensor],
-    config: Mapping[str, Any],
-    processor: Mapping[str, Any],
-    name: str,
-    place: str,
-) -> Hosted:
-    kind, where = KINDS[config["model_type"]], name
+def _of_transformers(repository: Repository) -> Hosted:
+    name, place, config, tensors, processor = repository
+    kind = KINDS[config["model_type"]]
     try:
         heads, eps = config["num_attention_heads"], config["layer_norm_eps"]
         mean, std = (
             tuple(processor[f"image_{key}"]) if processor else usual
             for key, usual in (("mean", IMAGENET_MEAN), ("std", IMAGENET_STD))
         )
-        official = _official_names(find_network(tensors).tensors, where, kind)
+        official = _official_names(find_network(tensors).tensors, name, kind)
     except NetworkError as error:
-        raise WeightsError(f"{where}: {error}") from error
+        raise WeightsError(f"{name}: {error}") from error
     except KeyError as error:
         raise WeightsError(f"{name} does not describe a {kind}: {error!r}") from error
     theta = config.get("rope_parameters", config).get("rope_theta", 100.0)
-    backbone = load_official(official, where, heads=heads, eps=eps, theta=theta)
-    source = f"{place} ({kind})"
-    if not processor:
-        source += f"; ImageNet's mean and deviation assumed: no {IMAGE_PROCESSOR}"
+    backbone = load_official(official, name, heads=heads, eps=eps, theta=theta)
+    assumed = f"; ImageNet's mean and deviation assumed: no {IMAGE_PROCESSOR}" * (not processor)
     if "position_mode" in config:  # of our own export
         position.install(backbone, config["position_mode"])
-    return backbone, mean, std, source
+    return backbone, mean, std, f"{place} ({kind}){assumed}"
 
 
 def _create_timm(
@@ -271,7 +261,8 @@ def _create_timm(
     raise WeightsError(f"timm cannot create {architecture}")
 
 
-def _of_timm(tensors: Mapping[str, Tensor], config: Mapping[str, Any], name: str, place: str) -> Hosted:
+def _of_timm(repository: Repository) -> Hosted:
+    name, place, config, tensors, _ = repository
     architecture, described = str(config["architecture"]), config.get("pretrained_cfg", {})
     if not timm.is_model(architecture):
         raise WeightsError(f"{name} holds a {architecture!r}, which timm {timm.__version__} does not have")

@@ -86,7 +86,7 @@ class Attention(TileOptions, ModelOptions, OutputOptions):
         predictor = self.predictor(self.resize, model=model, tiles=self)
 
         def read(item: common.InputImage) -> tuple[ImageArray, Labels | None]:
-            image = common.check_patches(item.read(), predictor)
+            image = predictor.check_patches(item.read())
             common.check_point(point, image)
             truth = None if item.truth is None else truths.read(item.truth)
             if truth is not None:

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from dino_model.data.collections import Images, open_images
 from dino_model.data.images import ImageError
 from dino_model.inference.options import ModelOptions, TileOptions
-from dino_model.inference.resize import fed_size
 from dino_model.runtime.ahead import load_ahead
 from dino_model.runtime.files import write_text
 from dino_model.runtime.outputs import SkippedInputs
@@ -163,18 +162,6 @@ def print_numbers(text: str) -> None:
     """Print which numbers colors, ids or categories of masks have, if there are any."""
     if text:
         print(textwrap.fill(text, 110), flush=True)
-
-
-def check_patches(image: ImageArray, predictor: "AttentionPredictor") -> ImageArray:
-    """Return the image [height, width, 3]; raise ImageError if it gives too many patches."""
-    height, width = image.shape[:2]
-    input_size = fed_size(height, width, predictor.size, predictor.resize, predictor.patch_size)
-    rows, columns = (-(-side // predictor.patch_size) for side in input_size)
-    if rows * columns > predictor.max_patches:
-        remedy = "resize or crop the image" if predictor.resize == "native" else "pass a smaller --size"
-        problem = f"an image of {height} × {width} pixels gives {rows} × {columns} patches"
-        raise ImageError(f"{problem}, more than {predictor.max_patches:,}; {remedy} or --resize squash")
-    return image
 
 
 def check_head(head: int, predictor: "AttentionPredictor") -> None:

@@ -102,7 +102,7 @@ class Discover(ModelOptions, OutputOptions):
         output = self.open_output({**protocol, "weights": common.model_settings(predictor)["weights"]})
 
         def read(sample: InputImage) -> ImageArray:
-            return common.check_patches(sample.read(), predictor)
+            return predictor.check_patches(sample.read())
 
         skipped = SkippedInputs()
         todo = [sample for sample in samples if not output.has(sample.name, sample.files)]

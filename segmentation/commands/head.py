@@ -180,7 +180,7 @@ class Apply(HeadOptions, OutputOptions):
         output, skipped = self.open_output(common.model_settings(predictor)), SkippedInputs()
 
         def read(item: InputImage) -> ImageArray:
-            return common.check_patches(item.read(), predictor)
+            return predictor.check_patches(item.read())
 
         todo = [item for item in images if not output.has(item.name, [*item.files, self.head])]
         for item, image in common.read_ahead(todo, read, skipped, "segment"):
@@ -355,7 +355,7 @@ def _segment_video(
     with VideoWriter(drawn, frames.fps, keep_partial=True) as writer:
         for number, frame in enumerate(progress(run_ahead(frames), path.name, frames.expected or None)):
             mask = output.path("masks", path.stem, frames.file_name(number))
-            overlay = _segment(head, predictor, common.check_patches(frame, predictor), mask)
+            overlay = _segment(head, predictor, predictor.check_patches(frame), mask)
             writer.write(overlay, frames.times[number])
     for problem in frames.damaged:
         skipped.add(path.name, DataError(problem))

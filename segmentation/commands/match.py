@@ -117,7 +117,7 @@ def _find_point(
 
 
 def _encode(predictor: "AttentionPredictor", image: ImageArray) -> ImageFeatures:
-    predictor.set_image(common.check_patches(image, predictor))
+    predictor.set_image(predictor.check_patches(image))
     return matching.image_features(predictor, image)
 
 

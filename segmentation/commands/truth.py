@@ -89,7 +89,7 @@ class TrueMasks:
         """Read images and labels; those that cannot be used are named and skipped."""
 
         def read(image: InputImage) -> Sample:
-            pixels = common.check_patches(image.read(), predictor)
+            pixels = predictor.check_patches(image.read())
             if self.coco:
                 labels = self.coco.read(image.file_name, pixels.shape)
             else:

@@ -98,7 +98,7 @@ class Voc(VocProtocol, ModelOptions, OutputOptions):
         def read(sample: VocSample) -> tuple[ImageArray, Annotation]:
             image = images.read(sample.image, name=str(sample.image))
             annotation = masks.read(sample, (image.shape[0], image.shape[1]))
-            return image if predictor is None else common.check_patches(image, predictor), annotation
+            return image if predictor is None else predictor.check_patches(image), annotation
 
         skipped = SkippedInputs()
         todo = [sample for sample in samples if not output.has(sample.name, sample.files)]

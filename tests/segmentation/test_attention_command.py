@@ -115,7 +115,7 @@ def test_unusable_images_are_named_and_others_written(photo, tmp_path, monkeypat
     with pytest.raises(SystemExit, match=r"^1$"):
         main()
     messages = capsys.readouterr().err
-    for words in ("3 of 4 images", "long.png: an image of 20 × 3000 pixels gives", "broken.png is not"):
+    for words in ("3 of 4 images", "long.png: an image of 20 × 3000 has", "broken.png is not"):
         assert f"skipped {words}" in messages
     assert "skipped small.png: --point 100,100 is outside" in messages
     assert (tmp_path / "out" / "cat" / "attention.npz").is_file()

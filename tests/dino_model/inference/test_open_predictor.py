@@ -140,7 +140,7 @@ def test_torchvision_vit_gives_its_own_attention_and_tokens():
 def test_timm_module_is_read_at_any_size_and_left_unchanged():
     vit = randomized(VisionTransformer(32, 8, embed_dim=48, depth=2, num_heads=3, num_classes=5)).train()
     image = torch.randn(1, 3, 32, 32)
-    predictor = AttentionPredictor.from_timm(vit, MEAN, STD, **COMPUTE)
+    predictor = AttentionPredictor(vit, mean=MEAN, std=STD, **COMPUTE)
     predictor.set_image(IMAGE)
     assert predictor.cls_attention().shape == (3, 4, 6)
     assert predictor.model.backbone.blocks[0].attn.qkv.weight is vit.blocks[0].attn.qkv.weight
