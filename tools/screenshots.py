@@ -64,7 +64,8 @@ def take(shot: Shot, chromium: Any, address: str, output: Path) -> None:
     file = output / shot.file
     file.parent.mkdir(parents=True, exist_ok=True)
     kind = {"type": "jpeg", "quality": 82} if file.suffix == ".jpg" else {}
-    page.screenshot(path=file, full_page="class-map" in shot.query, **kind)
+    target = page.locator(shot.ready) if "class-map" in shot.query else page  # a slide shows the map alone
+    target.screenshot(path=file, **kind)
     page.close()
     print(file)
 
