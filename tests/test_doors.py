@@ -110,7 +110,8 @@ def test_door_method_trains_resumes_and_loads_by_its_own_options_and_recipes(mon
     assert pretrain("--resume --epochs 2") == 0
     assert len(Run(run).lines()) == 4
     assert load_model(str(run)).backbone.num_features == 24
-    assert doctor.run_settings(config).remedy == "lower --lr"
+    settings = doctor.run_settings(config)  # advice of no other method
+    assert (settings.remedy, settings.rank_remedy) == ("lower --lr", "lower --lr or --weight-decay-end")
     capsys.readouterr()
     with pytest.raises(SystemExit, match="0"):  # the only method that has this recipe
         train(["pretrain", "--recipe", "simsiam-paper", "--help"])
@@ -225,6 +226,8 @@ def test_door_evaluation_protocol_is_a_command_with_a_score(monkeypatch, tmp_pat
     assert result["metrics"]["top1"] == 100
     assert train(["evaluate", "--help"]) == 0
     assert "nearest-mean" in capsys.readouterr().out
+    assert train(["evaluate", "nearest-means"]) == 2
+    assert capsys.readouterr().err.startswith("unknown protocol 'nearest-means'")
 
 
 @torch.no_grad()

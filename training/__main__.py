@@ -68,7 +68,7 @@ def _run(arguments: list[str]) -> int:
             print(USAGE)
             return 0
         case _:
-            print(USAGE, file=sys.stderr)
+            print(f"unknown command {arguments[0]!r}\n\n{USAGE}" if arguments else USAGE, file=sys.stderr)
             return 2
 
 

@@ -45,6 +45,8 @@ class RunSettings:
     """True if the teacher is the student of the last step."""
     remedy: str = MethodConfig.remedy
     """Options of the method that avoid equal outputs."""
+    rank_remedy: str = MethodConfig.rank_remedy
+    """Options of the method that avoid features of few dimensions."""
 
 
 class Finding(NamedTuple):
@@ -62,9 +64,10 @@ def run_settings(config: Mapping[str, Any]) -> RunSettings:
     method, per_epoch = recipe["method"], config["num_images"] // recipe["batch_size"]
     teacher = method.get("teacher")
     momentum = method.get("teacher_momentum") if teacher in (None, "momentum") else None
-    steps, remedy = recipe["epochs"] * per_epoch, METHODS[config["method"]].remedy
+    steps, own = recipe["epochs"] * per_epoch, METHODS[config["method"]]
     copies = teacher == "student-copy" or ("teacher" in method and momentum == 0)
-    return RunSettings(steps, per_epoch, recipe["batch_size"], momentum, copies, remedy)
+    batch_size: int = recipe["batch_size"]
+    return RunSettings(steps, per_epoch, batch_size, momentum, copies, own.remedy, own.rank_remedy)
 
 
 def findings(lines: Sequence[Line], run: RunSettings) -> list[Finding]:
@@ -75,7 +78,7 @@ def findings(lines: Sequence[Line], run: RunSettings) -> list[Finding]:
     problems = {
         "gradients": exploding_gradients(lines),
         "collapse": collapsed,
-        "rank": None if collapsed else lost_rank(lines),  # a collapse is the reason of a low rank
+        "rank": None if collapsed else lost_rank(lines, run.rank_remedy),  # a collapse lowers it
     }
     waiting = late(lines[1:], "data_wait") or 0.0  # workers start in the first step
     if waiting > MAX_WAITING and len(lines) >= MIN_STEPS:
@@ -185,7 +188,7 @@ def extrapolate(values: Sequence[float]) -> float:
     return means[-1] * min(1.0, rate) ** 4
 
 
-def lost_rank(lines: Sequence[Line]) -> str | None:
+def lost_rank(lines: Sequence[Line], remedy: str = MethodConfig.rank_remedy) -> str | None:
     """Find features that fill few dimensions, or ever fewer (RankMe, of the first probed network)."""
     ranks = [next((line[name] for name in line if name.startswith("rank_")), None) for line in lines]
     probes = [value for value in ranks if value]
@@ -193,7 +196,7 @@ def lost_rank(lines: Sequence[Line]) -> str | None:
         return None
     return (
         f"rank collapse: the features of all images fill {probes[-1]:.1f} dimensions (RankMe), at most "
-        f"{max(probes):.1f} before; lower --lr or --weight-decay-end, or pass --spreading 0.3"
+        f"{max(probes):.1f} before; {remedy}"
     )
 
 

@@ -19,7 +19,6 @@ from training.run import DOCTOR_PAGE, Run, RunError, metric_names
 EXIT_PROBLEMS = 3
 PANELS = {
     "loss": "loss",
-    "terms of the loss": "(patch|cls|attention|rows)_loss",
     "teacher's output (nats)": "(teacher|code)_entropy|kl|ln_k",
     "spread of projections": "spread",
     "prototypes in use": "prototypes",

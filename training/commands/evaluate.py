@@ -40,7 +40,8 @@ def main(arguments: list[str]) -> int:
     name = next((name for name in (" ".join(arguments[:2]), *arguments[:1]) if name in PROTOCOLS), None)
     if name is None:
         is_help = arguments[:1] in (["-h"], ["--help"])
-        print(usage(), file=sys.stdout if is_help else sys.stderr)
+        unknown = f"unknown protocol {arguments[0]!r}\n\n" if arguments and not is_help else ""
+        print(f"{unknown}{usage()}", file=sys.stdout if is_help else sys.stderr)
         return 0 if is_help else 2
     path, kind = PROTOCOLS[name]
     words = arguments[len(name.split()) :]

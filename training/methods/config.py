@@ -44,6 +44,8 @@ class MethodConfig(ABC):
     """Module and class of the method, "module:Class"; the recipes are in the TOML file beside the module."""
     remedy: ClassVar[str] = "lower --lr"
     """Options that avoid a collapse, for `training.doctor`."""
+    rank_remedy: ClassVar[str] = "lower --lr or --weight-decay-end"
+    """Options that avoid features of few dimensions, for `training.doctor`."""
     two_views: ClassVar[bool] = True
     """True if the method compares exactly two global crops."""
 

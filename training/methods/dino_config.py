@@ -22,7 +22,7 @@ class DINOConfig(DINOVariantsConfig):
     name: ClassVar[str] = "dino"
     implementation: ClassVar[str] = "training.methods.dino:DINO"
     remedy: ClassVar[str] = "keep --teacher-output centering and --teacher momentum, or lower --lr"
-
+    rank_remedy: ClassVar[str] = "lower --lr or --weight-decay-end, or pass --spreading 0.3"
     two_views: ClassVar[bool] = False
 
     head: HeadConfig = field(default_factory=HeadConfig)
