@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
 import tyro
@@ -20,10 +20,16 @@ from dino_model.runtime.outputs import OutputFolder, OutputOptions, SkippedInput
 from segmentation import drawing, figures, report
 from segmentation.coco import CocoWriter
 from segmentation.commands import common
+from segmentation.commands.common import InputImage
 from segmentation.labels import Labels, check_size, write_mask_png
 from segmentation.mask_files import MaskReader, mask_file
 from segmentation.masks import ImageArray, Mask, central_head, check_mass, enlarge, keep_mass_of_maps
 from segmentation.metrics import jaccard
+
+if TYPE_CHECKING:
+    from dino_model.inference.predictor import AttentionPredictor
+
+Point = tuple[int, int]  # y and x
 
 
 @dataclass(frozen=True)
@@ -65,27 +71,17 @@ class Attention(TileOptions, ModelOptions, OutputOptions):
 
     def run(self) -> None:
         """Compute and write one image after the other."""
-        point = common.parse_point(self.point)
-        check_mass(self.mass, "--mass")
-        self.check_output()
-        make_room(self.report)
-        if self.masks and not self.report:
-            raise SettingError("--masks are for the scores of a report: pass --report, too")
-        if self.show and not self.channels:
-            raise SettingError("--show chooses among channels: pass --channels, too")
-        images = common.open_inputs(self.inputs, arrays=self.channels is not None, tiles=self)
-        from dino_model.models.weights import fit_channels  # imports torch
-
-        model = fit_channels(self.load(), images.raw_channels(self.channels or 3), self.channels)
-        channel_range = model.channel_range
-        inputs = common.list_inputs(replace(images, channel_range=channel_range))
-        if self.masks:
-            inputs = common.add_truths(inputs, partial(mask_file, self.masks))
+        point = self._check_options()
+        inputs, predictor = self._open_inputs()
+        rgb = parse_channels(self.show, len(predictor.model.mean))
+        settings: dict[str, Any] = {"mass": self.mass, "point": self.point, "block": self.block}
+        settings |= {"mask_threshold": self.threshold} if self.masks else {}
+        if channel_range := predictor.model.channel_range:
+            settings |= {"channels": asdict(channel_range), "shown": rgb}
+        output, skipped = self.open_output(common.model_settings(predictor) | settings), SkippedInputs()
         truths = MaskReader(threshold=self.threshold)
-        rgb = parse_channels(self.show, len(model.mean))
-        predictor = self.predictor(self.resize, model=model, tiles=self)
 
-        def read(item: common.InputImage) -> tuple[ImageArray, Labels | None]:
+        def read(item: InputImage) -> tuple[ImageArray, Labels | None]:
             image = predictor.check_patches(item.read())
             common.check_point(point, image)
             truth = None if item.truth is None else truths.read(item.truth)
@@ -93,55 +89,77 @@ class Attention(TileOptions, ModelOptions, OutputOptions):
                 check_size(str(item.truth), truth.shape, "its image", image.shape)
             return image, truth
 
-        settings: dict[str, Any] = {"mass": self.mass, "point": self.point, "block": self.block}
-        if self.masks:
-            settings["mask_threshold"] = self.threshold
-        if channel_range:
-            settings |= {"channels": asdict(channel_range), "shown": rgb}
-        output = self.open_output(common.model_settings(predictor) | settings)
-        skipped = SkippedInputs()
         todo = [item for item in inputs if not output.has(item.name, item.files)]
         for item, (image, truth) in common.read_ahead(todo, read, skipped, "attention"):
             predictor.set_image(image)
-            image = display(image, rgb)
-            attention = predictor.cls_attention(self.block)
-            folder = output.path(item.name)
-            folder.mkdir(exist_ok=True)
-            mask = keep_mass_of_maps(attention, self.mass)
-            _write_heads(folder, Path(item.file_name).name, image, attention, mask)
-            arrays = {"attention": attention, "mask": mask}
-            if point is not None:
-                arrays["point_attention"] = predictor.point_attention(*point, self.block)
-                _write_point(folder, image, point, arrays["point_attention"], self.mass)
-            if self.figure:
-                maps = arrays.get("point_attention", attention)
-                _write_figure(folder, image, point, maps, predictor.describe())
-            with replacing(folder / "attention.npz") as temporary:
-                grid, name = np.array(predictor.grid), np.array(predictor.model.name)
-                np.savez_compressed(temporary, allow_pickle=False, grid=grid, model=name, **arrays)
-            scores = [] if truth is None else _score_heads(mask, truth)
-            record = {"head": central_head(mask), "title": item.title, "jaccard": scores}
-            output.add(item.name, record, inputs=item.files, files=[folder / "attention.npz"])
-            print(f"{folder}: {predictor.describe()}; masks keep {self.mass:.0%}", flush=True)
-        cells = [
-            _cells(display(item.read(), rgb), output.folder / item.name, output.finished[item.name])
-            for item in common.choose_evenly([item for item in inputs if item.name in output.finished])
-        ]
-        if cells:
-            rows = [list(chain(*cells[start : start + 3])) for start in range(0, len(cells), 3)]
-            drawing.save_image(output.path("contact_sheet.png"), drawing.contact_sheet(rows))
+            self._write_image(output, item, predictor, display(image, rgb), truth, point)
+        finished = [item for item in inputs if item.name in output.finished]
+        _write_sheet(output, common.choose_evenly(finished), rgb)
         output.finish()
         if self.report:
-            finished = [item for item in inputs if item.name in output.finished]
             facts = {"images": len(finished), "model": predictor.model.name, "masks keep": f"{self.mass:.0%}"}
             self._write_report(self.report, output, finished, facts, rgb)
         skipped.check(len(inputs))
+
+    def _check_options(self) -> Point | None:
+        """Check what needs no image; returns the point."""
+        check_mass(self.mass, "--mass")
+        self.check_output()
+        make_room(self.report)
+        if self.masks and not self.report:
+            raise SettingError("--masks are for the scores of a report: pass --report, too")
+        if self.show and not self.channels:
+            raise SettingError("--show chooses among channels: pass --channels, too")
+        return common.parse_point(self.point)
+
+    def _open_inputs(self) -> tuple[list[InputImage], "AttentionPredictor"]:
+        """Find the images, with their true masks, and load the model, adapted to their channels."""
+        from dino_model.models.weights import fit_channels  # imports torch
+
+        images = common.open_inputs(self.inputs, arrays=self.channels is not None, tiles=self)
+        model = fit_channels(self.load(), images.raw_channels(self.channels or 3), self.channels)
+        inputs = common.list_inputs(replace(images, channel_range=model.channel_range))
+        if self.masks:
+            inputs = common.add_truths(inputs, partial(mask_file, self.masks))
+        return inputs, self.predictor(self.resize, model=model, tiles=self)
+
+    def _write_image(
+        self,
+        output: OutputFolder,
+        item: InputImage,
+        predictor: "AttentionPredictor",
+        image: ImageArray,
+        truth: Labels | None,
+        point: Point | None,
+    ) -> None:
+        """Write the folder of the image that the predictor has, drawn on `image`; record its scores."""
+        attention = predictor.cls_attention(self.block)
+        mask = keep_mass_of_maps(attention, self.mass)
+        folder = output.path(item.name)
+        folder.mkdir(exist_ok=True)
+        _write_heads(folder, Path(item.file_name).name, image, attention, mask)
+        arrays = {"attention": attention, "mask": mask}
+        if point is not None:
+            arrays["point_attention"] = predictor.point_attention(*point, self.block)
+            _write_point(folder, image, point, arrays["point_attention"], self.mass)
+        if self.figure:
+            maps = arrays.get("point_attention", attention)
+            _write_figure(folder, image, point, maps, predictor.describe())
+        with replacing(folder / "attention.npz") as temporary:
+            grid, name = np.array(predictor.grid), np.array(predictor.model.name)
+            np.savez_compressed(temporary, allow_pickle=False, grid=grid, model=name, **arrays)
+        scores: list[float] = []
+        if truth is not None:
+            scores = jaccard(enlarge(mask, (truth.shape[0], truth.shape[1])), truth[None] > 0).tolist()
+        record = {"head": central_head(mask), "title": item.title, "jaccard": scores}
+        output.add(item.name, record, inputs=item.files, files=[folder / "attention.npz"])
+        print(f"{folder}: {predictor.describe()}; masks keep {self.mass:.0%}", flush=True)
 
     def _write_report(
         self,
         file: Path,
         output: OutputFolder,
-        items: Sequence[common.InputImage],
+        items: Sequence[InputImage],
         facts: dict[str, Any],
         rgb: tuple[int, int, int],
     ) -> None:
@@ -192,7 +210,7 @@ def _write_heads(
 
 
 def _write_point(
-    folder: Path, image: ImageArray, point: tuple[int, int], attention: NDArray[np.float32], mass: float
+    folder: Path, image: ImageArray, point: Point, attention: NDArray[np.float32], mass: float
 ) -> None:
     colored = drawing.overlay_heads(image, attention, mass=mass)
     drawing.save_image(folder / "point_heads.png", drawing.draw_point(colored, *point))
@@ -202,7 +220,7 @@ def _write_point(
 
 
 def _write_figure(
-    folder: Path, image: ImageArray, point: tuple[int, int] | None, attention: NDArray[np.float32], model: str
+    folder: Path, image: ImageArray, point: Point | None, attention: NDArray[np.float32], model: str
 ) -> None:
     query = f"the patch at the marked pixel {point[0]},{point[1]}" if point else "[CLS]"
     caption = f"Attention of {query}. {model}. All maps have the same scale."
@@ -210,12 +228,6 @@ def _write_figure(
     figure = figures.map_figure(image, 100 * attention, label="attention (%)", caption=caption, point=center)
     for kind in figures.FIGURE_KINDS:
         (folder / f"figure.{kind}").write_bytes(figures.figure_bytes(figure, kind))
-
-
-def _score_heads(patches: Mask, truth: Labels) -> list[float]:
-    """Compute the Jaccard similarity of the mask of every head [heads, rows, columns] with the truth."""
-    masks: Mask = enlarge(patches, (truth.shape[0], truth.shape[1]))
-    return [float(score) for score in jaccard(masks, truth[None] > 0)]
 
 
 def _section(image: ImageArray, folder: Path, record: dict[str, Any]) -> report.Section:
@@ -236,11 +248,19 @@ def _section(image: ImageArray, folder: Path, record: dict[str, Any]) -> report.
     return report.Section(record["title"], pictures, f"Bold: head {best}, {chosen}.")
 
 
-def _cells(image: ImageArray, folder: Path, record: dict[str, Any]) -> list[tuple[str, ImageArray]]:
-    head, title = record["head"], record["title"]
-    files = {
-        "all heads": "heads.png",
-        f"head {head}": f"attention_head_{head}.png",
-        "mask": f"overlay_head_{head}.png",
-    }
-    return [(title, image), *((name, read_image(folder / file)) for name, file in files.items())]
+def _write_sheet(output: OutputFolder, items: Sequence[InputImage], rgb: tuple[int, int, int]) -> None:
+    """Draw a contact sheet of three images in a row, each with its heads, most central head, and mask."""
+    cells = []
+    for item in items:
+        folder, record = output.folder / item.name, output.finished[item.name]
+        head = record["head"]
+        files = {
+            "all heads": "heads.png",
+            f"head {head}": f"attention_head_{head}.png",
+            "mask": f"overlay_head_{head}.png",
+        }
+        drawn = ((name, read_image(folder / file)) for name, file in files.items())
+        cells.append([(record["title"], display(item.read(), rgb)), *drawn])
+    rows = [list(chain(*cells[start : start + 3])) for start in range(0, len(cells), 3)]
+    if rows:
+        drawing.save_image(output.path("contact_sheet.png"), drawing.contact_sheet(rows))
