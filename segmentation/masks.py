@@ -7,6 +7,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
+from dino_model.inference.resize import resample_nearest
 from segmentation.metrics import jaccard
 
 if TYPE_CHECKING:  # commands import this module before they need PyTorch
@@ -93,11 +94,7 @@ def enlarge(
         height, width = size
         resized = [cv2.resize(one, (width, height), interpolation=cv2.INTER_LINEAR) for one in flat]
         return np.stack(resized).reshape(*maps.shape[:-2], *size)
-    rows, columns = (
-        (2 * np.arange(pixels) + 1) * patches // (2 * pixels)
-        for pixels, patches in zip(size, maps.shape[-2:], strict=True)
-    )
-    return maps.take(columns, axis=-1).take(rows, axis=-2)
+    return resample_nearest(maps, size)
 
 
 def best_head(masks: Mask, ground_truth: Mask, void: Mask | None = None) -> tuple[int, float]:

@@ -11,6 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import softmax
 
+from dino_model.inference.resize import resample_nearest
+
 Vectors = NDArray[np.floating[Any]]
 
 
@@ -116,7 +118,7 @@ def share_inside(weights: Vectors, mask: NDArray[np.bool_]) -> float:
     total = float(weights.sum(dtype=np.float64))
     if not np.isfinite(total) or total <= 0 or weights.min() < 0:
         raise ValueError("expected a map with finite, non-negative values that are not all zero")
-    return float(weights[_on_patches(mask, weights.shape)].sum(dtype=np.float64)) / total
+    return float(weights[resample_nearest(mask, weights.shape)].sum(dtype=np.float64)) / total
 
 
 def lift(attention: Vectors, mask: NDArray[np.bool_]) -> float | None:
@@ -134,7 +136,7 @@ def lift(attention: Vectors, mask: NDArray[np.bool_]) -> float | None:
     Raises:
         ValueError: See `share_inside`.
     """
-    inside = _on_patches(mask, attention.shape[1:])
+    inside = resample_nearest(mask, attention.shape[1:])
     share = share_inside(attention.mean(axis=0, dtype=np.float64), mask)
     return share / float(inside.mean()) if inside.any() else None
 
@@ -170,12 +172,3 @@ def _principal_axes(features: Vectors) -> tuple[NDArray[np.float64], ...]:
     centered = features.astype(np.float64) - features.mean(axis=(0, 1), dtype=np.float64)
     variances, axes = np.linalg.eigh(np.einsum("rcd,rce->de", centered, centered, optimize=True))
     return centered, variances, axes
-
-
-def _on_patches(mask: NDArray[np.bool_], grid: tuple[int, ...]) -> NDArray[np.bool_]:
-    """The mask's value under the center of every patch: [height, width] -> [rows, columns]."""
-    rows, columns = (
-        (2 * np.arange(patches) + 1) * pixels // (2 * patches)
-        for patches, pixels in zip(grid, mask.shape, strict=True)
-    )
-    return mask[np.ix_(rows, columns)]

@@ -1,7 +1,11 @@
 """Resize an image to the input of a model."""
 
+from collections.abc import Sequence
+from typing import Any
+
 import cv2
 import numpy as np
+from numpy.typing import NDArray
 from PIL import Image
 
 from dino_model.models.configs import Resize
@@ -44,6 +48,15 @@ def sample(image: np.ndarray, height: int, width: int, resize: Resize) -> np.nda
     channels = (Image.fromarray(np.ascontiguousarray(image[..., index])) for index in range(image.shape[2]))
     planes = [np.asarray(channel.resize((width, height), Image.Resampling.BILINEAR)) for channel in channels]
     return np.stack(planes, axis=-1)
+
+
+def resample_nearest(maps: NDArray[Any], size: Sequence[int]) -> NDArray[Any]:
+    """Take the value under the center of each cell of another grid: [..., rows, columns] -> [..., *size]."""
+    rows, columns = (
+        (2 * np.arange(count) + 1) * cells // (2 * count)
+        for count, cells in zip(size, maps.shape[-2:], strict=True)
+    )
+    return maps.take(columns, axis=-1).take(rows, axis=-2)
 
 
 def _whole_patches(pixels: float, patch_size: int) -> int:

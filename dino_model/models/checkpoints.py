@@ -168,7 +168,8 @@ def write_safetensors(
 
 def load_strictly(backbone: nn.Module, tensors: Mapping[str, Tensor], where: str) -> None:
     """Copy tensors into a backbone that has exactly these names and shapes; raise WeightsError otherwise."""
-    if quantized := [name for name, tensor in tensors.items() if _is_quantized(name, tensor)]:
+    integers = [name for name, tensor in tensors.items() if not tensor.is_floating_point()]
+    if quantized := [name for name in integers if name.endswith((".weight", ".bias"))]:
         raise WeightsError(
             f"{where} has quantized weights ({few(quantized)}): expected floating-point numbers"
         )
@@ -183,10 +184,6 @@ def load_strictly(backbone: nn.Module, tensors: Mapping[str, Tensor], where: str
     reasons = [f"{len(keys)} {fault} ({few(keys)})" for fault, keys in faults.items() if keys]
     if reasons:
         raise WeightsError(f"the weights in {where} do not fit the model: tensors {', '.join(reasons)}")
-
-
-def _is_quantized(name: str, tensor: Tensor) -> bool:
-    return name.endswith((".weight", ".bias")) and not tensor.is_floating_point()
 
 
 def infer_config(tensors: Mapping[str, Tensor], where: str, heads: int | None = None) -> BackboneConfig:
@@ -289,18 +286,15 @@ def _describe(
         mean, std = (
             tuple(map(float, settings[name])) if name in settings else None for name in ("mean", "std")
         )
-        if not all(_is_statistic(values, config.in_channels) for values in (mean, std)) or 0 in (std or ()):
+        statistics = [values for values in (mean, std) if values is not None]
+        is_whole = all(len(each) == config.in_channels and all(map(isfinite, each)) for each in statistics)
+        if not is_whole or 0 in (std or ()):
             raise ValueError(f"mean {mean} and std {std} for {config.in_channels} channels")
         bounds = settings.get("channel_range")
         channel_range = bounds and ChannelRange(*(tuple(map(float, bounds[end])) for end in ("low", "high")))
     except (ValueError, KeyError, TypeError) as error:
         raise WeightsError(f"{where} does not describe a backbone: {error!r}") from error
     return StoredBackbone(tensors, config, mean, std, network, channel_range)
-
-
-def _is_statistic(values: tuple[float, ...] | None, channels: int) -> bool:
-    """Test if each channel has a finite value; statistics may be missing."""
-    return values is None or (len(values) == channels and all(map(isfinite, values)))
 
 
 def read_torch(path: Path) -> dict[str, Any]:

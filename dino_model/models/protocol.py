@@ -49,7 +49,8 @@ class FacebookViT(nn.Module):
     def __init__(self, vit: Any) -> None:
         super().__init__()
         self.vit = vit
-        blocks = [block for part in vit.blocks for block in (part if _is_chunk(part) else [part])]
+        chunks = (part if isinstance(part, nn.ModuleList) else [part] for part in vit.blocks)  # of DINOv2
+        blocks: list[Any] = [block for chunk in chunks for block in chunk]
         self.blocks = [block for block in blocks if not isinstance(block, nn.Identity)]
         self.heads = self.blocks[0].attn.num_heads
         self.patch_size = to_2tuple(vit.patch_embed.patch_size)[0]
@@ -115,8 +116,3 @@ def as_protocol(model: nn.Module) -> Any:
     if hasattr(model, "conv_proj") and hasattr(model, "class_token"):
         return TorchvisionViT(model)
     return None
-
-
-def _is_chunk(part: nn.Module) -> bool:
-    """DINOv2 may keep its blocks in lists."""
-    return isinstance(part, nn.ModuleList)
