@@ -77,7 +77,7 @@ def complaint(number: str, answer: Any) -> str | None:
     if first is not None:
         return first
     second = _complaint_about_function(exercise, answer, exercise.other_inputs)
-    return second and f"Correct for the first of two inputs only; use every argument. {second}"
+    return second and f"Correct for the first of two inputs only; each argument changes the result. {second}"
 
 
 def _complaint_about_function(exercise: Exercise, answer: Any, inputs: tuple[Any, ...]) -> str | None:

@@ -39,7 +39,7 @@ const SETTINGS = {
 const KEYS =
   "Move the pointer or use the arrow keys to choose a patch. Enter pins it, Delete removes the pin, Escape returns to the whole image.";
 const RANDOM =
-  "Random weights. This network was never trained: its maps show the architecture, not the content of the image.";
+  "Random weights: this network was not trained. Its maps show the architecture and the colors of the image.";
 
 /** @type {Map<string, Set<AttentionView>>} */
 const GROUPS = new Map(); // views that share the pointer
