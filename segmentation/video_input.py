@@ -32,7 +32,7 @@ ANIMATED = re.compile(rb"RIFF....WEBP|\x89PNG|....ftypavi|\xff\xd8\xff|BM|II\*\0
 """First bytes of images, animated ones or stacks, that Pillow reads. FFmpeg reads GIF."""
 
 
-def open_frames(path: Path, *, fps: float = DEFAULT_FPS) -> "VideoFile | AnimatedImage | FrameFolder":
+def open_frames(path: Path, *, fps: float = DEFAULT_FPS) -> "Frames":
     """Open a video file or animated image, or a folder of images in their order, shown at `fps`.
 
     Raises:
@@ -198,6 +198,9 @@ class VideoFile:
                 frames = []
             number += 1
             yield from frames
+
+
+Frames = VideoFile | AnimatedImage | FrameFolder
 
 
 def _alpha_decoder(stream: av.VideoStream) -> Any:

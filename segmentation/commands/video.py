@@ -2,7 +2,7 @@
 
 import re
 from collections import deque
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from itertools import islice
@@ -22,16 +22,14 @@ from segmentation.datasets import read_frame_mask
 from segmentation.frames import frame_files
 from segmentation.labels import VOID, DataError, Labels, object_ids, write_mask_png
 from segmentation.masks import ImageArray, check_mass
-from segmentation.video import (
-    VIEWS,
-    VideoWriter,
-    attention_video,
-    draw_labels,
-)
-from segmentation.video_input import AnimatedImage, FrameFolder, VideoFile, open_frames
+from segmentation.video import VIEWS, VideoWriter, attention_video, draw_labels
+from segmentation.video_input import FrameFolder, Frames, open_frames
 
 if TYPE_CHECKING:
     from dino_model.inference.predictor import AttentionPredictor
+
+Results = Generator[tuple[list[ImageArray], Labels]]
+"""Drawings of each frame, one for each video, and labels."""
 
 
 @dataclass(frozen=True)
@@ -67,41 +65,41 @@ class Video(MaskOptions, ModelOptions, OutputOptions):
         self.check_output()
         frames = open_frames(self.input, fps=self.fps)
         height, width = next(iter(frames)).shape[:2]
-        settings: dict[str, Any] = {"fps": self.fps, "format": self.format}
-        names: tuple[str, ...] = VIEWS
         mask_files = self._mask_files(frames)
-        if not mask_files:
-            inputs = [self.input]
-            predictor, settings = self.predictor(), settings | {"mass": self.mass}
-            frame_results = attention_video(run_ahead(frames), predictor, mass=self.mass)
-        else:
-            inputs, names = [self.input, *mask_files.values()], ("labels",)
-            reader = self.mask_reader(list(mask_files.values()))
-            masks = {
-                number: read_frame_mask(reader, file, (height, width)) for number, file in mask_files.items()
-            }
+        if mask_files:
             predictor = propagation_predictor(self, self.preset)
-            settings |= {"preset": self.preset, "threshold": self.least_value, "values": reader.describe()}
-            settings["masks"] = {str(number): file.name for number, file in mask_files.items()}
-            for number, mask in masks.items():
-                _report_lost(mask_files[number], mask, predictor, self.preset)
-            print(f"masks of {counted(len(masks), 'frame')}: {', '.join(map(str, masks))}", flush=True)
-            frame_results = self._propagate(frames, predictor, masks)
+            results, settings = self._propagate(frames, predictor, mask_files, (height, width))
+        else:
+            predictor, settings = self.predictor(), {"mass": self.mass}
+            results = attention_video(run_ahead(frames), predictor, mass=self.mass)
+        settings |= {"fps": self.fps, "format": self.format}
         output = self.open_output(model_settings(predictor) | settings)
+        inputs = [self.input, *mask_files.values()]
         if output.has(frames.name, inputs):
             print(f"{self.output} is finished already")
             return
         output = OutputFolder(self.output, output.settings, overwrite=True)
         print(f"{frames.title}: {width}x{height}", flush=True)
-        results, count = output.path("masks.json"), 0
-        coco = CocoWriter(results, output.path("masks_images.json"))
+        count = self._write(frames, results, output, ("labels",) if mask_files else VIEWS)
+        output.add(frames.name, count, inputs=inputs, files=[output.path("masks.json")])
+        output.finish()
+        print(f"{counted(count, 'frame')} written to {self.output}")
+        if count + len(frames.damaged) < frames.expected:
+            print(f"note: {self.input.name} promises {frames.expected} frames, {count} could be decoded")
+        skipped = SkippedInputs()
+        for problem in frames.damaged:
+            skipped.add(self.input.name, DataError(problem))
+        skipped.check(count + len(frames.damaged), "frames" if isinstance(frames, FrameFolder) else "packets")
+
+    def _write(self, frames: Frames, results: Results, output: OutputFolder, names: Sequence[str]) -> int:
+        """Write the videos of these names, masks and COCO files; returns the number of frames."""
+        count, coco = 0, CocoWriter(output.path("masks.json"), output.path("masks_images.json"))
         try:
-            with closing(frame_results), ExitStack() as stack:
-                files = [output.path(f"{name}.{self.format}") for name in names]
-                writers = [VideoWriter(file, frames.fps, keep_partial=True) for file in files]
-                for writer in writers:
-                    stack.enter_context(writer)
-                for views, labels in progress(frame_results, frames.name, frames.expected or None):
+            with closing(results), ExitStack() as stack:
+                files = (output.path(f"{name}.{self.format}") for name in names)
+                opened = [VideoWriter(file, frames.fps, keep_partial=True) for file in files]
+                writers = [stack.enter_context(writer) for writer in opened]
+                for views, labels in progress(results, frames.name, frames.expected or None):
                     for writer, view in zip(writers, views, strict=True):
                         writer.write(view, frames.times[count])
                     file_name = frames.file_name(count)
@@ -113,17 +111,9 @@ class Video(MaskOptions, ModelOptions, OutputOptions):
             print(f"{count}{expected} frames are finished and kept in {self.output}", flush=True)
             raise
         coco.write()
-        output.add(frames.name, count, inputs=inputs, files=[results])
-        output.finish()
-        print(f"{counted(count, 'frame')} written to {self.output}")
-        if count + len(frames.damaged) < frames.expected:
-            print(f"note: {self.input.name} promises {frames.expected} frames, {count} could be decoded")
-        skipped = SkippedInputs()
-        for problem in frames.damaged:
-            skipped.add(self.input.name, DataError(problem))
-        skipped.check(count + len(frames.damaged), "frames" if isinstance(frames, FrameFolder) else "packets")
+        return count
 
-    def _mask_files(self, frames: VideoFile | AnimatedImage | FrameFolder) -> dict[int, Path]:
+    def _mask_files(self, frames: Frames) -> dict[int, Path]:
         """Return the mask file of each frame that has one, by its number in ascending order."""
         files: list[tuple[int, Path]] = []
         for text in map(str, self.mask):
@@ -152,28 +142,47 @@ class Video(MaskOptions, ModelOptions, OutputOptions):
 
     def _propagate(
         self,
-        frames: VideoFile | AnimatedImage | FrameFolder,
+        frames: Frames,
         predictor: "AttentionPredictor",
-        masks: dict[int, Labels],
-    ) -> Generator[tuple[list[ImageArray], Labels]]:
-        """Propagate the labels through the video; yields each frame with its labels drawn, and the labels."""
-        from segmentation.propagation import PRESETS
-        from segmentation.tracking import propagate_masks
-
-        ids = sorted(set().union(*map(object_ids, masks.values())))
+        files: dict[int, Path],
+        size: tuple[int, int],
+    ) -> tuple[Results, dict[str, Any]]:
+        """Read masks of frames of a size; returns the propagation of their labels, and its settings."""
+        reader = self.mask_reader(list(files.values()))
+        masks = {number: read_frame_mask(reader, file, size) for number, file in files.items()}
+        for number, mask in masks.items():
+            _report_lost(files[number], mask, predictor, self.preset)
+        print(f"masks of {counted(len(masks), 'frame')}: {', '.join(map(str, masks))}", flush=True)
+        settings = {"preset": self.preset, "threshold": self.least_value, "values": reader.describe()}
         again = open_frames(self.input, fps=self.fps)  # its own times and position
-        waiting: deque[ImageArray] = deque()  # frames whose labels are not computed yet: a few batches
+        results = _draw_propagation(frames, again, predictor, masks, self.preset)
+        return results, settings | {"masks": {str(number): file.name for number, file in files.items()}}
 
-        def read(start: int, stop: int | None) -> Iterator[ImageArray]:
-            if stop is not None:
-                yield from islice(again, start, stop)
-                return
-            for frame in frames:
-                waiting.append(frame)
-                yield frame
 
-        for labels in propagate_masks(read, masks, predictor, PRESETS[self.preset], overlap=True):
-            yield [draw_labels(waiting.popleft(), labels, ids)], labels
+def _draw_propagation(
+    frames: Frames,
+    again: Frames,
+    predictor: "AttentionPredictor",
+    masks: dict[int, Labels],
+    preset: str,
+) -> Results:
+    """Propagate labels; `again` is the same video, whose frames are read backward from later masks."""
+    from segmentation.propagation import PRESETS
+    from segmentation.tracking import propagate_masks
+
+    ids = sorted(set().union(*map(object_ids, masks.values())))
+    waiting: deque[ImageArray] = deque()  # frames whose labels are not computed yet: a few batches
+
+    def read(start: int, stop: int | None) -> Iterator[ImageArray]:
+        if stop is not None:
+            yield from islice(again, start, stop)
+            return
+        for frame in frames:
+            waiting.append(frame)
+            yield frame
+
+    for labels in propagate_masks(read, masks, predictor, PRESETS[preset], overlap=True):
+        yield [draw_labels(waiting.popleft(), labels, ids)], labels
 
 
 def _report_lost(file: Path, mask: Labels, predictor: "AttentionPredictor", preset: str) -> None:
