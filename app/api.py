@@ -18,7 +18,7 @@ from app.errors import ClientValue, LabError
 from app.example_clips import EXAMPLES as EXAMPLE_CLIPS
 from app.fairness import client_of, in_thread
 from app.images import EXAMPLES
-from app.objects import Recipe
+from app.objects import ObjectSettings
 from segmentation.coco import coco_annotation
 from segmentation.labels import resize_nearest
 from segmentation.masks import Mask, best_head, decode, enlarge, keep_mass_of_maps
@@ -110,18 +110,18 @@ class Endpoints:
             (left, top, width, height), area (share of the image) and seed (row and column of the maximum).
         """
         best = head == "best"
-        recipe = Recipe.of({"head": "mean" if best else head, "mass": mass, "refined": refined})
+        settings = ObjectSettings.of({"head": "mean" if best else head, "mass": mass, "refined": refined})
         encoding = await self._encoding(image, model, size, request)
         truth = None if ground_truth is None else mask_of(ground_truth, encoding.predictor.image_size)
         if best and truth is None:
             raise LabError("The best head is chosen by a ground truth: pass one, or another head.")
 
         def compute() -> dict:
-            chosen = recipe
+            chosen = settings
             if best and truth is not None:
                 masks = keep_mass_of_maps(attention(encoding), mass)
                 number, _ = best_head(enlarge(masks, truth.shape), truth)
-                chosen = recipe.model_copy(update={"head": str(number)})
+                chosen = settings.model_copy(update={"head": str(number)})
             (record,) = self._records(encoding, chosen)
             score = None if truth is None else float(jaccard(decode(record["segmentation"]), truth))
             return {"head": chosen.head, "jaccard": score} | record
@@ -151,9 +151,9 @@ class Endpoints:
         Returns:
             objects: a list, each with segmentation (COCO run lengths), bbox, area and seed.
         """
-        recipe = Recipe.of({"method": method, "count": count, "refined": refined})
+        settings = ObjectSettings.of({"method": method, "count": count, "refined": refined})
         encoding = await self._encoding(image, model, size, request)
-        records = await fairness.FINDING.run(client_of(request), self._records, encoding, recipe)
+        records = await fairness.FINDING.run(client_of(request), self._records, encoding, settings)
         return {"objects": records}
 
     async def matches(
@@ -253,11 +253,12 @@ class Endpoints:
         names = ", ".join(examples)
         raise LabError(f"The {kind} must be the name of an example ({names}) or a file as base64 text.")
 
-    def _records(self, encoding: Encoding, recipe: Recipe) -> list[dict]:
+    def _records(self, encoding: Encoding, settings: ObjectSettings) -> list[dict]:
         """Find objects; return run lengths, box, share of the image and seed of each."""
-        regions = objects.find(encoding, recipe)
+        regions = objects.find(encoding, settings)
         image = self.backend.images.read(encoding.key.image)
-        labels = objects.in_pixels(objects.labels_of(regions, encoding.predictor.grid), image, recipe.refined)
+        on_grid = objects.labels_of(regions, encoding.predictor.grid)
+        labels = objects.in_pixels(on_grid, image, settings.refined)
         records = []
         for number, one in enumerate(regions, 1):
             mask = labels == number

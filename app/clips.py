@@ -69,7 +69,7 @@ class Clip:
         """Name without suffix and without characters that file systems or HTTP headers reject."""
         return stem(self.name, "clip")
 
-    def decoded(self, start: int = 0, stop: int | None = None) -> Iterator[ImageArray]:
+    def decode(self, start: int = 0, stop: int | None = None) -> Iterator[ImageArray]:
         """Decode the frames from one number up to another, in order: uint8 [height, width, 3]."""
         return map(images.read, self.frames[start:stop])
 
@@ -222,7 +222,7 @@ def track(
                 "paint more of it, or choose a higher resolution."
             )
     try:
-        for labels in propagate_steps(clip.decoded, masks, predictor, batch=1, objects=objects):
+        for labels in propagate_steps(clip.decode, masks, predictor, batch=1, objects=objects):
             if labels is not None:
                 tracked.masks.append(labels_png(labels))
             yield tracked
@@ -256,7 +256,7 @@ def overlay_webm(tracked: TrackedClip) -> bytes:
     with tempfile.TemporaryDirectory(prefix="dino-lab-clip-") as folder:  # the writer needs a file
         path = Path(folder, "overlay.webm")
         with VideoWriter(path, tracked.clip.fps) as video:
-            for image, labels in zip(tracked.clip.decoded(), tracked.labels(), strict=False):
+            for image, labels in zip(tracked.clip.decode(), tracked.labels(), strict=False):
                 masks = np.stack([labels == label for label in tracked.ids])
                 colored = drawing.overlay_masks(image, masks, colors=colors)
                 video.write(drawing.with_legend(colored, names))

@@ -165,7 +165,7 @@ class Guard:
             if size > largest:
                 raise HTTPException(413, f"The request is larger than the {largest // MEGABYTE} MB allowed.")
 
-        async def counted() -> Message:
+        async def receive_limited() -> Message:
             nonlocal arrived
             try:
                 message = await asyncio.wait_for(receive(), SILENCE_SECONDS)
@@ -181,15 +181,15 @@ class Guard:
         try:
             check_size(int(Headers(scope=scope).get("content-length", "0")))
             if is_upload:
-                return await self.app(scope, counted, send)
-            body = await Request(scope, counted).body()
+                return await self.app(scope, receive_limited, send)
+            body = await Request(scope, receive_limited).body()
             check_json(body)
             pending: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
-            async def replayed() -> Message:
+            async def replay() -> Message:
                 return pending.pop() if pending else await receive()
 
-            await self.app(scope, replayed, send)
+            await self.app(scope, replay, send)
         except ClientDisconnect:
             pass
         except HTTPException as error:

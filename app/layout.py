@@ -153,7 +153,7 @@ def _header(backend: Backend) -> Page:
     for choice in (page.model, page.size):
         choice.input(None, ask, ask, js=NEXT)
 
-    def listed(names: list[str]) -> tuple[str, gr.Dataset]:
+    def album_and_strip(names: list[str]) -> tuple[str, gr.Dataset]:
         """Return album and strip of images."""
         return "\n".join(names), gr.Dataset(samples=samples(page.thumbnails(names)))
 
@@ -170,7 +170,7 @@ def _header(backend: Backend) -> Page:
         own = [name for name in page.images_of(album) if "/" in name and name not in fresh]
         if len(every := [*fresh, *own]) > MOST_OWN:
             gr.Warning(f"Only {MOST_OWN} of your images are shown: the others are left out.")
-        return fresh[0] if fresh else "", *listed(every[:MOST_OWN] + list(EXAMPLES))
+        return fresh[0] if fresh else "", *album_and_strip(every[:MOST_OWN] + list(EXAMPLES))
 
     def forget(image: str, album: str) -> tuple:
         """Remove an uploaded image from the strip and from memory; the next one is shown."""
@@ -178,7 +178,7 @@ def _header(backend: Backend) -> Page:
         place = names.index(image) if image in names else 0
         rest = [name for name in names if name != image] or list(EXAMPLES)
         backend.forget(split(image)[0])
-        return rest[min(place, len(rest) - 1)], *listed(rest)
+        return rest[min(place, len(rest) - 1)], *album_and_strip(rest)
 
     opened = gr.Textbox(visible="hidden")
     for event, source, script in ((upload.upload, upload, "open"), (camera.input, camera, "show")):

@@ -33,7 +33,7 @@ def _known_method(name: str) -> str:
     return name
 
 
-class Recipe(ClientValue):
+class ObjectSettings(ClientValue):
     """Method and settings by which objects are found.
 
     Attributes:
@@ -50,21 +50,21 @@ class Recipe(ClientValue):
     refined: bool = False
 
 
-def find(encoding: Encoding, recipe: Recipe) -> list[Discovery]:
+def find(encoding: Encoding, settings: ObjectSettings) -> list[Discovery]:
     """Find objects on the patch grid, in the order found, without empty ones."""
-    needs = discovery.method_of(recipe.method).needs
-    inputs: dict[discovery.Need, Any] = {"mass": recipe.mass, "count": recipe.count}
+    needs = discovery.method_of(settings.method).needs
+    inputs: dict[discovery.Need, Any] = {"mass": settings.mass, "count": settings.count}
     if "attention" in needs:
-        inputs["attention"] = map_of_head(attention(encoding), recipe.head)
+        inputs["attention"] = map_of_head(attention(encoding), settings.head)
     if "keys" in needs:
         if encoding.predictor.grid == (1, 1):
             raise LabError("An image of a single patch cannot be divided: choose a higher resolution.")
         _, keys = encoding.queries_keys(encoding.predictor.blocks - 1)
         prefix, grid = encoding.predictor.prefix_tokens, encoding.predictor.grid
         inputs["keys"] = discovery.key_features(keys, prefix, grid)
-    found = discovery.find(recipe.method, inputs)
+    found = discovery.find(settings.method, inputs)
     if len(found) > MOST_OBJECTS:
-        raise LabError(f"{recipe.method} found {len(found)} objects, and the page shows {MOST_OBJECTS}.")
+        raise LabError(f"{settings.method} found {len(found)} objects, and the page shows {MOST_OBJECTS}.")
     return found
 
 

@@ -17,7 +17,7 @@ from dino_model.inference.options import ComputeOptions, ModelOptions
 from dino_model.models.configs import CheckpointOptions
 from dino_model.models.published import EMBEDDED, OFFICIAL, Scores, embedded_parameters
 from dino_model.runtime import files
-from dino_model.runtime.errors import SettingError, counted
+from dino_model.runtime.errors import SettingError, pluralize
 from dino_model.runtime.outputs import PROVENANCE, check_output_file, check_output_folder, write_provenance
 from dino_model.runtime.precision import Precision
 
@@ -302,11 +302,11 @@ class Predict(ComputeOptions):
         compute: Any = {"precision": self.precision, "device": self.device, "batch_size": self.batch_size}
         kind = feature_type(model, classifier.head.spec.blocks)
         extractor = FeatureExtractor(model, classifier.framing(model), kind, **compute)
-        table = extractor.extract(images, title=counted(len(images), "image"))
+        table = extractor.extract(images, title=pluralize(len(images), "image"))
         probabilities = classifier.probabilities(model, table.features)
         several = classifier.several
         write_predictions(self.output, table.images.names, probabilities, classifier.classes, several=several)
-        print(f"{counted(len(table.images), 'prediction')}: {self.output}")
+        print(f"{pluralize(len(table.images), 'prediction')}: {self.output}")
 
 
 COMMANDS: dict[str, Callable[..., Any]] = {

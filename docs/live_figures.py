@@ -151,12 +151,12 @@ def video() -> Data:
     """A clip, and the objects of its first frame as the model carries them along."""
     clip = example_clips.example(CLIP)
     predictor = AttentionPredictor("embedded", size=SIZE, precision="fp32")
-    labels = propagate_masks(clip.decoded, {0: example_clips.first_mask(CLIP)}, predictor)
+    labels = propagate_masks(clip.decode, {0: example_clips.first_mask(CLIP)}, predictor)
     return {
         "width": clip.size[1],
         "height": clip.size[0],
         "fps": clip.fps,
-        "frames": [address(frame) for frame in clip.decoded()],
+        "frames": [address(frame) for frame in clip.decode()],
         "masks": [list(map(int, runs_of(one))) for one in labels],
         "colors": COLORS.tolist(),
     }

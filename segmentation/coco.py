@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from dino_model.data.tables import read_text
-from dino_model.runtime.errors import counted
+from dino_model.runtime.errors import pluralize
 from dino_model.runtime.files import printable, write_text
 from segmentation.labels import VOID, DataError, Labels, object_ids
 from segmentation.masks import Mask, bounding_box, decode, rle
@@ -196,7 +196,7 @@ class CocoLabels:
         if not self._strays:
             return ""
         images = ", ".join(map(repr, list(self._strays)[:5]))
-        count = counted(sum(self._strays.values()), "annotation")
+        count = pluralize(sum(self._strays.values()), "annotation")
         return f"{count} left out, because no listed image has the id {images}"
 
     def _number(self, categories: Mapping[int | str, str], classes: Sequence[str]) -> dict[int | str, int]:

@@ -13,7 +13,7 @@ from typing import Any, Literal
 import cv2
 import numpy as np
 
-from dino_model.runtime.errors import counted
+from dino_model.runtime.errors import pluralize
 from segmentation.datasets import nearby_hint
 from segmentation.frames import frame_files
 from segmentation.labels import VOID, DataError, Labels, check_size, object_ids
@@ -149,7 +149,7 @@ def score_folders(
     names = _sequence_folders(ground_truth, "ground truth")
     _sequence_folders(predictions, "predictions", names)
     others = sorted(set(_sequence_folders(predictions, "predictions")) - set(names))
-    unmatched = f"not scored: {counted(len(others), 'folder')} without ground truth: {', '.join(others)}"
+    unmatched = f"not scored: {pluralize(len(others), 'folder')} without ground truth: {', '.join(others)}"
     if unknown := [name for name in sequences if name not in names]:
         raise DataError(f"sequence {unknown[0]!r} is not in {ground_truth}; it has {', '.join(names)[:300]}")
     names = [name for name in names if name in sequences or not sequences]
@@ -232,7 +232,7 @@ def _appearances(masks: Sequence[Path], reader: MaskReader) -> dict[int, int]:
 def _pair_files(masks: Sequence[Path], scored: Sequence[Path], predictions: Path) -> list[tuple[Path, Path]]:
     """List the predictions and true masks to score of one sequence, given its true masks."""
     if not scored:
-        raise DataError(f"{masks[0].parent} has {counted(len(masks), 'mask')}; expected at least 3")
+        raise DataError(f"{masks[0].parent} has {pluralize(len(masks), 'mask')}; expected at least 3")
     pairs = [(predictions / f"{mask.stem}.png", mask) for mask in scored]
     if absent := [prediction for prediction, _ in pairs if not prediction.is_file()]:
         number = f"{len(absent)} of {len(pairs)}"

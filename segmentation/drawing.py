@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 
-from dino_model.runtime.files import replacing
+from dino_model.runtime.files import replace_file
 from segmentation.masks import Box, ImageArray, Interpolation, Mask, enlarge, keep_mass_of_maps
 
 Color = Sequence[int] | NDArray[np.uint8]
@@ -291,5 +291,5 @@ def rescale(image: ImageArray, scale: float) -> ImageArray:
 
 def save_image(path: Path, image: ImageArray) -> None:
     """Write an image [height, width, 3] as PNG or JPEG, depending on the suffix, whole or not at all."""
-    with replacing(path) as temporary:
+    with replace_file(path) as temporary:
         Image.fromarray(np.ascontiguousarray(image)).save(temporary, quality=88)

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from dino_model.inference.quantities import unit_vectors
 from dino_model.inference.resize import fed_size
-from dino_model.runtime.files import replacing
+from dino_model.runtime.files import replace_file
 from segmentation.labels import VOID, DataError, Labels
 from segmentation.mask_files import MaskKind
 from segmentation.masks import ImageArray, enlarge
@@ -218,7 +218,7 @@ class Head:
 
         fields = {key: value for key, value in vars(self).items() if key != "classifier"}
         metadata = {"format": _FORMAT, "head": json.dumps(fields | {"labels": self.classifier.labels})}
-        with replacing(path) as temporary:
+        with replace_file(path) as temporary:
             temporary.write_bytes(save(self.classifier.arrays, metadata))
 
 

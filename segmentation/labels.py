@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from dino_model.runtime.files import replacing
+from dino_model.runtime.files import replace_file
 
 Labels = NDArray[np.uint8]
 """Labels of pixels: [height, width]."""
@@ -62,5 +62,5 @@ def write_mask_png(path: Path, labels: Labels, colors: NDArray[np.uint8] | None 
         raise ValueError(f"labels are {labels.dtype} {labels.shape}; expected uint8 [height, width]")
     image = Image.fromarray(labels, mode="P")
     image.putpalette((palette() if colors is None else colors).tobytes())
-    with replacing(path) as temporary:
+    with replace_file(path) as temporary:
         image.save(temporary, format="PNG")

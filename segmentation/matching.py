@@ -56,7 +56,7 @@ class Matches:
     """Corresponding patches of A and B, the surest first."""
 
     a: Cells  # [matches, 2]: row and column on A's grid
-    b: Positions  # [matches, 2]: the same on B's, between patches where `coherent` says so
+    b: Positions  # [matches, 2]: the same on B's, between patches where `keep_coherent` says so
     cosine: NDArray[np.float32]  # [matches]
     ratio: NDArray[np.float32]  # [matches], of the direction in which it is larger
 
@@ -136,7 +136,7 @@ def mutual_matches(a: Features, b: Features, ratio: float = 1.0) -> Matches:
     return matches[order[larger[order] <= ratio]]
 
 
-def coherent(matches: Matches) -> Matches:
+def keep_coherent(matches: Matches) -> Matches:
     """Keep the matches that agree with their neighbors, at the positions that the neighbors predict.
 
     A robust affine map is fitted to the nearest other matches of each match. A match is kept if the map
@@ -154,7 +154,7 @@ def matches_between(a: ImageFeatures, b: ImageFeatures, ratio: float = 1.0) -> M
     matches = mutual_matches(*prepare_pair(a.features, b.features), ratio=ratio)
     in_b = matches.b.astype(np.int64)
     kept = a.textured[matches.a[:, 0], matches.a[:, 1]] & b.textured[in_b[:, 0], in_b[:, 1]]
-    return coherent(matches[kept])
+    return keep_coherent(matches[kept])
 
 
 def best_scale(

@@ -15,7 +15,7 @@ import av
 import numpy as np
 from numpy.typing import NDArray
 
-from dino_model.runtime.files import replacing
+from dino_model.runtime.files import replace_file
 from segmentation import drawing
 from segmentation.labels import DataError, Labels
 from segmentation.masks import ImageArray, enlarge, keep_mass_of_maps
@@ -41,7 +41,7 @@ class VideoWriter:
         if path.suffix.lower() not in CODECS:
             raise DataError(f"cannot write {path.name}; expected a name that ends in {' or '.join(CODECS)}")
         self.path, self.fps, self._keep_partial = path, fps, keep_partial
-        self._replacing = replacing(path)
+        self._replacing = replace_file(path)
         self._size: tuple[int, ...] | None = None
         self._count = 0
 

@@ -277,7 +277,7 @@ def test_door_discovery_method_serves_command_and_page(tmp_path, monkeypatch, ca
     records = json.loads((tmp_path / "out" / "longest.json").read_text())
     assert [coco_mask.area(record["segmentation"]) for record in records] == [256, 256]  # of a patch each
     assert {"key": "longest", "label": "Longest keys"}.items() <= objects.method_choices()[-1].items()
-    assert objects.Recipe.of({"method": "longest"}).method == "longest"
+    assert objects.ObjectSettings.of({"method": "longest"}).method == "longest"
     with pytest.raises(
         ValueError, match=r"Unknown discovery method 'longer'\. Available: attention, .*, longest"
     ):

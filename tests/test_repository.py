@@ -123,6 +123,23 @@ def test_functions_are_short():
     assert not long, "\n".join(long)
 
 
+PARTICIPLE = re.compile(r"_?[a-z]+(ed|ing)")
+NOUNS = {"embed", "encoding", "framing", "labeling"}  # and a verb
+
+
+def test_no_function_is_named_by_a_participle():
+    found = [
+        f"{file.relative_to(ROOT)}:{node.lineno} {node.name}"
+        for package in PRODUCT
+        for file, tree in _trees(package).items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        and PARTICIPLE.fullmatch(node.name)
+        and node.name.strip("_") not in NOUNS
+    ]
+    assert not found, "\n".join(found)
+
+
 CHOICES = {"method", "protocol", "family", "algorithm"}
 """Variables whose values are names in a table; `_choices` adds those of a Literal of three names or more."""
 PRODUCT = ("dino_model", "segmentation", "training", "app")

@@ -51,7 +51,7 @@ class Emergence:
             "train": np.stack([texture_features(model, seed=0) for model in models.values()]),
             "test": np.stack([texture_features(model, seed=1) for model in models.values()]),
         }
-        with files.replacing(self.output) as path, path.open("wb") as file:
+        with files.replace_file(self.output) as path, path.open("wb") as file:
             np.savez_compressed(file, **arrays)
         print(f"{self.output}: {len(models)} checkpoints, {self.output.stat().st_size / 1e6:.2f} MB")
 

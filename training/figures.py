@@ -48,5 +48,5 @@ def curve(axes: Axes, points: Sequence[tuple[float, float]], label: str, number:
 
 def save(figure: Figure, path: Path) -> None:
     """Write the figure as PNG, whole or not at all."""
-    with files.replacing(path) as temporary:
+    with files.replace_file(path) as temporary:
         figure.savefig(temporary, format="png")

@@ -21,7 +21,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from dino_model.models.configs import BackboneConfig
-from dino_model.runtime.errors import SettingError, counted
+from dino_model.runtime.errors import SettingError, pluralize
 from training.crop_config import CropConfig
 from training.methods.config import SmallData
 from training.methods.table import METHODS
@@ -160,6 +160,6 @@ def small_data(
     )
     return NamedRecipe(
         recipe,
-        f"this project, for {counted(images, 'image')} with a short side of {short_side} pixels: crops of "
+        f"this project, for {pluralize(images, 'image')} with a short side of {short_side} pixels: crops of "
         f"{side} and {local} pixels, learning rate {lr * batch_size / 256:.3g} ({lr:.3g} for 256 images)",
     )

@@ -18,7 +18,7 @@ from torch.amp import GradScaler
 from dino_model.data.collections import Images
 from dino_model.models.backbones import choose_training_attention
 from dino_model.runtime.device import ComputePrecision, autocast, set_tensor_float32
-from dino_model.runtime.errors import SettingError, counted
+from dino_model.runtime.errors import SettingError, pluralize
 from dino_model.runtime.ranks import gather_objects, on_first
 from training.blocks import compile_blocks, recompute_blocks
 from training.checkpoint import CheckpointWriter, load_checkpoint
@@ -166,8 +166,8 @@ class Session:
         if step > steps:
             epochs = -(-step // self.plan.steps_per_epoch)
             raise RunError(
-                f"{run.folder} has done {counted(step, 'step')}, but --epochs {self.recipe.epochs} are "
-                f"{counted(steps, 'step')}: pass --epochs {epochs} or more"
+                f"{run.folder} has done {pluralize(step, 'step')}, but --epochs {self.recipe.epochs} are "
+                f"{pluralize(steps, 'step')}: pass --epochs {epochs} or more"
             )
         if rank() == 0:
             run.tidy(step)

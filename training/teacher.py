@@ -18,7 +18,7 @@ from dino_model.models.attention import readable
 from dino_model.models.backbones import choose_training_attention
 from dino_model.models.weights import LoadedModel
 from dino_model.runtime.device import ComputePrecision, autocast
-from dino_model.runtime.errors import SettingError, counted
+from dino_model.runtime.errors import SettingError, pluralize
 from training.crops import Crops, normalize
 from training.data import read_or_next
 from training.distillation import log_attention, renormalize
@@ -247,7 +247,7 @@ class TeacherCache:
             if start < file.count:
                 size = f"{self.row.itemsize * file.count / 1e9:.2f} GB in {file.path}"
                 done = f", {start:,} of them done before" if start else ""
-                report(f"teacher outputs for {counted(file.count, 'image')}{done}: {size}")
+                report(f"teacher outputs for {pluralize(file.count, 'image')}{done}: {size}")
             for first in range(start, file.count, IMAGES_AT_ONCE):
                 numbers = range(first, min(first + IMAGES_AT_ONCE, file.count))
                 squares, messages = self.squares.read(numbers)

@@ -10,7 +10,7 @@ from app import fairness, objects, scribbles
 from app.backend import Backend
 from app.clips import runs_of
 from app.images import stem
-from app.objects import Recipe
+from app.objects import ObjectSettings
 from app.page import HEAVY, LIGHT, Page
 
 TITLE = "Segment"
@@ -19,8 +19,8 @@ BY_HAND = {"Mask (PNG)": "mask.png", "Cut-out (PNG)": "cutout.png", "Mask (COCO)
 COMPUTED = {"Labels (PNG)": "labels.png", "Masks (COCO)": "masks.json", "Overlay (PNG)": "overlay.png"}
 
 
-class ObjectsRequest(Recipe):
-    """A recipe with the token of an encoding, a key that the answer repeats, and the name of the image."""
+class ObjectsRequest(ObjectSettings):
+    """Settings with the token of an encoding, a key that the answer repeats, and the name of the image."""
 
     token: str
     key: str = Field(default="", max_length=200)

@@ -21,7 +21,7 @@ from dino_model.data.names import NameIndex
 from dino_model.data.sources import Store, find_parts
 from dino_model.data.tables import read_paths, read_rows
 from dino_model.data.tars import read_part
-from dino_model.runtime.errors import counted, sentence
+from dino_model.runtime.errors import pluralize, sentence
 from dino_model.runtime.files import printable
 
 BACKGROUND = "BACKGROUND_Google"
@@ -71,12 +71,12 @@ class Images:
 
     def __str__(self) -> str:
         in_classes = f" in {describe_classes(self.classes)}" if self.classes else ""
-        found = f"{counted(len(self), 'image')} of {printable(self.root.absolute().name)}{in_classes}"
+        found = f"{pluralize(len(self), 'image')} of {printable(self.root.absolute().name)}{in_classes}"
         return "; ".join([found, *self.remarks()])
 
     def remarks(self) -> list[str]:
         """Return what is not among the images: the number of other files, and `notes`."""
-        return [f"{counted(self.ignored, 'other file')} ignored"] * bool(self.ignored) + [*self.notes]
+        return [f"{pluralize(self.ignored, 'other file')} ignored"] * bool(self.ignored) + [*self.notes]
 
     def read(self, index: int) -> np.ndarray:
         """Read an image: uint8 RGB [height, width, 3], or as `channel_range` says, [height, width, channels].
@@ -174,7 +174,7 @@ class Images:
         """Return the part of the data set that each image is in, by its table, else by its folders."""
         return find_splits(self.names) if self.table_splits is None else self.table_splits
 
-    def labeled(self, found: Labeling, *notes: str) -> "Images":
+    def with_labels(self, found: Labeling, *notes: str) -> "Images":
         """Return these images with other classes."""
         return replace(
             self,
@@ -193,7 +193,7 @@ class Images:
         number = {name: index for index, name in enumerate(classes)}
         labels = [number.get(self.classes[label]) for label in self.labels]
         rest = self.subset(index for index, label in enumerate(labels) if label is not None)
-        note = f"{counted(len(self) - len(rest), 'image')} of {BACKGROUND}, which is no class, left out"
+        note = f"{pluralize(len(self) - len(rest), 'image')} of {BACKGROUND}, which is no class, left out"
         return replace(
             rest,
             labels=tuple(label for label in labels if label is not None),
@@ -304,10 +304,10 @@ def label_by_table(images: Images, table: Path) -> Images:
     is_multi = any(len(row.classes or ()) > 1 for row in by_image.values())
     chosen = [number for number, row in sorted(by_image.items()) if row.classes or is_multi]
     missing = len(images) - len(chosen)
-    notes = [f"{counted(missing, 'image')} without a class in {table.name} left out"] if missing else []
-    notes += [f"{counted(unknown, 'row')} of {table.name} without an image"] if unknown else []
+    notes = [f"{pluralize(missing, 'image')} without a class in {table.name} left out"] if missing else []
+    notes += [f"{pluralize(unknown, 'row')} of {table.name} without an image"] if unknown else []
     found = number_classes([by_image[number].classes or () for number in chosen])
-    labeled = images.subset(chosen).labeled(found, *notes)
+    labeled = images.subset(chosen).with_labels(found, *notes)
     if not any(row.split for row in by_image.values()):
         return labeled
     return replace(labeled, table_splits=tuple(by_image[number].split for number in chosen))

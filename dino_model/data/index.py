@@ -16,7 +16,7 @@ from dino_model.data.sources import Part
 from dino_model.data.tars import read_members
 from dino_model.runtime import files
 from dino_model.runtime.download import cache_folder
-from dino_model.runtime.errors import counted
+from dino_model.runtime.errors import pluralize
 from dino_model.runtime.files import printable
 
 VERSION = 6
@@ -66,7 +66,7 @@ def open_index(parts: Sequence[Part], suffixes: Collection[str]) -> tuple[np.nda
         table, facts = _index(parts, suffixes)
         try:
             files.write_json(path.with_suffix(".json"), facts._asdict())
-            with files.replacing(path) as temporary:
+            with files.replace_file(path) as temporary:
                 np.save(temporary, table)
         except OSError:  # without a cache, the index is made each time
             return table, facts
@@ -138,4 +138,4 @@ def _entries(
 def _count(fate: str, folders: Sequence[str]) -> list[str]:
     """Count and name folders: `3 folders left out: @eaDir, a/.cache, …`."""
     first = ", ".join(printable(name) for name in folders[:3]) + (", …" if len(folders) > 3 else "")
-    return [f"{counted(len(folders), 'folder')} {fate}: {first}"] if folders else []
+    return [f"{pluralize(len(folders), 'folder')} {fate}: {first}"] if folders else []

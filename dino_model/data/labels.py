@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dino_model.data.names import compose
-from dino_model.runtime.errors import counted
+from dino_model.runtime.errors import pluralize
 from dino_model.runtime.files import printable
 
 Split = Literal["train", "val", "test", ""]
@@ -88,7 +88,7 @@ def label_by_folders(names: Sequence[str], sources: Sequence[str] = ()) -> Label
         if not where and any(split for split, _ in divided.values()):
             where = "outside of the split folders, "
         reason = (
-            f"{counted(len(loose), 'image')} of {len(found):,} in no class folder, {where}the first is"
+            f"{pluralize(len(loose), 'image')} of {len(found):,} in no class folder, {where}the first is"
             f" {printable(names[loose[0]])}"
         )
         return Labeling(None, (), reason=reason)
@@ -111,7 +111,7 @@ def number_classes(sets: Sequence[tuple[str, ...]]) -> Labeling:
         return Labeling(np.array([number[name] for (name,) in sets]), classes)
     if max(counts, default=0) < 2:
         empty = sum(not given for given in sets)
-        return Labeling(None, (), reason=f"{counted(empty, 'image')} of {len(sets):,} without a class")
+        return Labeling(None, (), reason=f"{pluralize(empty, 'image')} of {len(sets):,} without a class")
     return Labeling(None, classes, tuple(tuple(sorted(number[name] for name in given)) for given in sets))
 
 

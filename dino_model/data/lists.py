@@ -12,7 +12,7 @@ from dino_model.data.images import ImageError
 from dino_model.data.names import NameIndex, clean_path, suffix_of
 from dino_model.data.remote import is_remote
 from dino_model.data.tables import Row, read_lines, read_paths, read_rows
-from dino_model.runtime.errors import counted
+from dino_model.runtime.errors import pluralize
 from dino_model.runtime.files import printable
 
 Image = TypeVar("Image", bound=Hashable)
@@ -83,7 +83,7 @@ def read_names(path: Path, known: Sequence[str]) -> NameList:
     if not names:
         raise ImageError(f"{path} is empty: expected one name a line")
     unique = tuple(dict.fromkeys(names))
-    repeated = counted(len(names) - len(unique), "line")
+    repeated = pluralize(len(names) - len(unique), "line")
     note = f"{repeated} with a name that is listed before, which counts once (in {printable(path.name)})"
     return NameList(unique, (note,) if len(unique) < len(names) else ())
 
@@ -98,9 +98,9 @@ def read_list(path: Path, suffixes: Container[str]) -> ImageList:
     others = [row.path for row in rows if _is_other(folder, row.path, suffixes)]
     unwanted = set(others)
     images = join_rows(path, ((row.path, row) for row in rows if row.path not in unwanted))
-    notes = [f"{counted(len(others), 'line')} without an image, the first is {others[0]}"] if others else []
+    notes = [f"{pluralize(len(others), 'line')} without an image, the first is {others[0]}"] if others else []
     if repeated := len(rows) - len(others) - len(images):
-        notes.append(f"{counted(repeated, 'line')} with an image that is listed before, which counts once")
+        notes.append(f"{pluralize(repeated, 'line')} with an image that is listed before, which counts once")
     if not images:
         raise ImageError(f"{path} lists no image: {'; '.join(notes) or 'it is empty'}")
     folder, names = _relative(folder, list(images))

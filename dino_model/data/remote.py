@@ -61,7 +61,7 @@ def read(url: str, offset: int, size: int, version: object) -> bytes:
         raise OSError(f"DINO_SHARD_CACHE is {gigabytes!r}, expected gigabytes") from None
     if len(data) == size <= limit:  # a part that was cut short may be whole the next time
         with suppress(OSError):  # the cache cannot be written
-            with files.replacing(cached) as temporary:
+            with files.replace_file(cached) as temporary:
                 temporary.write_bytes(data)
             _remove_oldest(cached.parent, limit)
     return data

@@ -97,7 +97,10 @@ def textures_tar(source: str) -> Path:
     path = cache_folder() / f"textures-{seed}-{count}.tar"
     if path.exists():
         return path
-    with files.replacing(path) as temporary, tarfile.open(temporary, "w", format=tarfile.USTAR_FORMAT) as tar:
+    with (
+        files.replace_file(path) as temporary,
+        tarfile.open(temporary, "w", format=tarfile.USTAR_FORMAT) as tar,
+    ):
         for (label, name), number in product(enumerate(CLASSES), range(count)):
             content, member = io.BytesIO(), tarfile.TarInfo(f"{name}/{number:03}.png")
             image = texture(name, np.random.default_rng([seed, label, number]))

@@ -18,7 +18,7 @@ from dino_model.data.framing import Framing
 from dino_model.inference.feature_cache import model_fingerprint
 from dino_model.inference.features import CLS, FeatureType, has_cls_tokens
 from dino_model.models.weights import LoadedModel
-from dino_model.runtime.files import replacing
+from dino_model.runtime.files import replace_file
 
 FORMAT = "classifier-1"
 _ROWS_AT_ONCE = 4096
@@ -132,7 +132,7 @@ def write_classifier(path: Path, classifier: Classifier) -> None:
     settings = {name: value for name, value in vars(classifier).items() if name != "head"}
     settings |= {"format": FORMAT, "spec": asdict(head.spec), "unit_length": head.unit_length}
     tensors = {"weight": head.weights.float().contiguous(), "bias": head.bias.float().contiguous()}
-    with replacing(path) as temporary:
+    with replace_file(path) as temporary:
         save_file(tensors, temporary, {"classifier": json.dumps(settings)})
 
 

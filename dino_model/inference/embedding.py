@@ -24,8 +24,8 @@ from dino_model.data.collections import Images
 from dino_model.inference.feature_cache import model_fingerprint
 from dino_model.inference.features import FeatureExtractor, find_readable
 from dino_model.runtime import ranks
-from dino_model.runtime.errors import counted
-from dino_model.runtime.files import printable, replacing
+from dino_model.runtime.errors import pluralize
+from dino_model.runtime.files import printable, replace_file
 
 ROWS_AT_ONCE = 1024
 Shape = tuple[int, ...]
@@ -69,7 +69,7 @@ def embed(
     images = replace(images, channel_range=model.channel_range)
     print(f"{model.name}: {model.source}; {images}", flush=True)
     cache = output.with_name(f".{output.name}.parts")
-    rows = replace(extractor, cache=cache).rows(images, title=counted(len(images), "image"))
+    rows = replace(extractor, cache=cache).rows(images, title=pluralize(len(images), "image"))
     if ranks.rank() > 0:
         return
     numbers, broken = find_readable(images, rows)
@@ -85,7 +85,7 @@ def embed(
     )
     write_features(output, table, np.array(numbers))
     rmtree(cache)
-    print(f"{counted(len(subset), 'image')}, {kind}: {output}")
+    print(f"{pluralize(len(subset), 'image')}, {kind}: {output}")
 
 
 def check_suffix(path: Path, tokens: str = "cls") -> None:
@@ -109,7 +109,7 @@ def write_features(path: Path, table: FeatureTable, rows: NDArray[np.intp]) -> N
     check_suffix(path)
     parts = (rows[start : start + ROWS_AT_ONCE] for start in range(0, len(rows), ROWS_AT_ONCE))
     chunks = (np.ascontiguousarray(table.features[part], dtype="<f4") for part in parts)
-    with replacing(path) as temporary:
+    with replace_file(path) as temporary:
         FORMATS[path.suffix][0](temporary, table, (len(rows), *table.features.shape[1:]), chunks)
 
 

@@ -154,5 +154,5 @@ def write_contact_sheet(path: Path, rows: Sequence[Sequence[tuple[NDArray[np.uin
             while draw.textlength(text) > TILE:
                 text = text[: len(text) // 2 - 1] + "…" + text[len(text) // 2 + 1 :]  # from the middle
             draw.text((left, top + TILE + 2), text, fill="black")
-    with files.replacing(path) as temporary:
+    with files.replace_file(path) as temporary:
         sheet.save(temporary, quality=90)

@@ -31,7 +31,7 @@ from dino_model.models.pickles import open_as_protocol_2
 from dino_model.models.run_folder import CHECKPOINT, CONFIG
 from dino_model.models.state_names import Network, NetworkError, few, find_network, flat_names
 from dino_model.runtime import files
-from dino_model.runtime.errors import counted
+from dino_model.runtime.errors import pluralize
 
 OFFICIAL_NETWORKS = ("teacher", "student")
 FORMAT = "dino-attention-lab/1"
@@ -162,7 +162,7 @@ def write_safetensors(
     }
     if channel_range:
         metadata["channel_range"] = json.dumps(asdict(channel_range))
-    with files.replacing(path) as temporary:
+    with files.replace_file(path) as temporary:
         temporary.write_bytes(safetensors.torch.save(tensors, metadata))
 
 
@@ -366,7 +366,7 @@ def _find(
 def _note(network: Network) -> str:
     """Name what the file holds in addition to the network."""
     parts = sorted({name.split(".")[0] for name in network.dropped})
-    dropped = f", without {counted(len(network.dropped), 'tensor')} of {few(parts)}" if parts else ""
+    dropped = f", without {pluralize(len(network.dropped), 'tensor')} of {few(parts)}" if parts else ""
     return dropped + (f" (not used: {few(network.others)})" if network.others else "")
 
 

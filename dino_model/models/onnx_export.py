@@ -166,7 +166,7 @@ def write_onnx(
         model = FeatureAndAttention(backbone) if is_vit else backbone
         images, names = torch.zeros(2, channels, size, size), ["feature", "cls_attention"][: 1 + is_vit]
         shapes = {0: torch.export.Dim("batch")}
-    with files.replacing(path) as temporary, warnings.catch_warnings():
+    with files.replace_file(path) as temporary, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # from the exporter, about itself
         options: Any = {"input_names": ["images"], "dynamic_shapes": (shapes,), "output_names": names}
         program = torch.onnx.export(model.eval(), (images,), dynamo=True, verbose=False, **options)

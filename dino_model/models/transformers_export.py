@@ -69,7 +69,7 @@ def write_transformers(model: LoadedModel, folder: Path) -> None:
         name=model.name, source=model.source, cls=CLASSES[kind], folder=folder, size=size,
         options=", add_pooling_layer=False" if kind == "vit" else "", mode=mode or "timm's own",
     )  # fmt: skip
-    with files.replacing(folder / WEIGHTS) as temporary:
+    with files.replace_file(folder / WEIGHTS) as temporary:
         safetensors.torch.save_file(tensors, temporary, {"format": "pt"})
     config = _config(vit, kind, len(model.mean))
     if mode:

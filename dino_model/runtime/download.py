@@ -78,7 +78,7 @@ class PublishedFile:
         target = cache_folder() / self.name
         temporary = target
         try:
-            with files.replacing(target) as temporary:
+            with files.replace_file(target) as temporary:
                 self._transfer(temporary, callback)
                 self.accept(temporary)
         except (OSError, HTTPException, ValueError) as error:  # urllib's own errors are OSErrors

@@ -23,6 +23,6 @@ def sentence(error: BaseException) -> str:
     return str(error)
 
 
-def counted(number: int, noun: str) -> str:
+def pluralize(number: int, noun: str) -> str:
     """Return a number with its noun, such as `1 image` or `1,200 images`."""
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"

@@ -22,7 +22,7 @@ _FAR = 2**30
 
 
 @contextmanager
-def replacing(path: Path) -> Iterator[Path]:
+def replace_file(path: Path) -> Iterator[Path]:
     """Yield a temporary path that replaces `path` when the block ends, and is removed when it fails.
 
     The folder is created if it is missing. Readers of `path` find the old file or the new one.
@@ -106,7 +106,7 @@ def printable(name: str) -> str:
 
 def write_text(path: Path, text: str) -> None:
     """Write a text file (UTF-8, names as `printable`, line ends as in `text`) whole or not at all."""
-    with replacing(path) as temporary:
+    with replace_file(path) as temporary:
         temporary.write_text(printable(text), encoding="utf-8", newline="")
 
 

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from dino_model.data.channels import display, parse_channels
 from dino_model.data.images import read as read_image
 from dino_model.inference.options import ModelOptions, TileOptions
-from dino_model.runtime.errors import SettingError, counted
-from dino_model.runtime.files import make_room, replacing, write_text
+from dino_model.runtime.errors import SettingError, pluralize
+from dino_model.runtime.files import make_room, replace_file, write_text
 from dino_model.runtime.outputs import OutputFolder, OutputOptions, SkippedInputs
 from segmentation import drawing, figures, report
 from segmentation.coco import CocoWriter
@@ -50,7 +50,7 @@ class Attention(TileOptions, ModelOptions, OutputOptions):
     mass: float = 0.6
     """Share of the attention that a mask keeps, above 0 and up to 1."""
     point: Annotated[str | None, tyro.conf.arg(metavar="Y,X")] = None
-    """Pixel of the image, counted from its top left, whose patch is the query."""
+    """Pixel of the image, pluralize from its top left, whose patch is the query."""
     resize: Literal["short-side", "squash", "native"] = "short-side"
     """Resizing of the image for the model."""
     block: int = -1
@@ -145,7 +145,7 @@ class Attention(TileOptions, ModelOptions, OutputOptions):
         if self.figure:
             maps = arrays.get("point_attention", attention)
             _write_figure(folder, image, point, maps, predictor.describe())
-        with replacing(folder / "attention.npz") as temporary:
+        with replace_file(folder / "attention.npz") as temporary:
             grid, name = np.array(predictor.grid), np.array(predictor.model.name)
             np.savez_compressed(temporary, allow_pickle=False, grid=grid, model=name, **arrays)
         scores: list[float] = []
@@ -185,7 +185,7 @@ class Attention(TileOptions, ModelOptions, OutputOptions):
             file, report.write_page("Attention of every head", facts, chain(sections, sections_of_images))
         )
         print("; ".join(f"{key} {value}" for key, value in facts.items()))
-        print(f"report of {counted(len(items), 'image')} written to {file}")
+        print(f"report of {pluralize(len(items), 'image')} written to {file}")
 
 
 def _write_heads(

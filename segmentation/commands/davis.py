@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from dino_model.data import images
 from dino_model.inference.options import ModelOptions
-from dino_model.runtime.errors import counted
+from dino_model.runtime.errors import pluralize
 from dino_model.runtime.files import make_room, write_json
 from dino_model.runtime.outputs import OutputFolder, OutputOptions, SkippedInputs
 from segmentation import davis_eval, drawing
@@ -76,7 +76,7 @@ class Davis(MaskOptions, ModelOptions, OutputOptions):
             except ValueError as error:  # a frame that is damaged or has another size
                 skipped.add(clip.name, error)
                 continue
-            span = f"{counted(len(clip.frames), 'frame')}, {clip.frames[0].name} to {clip.frames[-1].name}"
+            span = f"{pluralize(len(clip.frames), 'frame')}, {clip.frames[0].name} to {clip.frames[-1].name}"
             print(f"{number}/{len(clips)} {clip.name}: {span}, {duration}", flush=True)
             ids = sorted(set().union(*map(object_ids, masks[clip.name].values())))
             drawn[clip.name] = list(_add_and_sample(clip, output, ids, writer))

@@ -15,7 +15,7 @@ from dino_model.data.images import ImageError
 from dino_model.data.tables import read_text
 from dino_model.inference.options import ComputeOptions, ModelOptions, TileOptions
 from dino_model.runtime.ahead import run_ahead
-from dino_model.runtime.errors import counted
+from dino_model.runtime.errors import pluralize
 from dino_model.runtime.files import make_room, write_json
 from dino_model.runtime.outputs import (
     OutputFolder,
@@ -195,7 +195,7 @@ class Apply(HeadOptions, OutputOptions):
             else:
                 output.add(path.stem, inputs=[path, self.head], files=[drawn])
         output.finish()
-        print(f"{self.output}: {counted(len(images), 'image')}, {counted(len(videos), 'video')}")
+        print(f"{self.output}: {pluralize(len(images), 'image')}, {pluralize(len(videos), 'video')}")
         skipped.check(len(images) + len(videos), "inputs")
 
 

@@ -13,7 +13,7 @@ import tyro
 
 from dino_model.inference.options import ModelOptions
 from dino_model.runtime.ahead import run_ahead
-from dino_model.runtime.errors import counted
+from dino_model.runtime.errors import pluralize
 from dino_model.runtime.outputs import OutputFolder, OutputOptions, SkippedInputs
 from dino_model.runtime.progress import progress
 from segmentation.coco import CocoWriter
@@ -83,7 +83,7 @@ class Video(MaskOptions, ModelOptions, OutputOptions):
         count = self._write(frames, results, output, ("labels",) if mask_files else VIEWS)
         output.add(frames.name, count, inputs=inputs, files=[output.path("masks.json")])
         output.finish()
-        print(f"{counted(count, 'frame')} written to {self.output}")
+        print(f"{pluralize(count, 'frame')} written to {self.output}")
         if count + len(frames.damaged) < frames.expected:
             print(f"note: {self.input.name} promises {frames.expected} frames, {count} could be decoded")
         skipped = SkippedInputs()
@@ -152,7 +152,7 @@ class Video(MaskOptions, ModelOptions, OutputOptions):
         masks = {number: read_frame_mask(reader, file, size) for number, file in files.items()}
         for number, mask in masks.items():
             _report_lost(files[number], mask, predictor, self.preset)
-        print(f"masks of {counted(len(masks), 'frame')}: {', '.join(map(str, masks))}", flush=True)
+        print(f"masks of {pluralize(len(masks), 'frame')}: {', '.join(map(str, masks))}", flush=True)
         settings = {"preset": self.preset, "threshold": self.least_value, "values": reader.describe()}
         again = open_frames(self.input, fps=self.fps)  # its own times and position
         results = _draw_propagation(frames, again, predictor, masks, self.preset)
@@ -193,4 +193,4 @@ def _report_lost(file: Path, mask: Labels, predictor: "AttentionPredictor", pres
         fault = "is smaller than a patch and cannot be followed; a larger --size may help"
         print(f"{file.name}: object {label} {fault}")
     if void := int((mask == VOID).sum()):
-        print(f"{file.name}: {counted(void, 'pixel')} of 255 (void) are background")
+        print(f"{file.name}: {pluralize(void, 'pixel')} of 255 (void) are background")

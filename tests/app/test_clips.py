@@ -36,7 +36,7 @@ def test_read_returns_the_frames_of_a_video_and_of_animated_images(tmp_path):
     path = write_video(tmp_path / "square.webm", 5)
     clip = clips.read(path, SMALL, "clip")
     assert (len(clip.frames), clip.size, clip.fps, clip.note) == (5, SIZE, 10, "")
-    for frame, decoded in zip(clip.decoded(), VideoFile(path), strict=True):
+    for frame, decoded in zip(clip.decode(), VideoFile(path), strict=True):
         assert np.abs(frame.astype(int) - decoded).mean() < 4  # a JPEG of the decoded frame
     first, *others = [Image.fromarray(frame) for frame in square_frames(5, SIZE)]
     for name in ("square.gif", "square.webp", "square.png"):
@@ -64,13 +64,13 @@ def test_read_long_video_decodes_only_the_frames_within_the_limits(tmp_path, mon
 def test_large_frames_are_reduced(tmp_path):
     clip = clips.read(write_video(tmp_path / "large.webm", 2, size=(1000, 2000)), SMALL, "large.webm")
     assert (clip.size, clip.sent_size) == ((427, 854), (1000, 2000))
-    assert next(clip.decoded()).shape == (427, 854, 3)
+    assert next(clip.decode()).shape == (427, 854, 3)
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_examples_move(name):
     clip = example(name)
-    first, *_, last = clip.decoded()
+    first, *_, last = clip.decode()
     assert first.shape == (*clip.size, 3)
     assert np.abs(first.astype(int) - last).mean() > 10
 
@@ -177,7 +177,7 @@ def test_tracked_masks_match_library_and_downloads_hold_them(backend, token, fir
     assert {answer["run"] for answer in answers} == {3}
     found = backend.clips.tracked_clip(answers[0]["id"])
     predictor = AttentionPredictor(MODEL, size=48, precision="fp32", device="cpu")
-    masks = list(propagate_masks(found.clip.decoded, {0: first_mask}, predictor))
+    masks = list(propagate_masks(found.clip.decode, {0: first_mask}, predictor))
     np.testing.assert_array_equal(list(found.labels()), masks)
     zipfile.ZipFile(io.BytesIO(FILES["davis.zip"](found))).extractall(tmp_path)
     (sequence,) = open_davis(tmp_path)
@@ -187,7 +187,7 @@ def test_tracked_masks_match_library_and_downloads_hold_them(backend, token, fir
     frames = list(VideoFile(tmp_path / "overlay.webm"))
     assert len(frames) == 6
     assert frames[0].shape[0] > 48  # a legend below
-    changed = np.abs(frames[0][:48].astype(int) - next(found.clip.decoded())).mean(axis=2)
+    changed = np.abs(frames[0][:48].astype(int) - next(found.clip.decode())).mean(axis=2)
     assert changed[first_mask > 0].mean() > 3 * changed[first_mask == 0].mean()
 
 
@@ -199,7 +199,7 @@ def test_marks_of_any_frames_are_tracked_in_both_directions_as_in_the_library(ba
     found = backend.clips.tracked_clip(answers[-1]["id"])
     predictor = AttentionPredictor(MODEL, size=48, precision="fp32", device="cpu")
     decided = {1: (1, 2), 4: (1, 2)}
-    steps = list(propagate_steps(found.clip.decoded, masks, predictor, batch=1, objects=decided))
+    steps = list(propagate_steps(found.clip.decode, masks, predictor, batch=1, objects=decided))
     expected = [labels for labels in steps if labels is not None]
     np.testing.assert_array_equal(list(found.labels()), expected)
     assert (expected[0] > 0).any()  # before the first mark

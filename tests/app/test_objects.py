@@ -16,7 +16,7 @@ from app.clips import from_runs
 from app.engine import Key, encode
 from app.errors import LabError
 from app.limits import Limits
-from app.objects import FILES, Recipe
+from app.objects import FILES, ObjectSettings
 from app.tabs import segment
 from segmentation import discovery
 from segmentation.masks import enlarge, keep_mass_of_maps
@@ -26,7 +26,7 @@ from tests.app.conftest import MODEL
 def test_find_by_attention_keeps_the_mass_of_the_head(encoding, predictor):
     maps = predictor.cls_attention()
     for head, values in (("mean", maps.mean(axis=0)), ("2", maps[2])):
-        (found,) = objects.find(encoding, Recipe(head=head, mass=0.3))
+        (found,) = objects.find(encoding, ObjectSettings(head=head, mass=0.3))
         np.testing.assert_array_equal(found.mask, keep_mass_of_maps(values, 0.3))
         assert values[found.seed] == values.max()
 
@@ -38,7 +38,7 @@ def test_find_by_discovery_matches_library(encoding):
         expected = np.zeros(encoding.predictor.grid)
         for number, one in enumerate(discovery.find(method, {"keys": features, "count": 4}), 1):
             expected[one.mask] = number
-        found = objects.find(encoding, Recipe(method=method, count=4))
+        found = objects.find(encoding, ObjectSettings(method=method, count=4))
         np.testing.assert_array_equal(objects.labels_of(found, encoding.predictor.grid), expected)
 
 
@@ -47,7 +47,7 @@ def test_find_in_image_of_one_patch_is_refused(backend):
         Key("black", MODEL, 16), backend.models.ready(MODEL), np.zeros((4, 4, 3), np.uint8), Limits()
     )
     with pytest.raises(LabError, match="single patch"):
-        objects.find(encoding, Recipe(method="tokencut"))
+        objects.find(encoding, ObjectSettings(method="tokencut"))
 
 
 some_labels = st.tuples(st.integers(1, 6), st.integers(1, 6)).flatmap(

@@ -89,7 +89,7 @@ def test_coherent_drops_wrong_matches_and_refines_others(degrees, scale):
     b[changed] = rng.integers(0, 30, (int(changed.sum()), 2))
     wrong, ones = np.abs(b - truth).max(axis=1) > 1, np.ones(900, np.float32)
     order = rng.permutation(900)
-    kept = matching.coherent(Matches(a[order], b[order], ones, ones))
+    kept = matching.keep_coherent(Matches(a[order], b[order], ones, ones))
     chosen = kept.a @ [30, 1]
     assert (~wrong[chosen]).sum() > 0.9 * (~wrong).sum()
     assert wrong[chosen].sum() < 0.02 * wrong.sum()

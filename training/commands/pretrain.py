@@ -15,7 +15,7 @@ from dino_model.data.remote import is_remote
 from dino_model.models.weights import is_path
 from dino_model.runtime import outputs
 from dino_model.runtime.device import choose_device, choose_precision
-from dino_model.runtime.errors import counted
+from dino_model.runtime.errors import pluralize
 from dino_model.runtime.outputs import (
     EXIT_INTERRUPTED,
     EXIT_SIGTERM,
@@ -103,7 +103,7 @@ def resume(options: Pretrain, session: Session, run: Run) -> int:
     if changed:
         print(f"changed settings: {in_words(changed)}")
     if rank() == 0 and (missing := done - len({line["step"] for line in run.lines()})):
-        print(f"{run.log} lacks {counted(missing, 'step')} before it: charts and doctor leave them out")
+        print(f"{run.log} lacks {pluralize(missing, 'step')} before it: charts and doctor leave them out")
     if rank() == 0 and changed:
         history = [*before.get("changes", []), {"step": done, "changed": changed}]
         first = {name: before[name] for name in ("command", "versions", "init") if name in before}
@@ -121,10 +121,12 @@ def train(options: Pretrain, session: Session, run: Run, first_step: int) -> int
     print(session.images)
     numbers = Counter(session.images.splits())
     if numbers["train"] and (tested := numbers["val"] + numbers["test"]):
-        print(f"warning: trains on {counted(tested, 'image')} of val and test, too: leave them out of --data")
+        print(
+            f"warning: trains on {pluralize(tested, 'image')} of val and test, too: leave them out of --data"
+        )
     print(
-        f"{counted(len(session.images), 'image')}, {counted(steps, 'step')} of {recipe.batch_size} "
-        f"in {counted(recipe.epochs, 'epoch')}, {session.device.type}, {precision}, {recipe.method.name}"
+        f"{pluralize(len(session.images), 'image')}, {pluralize(steps, 'step')} of {recipe.batch_size} "
+        f"in {pluralize(recipe.epochs, 'epoch')}, {session.device.type}, {precision}, {recipe.method.name}"
         + (f", {world()} processes" if world() > 1 else "")
         + (", crops of all sizes in one pass" if session.one_pass else ", a pass for each size of crops")
     )
@@ -149,7 +151,7 @@ def train(options: Pretrain, session: Session, run: Run, first_step: int) -> int
     finally:
         monitor.progress.close()
     if monitor.broken:
-        print(f"skipped {counted(len(monitor.broken), 'unreadable image')}")
+        print(f"skipped {pluralize(len(monitor.broken), 'unreadable image')}")
     left = "" if done == steps else ", --resume continues"
     print(f"{run.folder}: {done:,} of {steps:,} steps done{left}")
     if done == steps:

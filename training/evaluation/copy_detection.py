@@ -19,7 +19,7 @@ from dino_model.data.collections import Images, open_images
 from dino_model.data.labels import describe_classes
 from dino_model.inference.features import CLS, FeatureType, has_cls_tokens
 from dino_model.models.weights import LoadedModel
-from dino_model.runtime.errors import counted
+from dino_model.runtime.errors import pluralize
 from training.evaluation.datasets import every_fifth, open_labeled
 from training.evaluation.options import CopyDetection, CopyDetectionSynthetic, Evaluation
 from training.evaluation.retrieval import average_precision, ranks_of
@@ -160,7 +160,7 @@ def evaluate(options: CopyDetection) -> None:
     positives = _originals_of(strong, originals)
     formula: Formula = "released" if options.official else "corrected"
     depth = OFFICIAL_DEPTH if options.official else None
-    hidden = counted(len(distractors), "distractor") if distractors else "no distractors"
+    hidden = pluralize(len(distractors), "distractor") if distractors else "no distractors"
     whitened = f"{formula} whitening from {len(others):,} images" if others else "no whitening"
     ranked = f"the first {depth} ranks" if depth else "all ranks"
 
@@ -203,7 +203,7 @@ def evaluate_synthetic(options: CopyDetectionSynthetic) -> None:
         return {"metrics": metrics}
 
     description = (
-        f"{_describe(options)}; {counted(count, 'image')} copied in each way (seed {options.seed}),"
+        f"{_describe(options)}; {pluralize(count, 'image')} copied in each way (seed {options.seed}),"
         f" searched among {len(database):,} of {options.data.name}, {describe_classes(images.classes)}; "
         + "; ".join((*images.remarks(), "no whitening"))
     )
@@ -222,7 +222,7 @@ def _descriptors(
     table = extract(options, model, framing_of(options, model, mode="squash"), images, kind)
     if table.broken and not can_be_incomplete:  # all numbers would shift
         raise ValueError(
-            f"Cannot read {counted(len(table.broken), 'image')}, listed above: replace or remove."
+            f"Cannot read {pluralize(len(table.broken), 'image')}, listed above: replace or remove."
         )
     return table.features
 

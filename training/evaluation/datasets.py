@@ -15,7 +15,7 @@ from dino_model.data.collections import Images, find_listed, open_images
 from dino_model.data.images import ImageError
 from dino_model.data.labels import describe_classes, has_word_of, label_by_folders, sort_classes
 from dino_model.data.names import is_left_out
-from dino_model.runtime.errors import counted
+from dino_model.runtime.errors import pluralize
 
 FEW_IMAGES = 5
 """Images of a class below which a warning is printed: every fifth one is a test image."""
@@ -43,11 +43,11 @@ class Split:
         if len(train) < 2 and not self.several:
             raise ValueError(f"All training images are of one class, {min(train)!r}: two are needed.")
         if shared := _in_both(self.train, self.test):
-            found = f"{counted(len(shared), 'test image')} among the training images"
+            found = f"{pluralize(len(shared), 'test image')} among the training images"
             raise ValueError(f"Found {found}, the first is {shared[0]}: remove them.")
 
     def __str__(self) -> str:
-        test, train = counted(len(self.test), "test image"), counted(len(self.train), "training image")
+        test, train = pluralize(len(self.test), "test image"), pluralize(len(self.train), "training image")
         return f"{test} ({self.rule}), {train}, {describe_classes(self.classes)}{self.unused}"
 
     @property
@@ -153,10 +153,10 @@ def open_split(
         others = " and ".join(sorted({*splits}))
         raise ValueError(f"Found {others} in {data}, and no training images: pass --data and --test.")
     left = Counter(split or "outside of them" for split in splits if split not in (trained, tested))
-    unused = "".join(f"; not used: {counted(number, 'image')} ({name})" for name, number in left.items())
+    unused = "".join(f"; not used: {pluralize(number, 'image')} ({name})" for name, number in left.items())
     images = images.subset(i for i, split in enumerate(splits) if split in (trained, tested))
     if not images.classes and (found := label_by_folders(images.names)).classes:
-        images = images.labeled(found)
+        images = images.with_labels(found)
     images = _without_background(images, None if labels else data, names)
     splits = images.splits()
     train, test_images = (
@@ -198,7 +198,8 @@ def _in_same_classes(train: Images, test: Images) -> tuple[Images, Images]:
         return train, test
     parts = found.labels[: len(train)], found.labels[len(train) :]
     first, second = (
-        images.labeled(found._replace(labels=part)) for images, part in zip((train, test), parts, strict=True)
+        images.with_labels(found._replace(labels=part))
+        for images, part in zip((train, test), parts, strict=True)
     )
     return (first, second) if {*_class_names(second)} <= {*_class_names(first)} else (train, test)
 
@@ -250,7 +251,7 @@ def draw_labeled(labels: Tensor, seed: int, names: Sequence[str], wanted: str) -
         count = int(wanted) if share is None else max(1, int(share * len(members) + 0.5))
         if not 1 <= count <= len(members):
             raise ValueError(
-                f"Class {names[label]!r} has {counted(len(members), 'training image')}, expected {count}."
+                f"Class {names[label]!r} has {pluralize(len(members), 'training image')}, expected {count}."
             )
         chosen.append(random.choice(members, count, replace=False))
     return torch.from_numpy(np.sort(np.concatenate(chosen)))

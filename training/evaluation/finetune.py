@@ -31,7 +31,7 @@ from dino_model.models.checkpoints import WeightsError, read_torch, write_safete
 from dino_model.models.weights import LoadedModel
 from dino_model.runtime import files, ranks
 from dino_model.runtime.device import ComputePrecision, autocast, choose_device
-from dino_model.runtime.errors import counted
+from dino_model.runtime.errors import pluralize
 from dino_model.runtime.progress import progress
 from training.distributed import barrier, synchronise_batch_norm
 from training.evaluation.datasets import Split
@@ -146,7 +146,7 @@ def evaluate(options: Finetune) -> None:
     recipe, split = replace(RECIPES[options.recipe], **given), open_options(options)
     split.check_single("finetune")
     description = (
-        f"{framing_of(options)}; random crops, flips; {counted(recipe.epochs, 'epoch')},"
+        f"{framing_of(options)}; random crops, flips; {pluralize(recipe.epochs, 'epoch')},"
         f" batch {recipe.batch}, AdamW,"
         f" rate {recipe.rate:g} (warm-up {WARMUP_EPOCHS}, cosine), weight decay {WEIGHT_DECAY:g},"
         f" mixup {MIXUP:g}, cutmix {CUTMIX:g}, label smoothing {SMOOTHING:g}"
@@ -203,7 +203,7 @@ def _finetune(options: Finetune, recipe: FinetuneRecipe, split: Split, model: Lo
         if ranks.rank() == 0:
             state = {"model": network.state_dict(), "optimizer": optimizer.state_dict()}
             state["scaler"] = scaler.state_dict()
-            with files.replacing(unfinished) as temporary:
+            with files.replace_file(unfinished) as temporary:
                 torch.save({"epoch": epoch + 1, **state}, temporary)
     classifier = replace(model, backbone=network)
     scores = extract(replace(options, cache=None), classifier, framing, split.test)

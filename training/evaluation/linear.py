@@ -23,7 +23,7 @@ from dino_model.models.weights import LoadedModel
 from dino_model.runtime import ranks
 from dino_model.runtime.device import DTYPES, autocast, choose_device
 from dino_model.runtime.download import PublishedFile
-from dino_model.runtime.errors import counted
+from dino_model.runtime.errors import pluralize
 from dino_model.runtime.progress import progress
 from training.evaluation.datasets import Split, every_fifth
 from training.evaluation.metrics import (
@@ -195,7 +195,7 @@ def evaluate(options: Linear) -> None:
     description = (
         f"{framing_of(options)}; {how}; {len(rates)} learning rates from {min(rates):g} to {max(rates):g} ×"
         f" {len(options.features)} inputs ({specs}); SGD, momentum {MOMENTUM:g}, no weight decay, cosine to 0"
-        f" by epochs, {counted(options.epochs, 'epoch')}, batch {options.batch}; selected on every fifth"
+        f" by epochs, {pluralize(options.epochs, 'epoch')}, batch {options.batch}; selected on every fifth"
         " training image"
     )
     if head_file is not None:
@@ -209,7 +209,7 @@ def _selection_warnings(split: Split) -> list[str]:
     held_out = len(every_fifth(_groups(split.labels(split.train)))[1])
     if held_out >= MIN_HELD_OUT:
         return []
-    return [f"input and rate are selected on {counted(held_out, 'image')}: other images can give others"]
+    return [f"input and rate are selected on {pluralize(held_out, 'image')}: other images can give others"]
 
 
 def _measure_head(
@@ -276,7 +276,7 @@ def _train_and_test(options: Linear, split: Split, predicted: Images | None, mod
     spec, rate = grid.specs[best], options.rates[best_rate]
     metric = "map" if split.several else "top1"
     chosen = {"rate": rate, "input": str(spec), metric: float(scores[best, best_rate])}
-    images = counted(len(held_out), "training image")
+    images = pluralize(len(held_out), "training image")
     print(f"selected on {images}: {spec}, rate {rate:g} ({chosen[metric]:.1f} %)")
     single = replace(options, rates=(rate,), features=(options.features[best],))
     head = _fit(single, model, train, len(split.classes)).head(0, 0)
@@ -310,7 +310,7 @@ def _fit(options: Linear, model: LoadedModel, train: Labeled, classes: int) -> L
         return grid
     backbone, kind = model.backbone.to(grid.device), feature_type(model, blocks)
     precision = options.chosen_precision()
-    for epoch in progress(range(options.epochs), f"{model.name}, {counted(options.epochs, 'epoch')}"):
+    for epoch in progress(range(options.epochs), f"{model.name}, {pluralize(options.epochs, 'epoch')}"):
         steps = list(batches(len(images), options, epoch))
         shares = [step[[*ranks.local_range(range(len(step)))]].tolist() for step in steps]
         views = random_batches(images, [s for s in shares if s], options.size, mix(options.seed, epoch))

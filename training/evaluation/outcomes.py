@@ -15,7 +15,7 @@ from dino_model.inference.features import FeatureType
 from dino_model.inference.predictions import write_predictions
 from dino_model.models.weights import LoadedModel
 from dino_model.runtime import ranks
-from dino_model.runtime.errors import SettingError, counted
+from dino_model.runtime.errors import SettingError, pluralize
 from dino_model.runtime.files import write_text
 from dino_model.runtime.outputs import check_output_file
 from training.evaluation.datasets import Split
@@ -92,7 +92,7 @@ def write_outcomes(
             write_predictions(
                 options.output, table.images.names, rows, split.classes, several=split.several, nearest=near
             )
-            print(f"{counted(len(rows), 'prediction')}: {options.output}")
+            print(f"{pluralize(len(rows), 'prediction')}: {options.output}")
 
 
 def save_head(options: Predictions, split: Split, model: LoadedModel, head: LinearHead) -> None:

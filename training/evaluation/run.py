@@ -19,7 +19,7 @@ from dino_model.models.weights import LoadedModel, fit_channels, load_model
 from dino_model.runtime import files, ranks
 from dino_model.runtime.ahead import load_ahead
 from dino_model.runtime.device import choose_device
-from dino_model.runtime.errors import counted
+from dino_model.runtime.errors import pluralize
 from training.crops import BOX_NUMBERS, random_box
 from training.evaluation import paper
 from training.evaluation.datasets import Split, open_split
@@ -86,7 +86,7 @@ def extract(
         batch_size=options.batch_size,
         cache=options.cache,
     )
-    return extractor.extract(images, boxes=boxes, title=f"{model.name}, {counted(len(images), 'image')}")
+    return extractor.extract(images, boxes=boxes, title=f"{model.name}, {pluralize(len(images), 'image')}")
 
 
 def extract_parts(

@@ -11,7 +11,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from dino_model.models.weights import load_model
 from dino_model.runtime import files
 from dino_model.runtime.device import ComputePrecision, autocast, choose_device
-from dino_model.runtime.errors import counted
+from dino_model.runtime.errors import pluralize
 from training.evaluation import paper
 from training.evaluation.options import TABLE_1_NETWORKS, Throughput
 from training.evaluation.run import Metrics
@@ -71,7 +71,7 @@ def evaluate(options: Throughput) -> None:
     files.make_room(options.json)
     device = choose_device(options.device)
     description = (
-        f"{counted(options.batch, 'random image')} of {options.size} pixels per forward pass, on {device}"
+        f"{pluralize(options.batch, 'random image')} of {options.size} pixels per forward pass, on {device}"
     )
     print(description)
     results: list[Metrics] = []

@@ -106,20 +106,20 @@ export class MaskView extends Editor {
     return this.choices.find(({ key }) => key === method);
   }
 
-  /** The settings as fields of `app.objects.Recipe`. */
-  get recipe() {
+  /** The settings as fields of `app.objects.ObjectSettings`. */
+  get objectSettings() {
     const { method, head, mass, count, refined } = this.settings;
     return { method, count, head: head === "best" ? this.bestHead : head, mass: mass / 100, refined };
   }
 
   /** The view as arguments of a download. */
   get request() {
-    return this.encoding && { ...this.recipe, token: this.encoding.token, name: this.encoding.name };
+    return this.encoding && { ...this.objectSettings, token: this.encoding.token, name: this.encoding.name };
   }
 
   /** Return the fields that the labels of a method depend on; null if the browser computes them. */
   question(method, refined = false) {
-    const { count, head, mass, ...others } = this.recipe;
+    const { count, head, mass, ...others } = this.objectSettings;
     if (method === "click" || (method === "attention" && !refined)) return null;
     const { needs } = this.choice(method);
     const settings = Object.entries({ attention: { head }, mass: { mass }, count: { count } });

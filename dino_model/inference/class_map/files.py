@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 from dino_model.data.framing import Framing
 from dino_model.inference.class_map.layout import ClassMap, MappedClass, Origin, Overlap, Protocol
 from dino_model.inference.class_map.names import GROUPS
-from dino_model.runtime.files import replacing, write_text
+from dino_model.runtime.files import replace_file, write_text
 
 FORMAT = "DINO class map 1"
 JSON, FIGURE = "map.json", "map.png"
@@ -30,7 +30,7 @@ COLORS = (
 
 def write(folder: Path, drawn: ClassMap) -> None:
     """Write a map to a folder, which is created if missing; replace a former map."""
-    with replacing(folder / FIGURE) as temporary:
+    with replace_file(folder / FIGURE) as temporary:
         draw_figure(drawn, temporary)
     write_text(folder / JSON, json.dumps(as_json(drawn), ensure_ascii=False) + "\n")
 

@@ -1,6 +1,6 @@
 import pytest
 
-from dino_model.runtime.files import make_room, replacing, write_text
+from dino_model.runtime.files import make_room, replace_file, write_text
 
 
 def test_write_text_creates_folder_and_keeps_the_old_file_if_interrupted(tmp_path):
@@ -8,7 +8,7 @@ def test_write_text_creates_folder_and_keeps_the_old_file_if_interrupted(tmp_pat
     write_text(path, "grüße")
 
     def fail():
-        with replacing(path) as beside:
+        with replace_file(path) as beside:
             beside.write_text("ne")
             raise KeyboardInterrupt
 
