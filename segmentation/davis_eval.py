@@ -146,13 +146,7 @@ def score_folders(
         raise DataError(
             f"objects are scored from their appearance on in the semi-supervised protocol, not {task}"
         )
-    names = _sequence_folders(ground_truth, "ground truth")
-    _sequence_folders(predictions, "predictions", names)
-    others = sorted(set(_sequence_folders(predictions, "predictions")) - set(names))
-    unmatched = f"not scored: {pluralize(len(others), 'folder')} without ground truth: {', '.join(others)}"
-    if unknown := [name for name in sequences if name not in names]:
-        raise DataError(f"sequence {unknown[0]!r} is not in {ground_truth}; it has {', '.join(names)[:300]}")
-    names = [name for name in names if name in sequences or not sequences]
+    names, others = _pair_folders(ground_truth, predictions, sequences)
     folders = [root / name for root in (ground_truth, predictions) for name in names]
     reader = MaskReader(
         [file for folder in folders for file in sorted(folder.glob("*.png"))], threshold=threshold
@@ -166,6 +160,10 @@ def score_folders(
     if not scored:
         raise DataError(next(iter(not_scored.values())))
     per_object = {name: scores for sequence, _ in scored.values() for name, scores in sequence.items()}
+    notes = [f"{name}: {note}" for name, (_, notes) in scored.items() for note in notes]
+    if others:
+        count = pluralize(len(others), "folder")
+        notes.append(f"not scored: {count} without ground truth: {', '.join(others)}"[:300])
     counted_objects, frames = COUNTED[task, objects]
     protocol = {
         "measure": "J and F of DAVIS, means over objects",
@@ -180,9 +178,20 @@ def score_folders(
         "per_sequence": {name: mean_scores(sequence.values()) for name, (sequence, _) in scored.items()},
         "per_object": per_object,
         "not_scored": not_scored,
-        "notes": [f"{name}: {note}" for name, (_, notes) in scored.items() for note in notes]
-        + ([unmatched[:300]] if others else []),
+        "notes": notes,
     }
+
+
+def _pair_folders(
+    ground_truth: Path, predictions: Path, wanted: Sequence[str]
+) -> tuple[list[str], list[str]]:
+    """Return the sequences to score, and those of the predictions that have no ground truth."""
+    names = _sequence_folders(ground_truth, "ground truth")
+    _sequence_folders(predictions, "predictions", names)
+    if unknown := [name for name in wanted if name not in names]:
+        raise DataError(f"sequence {unknown[0]!r} is not in {ground_truth}; it has {', '.join(names)[:300]}")
+    others = sorted(set(_sequence_folders(predictions, "predictions")) - set(names))
+    return [name for name in names if name in wanted or not wanted], others
 
 
 def _score_sequence(

@@ -28,19 +28,10 @@ class Name(NamedTuple):
 
     texts: tuple[str, ...]
     numbers: tuple[str, ...]
-    signs: tuple[int, ...]
-
-    def parts(self) -> tuple[tuple[int, ...], ...]:
-        """Return the numbers, with 1.2 as two numbers."""
-        pairs = zip(self.numbers, self.signs, strict=True)
-        return tuple(tuple(sign * int(part) for part in re.split("[.,]", text)) for text, sign in pairs)
-
-    def decimals(self) -> tuple[tuple[Fraction | int, ...], ...]:
-        """Return the numbers, with 1.2 as a decimal and 1.2.3 as three numbers."""
-        triples = zip(self.numbers, self.signs, self.parts(), strict=True)
-        return tuple(
-            (sign * _fraction(text),) if _DECIMAL.fullmatch(text) else parts for text, sign, parts in triples
-        )
+    parts: tuple[tuple[int, ...], ...]
+    """The numbers, with 1.2 as two numbers."""
+    decimals: tuple[tuple[Fraction | int, ...], ...]
+    """The numbers, with 1.2 as a decimal and 1.2.3 as three numbers."""
 
 
 def frame_files(folder: Path) -> tuple[Path, ...]:
@@ -80,36 +71,38 @@ def order_names(names: Sequence[str]) -> list[str]:
         found = f"are {sum(numbered)} numbered files and {names[numbered.index(False)]} without a number"
         raise DataError(f"{found}; remove or number what is no frame")
     parsed = dict(zip(names, _parse(stems), strict=True))
-    keys = {name: (each.decimals(), each.texts) for name, each in parsed.items()}
-    parts = {name: (each.parts(), each.texts) for name, each in parsed.items()}
+    keys: dict[str, Any] = {name: (each.decimals, each.texts) for name, each in parsed.items()}
+    parts = {name: (each.parts, each.texts) for name, each in parsed.items()}
     rivals: dict[str, Mapping[str, Any]] = {}
     if len(set(keys.values())) < len(names):
-        keys = parts  # type: ignore[assignment]  # 1.1 and 1.10 are two numbers each
+        keys = parts  # 1.1 and 1.10 are two numbers each
     elif not _are_decimals([parsed[name] for name in sorted(names, key=keys.__getitem__)]):
         rivals["with 1.2 as two numbers"] = parts
     rivals["by the text before the numbers"] = {
         name: [*zip(each.texts, (*keys[name][0], ()), strict=True)] for name, each in parsed.items()
     }
+    by_stem = dict(zip(names, stems, strict=True))
     is_hexadecimal = _are_hexadecimal(stems)
     if is_hexadecimal:
-        rivals["as hexadecimal numbers"] = {
-            name: (stem.casefold(),) for name, stem in zip(names, stems, strict=True)
-        }
-    rivals |= _date_keys(dict(zip(names, stems, strict=True)), keys)
+        rivals["as hexadecimal numbers"] = {name: stem.casefold() for name, stem in by_stem.items()}
     order = sorted(names, key=keys.__getitem__)
-    for title, rival in rivals.items():
-        other = sorted(names, key=rival.__getitem__)
-        if other != order:
-            start = [one == two for one, two in zip(order, other, strict=True)].index(False)
-            ours, theirs = (", ".join(each[start : start + 3]) for each in (order, other))
-            raise DataError(
-                f"have two sensible orders: {ours} by the numbers from the left, or {theirs} {title}; "
-                "rename them with one number, such as 00000.png"
-            )
+    for title, rival in (rivals | _date_keys(by_stem, keys)).items():
+        _check_rival(order, sorted(names, key=rival.__getitem__), title)
     for first, second in pairwise(order):
         if keys[first][0] == keys[second][0] and not is_hexadecimal:
             raise DataError(f"include {first} and {second}, two frames of one number; remove one")
     return order
+
+
+def _check_rival(order: Sequence[str], rival: Sequence[str], title: str) -> None:
+    """Raise DataError if another sensible order of names differs."""
+    differing = (place for place, pair in enumerate(zip(order, rival, strict=True)) if len({*pair}) > 1)
+    if (start := next(differing, None)) is not None:
+        ours, theirs = (", ".join(each[start : start + 3]) for each in (order, rival))
+        raise DataError(
+            f"have two sensible orders: {ours} by the numbers from the left, or {theirs} {title}; rename them"
+            " with one number, such as 00000.png"
+        )
 
 
 def _are_hexadecimal(stems: Sequence[str]) -> bool:
@@ -141,8 +134,13 @@ def _parse(stems: Sequence[str]) -> Iterator[Name]:
             signed.add(place)
     for stem, own_texts in zip(stems, texts, strict=True):
         plain = tuple(re.sub(r"[\W_]+", " ", text).strip() for text in own_texts)
-        minus = [place in signed and text.endswith("-") for place, text in enumerate(own_texts[:-1])]
-        yield Name(plain, tuple(_NUMBER.findall(stem)), tuple(-1 if is_minus else 1 for is_minus in minus))
+        numbers = _NUMBER.findall(stem)
+        is_minus = [place in signed and text.endswith("-") for place, text in enumerate(own_texts[:-1])]
+        pairs = [(-1 if minus else 1, text) for minus, text in zip(is_minus, numbers, strict=True)]
+        parts = tuple(tuple(sign * int(part) for part in re.split("[.,]", text)) for sign, text in pairs)
+        values = [sign * _fraction(text) if _DECIMAL.fullmatch(text) else None for sign, text in pairs]
+        decimals = (whole if value is None else (value,) for value, whole in zip(values, parts, strict=True))
+        yield Name(plain, tuple(numbers), parts, tuple(decimals))
 
 
 def _fraction(text: str) -> Fraction:

@@ -87,18 +87,7 @@ class Discover(ModelOptions, OutputOptions):
         needs = {need for name in self.methods for need in discovery.method_of(name).needs}
         if "attention" in needs:
             common.check_head(self.head, predictor)
-        protocol = {
-            "data": self.dataset or "images",
-            "model": self.model,
-            "precision": predictor.precision,
-            "resize": resize if resize in ("pad", "native") else f"{resize} {self.size}",
-            "methods": ", ".join(self.methods),
-            "count": self.count,
-            "mask_threshold": self.threshold,
-            "head": self.head,
-            "min_confidence": self.min_confidence,
-            "edges": "guided filter" if self.refine else "patches",
-        }
+        protocol = self._protocol(resize, predictor.precision)
         output = self.open_output({**protocol, "weights": common.model_settings(predictor)["weights"]})
 
         def read(sample: InputImage) -> ImageArray:
@@ -126,6 +115,21 @@ class Discover(ModelOptions, OutputOptions):
         self._finish(finished, output, protocol)
         output.finish()
         skipped.check(len(samples))
+
+    def _protocol(self, resize: str, precision: str) -> dict[str, Any]:
+        """Describe what scores depend on."""
+        return {
+            "data": self.dataset or "images",
+            "model": self.model,
+            "precision": precision,
+            "resize": resize if resize in ("pad", "native") else f"{resize} {self.size}",
+            "methods": ", ".join(self.methods),
+            "count": self.count,
+            "mask_threshold": self.threshold,
+            "head": self.head,
+            "min_confidence": self.min_confidence,
+            "edges": "guided filter" if self.refine else "patches",
+        }
 
     def _finish(self, samples: list[InputImage], output: OutputFolder, protocol: dict[str, Any]) -> None:
         """Write what needs all images: scores, tables, COCO files, contact sheet."""

@@ -1,5 +1,6 @@
 """`python -m segmentation match`: corresponding parts of two images."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -70,9 +71,7 @@ class Match(ModelOptions, OutputOptions):
         in_a, in_b = (places[:LINES] for places in matching.in_pixels(matches, *sides))
         drawing.save_image(output.path("lines.png"), drawing.match_lines(*pair, in_a, in_b))
         for part, file_name in PARTS.items():
-            colors = zip(matching.joint_colors(a, b, part), pair, strict=True)
-            drawn = drawing.side_by_side(*(_in_color(each, image.shape[:2]) for each, image in colors))
-            drawing.save_image(output.path(file_name), drawn)
+            drawing.save_image(output.path(file_name), _draw_colors(pair, matching.joint_colors(a, b, part)))
         results = {
             "a": str(self.a),
             "b": str(self.b),
@@ -97,10 +96,12 @@ class Match(ModelOptions, OutputOptions):
         )
 
 
-def _in_color(colors: NDArray[np.float32], size: tuple[int, int]) -> ImageArray:
-    """Enlarge colors in [0, 1] [rows, columns, 3] to an image."""
-    enlarged = np.moveaxis(enlarge(np.moveaxis(colors, -1, 0), size), 0, -1)
-    return (255 * enlarged).round().astype(np.uint8)
+def _draw_colors(pair: Pair, colors: Sequence[NDArray[np.float32]]) -> ImageArray:
+    """Enlarge colors in [0, 1] of both images' patches, [rows, columns, 3], and put them in a row."""
+    planes = (np.moveaxis(each, -1, 0) for each in colors)
+    enlarged = (enlarge(each, image.shape[:2]) for each, image in zip(planes, pair, strict=True))
+    scaled = ((255 * np.moveaxis(each, 0, -1)).round().astype(np.uint8) for each in enlarged)
+    return drawing.side_by_side(*scaled)
 
 
 def _find_point(
