@@ -76,13 +76,13 @@ def test_process_that_outlives_its_answer_does_not_stop_the_grading(tmp_path):
     def pairs():
         if os.fork() == 0:
             os.setsid()
-            time.sleep(20)
+            time.sleep(100)
         return 18
     """
     file = write(tmp_path / "a.py", IMPORT, fork, 'check("3.1", pairs())')
     start = time.monotonic()
     assert grade.grade_submission(file, 60)["3.1"] == ("correct", "")
-    assert time.monotonic() - start < 20
+    assert time.monotonic() - start < 100
 
 
 @pytest.mark.slow
