@@ -74,7 +74,7 @@ CHARTS = (
     ),
     Chart("k-NN accuracy on training images", "top-1, %", {}, "knn_"),
     Chart("Throughput", "images per second", {"images_per_second": "Images per second"}),
-    Chart("Other metrics of the method", "", {}),
+    Chart("Other metrics", "", {}),
 )
 
 

@@ -19,7 +19,7 @@ from training.methods.setup import MethodSchedules
 from training.methods.table import METHODS
 from training.run import RunError
 from training.schedules import Schedule, cosine, hold_and_decay
-from training.settings import OptimizerName, at_least, no_longer_than, restore_settings, shares
+from training.settings import OptimizerName, at_least, check_choices, no_longer_than, restore_settings, shares
 
 
 @dataclass(frozen=True)
@@ -79,6 +79,7 @@ class Recipe:
     """Epochs at the start in which only the head trains, for a backbone that is trained already."""
 
     def __post_init__(self) -> None:
+        check_choices(self)
         at_least(self, epochs=1, batch_size=1, head_only_epochs=0)
         no_longer_than(self.epochs, self.optimizer, "warmup_epochs")
         no_longer_than(self.epochs, self, "head_only_epochs")

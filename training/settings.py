@@ -69,13 +69,30 @@ def restore_settings(default: Settings, stored: Mapping[str, Any]) -> Settings:
         before = getattr(default, name)
         if is_dataclass(before) and isinstance(value, Mapping):
             value = restore_settings(before, value)
-        elif not _fits(value := tuple(value) if isinstance(value, list) else value, hints[name]):
-            hint = hints[name]
-            choices = get_args(hint) if get_origin(hint) is Literal else ()
-            expected = " or ".join(map(str, choices)) or (hint.__name__ if type(hint) is type else hint)
-            raise SettingError(f"setting {name} of {kind.__name__} is {value!r}, expected {expected}")
+        else:
+            value = tuple(value) if isinstance(value, list) else value
+            _check_type(kind, name, value, hints[name])
         values[name] = value
     return replace(default, **values)  # type: ignore[type-var]
+
+
+def check_choices(settings: object) -> None:
+    """Raise SettingError for a setting, or one of the settings within, that is none of its choices."""
+    kind = type(settings)
+    hints = get_type_hints(kind)
+    for field in fields(settings):  # type: ignore[arg-type]
+        value = getattr(settings, field.name)
+        if is_dataclass(value):
+            check_choices(value)
+        elif get_origin(hints[field.name]) is Literal:
+            _check_type(kind, field.name, value, hints[field.name])
+
+
+def _check_type(kind: type, name: str, value: object, hint: Any) -> None:
+    if not _fits(value, hint):
+        choices = get_args(hint) if get_origin(hint) is Literal else ()
+        expected = " or ".join(map(str, choices)) or (hint.__name__ if type(hint) is type else hint)
+        raise SettingError(f"setting {name} of {kind.__name__} is {value!r}, expected {expected}")
 
 
 def _fits(value: object, hint: Any) -> bool:

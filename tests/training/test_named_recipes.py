@@ -79,6 +79,14 @@ def test_small_data_of_any_collection_is_a_valid_recipe(images, short_side, batc
 @pytest.mark.parametrize(
     ("change", "words"),
     [
+        (
+            lambda r: {"method": replace(r.method, teacher="momentun")},
+            "'momentun', expected momentum or prev",
+        ),
+        (
+            lambda r: {"optimizer": replace(r.optimizer, name="adam")},
+            "name of OptimizerConfig is 'adam', expected",
+        ),
         (lambda r: {"epochs": 0}, "--epochs is 0"),
         (lambda r: {"batch_size": 0}, "--batch-size is 0"),
         (lambda r: {"epochs": 5}, "--warmup-epochs is 10, expected 0 to the 5 epochs of training"),
