@@ -84,10 +84,10 @@ def read_names(file: Path, known: Sequence[str], hint: str = "") -> tuple[str, .
         there = ", ".join(sorted(path.stem for path in file.parent.glob("*.txt"))) or "none"
         raise DataError(f"the list {file} is missing; lists there: {there}{hint}")
     try:
-        names, notes = lists.read_names(file, known)
+        names, note = lists.read_names(file, known)
     except ImageError as error:
         raise DataError(f"the list {error}") from None
-    for note in notes:
+    if note:
         print(note, file=sys.stderr)
     return names
 

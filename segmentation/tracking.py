@@ -35,14 +35,7 @@ def propagate_masks(
     overlap: bool = False,
     backward: bool = True,
 ) -> Iterator[Labels]:
-    """Label every frame of a video from the labels of some frames, as `propagate_steps`.
-
-    Yields:
-        Labels of each frame, uint8 [H, W]; where it has a mask, that mask over the propagated labels.
-
-    Raises:
-        ValueError: As `propagate_steps`.
-    """
+    """Label every frame of a video as `propagate_steps`; yields the labels alone, uint8 [H, W] each."""
     steps = propagate_steps(read, masks, source, preset, batch, overlap=overlap, backward=backward)
     return (labels for labels in steps if labels is not None)
 
@@ -74,7 +67,8 @@ def propagate_steps(
         backward: False labels no frame from a later mask, so an object starts in its first mask.
 
     Yields:
-        None for a frame of the backward direction, and the labels of each frame in order, uint8 [H, W].
+        None for a frame of the backward direction, and the labels of each frame in order, uint8 [H, W]; where
+        it has a mask, that mask over the propagated labels.
 
     Raises:
         ValueError: No object, masks or frames of several sizes, or a mask after the last frame.

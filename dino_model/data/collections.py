@@ -251,16 +251,11 @@ def open_images(
     table, facts = open_index(parts, suffixes)
     images = Images(
         Column(table, "name"),
-        Column(table, "label") if facts.classes and facts.sets is None else None,
-        tuple(facts.classes),
-        root,
-        Column(table, "extent") if len(parts) > 1 or parts[0].store.stamp else None,
-        tuple(part.store for part in parts),
-        facts.ignored,
-        label_sets=None if facts.sets is None else tuple(map(tuple, facts.sets)),
-        no_classes=facts.reason,
-        notes=tuple(facts.notes),
-        table_splits=facts.splits,
+        Column(table, "label") if facts["classes"] and facts["label_sets"] is None else None,
+        root=root,
+        extents=Column(table, "extent") if len(parts) > 1 or parts[0].store.stamp else None,
+        stores=tuple(part.store for part in parts),
+        **facts,
     )
     if exclude is not None:
         unwanted = set(find_listed(images, Path(exclude)))

@@ -19,20 +19,8 @@ from dino_model.runtime.download import cache_folder
 from dino_model.runtime.errors import pluralize
 from dino_model.runtime.files import printable
 
-VERSION = 6
+VERSION = 7
 """Version of the cached index of tars."""
-
-
-class Facts(NamedTuple):
-    """What an index holds in addition to its table, see `collections.Images`."""
-
-    classes: Sequence[str]
-    sets: Sequence[Sequence[int]] | None
-    reason: str
-    """Reason why there are no classes."""
-    splits: Sequence[Split] | None
-    ignored: int
-    notes: Sequence[str]
 
 
 class Entry(NamedTuple):
@@ -47,8 +35,8 @@ class Entry(NamedTuple):
     """Part of the data set that a table names."""
 
 
-def open_index(parts: Sequence[Part], suffixes: Collection[str]) -> tuple[np.ndarray, Facts]:
-    """Return the table of the images, of tars alone from the cache, and its facts.
+def open_index(parts: Sequence[Part], suffixes: Collection[str]) -> tuple[np.ndarray, dict[str, Any]]:
+    """Return the table of the images, of tars alone from the cache, and further arguments of `Images`.
 
     The table has the fields `name` (bytes), `label` (-1 without classes) and `extent`. It is sorted by name,
     or by part and then in the order of a list.
@@ -65,16 +53,16 @@ def open_index(parts: Sequence[Part], suffixes: Collection[str]) -> tuple[np.nda
     if not path.is_file():
         table, facts = _index(parts, suffixes)
         try:
-            files.write_json(path.with_suffix(".json"), facts._asdict())
+            files.write_json(path.with_suffix(".json"), facts)
             with files.replace_file(path) as temporary:
                 np.save(temporary, table)
         except OSError:  # without a cache, the index is made each time
             return table, facts
-    stored: dict[str, Any] = json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))
-    return np.load(path, mmap_mode="r"), Facts(**stored)
+    stored = json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))
+    return np.load(path, mmap_mode="r"), {name: _as_tuple(value) for name, value in stored.items()}
 
 
-def _index(parts: Sequence[Part], suffixes: Collection[str]) -> tuple[np.ndarray, Facts]:
+def _index(parts: Sequence[Part], suffixes: Collection[str]) -> tuple[np.ndarray, dict[str, Any]]:
     groups: list[list[Entry]] = []
     notes: list[str] = []
     ignored = 0
@@ -97,8 +85,17 @@ def _index(parts: Sequence[Part], suffixes: Collection[str]) -> tuple[np.ndarray
     table = np.empty(len(entries), fields)
     table["name"], table["label"] = encoded, -1 if found.labels is None else found.labels
     table["extent"] = [entry.extent for entry in entries]
-    splits = [entry.split for entry in entries] if any(entry.split for entry in entries) else None
-    return table, Facts(found.classes, found.sets, found.reason, splits, ignored, notes)
+    splits = tuple(entry.split for entry in entries)
+    facts = {"classes": found.classes, "label_sets": found.sets, "no_classes": found.reason}
+    return table, facts | {
+        "table_splits": splits if any(splits) else None,
+        "ignored": ignored,
+        "notes": tuple(notes),
+    }
+
+
+def _as_tuple(value: Any) -> Any:
+    return tuple(map(_as_tuple, value)) if isinstance(value, list) else value
 
 
 def _labeling(entries: Sequence[Entry], prefixes: Sequence[str]) -> Labeling:

@@ -6,7 +6,7 @@ import unicodedata
 from collections.abc import Callable, Container, Hashable, Iterable, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Literal, NamedTuple, TypeVar
+from typing import Literal, TypeVar
 
 from dino_model.data.images import ImageError
 from dino_model.data.names import NameIndex, clean_path, suffix_of
@@ -16,25 +16,6 @@ from dino_model.runtime.errors import pluralize
 from dino_model.runtime.files import printable
 
 Image = TypeVar("Image", bound=Hashable)
-
-
-class NameList(NamedTuple):
-    """Names of a list, in its order, each once."""
-
-    names: tuple[str, ...]
-    notes: tuple[str, ...]
-    """Lines that are left out."""
-
-
-class ImageList(NamedTuple):
-    """Images of a list, in its order."""
-
-    folder: Path
-    """Folder that the names are relative to."""
-    rows: tuple[Row, ...]
-    """Images by their names in the folder, each once."""
-    notes: tuple[str, ...]
-    """Lines that are left out."""
 
 
 def read_tars(path: Path) -> list[Path | str]:
@@ -62,7 +43,7 @@ def join_rows(path: Path, rows: Iterable[tuple[Image, Row]]) -> dict[Image, Row]
     return by_image
 
 
-def read_names(path: Path, known: Sequence[str]) -> NameList:
+def read_names(path: Path, known: Sequence[str]) -> tuple[tuple[str, ...], str]:
     """Read the names of images, sequences or folders from a list; further words of a line are ignored.
 
     Args:
@@ -70,7 +51,8 @@ def read_names(path: Path, known: Sequence[str]) -> NameList:
         known: Names that exist. A line may be one of these, its end, or a longer path, see `NameIndex`.
 
     Returns:
-        Names as in `known`. Others are as in the list, without "./".
+        Names as in `known`, each once, and a note on lines that are left out, or no text. Unknown names are
+        as in the list, without "./".
 
     Raises:
         ImageError: Binary content, a list without a name, or a name that several of `known` have.
@@ -85,11 +67,14 @@ def read_names(path: Path, known: Sequence[str]) -> NameList:
     unique = tuple(dict.fromkeys(names))
     repeated = pluralize(len(names) - len(unique), "line")
     note = f"{repeated} with a name that is listed before, which counts once (in {printable(path.name)})"
-    return NameList(unique, (note,) if len(unique) < len(names) else ())
+    return unique, note if len(unique) < len(names) else ""
 
 
-def read_list(path: Path, suffixes: Container[str]) -> ImageList:
+def read_list(path: Path, suffixes: Container[str]) -> tuple[Path, list[Row], tuple[str, ...]]:
     """Read a list of images; paths are relative to the list's folder, else to the working folder.
+
+    Returns:
+        The folder, images by their names in it, each once, and notes on lines that are left out.
 
     Raises:
         ImageError: Binary content, a file that does not exist, or the address of an image.
@@ -104,8 +89,8 @@ def read_list(path: Path, suffixes: Container[str]) -> ImageList:
     if not images:
         raise ImageError(f"{path} lists no image: {'; '.join(notes) or 'it is empty'}")
     folder, names = _relative(folder, list(images))
-    entries = tuple(row._replace(path=name) for name, row in zip(names, images.values(), strict=True))
-    return ImageList(folder, entries, tuple(f"{printable(note)} (in {path.name})" for note in notes))
+    rows = [row._replace(path=name) for name, row in zip(names, images.values(), strict=True)]
+    return folder, rows, tuple(f"{printable(note)} (in {path.name})" for note in notes)
 
 
 def _find_rows(path: Path) -> tuple[Path, list[Row]]:

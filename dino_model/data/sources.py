@@ -80,8 +80,8 @@ def _open_source(source: str, suffixes: Container[str]) -> list[Part]:
     try:
         if not remote.is_remote(source) and path.is_file() and not is_tar(path):
             if not (tars := lists.read_tars(path)):
-                listed = lists.read_list(path, suffixes)
-                return [Part(Store(listed.folder, file_list=path), listed.rows, listed.notes)]
+                folder, rows, notes = lists.read_list(path, suffixes)
+                return [Part(Store(folder, file_list=path), rows, notes)]
         else:
             tars = _tars(source)
         if not tars:

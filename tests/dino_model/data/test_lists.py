@@ -114,10 +114,10 @@ def test_list_with_classes_labels_its_images(photos: Path, text: str, expected: 
 )
 def test_names_of_a_list_in_any_common_form(tmp_path: Path, text: str, names: str, note: str, encoding: str):
     (tmp_path / "val.txt").write_text(text, encoding=encoding)
-    found = read_names(tmp_path / "val.txt", ["bear", "dog", "my dog"])
-    assert found.names == tuple(names.split("|" if "|" in names else " "))
-    assert "".join(found.notes).startswith(note)
-    assert len(found.notes) == bool(note)
+    found, found_note = read_names(tmp_path / "val.txt", ["bear", "dog", "my dog"])
+    assert found == tuple(names.split("|" if "|" in names else " "))
+    assert found_note.startswith(note)
+    assert bool(found_note) == bool(note)
 
 
 def test_names_that_are_ambiguous_or_missing_raise(tmp_path: Path):
