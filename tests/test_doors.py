@@ -19,7 +19,7 @@ from fastapi import FastAPI
 from PIL import Image
 from pycocotools import mask as coco_mask
 from starlette.testclient import TestClient
-from torch import nn
+from torch import Tensor, nn
 
 from app import objects
 from dino_model import AttentionPredictor
@@ -186,7 +186,7 @@ def test_method_that_would_be_another_is_refused(names, error):
         add_method(DINOConfig)
 
 
-def test_loss_of_a_method_in_reduced_precision_is_refused():
+def test_loss_in_reduced_precision_and_metrics_of_the_loop_are_refused():
     images = torch.ones(1, 2, 3)
     batch = Batch(Crops(images, images[:0]), None, Randomness(0, 0, 0, 2, 2))
 
@@ -200,13 +200,17 @@ def test_loss_of_a_method_in_reduced_precision_is_refused():
             raise NotImplementedError
 
         def forward(self, batch, step):
-            return Loss(self.layer(batch.crops.views).mean(), {}, {})
+            return Loss(self.layer(batch.crops.views).mean(), logs, {})
 
+    logs: dict[str, Tensor] = {}
     method, plan = Mine(), Plan(np.ones(1), np.ones(1), 0.0, MethodSchedules(), 1)
     optimizer = create_optimizer("sgd", decay_groups(method), images.device)
     with pytest.raises(SettingError, match=r"the loss of Mine is torch.bfloat16, expected torch.float32"):
         train_step(method, optimizer, batch, 0, plan, autocast("bf16", images.device))
     train_step(method, optimizer, batch, 0, plan, autocast("fp32", images.device))
+    logs["loss"] = torch.zeros(())
+    with pytest.raises(SettingError, match="Mine logs 'loss', which the loop logs, too: rename it"):
+        train_step(method, optimizer, batch, 0, plan, autocast("fp32", images.device))
 
 
 def test_door_evaluation_protocol_is_a_command_with_a_score(monkeypatch, tmp_path, capsys):

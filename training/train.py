@@ -16,7 +16,7 @@ from training.logging import Logger, Metrics, Observer, Scalar
 from training.methods.method import Batch, Loss, Method
 from training.optim import clip_grad_per_tensor, gradient_norms, set_rates
 from training.recipe import Plan
-from training.run import CheckpointOptions
+from training.run import LOOP_METRICS, CheckpointOptions
 
 STOP_POLL_STEPS = 50
 """Steps between two exchanges of stop signals among ranks: each one waits for the slowest rank."""
@@ -95,12 +95,14 @@ def train_step(
 
 
 def _check_loss(loss: Loss, method: Method) -> Loss:
-    """Raise SettingError for a loss in reduced precision: a method must leave autocast before it."""
+    """Raise SettingError for a loss in reduced precision, and for a metric with a name of the loop."""
     if loss.value.dtype in (torch.bfloat16, torch.float16):
         raise SettingError(
             f"the loss of {type(method).__name__} is {loss.value.dtype}, expected torch.float32: compute it "
             "from `losses.full_precision` within torch.autocast(…, enabled=False)"
         )
+    if taken := [name for name in loss.logs if LOOP_METRICS.fullmatch(name)]:
+        raise SettingError(f"{type(method).__name__} logs {taken[0]!r}, which the loop logs, too: rename it")
     return loss
 
 
