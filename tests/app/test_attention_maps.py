@@ -1,21 +1,24 @@
 """Maps, masks and files of a view against the library's."""
 
 import io
+import re
+from typing import get_args
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from app.attention_maps import FILES, MapSettings, map_of_head, maps_of, shown_mask
+from app.arrays import STATIC
+from app.attention_maps import FILES, MapSettings, Quantity, map_of_head, maps_of, shown_mask
 from app.errors import LabError
+from app.tabs import explore
 from dino_model.inference import quantities
 from segmentation import figures
 from segmentation.masks import enlarge, keep_mass_of_maps
 from tests.app.conftest import MODEL, library_maps
 
 SIZE = (60, 90)
-QUANTITIES = ["key-similarity", "attention", "logits", "key-cosine", "token-cosine", "token-norm"]
-QUANTITIES += ["rollout", "key-pca", "token-pca"]
+QUANTITIES = get_args(Quantity)
 
 
 @pytest.fixture(scope="module")
@@ -29,6 +32,13 @@ def file(encoding, pixels):
         return np.load(io.BytesIO(content))
 
     return decoded
+
+
+def test_page_and_its_scripts_have_the_same_quantities():
+    script = (STATIC / "maths" / "quantities.js").read_text()
+    table = script.partition("export const QUANTITIES = {")[2].partition("\n};")[0]
+    in_script = re.findall(r'^  "?([a-z-]+)"?: \{', table, re.MULTILINE)
+    assert sorted(in_script) == sorted(name for _, name in explore.QUANTITIES) == sorted(QUANTITIES)
 
 
 @pytest.mark.parametrize("quantity", QUANTITIES)
