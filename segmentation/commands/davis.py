@@ -26,8 +26,7 @@ from segmentation.masks import ImageArray
 from segmentation.video import draw_labels
 
 if TYPE_CHECKING:
-    from dino_model.inference.predictor import AttentionPredictor
-    from segmentation.propagation import ColorPatches
+    from segmentation.propagation import Source
 
 
 @dataclass(frozen=True)
@@ -91,11 +90,11 @@ class Davis(MaskOptions, ModelOptions, OutputOptions):
             print("not scored: there are no masks beyond the first to compare with")
         skipped.check(len(clips), "sequences")
 
-    def _source(self) -> tuple["AttentionPredictor | ColorPatches | None", dict[str, Any]]:
+    def _source(self) -> tuple["Source | None", dict[str, Any]]:
         """Return the extractor of patch features, None to copy the first mask; and the settings."""
         from segmentation.propagation import PRESETS, ColorPatches
 
-        source: AttentionPredictor | ColorPatches
+        source: Source
         match self.features:
             case "copy":
                 return None, {"features": "first mask copied"}
@@ -103,24 +102,17 @@ class Davis(MaskOptions, ModelOptions, OutputOptions):
                 source = propagation_predictor(self, self.preset)
                 features = {"features": f"last block of {source.model.name}", **model_settings(source)}
             case "color":
-                source, features = (
-                    ColorPatches(size=self.size),
-                    {"features": "color patches, mean subtracted"},
-                )
+                source = ColorPatches(size=self.size)
+                features = {"features": "color patches, mean subtracted"}
         preset = asdict(PRESETS[self.preset])
-        protocol = {
-            "preset": preset.pop("name"),
-            **preset,
-            "size": self.size,
-            "patch_size": source.patch_size,
-        }
-        return source, features | protocol
+        protocol = {"preset": preset.pop("name")} | preset
+        return source, features | protocol | {"size": self.size, "patch_size": source.patch_size}
 
     def _finish_clip(
         self,
         clip: Clip,
         masks: dict[int, Labels],
-        source: "AttentionPredictor | ColorPatches | None",
+        source: "Source | None",
         output: OutputFolder,
         colors: NDArray[np.uint8],
     ) -> str:
