@@ -192,6 +192,7 @@ PALETTES = {  # of the second mask; the first has red, green and blue at 1, 2 an
     "same": (RED_GREEN_BLUE, "a"),
     "without what the mask lacks": (RED_GREEN_BLUE[:3], "a"),
     "other colors of what the mask lacks": (np.vstack([RED_GREEN_BLUE[:3], [[9, 9, 9]]]), "a"),
+    "black for what the mask lacks": (RED_GREEN_BLUE * [[1], [1], [1], [0]], "a"),
     "another folder": (GREEN_RED, "b"),
     "exchanged": (GREEN_RED, "a"),
     "moved up": (RED_GREEN_BLUE[[0, 2, 3]], "a"),
@@ -208,12 +209,13 @@ def test_labels_whose_colors_are_exchanged_within_a_folder_are_refused(form, tmp
         image.putpalette(colors.astype(np.uint8).tobytes())
         image.save(file)
     reader = MaskReader(files)
-    reader.read(files[0])
+    reader.read(files[form == "black for what the mask lacks"])
     if form in ("exchanged", "moved up"):
         with pytest.raises(DataError, match=r"1\.png has 0\.png's colors at other .* is #00ff00"):
             reader.read(files[1])
     else:
         np.testing.assert_array_equal(reader.read(files[1]), LABELS % 3)
+        np.testing.assert_array_equal(reader.read(files[0]), LABELS)
 
 
 def test_masks_of_two_kinds_are_refused(tmp_path):
