@@ -118,6 +118,14 @@ def test_lecture_has_twenty_slides_with_notes_for_45_minutes():
     assert sum(int(found[1]) for found in minutes if found) == 45
 
 
+def test_slides_of_studies_have_the_values_of_the_page_of_studies():
+    lecture, studies = ((ROOT / "docs" / f"{name}.md").read_text("utf-8") for name in ("lecture", "studies"))
+    slides = [slide for slide in lecture.split("\n## ") if "figures/study-" in slide]
+    values = {value for slide in slides for value in re.findall(r"\d+\.\d+", slide)}
+    assert len(slides) == 2
+    assert values <= {*re.findall(r"\d+\.\d+", studies)}, values
+
+
 def test_built_site_is_complete_offline_and_small():
     if not (SITE / "index.html").is_file():
         pytest.skip("build/docs is missing: `make docs` builds it")
