@@ -67,7 +67,8 @@ class FacebookViT(nn.Module):
         layer = self.blocks[block]
         projections = layer.attn.qkv(layer.norm1(tokens)).unflatten(-1, (3, self.heads, -1))
         query, key, _ = projections.permute(2, 0, 3, 1, 4)
-        return query, key
+        usual = query.shape[-1] ** -0.5
+        return query * (getattr(layer.attn, "scale", usual) / usual), key  # an own scale: its qk_scale
 
 
 class TorchvisionViT(nn.Module):
@@ -111,8 +112,9 @@ def as_protocol(model: nn.Module) -> Any:
         return model
     if hasattr(model, "queries_keys"):  # it is meant to fulfil the protocol
         return None
-    if hasattr(model, "prepare_tokens") or hasattr(model, "prepare_tokens_with_masks"):
+    names = {name for name in dir(model) if not name.startswith("_")}
+    if names >= {"blocks", "norm", "patch_embed"} and names & {"prepare_tokens", "prepare_tokens_with_masks"}:
         return FacebookViT(model)
-    if hasattr(model, "conv_proj") and hasattr(model, "class_token"):
+    if names >= {"conv_proj", "class_token", "encoder", "image_size"}:
         return TorchvisionViT(model)
     return None

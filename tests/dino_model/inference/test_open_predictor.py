@@ -26,10 +26,11 @@ class OfficialAttention(nn.Module):
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
         self.num_heads, self.qkv, self.proj = heads, nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.scale = (width // heads) ** -0.5
 
     def forward(self, tokens: Tensor) -> tuple[Tensor, Tensor]:
         query, key, value = self.qkv(tokens).unflatten(-1, (3, self.num_heads, -1)).permute(2, 0, 3, 1, 4)
-        weights = (query @ key.mT * query.shape[-1] ** -0.5).softmax(dim=-1)
+        weights = (query @ key.mT * self.scale).softmax(dim=-1)
         return self.proj((weights @ value).transpose(1, 2).flatten(2)), weights
 
 
@@ -122,6 +123,17 @@ def test_official_vit_gives_the_maps_of_the_same_weights(kind: type[OfficialViT]
 
 
 @torch.no_grad()
+def test_official_vit_with_a_scale_of_its_own_gives_the_weights_of_its_last_block():
+    vit = randomized(OfficialViT(48, 2, 3, 8, 4)).eval()
+    vit.blocks[-1].attn.scale = 1.5
+    predictor = AttentionPredictor(vit, mean=MEAN, std=STD, **COMPUTE)
+    predictor.set_image(IMAGE)
+    tokens = vit.blocks[0](vit.prepare_tokens(predictor._prepare(IMAGE)))
+    weights = vit.blocks[-1](tokens, return_attention=True)
+    np.testing.assert_allclose(predictor.cls_attention().reshape(3, -1), weights[0, :, 0, 1:], atol=1e-5)
+
+
+@torch.no_grad()
 def test_torchvision_vit_gives_its_own_attention_and_tokens():
     vit = TorchvisionTransformer(32, 8, num_layers=2, num_heads=3, hidden_dim=48, mlp_dim=96).eval()
     randomized(vit)
@@ -192,6 +204,7 @@ def _change_blocks(blocks: Any) -> nn.Module:
     ("create", "error"),
     [
         (lambda: _change(embed=property()), "this one lacks embed"),
+        (lambda: type("Other", (nn.Module,), {"prepare_tokens": None})(), "this one lacks blocks, heads"),
         (
             lambda: _change(patch_size=(8, 16)),
             r"patch_size of this Changed is \(8, 16\), expected an integer",
