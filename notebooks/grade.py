@@ -32,6 +32,8 @@ from notebooks.execute import LessonError, environment
 SUFFIXES = {".ipynb", ".py"}
 IMPORT_S = 120
 """Time for imports in a process, in addition to the time of its exercises."""
+MEMORY_BYTES = 4 * 2**30
+"""Memory that a process may use for its data on Linux. The imports use less than 1 GB."""
 NOT_CHECKED = ("missing", "The notebook does not check it.")
 CHECKS = "from notebooks.grade import run_checks; run_checks()"
 WITHOUT_NETWORK = ("unshare", "--net", "--pid", "--fork", "--kill-child", "--map-root-user")
@@ -255,6 +257,10 @@ def stop(process: subprocess.Popen[bytes]) -> None:
 
 def run_checks() -> None:
     """Execute the answers in standard input, and write a line of JSON for each to standard output."""
+    with contextlib.suppress(ImportError):  # Windows
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_DATA, (MEMORY_BYTES, MEMORY_BYTES))
     task = json.load(sys.stdin)
     results = os.fdopen(os.dup(1), "w")
     nowhere = os.open(os.devnull, os.O_RDWR)
