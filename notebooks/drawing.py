@@ -121,7 +121,7 @@ def slider(figures: Mapping[str, Figure], name: str, figure: str) -> None:
 def masked(image: ImageArray, mask: Mask) -> ImageArray:
     """Darken an image outside of a mask [height, width] and draw the outline of the mask in white."""
     edge = np.full((1, 3), 255, np.uint8)
-    lit = drawing.overlay_light(image, mask.astype(np.float32))
+    lit = drawing.blend(image, np.zeros_like(image), 0.8 * ~mask)
     return drawing.overlay_masks(lit, mask, colors=edge, opacity=0, contour=1)
 
 

@@ -95,11 +95,6 @@ def overlay_heat(
     return blend(image, layer, 0.6)
 
 
-def overlay_light(image: ImageArray, shares: NDArray[np.floating], *, opacity: float = 0.8) -> ImageArray:
-    """Darken an image where a map is low: `shares` in [0, 1] as `levels` returns them, [height, width]."""
-    return blend(image, np.zeros_like(image), opacity * (1 - shares))
-
-
 def overlay_heads(
     image: ImageArray,
     attention: NDArray[np.floating],

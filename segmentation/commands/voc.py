@@ -68,8 +68,8 @@ class Voc(VocProtocol, ModelOptions, OutputOptions):
             skipped.check(len(samples))
         scores = {
             each: [
-                ImageScore(sample.name, tuple(TargetScore(*target) for target in record[number]))
-                for sample, record in ((sample, output.finished[sample.name]) for sample in finished)
+                ImageScore(sample.name, tuple(TargetScore(*t) for t in output.finished[sample.name][number]))
+                for sample in finished
             ]
             for number, each in enumerate(protocols)
         }
@@ -92,7 +92,6 @@ class Voc(VocProtocol, ModelOptions, OutputOptions):
         output: OutputFolder,
     ) -> SkippedInputs:
         """Score what is not finished; returns the images that could not be read."""
-
         masks = datasets.VocMasks(samples)
 
         def read(sample: VocSample) -> tuple[ImageArray, Annotation]:
