@@ -228,6 +228,7 @@ def test_door_evaluation_protocol_is_a_command_with_a_score(monkeypatch, tmp_pat
     assert train([*words, "--data", str(images), "--json", str(tmp_path / "score.json")]) == 0
     (result,) = json.loads((tmp_path / "score.json").read_text())["results"]
     assert result["metrics"]["top1"] == 100
+    assert "top-1 100.0 %" in capsys.readouterr().out
     assert train(["evaluate", "--help"]) == 0
     assert "nearest-mean" in capsys.readouterr().out
     assert train(["evaluate", "nearest-means"]) == 2
