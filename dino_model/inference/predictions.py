@@ -1,13 +1,11 @@
 """Predictions of own images as a table: path, class, score, and nearest training images of k-NN."""
 
-import csv
-import io
 from collections.abc import Sequence
 from pathlib import Path
 
 from torch import Tensor
 
-from dino_model.runtime.files import printable, write_text
+from dino_model.runtime.files import printable, write_csv
 
 NEAREST = 5
 """Training images in a row of k-NN."""
@@ -48,6 +46,4 @@ def write_predictions(
         rows.append(
             [printable(name), *found, *(map(printable, nearest[number]) if nearest is not None else ())]
         )
-    text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows([header, *rows])
-    write_text(path, text.getvalue())
+    write_csv(path, [header, *rows])

@@ -1,6 +1,8 @@
 """Write files whole or not at all, and lock them."""
 
+import csv
 import errno
+import io
 import json
 import math
 import os
@@ -8,7 +10,7 @@ import secrets
 import socket
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TextIO
@@ -113,6 +115,13 @@ def write_text(path: Path, text: str) -> None:
 def write_json(path: Path, content: Any) -> None:
     """Write JSON, whole or not at all: names as `printable`, not-a-number and infinity as null."""
     write_text(path, json.dumps(_plain(content), indent=2, ensure_ascii=False) + "\n")
+
+
+def write_csv(path: Path, rows: Iterable[Iterable[object]]) -> None:
+    """Write rows as CSV, whole or not at all; the first one has the names of the columns."""
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows(rows)
+    write_text(path, text.getvalue())
 
 
 def _plain(content: Any) -> Any:

@@ -1,7 +1,5 @@
 """Shared by the commands: input images and their names, checks of options, settings for the provenance."""
 
-import csv
-import io
 import sys
 import textwrap
 from collections import Counter
@@ -14,7 +12,6 @@ from dino_model.data.collections import Images, open_images
 from dino_model.data.images import ImageError
 from dino_model.inference.options import ModelOptions, TileOptions
 from dino_model.runtime.ahead import load_ahead
-from dino_model.runtime.files import write_text
 from dino_model.runtime.outputs import SkippedInputs
 from dino_model.runtime.progress import progress
 from segmentation.datasets import VocSample
@@ -222,12 +219,3 @@ def describe(title: str, settings: Mapping[str, Any]) -> str:
     """Format settings as lines of text."""
     text = "; ".join(f"{key} {value}" for key, value in settings.items())
     return textwrap.fill(text, 110, initial_indent=f"{title}: ", subsequent_indent=" " * (len(title) + 2))
-
-
-def write_csv(file: Path, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Write rows as CSV, whole or not at all; the columns are the keys of the first."""
-    text = io.StringIO()
-    table = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
-    table.writeheader()
-    table.writerows(rows)
-    write_text(file, text.getvalue())

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from dino_model.data import images
 from dino_model.inference.options import ModelOptions
-from dino_model.runtime.files import make_room, write_json
+from dino_model.runtime.files import make_room, write_csv, write_json
 from dino_model.runtime.outputs import OutputFolder, OutputOptions, SkippedInputs
 from segmentation import datasets, discovery, discovery_eval, drawing, edges
 from segmentation.coco import CocoWriter
@@ -141,7 +141,7 @@ class Discover(ModelOptions, OutputOptions):
         by_method = {method: [row for row in rows if row["method"] == method] for method in self.methods}
         scores = {method: discovery_eval.summary(rows) for method, rows in by_method.items()}
         table = [{key: value for key, value in row.items() if not key.startswith("f_")} for row in rows]
-        common.write_csv(output.path("per_image.csv"), table)
+        write_csv(output.path("per_image.csv"), [table[0], *(row.values() for row in table)])
         for method in self.methods:
             files = output.path(f"{method}.json"), output.path(f"{method}_images.json")
             writer = CocoWriter(*files, {1: "object"})

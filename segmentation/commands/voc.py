@@ -11,7 +11,7 @@ import numpy as np
 
 from dino_model.data import images
 from dino_model.inference.options import ModelOptions
-from dino_model.runtime.files import make_room, write_json
+from dino_model.runtime.files import make_room, write_csv, write_json
 from dino_model.runtime.outputs import OutputFolder, OutputOptions, SkippedInputs
 from segmentation import datasets, drawing, voc_eval
 from segmentation.coco import CocoWriter
@@ -74,7 +74,8 @@ class Voc(VocProtocol, ModelOptions, OutputOptions):
             for number, each in enumerate(protocols)
         }
         results = _results(finished, scores, protocol) | {key: scored[key] for key in ("model", "precision")}
-        common.write_csv(output.path("per_image.csv"), [_row(score) for score in scores[protocol]])
+        rows = [_row(score) for score in scores[protocol]]
+        write_csv(output.path("per_image.csv"), [rows[0], *(row.values() for row in rows)])
         drawing.save_image(output.path("contact_sheet.png"), _contact_sheet(output, scores[protocol]))
         _write_coco(output, finished, scores[protocol])
         output.finish()

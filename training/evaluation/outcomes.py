@@ -1,7 +1,5 @@
 """Write predictions of own images, the confusion matrix and fitted heads of an evaluation."""
 
-import csv
-import io
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -16,7 +14,7 @@ from dino_model.inference.predictions import write_predictions
 from dino_model.models.weights import LoadedModel
 from dino_model.runtime import ranks
 from dino_model.runtime.errors import SettingError, pluralize
-from dino_model.runtime.files import write_text
+from dino_model.runtime.files import write_csv
 from dino_model.runtime.outputs import check_output_file
 from training.evaluation.datasets import Split
 from training.evaluation.options import Predictions
@@ -122,10 +120,8 @@ def confusion_matrix(labels: Tensor, predictions: Tensor, classes: int) -> Tenso
 
 def write_confusion(path: Path, matrix: Tensor, classes: Sequence[str]) -> None:
     """Write a confusion matrix as CSV, and as a figure with the suffix .png beside it."""
-    text = io.StringIO()
     rows = ([name, *row] for name, row in zip(classes, matrix.tolist(), strict=True))
-    csv.writer(text, lineterminator="\n").writerows([["true \\ predicted", *classes], *rows])
-    write_text(path, text.getvalue())
+    write_csv(path, [["true \\ predicted", *classes], *rows])
     _draw(path.with_suffix(".png"), matrix, classes)
 
 
