@@ -80,6 +80,7 @@ class Discover(ModelOptions, OutputOptions):
     def run(self) -> None:
         """Compute and write one image after the other, then score and print."""
         make_room(self.json)
+        self._check_options()
         samples = self._samples()
         self.check_output()
         resize = self.resize or ("pad" if self.dataset else "native" if self.masks else "short-side")
@@ -159,7 +160,7 @@ class Discover(ModelOptions, OutputOptions):
         if self.json:
             write_json(self.json, {"protocol": protocol, "scores": scores, "images": len(samples)})
 
-    def _samples(self) -> list[InputImage]:
+    def _check_options(self) -> None:
         if not self.methods:
             raise ValueError(f"--methods names none; choose among {', '.join(METHODS)}")
         for name in self.methods:
@@ -170,12 +171,14 @@ class Discover(ModelOptions, OutputOptions):
             raise ValueError(f"--min-confidence is {self.min_confidence}; expected -1 to 1")
         if bool(self.inputs) == bool(self.dataset):
             raise ValueError("pass images, or --dataset voc07 or voc12: one of the two")
+
+    def _samples(self) -> list[InputImage]:
+        """List the images, with their boxes or masks."""
         if self.dataset:
             folder = datasets.find_voc(self.root, 2000 + int(self.dataset[-2:]))
-            images = common.open_inputs(datasets.read_voc_list(folder, "Main/trainval.txt"))
-            return common.add_truths(
-                common.list_inputs(images), lambda stem: folder / "Annotations" / f"{stem}.xml"
-            )
+            files = datasets.read_voc_list(folder, "Main/trainval.txt")
+            samples = common.list_inputs(common.open_inputs(files))
+            return common.add_truths(samples, lambda stem: folder / "Annotations" / f"{stem}.xml")
         samples = common.list_inputs(common.open_inputs(self.inputs))
         return samples if self.masks is None else common.add_truths(samples, partial(mask_file, self.masks))
 
