@@ -94,7 +94,8 @@ def read(backend: Backend, address: str) -> Content:
             return Content(_frame(backend.clips.tracked_clip(name).masks, file), "image/png")
         case ["maps", name, "map.json"]:
             return Content(backend.maps.content(name), "application/json", "no-cache")
-    raise NotHere("There is nothing at this address: open the page again.")
+        case _:
+            raise NotHere("There is nothing at this address: open the page again.")
 
 
 def _is_number(text: str) -> bool:

@@ -73,13 +73,13 @@ def maps_of(encoding: Encoding, settings: MapSettings) -> Maps:
 
     Quantities of whole tokens have one map; a PCA has red, green and blue.
     """
-    block = settings.block
-    if settings.quantity in PCA:
-        return np.moveaxis(principal_colors(encoding, block, settings.quantity), -1, 0)
-    if settings.quantity == "token-norm":
-        return encoding.norms(block)[None]
-    token = token_of(encoding, settings.patch)
+    block, has_query = settings.block, settings.quantity not in (*PCA, "token-norm")
+    token = token_of(encoding, settings.patch if has_query else None)
     match settings.quantity:
+        case "key-pca" | "token-pca":
+            return np.moveaxis(principal_colors(encoding, block, settings.quantity), -1, 0)
+        case "token-norm":
+            return encoding.norms(block)[None]
         case "token-cosine":
             rows = quantities.cosines(encoding.features(block)[None], token)
         case "key-similarity":

@@ -92,6 +92,8 @@ class FeatureType:
         parts = [self._choose(*pair) for pair in pairs[len(pairs) - self.blocks :]]
         patches = pairs[-1][0]
         match self.pool:
+            case "none":
+                pass
             case "average":
                 parts.append(patches.mean(dim=1))
             case "gem":
@@ -106,7 +108,8 @@ class FeatureType:
                 return patches.mean(dim=1)
             case "patches":
                 return patches
-        return torch.cat([prefix, patches], dim=1)
+            case "all":
+                return torch.cat([prefix, patches], dim=1)
 
 
 TOKEN_FAMILIES = (VisionTransformer, Eva, Beit)

@@ -165,6 +165,8 @@ class ReadableViT:
                     self.vit.pool(self.vit.norm(tokens))
                 case "class-attention":
                     self.vit.forward_cls(tokens)
+                case "cls" | None:
+                    raise ValueError("the model has no query after the last block")
         query, key, _ = calls[-1]
         return attention_of(query, key)[:, :, 0, self.prefix_tokens - tokens.shape[1] :]
 
