@@ -253,6 +253,8 @@ def status_text(run: TrainingRun) -> str:
     if log.phases:
         steps = ", ".join(f"{step:,}" for step in log.phases)
         text += f" · phases with other settings begin at steps {steps}: the loss may have other terms there"
+    if run.folder and not found:
+        text += " · its settings cannot be read, so the number of all steps is unknown"
     return text
 
 

@@ -108,6 +108,7 @@ def test_status_names_steps_and_phases(tmp_path):
     write_run(folder, line(0, phase=1, loss=1.0), line(0, phase=2, loss=-1.0), recipe=None)
     run = runs.read("run")
     assert status_text(run).startswith("2 steps · phases with other settings begin at steps 1:")
+    assert status_text(run).endswith(" · its settings cannot be read, so the number of all steps is unknown")
     np.testing.assert_array_equal(chart_table(CHARTS[0], run)["value"], [1, math.nan, -1])  # no line between
 
 
