@@ -6,8 +6,8 @@ import posixpath
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import repeat
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 
@@ -131,32 +131,32 @@ class Images:
 
     def fingerprint(self) -> str:
         """Hash names, sizes and times of change."""
-        return self._hash("times")
+        return self._hash(f"\0{state}" for _, state in self._states())
 
     def inventory(self) -> str:
         """Hash names and sizes: equal for copies of the same images, in a folder or a tar."""
-        return self._hash("sizes")
+        return self._hash(f"\0{size}" for size, _ in self._states())
 
     def name_hash(self) -> str:
         """Hash the names; no file is touched."""
-        return self._hash("names")
+        return self._hash(repeat("", len(self)))
 
-    def _hash(self, what: Literal["names", "sizes", "times"]) -> str:
+    def _hash(self, endings: Iterable[str]) -> str:
         digest = hashlib.sha256(repr(self.channel_range).encode() if self.channel_range else b"")
-        for index, name in enumerate(self.names):
-            if what == "names":
-                digest.update(os.fsencode(f"{name}\n"))
-                continue
+        for name, ending in zip(self.names, endings, strict=True):
+            digest.update(os.fsencode(f"{name}{ending}\n"))
+        return digest.hexdigest()[:32]
+
+    def _states(self) -> Iterator[tuple[int, str]]:
+        """Size of each image, and what changes with its file; -1 for a dangling link."""
+        for index in range(len(self)):
             store, path, offset, size = self._place(index)
-            if store.stamp is None:
+            if store.stamp:
+                yield size, f"{offset}\0{size}\0{store.stamp[1]}"
+            else:
                 status = _status(Path(path))
                 size, time = (status.st_size, status.st_mtime_ns) if status else (-1, 0)
-                state = f"{size}\0{time}"
-            else:
-                state = f"{offset}\0{size}\0{store.stamp[1]}"
-            identity = {"sizes": size, "times": state}[what]
-            digest.update(os.fsencode(f"{name}\0{identity}\n"))
-        return digest.hexdigest()[:32]
+                yield size, f"{size}\0{time}"
 
     def subset(self, indices: Iterable[int]) -> "Images":
         """Return these images, in this order. `classes` stay, so that labels keep their meaning."""
