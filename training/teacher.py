@@ -259,7 +259,7 @@ class TeacherCache:
                 if numbers.stop // REPORT_EVERY > first // REPORT_EVERY:
                     report(f"teacher outputs of {numbers.stop:,} images")
             file.finish()
-        self.table = self.file.read_array()
+        self.table = self.file.read()
 
     def _rows(self, squares: Tensor, sampled: Tensor, device: torch.device) -> np.ndarray:
         rows = np.empty(len(squares), self.row)

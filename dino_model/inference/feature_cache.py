@@ -57,12 +57,8 @@ class CachedRows:
             files.write_json(self.path.with_suffix(".json"), self.key)
             self._partial.replace(self.path)
 
-    def read(self) -> Tensor:
-        """Return all rows, mapped from the file; raises ValueError as `read_array`."""
-        return torch.from_numpy(self.read_array())
-
-    def read_array(self) -> np.ndarray:
-        """Return all rows as an array, mapped from the file.
+    def read(self) -> np.ndarray:
+        """Return all rows, mapped from the file.
 
         Raises:
             ValueError: The file is missing, damaged, or holds another key.

@@ -220,7 +220,7 @@ class FeatureExtractor:
             for part in parts(ranks.on_first(cached.open)):
                 ranks.on_first(partial(cached.append, part))
             ranks.on_first(cached.finish)
-        return cached.read()
+        return torch.from_numpy(cached.read())
 
     def key(self, images: Images, boxes: Sequence[Box | None] | None = None) -> dict[str, str]:
         """Return the cache key of these images' features: every setting that could change them."""
