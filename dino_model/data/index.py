@@ -59,7 +59,7 @@ def open_index(parts: Sequence[Part], suffixes: Collection[str]) -> tuple[np.nda
         except OSError:  # without a cache, the index is made each time
             return table, facts
     stored = json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))
-    return np.load(path, mmap_mode="r"), {name: _as_tuple(value) for name, value in stored.items()}
+    return np.load(path, mmap_mode="r"), {name: files.as_tuples(value) for name, value in stored.items()}
 
 
 def _index(parts: Sequence[Part], suffixes: Collection[str]) -> tuple[np.ndarray, dict[str, Any]]:
@@ -92,10 +92,6 @@ def _index(parts: Sequence[Part], suffixes: Collection[str]) -> tuple[np.ndarray
         "ignored": ignored,
         "notes": tuple(notes),
     }
-
-
-def _as_tuple(value: Any) -> Any:
-    return tuple(map(_as_tuple, value)) if isinstance(value, list) else value
 
 
 def _labeling(entries: Sequence[Entry], prefixes: Sequence[str]) -> Labeling:

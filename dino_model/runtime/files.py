@@ -136,6 +136,11 @@ def _plain(content: Any) -> Any:
     return None if isinstance(content, float) and not math.isfinite(content) else content
 
 
+def as_tuples(content: Any) -> Any:
+    """Return what JSON gave, with tuples in place of its lists."""
+    return tuple(map(as_tuples, content)) if isinstance(content, list) else content
+
+
 def make_room(*paths: Path | None) -> None:
     """Create the folders of output files before the work.
 
