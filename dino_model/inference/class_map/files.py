@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 from dino_model.data.framing import Framing
 from dino_model.inference.class_map.layout import ClassMap, MappedClass, Origin, Overlap, Protocol
 from dino_model.inference.class_map.names import GROUPS
-from dino_model.runtime.files import replace_file, write_text
+from dino_model.runtime.files import as_tuples, replace_file, write_text
 
 FORMAT = "DINO class map 1"
 JSON, FIGURE = "map.json", "map.png"
@@ -46,9 +46,9 @@ def read(folder: Path) -> ClassMap:
         content = json.loads((folder / JSON).read_text(encoding="utf-8"))
         if content["format"] != FORMAT:
             raise ValueError(f"found format {content['format']!r}, expected {FORMAT!r}")
-        framing = {name: _tuple(value) for name, value in content["origin"]["framing"].items()}
+        framing = {name: as_tuples(value) for name, value in content["origin"]["framing"].items()}
         classes = tuple(
-            MappedClass(**{**each, "neighbors": _tuple(each["neighbors"])}) for each in content["classes"]
+            MappedClass(**{**each, "neighbors": as_tuples(each["neighbors"])}) for each in content["classes"]
         )
         for each in classes:
             if not math.isfinite(each.x + each.y) or any(
@@ -66,10 +66,6 @@ def read(folder: Path) -> ClassMap:
     except (KeyError, TypeError, ValueError) as error:
         reason = f"no {error}" if isinstance(error, KeyError) else error
         raise ValueError(f"{folder / JSON} is no class map of this program: {reason}") from error
-
-
-def _tuple(value: Any) -> Any:
-    return tuple(map(_tuple, value)) if isinstance(value, list) else value
 
 
 def as_json(drawn: ClassMap) -> dict[str, Any]:
