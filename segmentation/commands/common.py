@@ -12,14 +12,17 @@ from dino_model.data.collections import Images, open_images
 from dino_model.data.images import ImageError
 from dino_model.inference.options import ModelOptions, TileOptions
 from dino_model.runtime.ahead import load_ahead
+from dino_model.runtime.errors import pluralize
 from dino_model.runtime.outputs import SkippedInputs
 from dino_model.runtime.progress import progress
 from segmentation.datasets import VocSample
+from segmentation.labels import VOID, Labels
 from segmentation.mask_files import MaskReader
 from segmentation.masks import ImageArray
 
 if TYPE_CHECKING:  # commands import this module before they need PyTorch
     from dino_model.inference.predictor import AttentionPredictor
+    from segmentation.propagation import Source
 
 
 @dataclass(frozen=True)
@@ -195,6 +198,17 @@ def propagation_predictor(options: ModelOptions, preset: str) -> "AttentionPredi
     precision, std = options.precision, official_std(model, PRESETS[preset])
     precision = "fp32" if precision == "auto" else precision
     return AttentionPredictor(model, size=size, resize="davis", precision=precision, device=device, std=std)
+
+
+def report_lost(name: str, mask: Labels, source: "Source", preset: str) -> None:
+    """Print the objects and pixels of a mask that cannot be followed; `name` begins the lines."""
+    from segmentation.propagation import PRESETS, vanished_objects
+
+    for label in vanished_objects(mask, source, PRESETS[preset]):
+        fault = "is smaller than a patch and cannot be followed; a larger --size may help"
+        print(f"{name}: object {label} {fault}")
+    if void := int((mask == VOID).sum()):
+        print(f"{name}: {pluralize(void, 'pixel')} of 255 (void) are background")
 
 
 def model_settings(predictor: "AttentionPredictor") -> dict[str, Any]:

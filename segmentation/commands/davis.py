@@ -16,8 +16,7 @@ from dino_model.runtime.files import make_room, write_json
 from dino_model.runtime.outputs import OutputFolder, OutputOptions, SkippedInputs
 from segmentation import davis_eval, drawing
 from segmentation.coco import CocoWriter
-from segmentation.commands import score
-from segmentation.commands.common import MaskOptions, describe, model_settings, propagation_predictor
+from segmentation.commands import common, score
 from segmentation.datasets import Clip, open_davis, read_frame_mask
 from segmentation.davis_eval import Objects
 from segmentation.labels import DataError, Labels, check_size, object_ids, without_void, write_mask_png
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Davis(MaskOptions, ModelOptions, OutputOptions):
+class Davis(common.MaskOptions, ModelOptions, OutputOptions):
     """Labels of first frames propagated through DAVIS by nearest neighbors, and their scores.
 
     Writes OUTPUT/SEQUENCE/FRAME.png, palette PNGs whose values are the labels, masks.json with
@@ -65,7 +64,7 @@ class Davis(MaskOptions, ModelOptions, OutputOptions):
         masks = {clip.name: _given_masks(clip, reader, self.objects) for clip in clips}
         source, settings = self._source()
         settings["masks"] = self.objects
-        print(describe("settings", settings))
+        print(common.describe("settings", settings))
         output, skipped = self.open_output(settings), SkippedInputs()
         drawn: dict[str, list[tuple[str, ImageArray]]] = {}
         writer = CocoWriter(output.path("masks.json"), output.path("masks_images.json"))
@@ -99,8 +98,8 @@ class Davis(MaskOptions, ModelOptions, OutputOptions):
             case "copy":
                 return None, {"features": "first mask copied"}
             case "model":
-                source = propagation_predictor(self, self.preset)
-                features = {"features": f"last block of {source.model.name}", **model_settings(source)}
+                source = common.propagation_predictor(self, self.preset)
+                features = {"features": f"last block of {source.model.name}", **common.model_settings(source)}
             case "color":
                 source = ColorPatches(size=self.size)
                 features = {"features": "color patches, mean subtracted"}
@@ -117,7 +116,7 @@ class Davis(MaskOptions, ModelOptions, OutputOptions):
         colors: NDArray[np.uint8],
     ) -> str:
         """Write the masks of one sequence unless they are there; returns how long it took."""
-        from segmentation.propagation import PRESETS, vanished_objects
+        from segmentation.propagation import PRESETS
         from segmentation.tracking import propagate_masks
 
         numbers = {frame.stem: number for number, frame in enumerate(clip.frames)}
@@ -129,8 +128,7 @@ class Davis(MaskOptions, ModelOptions, OutputOptions):
             propagated = _copy(masks, len(clip.frames))
         else:
             for mask in masks.values():
-                if lost := vanished_objects(mask, source, preset):
-                    print(f"{clip.name}: objects {lost} are smaller than a patch and cannot be followed")
+                common.report_lost(clip.name, mask, source, self.preset)
 
             def read(start: int, stop: int | None) -> Iterator[ImageArray]:
                 return (images.read(file, name=str(file)) for file in clip.frames[start:stop])

@@ -17,10 +17,10 @@ from dino_model.runtime.errors import pluralize
 from dino_model.runtime.outputs import OutputFolder, OutputOptions, SkippedInputs
 from dino_model.runtime.progress import progress
 from segmentation.coco import CocoWriter
-from segmentation.commands.common import MaskOptions, model_settings, propagation_predictor
+from segmentation.commands.common import MaskOptions, model_settings, propagation_predictor, report_lost
 from segmentation.datasets import read_frame_mask
 from segmentation.frames import frame_files
-from segmentation.labels import VOID, DataError, Labels, object_ids, write_mask_png
+from segmentation.labels import DataError, Labels, object_ids, write_mask_png
 from segmentation.masks import ImageArray, check_mass
 from segmentation.video import VIEWS, VideoWriter, attention_video, draw_labels
 from segmentation.video_input import FrameFolder, Frames, open_frames
@@ -151,7 +151,7 @@ class Video(MaskOptions, ModelOptions, OutputOptions):
         reader = self.mask_reader(list(files.values()))
         masks = {number: read_frame_mask(reader, file, size) for number, file in files.items()}
         for number, mask in masks.items():
-            _report_lost(files[number], mask, predictor, self.preset)
+            report_lost(files[number].name, mask, predictor, self.preset)
         print(f"masks of {pluralize(len(masks), 'frame')}: {', '.join(map(str, masks))}", flush=True)
         settings = {"preset": self.preset, "threshold": self.least_value, "values": reader.describe()}
         again = open_frames(self.input, fps=self.fps)  # its own times and position
@@ -183,14 +183,3 @@ def _draw_propagation(
 
     for labels in propagate_masks(read, masks, predictor, PRESETS[preset], overlap=True):
         yield [draw_labels(waiting.popleft(), labels, ids)], labels
-
-
-def _report_lost(file: Path, mask: Labels, predictor: "AttentionPredictor", preset: str) -> None:
-    """Print the objects and pixels of a mask that cannot be followed."""
-    from segmentation.propagation import PRESETS, vanished_objects
-
-    for label in vanished_objects(mask, predictor, PRESETS[preset]):
-        fault = "is smaller than a patch and cannot be followed; a larger --size may help"
-        print(f"{file.name}: object {label} {fault}")
-    if void := int((mask == VOID).sum()):
-        print(f"{file.name}: {pluralize(void, 'pixel')} of 255 (void) are background")
