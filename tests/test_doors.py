@@ -117,6 +117,7 @@ def test_door_method_trains_resumes_and_loads_by_its_own_options_and_recipes(mon
         train(["pretrain", "--recipe", "simsiam-paper", "--help"])
     text = capsys.readouterr().out
     assert "--hidden-predictor INT" in text
+    assert "--method {dino," in text
     assert "simsiam}" in text.replace("\n", "")
 
 

@@ -44,15 +44,16 @@ def name_rules() -> ConstructorRegistry:
 
     @registry.primitive_rule
     def read_name(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[str] | None:
-        if info.type not in (MethodName, RecipeName):
+        kind = next((kind for kind in (MethodName, RecipeName) if info.type in (kind, kind | None)), None)
+        if kind is None:
             return None
-        names = tuple(METHODS if info.type is MethodName else named_recipes.recipe_names())
+        names = tuple(METHODS if kind is MethodName else named_recipes.recipe_names())
         return PrimitiveConstructorSpec(
             nargs=1,
             metavar="{" + ",".join(names) + "}",
-            instance_from_str=lambda words: info.type(words[0]),
-            is_instance=lambda value: isinstance(value, str),
-            str_from_instance=lambda name: [name],
+            instance_from_str=lambda words: kind(words[0]),
+            is_instance=lambda value: value is None or isinstance(value, str),
+            str_from_instance=lambda name: [str(name)],
             choices=names,
         )
 
