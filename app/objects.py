@@ -69,7 +69,9 @@ def find(encoding: Encoding, settings: ObjectSettings) -> list[Discovery]:
 
 
 def method_choices() -> list[dict[str, Any]]:
-    """Return name, title, summary and needs of every method, for the view."""
+    """Return name, title, summary and needs of every method, for the view, which has a method `click`."""
+    if "click" in discovery.METHODS:
+        raise ValueError("a discovery method is named 'click', as the page's own: choose another name")
     return [
         {"key": name, "label": method.title, "help": method.summary, "needs": list(method.needs)}
         for name, method in discovery.METHODS.items()

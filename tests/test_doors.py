@@ -284,6 +284,9 @@ def test_door_discovery_method_serves_command_and_page(tmp_path, monkeypatch, ca
     assert [coco_mask.area(record["segmentation"]) for record in records] == [256, 256]  # of a patch each
     assert {"key": "longest", "label": "Longest keys"}.items() <= objects.method_choices()[-1].items()
     assert objects.ObjectSettings.of({"method": "longest"}).method == "longest"
+    monkeypatch.setitem(DISCOVERY_METHODS, "click", DISCOVERY_METHODS["lost"])
+    with pytest.raises(ValueError, match="named 'click', as the page's own: choose another name"):
+        objects.method_choices()
     with pytest.raises(
         ValueError, match=r"Unknown discovery method 'longer'\. Available: attention, .*, longest"
     ):
