@@ -61,6 +61,7 @@ class MaskReader:
         """
         self.threshold, self.kind, self.values, self.is_voc = threshold, kind, tuple(values), is_voc
         self._palettes = dict[Path, tuple[str, bytes]]()  # of the first mask of each folder
+        self._later_colors = dict[tuple[Path, int], tuple[str, bytes]]()  # of labels that this palette lacks
         if threshold is not None and not 1 <= threshold <= 65535:
             raise DataError(f"--threshold is {threshold}; expected a value of masks from 1 on, such as 128")
         if threshold is None and not self.values:
@@ -108,11 +109,14 @@ class MaskReader:
         value = self.values[label - 1]
         return f"#{value:06x}" if self.kind == "colors" else f"id {value}"
 
-    def palette(self) -> NDArray[np.uint8]:
-        """Return colors of labels 0 to 255, those of the files read if they have some: uint8 [256, 3]."""
+    def palette(self, folder: Path | None = None) -> NDArray[np.uint8]:
+        """Return colors of labels 0 to 255, those of the files read if they have some: uint8 [256, 3].
+
+        The files are those of a folder, or of the first one.
+        """
         colors = palette()
-        for _, known in [*self._palettes.values()][:1]:
-            colors.ravel()[: len(known)] = np.frombuffer(known, np.uint8)
+        _, known = self._palettes.get(folder or next(iter(self._palettes), Path()), ("", b""))
+        colors.ravel()[: len(known)] = np.frombuffer(known, np.uint8)
         if self.kind == "colors":
             packed = np.array(self.values)
             colors[1 : len(packed) + 1] = np.stack([packed >> 16, packed >> 8 & 255, packed & 255], axis=-1)
@@ -141,17 +145,20 @@ class MaskReader:
 
     def _check_palette(self, path: Path, labels: Labels, colors: bytes) -> None:
         """Refuse labels with other colors than in the first mask of the folder, or in VOC's palette."""
-        owner, known = self._palettes.setdefault(path.parent, (path.name, colors))
+        first, known = self._palettes.setdefault(path.parent, (path.name, colors))
         if colors == known and not self.is_voc:
             return
         used = {label: color for label in object_ids(labels) if (color := _color(colors, label))}
         if self.is_voc and {*used.values()} <= {_color(_VOC_PALETTE, label) for label in range(256)}:
-            owner, known = "PASCAL VOC", _VOC_PALETTE
+            first, known = "PASCAL VOC", _VOC_PALETTE
         for label, color in used.items():
-            if color != (expected := _color(known, label)) and any(expected):  # unused entries are black
+            owner, expected = first, _color(known, label)
+            if not any(expected):  # unused entries are black
+                owner, expected = self._later_colors.setdefault((path.parent, label), (path.name, color))
+            if color != expected:
                 raise DataError(
-                    f"{path} has {owner}'s colors at other indices, which a PNG optimizer may write: label"
-                    f" {label} is #{color.hex()}, not #{expected.hex()}; save it with {owner}'s palette"
+                    f"{path} has label {label} in #{color.hex()}, {owner} in #{expected.hex()}: a PNG"
+                    f" optimizer may have exchanged labels; save it with {owner}'s palette"
                 )
 
     def _find(self, path: Path, packed: NDArray[np.int64]) -> Labels:

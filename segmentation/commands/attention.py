@@ -50,7 +50,7 @@ class Attention(TileOptions, ModelOptions, OutputOptions):
     mass: float = 0.6
     """Share of the attention that a mask keeps, above 0 and up to 1."""
     point: Annotated[str | None, tyro.conf.arg(metavar="Y,X")] = None
-    """Pixel of the image, pluralize from its top left, whose patch is the query."""
+    """Pixel of the image, counted from its top left, whose patch is the query."""
     resize: Literal["short-side", "squash", "native"] = "short-side"
     """Resizing of the image for the model."""
     block: int = -1

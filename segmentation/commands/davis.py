@@ -70,7 +70,8 @@ class Davis(common.MaskOptions, ModelOptions, OutputOptions):
         writer = CocoWriter(output.path("masks.json"), output.path("masks_images.json"))
         for number, clip in enumerate(clips, start=1):
             try:
-                duration = self._finish_clip(clip, masks[clip.name], source, output, reader.palette())
+                colors = reader.palette(clip.masks[0].parent)
+                duration = self._finish_clip(clip, masks[clip.name], source, output, colors)
             except ValueError as error:  # a frame that is damaged or has another size
                 skipped.add(clip.name, error)
                 continue

@@ -91,6 +91,9 @@ def test_first_mask_of_wrong_size_or_labels_is_named(tmp_path):
 
 def test_davis_writes_masks_and_scores(davis, tmp_path, capsys):
     output = tmp_path / "out"
+    for number, name in enumerate(("bear", "cows")):  # each with its own color of label 1
+        for file in sorted((davis / "Annotations/480p" / name).glob("*.png")):
+            write_mask_png(file, read_labels(file), np.full((256, 3), 100 + number, np.uint8))
     command(davis, output, json=tmp_path / "scores.json").run()
     assert "2/2 cows" in capsys.readouterr().out
     scores = json.loads((tmp_path / "scores.json").read_text())
@@ -100,6 +103,8 @@ def test_davis_writes_masks_and_scores(davis, tmp_path, capsys):
     assert len(list((output / "bear").glob("*.png"))) == FRAMES
     with Image.open(output / "bear" / "00002.png") as mask:
         assert (mask.mode, mask.size) == ("P", (128, 64))
+    with Image.open(output / "cows" / "00002.png") as mask:
+        assert mask.getpalette() == [101] * 768
     assert (output / "overview.png").is_file()
     COCO(output / "masks_images.json").loadRes(str(output / "masks.json"))
 

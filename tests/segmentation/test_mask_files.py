@@ -211,11 +211,25 @@ def test_labels_whose_colors_are_exchanged_within_a_folder_are_refused(form, tmp
     reader = MaskReader(files)
     reader.read(files[form == "black for what the mask lacks"])
     if form in ("exchanged", "moved up"):
-        with pytest.raises(DataError, match=r"1\.png has 0\.png's colors at other .* is #00ff00"):
+        with pytest.raises(DataError, match=r"1\.png has label 1 in #00ff00, 0\.png in #ff0000: a PNG opt"):
             reader.read(files[1])
     else:
         np.testing.assert_array_equal(reader.read(files[1]), LABELS % 3)
         np.testing.assert_array_equal(reader.read(files[0]), LABELS)
+
+
+def test_label_that_appears_in_a_later_mask_keeps_its_color(tmp_path):
+    """Files with the colors in use only: label 2 is green, then blue, which was label 3."""
+    files = [tmp_path / f"{number}.png" for number in range(3)]
+    for file, places in zip(files, ([0, 1], [0, 1, 2], [0, 1, 3]), strict=True):
+        image = Image.fromarray(LABELS % len(places), mode="P")
+        image.putpalette(RED_GREEN_BLUE[places].astype(np.uint8).tobytes())
+        image.save(file)
+    reader = MaskReader(files)
+    for file in files[:2]:
+        reader.read(file)
+    with pytest.raises(DataError, match=r"2\.png has label 2 in #0000ff, 1\.png in #00ff00: .* 1\.png's pal"):
+        reader.read(files[2])
 
 
 def test_masks_of_two_kinds_are_refused(tmp_path):

@@ -110,7 +110,7 @@ def test_masks_with_a_palette_in_another_order_are_refused(devkit, folder):
     mask = devkit / "VOC2012" / folder / f"{sample.name}.png"
     Image.open(mask).convert("RGB").quantize(4).save(mask)
     with pytest.raises(
-        datasets.DataError, match=rf"{folder}.{sample.name}\.png has PASCAL VOC's colors at other"
+        datasets.DataError, match=rf"{folder}.{sample.name}\.png has label \d+ in #\w+, PASCAL VOC in #"
     ):
         datasets.VocMasks([sample]).read(sample, (120, 160))
 
