@@ -100,7 +100,9 @@ def add_truths(inputs: Sequence[InputImage], find: Callable[[str], Path]) -> lis
     found = [replace(image, truth=find(image.stem)) for image in inputs]
     for image in found:
         if image.truth is None or not image.truth.is_file():
-            raise FileNotFoundError(f"{image.truth} is missing, though the data set lists {image.file_name}")
+            raise FileNotFoundError(
+                f"{image.truth} is missing: expected an annotation of every image, also of {image.file_name}"
+            )
     return found
 
 

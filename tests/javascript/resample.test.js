@@ -23,5 +23,6 @@ for (const [name, expected] of Object.entries(PILLOW)) {
 
 test("fedSize rounds both sides to whole patches", () => {
   assert.deepEqual(fedSize({ width: 640, height: 496 }, 224, 8), { width: 288, height: 224 });
+  assert.deepEqual(fedSize({ width: 640, height: 720 }, 224, 8), { width: 224, height: 256 }, "31.5 patches go up");
   assert.deepEqual(fedSize({ width: 10, height: 1000 }, 16, 16), { width: 16, height: 1600 });
 });

@@ -102,7 +102,7 @@ def test_wrong_input_is_named(devkit, masked, tmp_path):
     with pytest.raises(ValueError, match=r"cat\.png is 5x5 pixels, its image 160x120"):
         Discover(**masked, output=tmp_path / "other").run()
     (masked["masks"] / "cup.png").unlink()
-    with pytest.raises(FileNotFoundError, match=r"cup\.png is missing, though the data set lists cup"):
+    with pytest.raises(FileNotFoundError, match=r"cup\.png is missing: .* image, also of cup"):
         Discover(**masked, output=tmp_path / "new").run()
 
 

@@ -2,8 +2,8 @@
 
 /** Return the size that an image is resized to: whole patches, the short side near `size`. @param {Size} image */
 export function fedSize({ width, height }, size, patch) {
-  const scale = size / Math.min(width, height);
-  const whole = (pixels) => Math.max(1, Math.floor((pixels * scale) / patch + 0.5)) * patch;
+  const short = Math.min(width, height);
+  const whole = (pixels) => Math.max(1, Math.floor((pixels * size) / short / patch + 0.5)) * patch; // in Python's order
   return { width: whole(width), height: whole(height) };
 }
 

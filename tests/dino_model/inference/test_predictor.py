@@ -83,6 +83,10 @@ def test_fed_size_davis_equals_official_protocol(image: tuple[int, int], fed: tu
     assert fed_size(*image, 480, "davis", 16) == fed
 
 
+def test_half_a_patch_is_rounded_up_as_in_the_browser():
+    assert fed_size(720, 640, 224, "short-side", 8) == (256, 224)
+
+
 NATIVE = tiny_predictor(resize="native")
 
 
