@@ -115,8 +115,12 @@ class MaskReader:
         The files are those of a folder, or of the first one.
         """
         colors = palette()
-        _, known = self._palettes.get(folder or next(iter(self._palettes), Path()), ("", b""))
-        colors.ravel()[: len(known)] = np.frombuffer(known, np.uint8)
+        folder = folder or next(iter(self._palettes), Path())
+        _, known = self._palettes.get(folder, ("", b""))
+        own = np.frombuffer(known, np.uint8).reshape(-1, 3)
+        colors[: len(own)] = np.where(own.any(axis=1, keepdims=True), own, colors[: len(own)])
+        for (place, label), (_, color) in self._later_colors.items():
+            colors[label] = list(color) if place == folder else colors[label]
         if self.kind == "colors":
             packed = np.array(self.values)
             colors[1 : len(packed) + 1] = np.stack([packed >> 16, packed >> 8 & 255, packed & 255], axis=-1)
@@ -153,9 +157,9 @@ class MaskReader:
             first, known = "PASCAL VOC", _VOC_PALETTE
         for label, color in used.items():
             owner, expected = first, _color(known, label)
-            if not any(expected):  # unused entries are black
+            if any(color) and not any(expected):  # unused entries are black
                 owner, expected = self._later_colors.setdefault((path.parent, label), (path.name, color))
-            if color != expected:
+            if any(expected) and color != expected:
                 raise DataError(
                     f"{path} has label {label} in #{color.hex()}, {owner} in #{expected.hex()}: a PNG"
                     f" optimizer may have exchanged labels; save it with {owner}'s palette"

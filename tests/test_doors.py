@@ -156,6 +156,10 @@ SMALL_DATA = "[small-data.recipe]\nbatch_size = 4\n"
             "hidden_predictor of SimSiamConfig is 8.5, expected int",
         ),
         (
+            f"{SMALL_DATA}method = {{ hidden_predictor = true }}",
+            "hidden_predictor of SimSiamConfig is True, expected int",
+        ),
+        (
             f"{SMALL_DATA}method.head = {{ batch_norm = 'no' }}",
             "batch_norm of HeadConfig is 'no', expected bool",
         ),

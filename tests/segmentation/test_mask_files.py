@@ -223,11 +223,12 @@ def test_label_that_appears_in_a_later_mask_keeps_its_color(tmp_path):
     files = [tmp_path / f"{number}.png" for number in range(3)]
     for file, places in zip(files, ([0, 1], [0, 1, 2], [0, 1, 3]), strict=True):
         image = Image.fromarray(LABELS % len(places), mode="P")
-        image.putpalette(RED_GREEN_BLUE[places].astype(np.uint8).tobytes())
+        image.putpalette(RED_GREEN_BLUE[places].tobytes().ljust(768, b"\0"))
         image.save(file)
     reader = MaskReader(files)
     for file in files[:2]:
         reader.read(file)
+    np.testing.assert_array_equal(reader.palette(tmp_path)[:4], [*RED_GREEN_BLUE[:3], palette()[3]])
     with pytest.raises(DataError, match=r"2\.png has label 2 in #0000ff, 1\.png in #00ff00: .* 1\.png's pal"):
         reader.read(files[2])
 

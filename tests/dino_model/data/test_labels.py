@@ -134,6 +134,14 @@ def test_flat_sources_are_classes_unless_splits_or_shards(tmp_path: Path, source
         assert bool(images.no_classes) == (not expected)
 
 
+def test_sources_of_one_name_are_named_after_the_folders_above_too(tmp_path: Path):
+    tars = []
+    for name in "ab":
+        folder = make_folder(tmp_path / name, "1.jpg")
+        tars.append(make_tar(folder / "x.tar", {"1.jpg": name}))
+    assert open_images(tars).names == ("a/x/1.jpg", "b/x/1.jpg")
+
+
 @pytest.mark.parametrize(
     ("members", "expected"),
     [
@@ -171,6 +179,7 @@ TABLES = {
     "plain.csv": "a/1.jpg,cat\nb/2.jpg,dog\n",
     "tabs.tsv": "a/1.jpg\tcat\t0\t5\nb/2.jpg\tdog\t3\t4\n",
     "spaces.txt": "./a/1.jpg cat\n./b/2.jpg dog\n",
+    "boxes.txt": "a/1.jpg cat 0 5\nb/2.jpg dog 3 4\n",
     "semicolons.csv": "Path;Label\r\na\\1.jpg;cat\r\nb\\2.jpg;dog\r\n",
     "quotes.csv": '"path","label"\n"a/1.jpg","cat"\n"b/2.jpg","dog"\n',
     "flags.csv": "image,cat,dog\n1.jpg,1,0\n2.jpg,0,1\n",
@@ -206,6 +215,7 @@ def test_table_of_labels_in_any_common_form(tmp_path: Path, name: str, encoding:
     [
         ("path,labels\n1.jpg,cat|dog\n2.jpg,dog\n3.jpg,\n", "cat|dog dog "),
         ("1.jpg cat dog\n2.jpg dog\n3.jpg emu\n", "cat|dog dog emu"),
+        ("image labels\n1.jpg cat dog\n2.jpg dog\n", "cat|dog dog"),
         ("1.jpg cat|dog\n2.jpg dog\n", "cat|dog dog"),
         ("1.jpg,cat,dog\n2.jpg,dog,\n", "cat|dog dog"),
         ("image,cat,dog\n1.jpg,1,1\n2.jpg,0,1\n3.jpg,0,0\n", "cat|dog dog "),

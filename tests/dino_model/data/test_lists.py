@@ -151,6 +151,13 @@ def test_list_is_relative_to_working_folder_if_its_own_has_none(photos: Path, tm
     assert (images.names, len(images.read(1))) == (("b/2.jpg", "a/1.jpg"), 4)
 
 
+def test_images_of_several_lists_are_in_the_order_of_the_lists_names(photos: Path):
+    for name, text in (("z.txt", "a/1.jpg\n"), ("k.txt", "b/2.jpg\na/1.jpg\n")):
+        (photos / name).write_text(text)
+    images = open_images([photos / "z.txt", photos / "k.txt"])
+    assert images.names == ("k/b/2.jpg", "k/a/1.jpg", "z/a/1.jpg")
+
+
 def test_list_of_find_names_folders_other_files_and_repetitions(photos: Path):
     (photos / "list.txt").write_text(".\n./a\n./a/1.jpg\n./list.txt\n./n.txt\n./b/2.jpg\na/1.jpg\n")
     images = open_images(photos / "list.txt")
