@@ -153,7 +153,7 @@ class MaskReader:
         if colors == known and not self.is_voc:
             return
         used = {label: color for label in object_ids(labels) if (color := _color(colors, label))}
-        if self.is_voc and {*used.values()} <= {_color(_VOC_PALETTE, label) for label in range(256)}:
+        if self.is_voc and {*used.values()} <= {_VOC_PALETTE[at : at + 3] for at in range(0, 768, 3)}:
             first, known = "PASCAL VOC", _VOC_PALETTE
         for label, color in used.items():
             owner, expected = first, _color(known, label)
@@ -251,7 +251,9 @@ def _pack(values: NDArray[Any]) -> NDArray[np.int64]:
 
 
 def _color(colors: bytes, label: int) -> bytes:
-    return colors[3 * label : 3 * label + 3]
+    """Return the color of a label; empty beyond the palette, and for the gray that a gray mask has."""
+    color = colors[3 * label : 3 * label + 3]
+    return b"" if color == bytes([label] * 3) else color
 
 
 def _gray(values: NDArray[Any]) -> NDArray[Any]:

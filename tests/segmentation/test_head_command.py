@@ -93,7 +93,13 @@ def test_curve_scores_models_and_baseline_by_number_of_masks(camvid, tmp_path):
     assert all(0 < value < 100 for row in miou.values() for value in row.values())
 
 
-def test_voc_masks_become_foreground_and_keep_void(data_root, tmp_path):
+def test_foreground_of_one_class_keeps_void(cups, tmp_path):
+    plain, foreground = (fit(cups, tmp_path, foreground=only) for only in (False, True))
+    for name, array in plain.classifier.arrays.items():
+        np.testing.assert_array_equal(foreground.classifier.arrays[name], array)
+
+
+def test_voc_masks_become_foreground(data_root, tmp_path):
     voc, few = data_root / "VOCdevkit" / "VOC2012", tmp_path / "few.txt"
     few.write_text("\n".join((voc / "ImageSets/Segmentation/val.txt").read_text().split()[:3]))
     masks = {"images": voc / "JPEGImages", "masks": voc / "SegmentationClass"}

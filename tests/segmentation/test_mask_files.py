@@ -193,6 +193,8 @@ PALETTES = {  # of the second mask; the first has red, green and blue at 1, 2 an
     "without what the mask lacks": (RED_GREEN_BLUE[:3], "a"),
     "other colors of what the mask lacks": (np.vstack([RED_GREEN_BLUE[:3], [[9, 9, 9]]]), "a"),
     "black for what the mask lacks": (RED_GREEN_BLUE * [[1], [1], [1], [0]], "a"),
+    "gray": (np.arange(256)[:, None].repeat(3, 1), "a"),
+    "gray, read first": (np.arange(256)[:, None].repeat(3, 1), "a"),
     "another folder": (GREEN_RED, "b"),
     "exchanged": (GREEN_RED, "a"),
     "moved up": (RED_GREEN_BLUE[[0, 2, 3]], "a"),
@@ -209,7 +211,7 @@ def test_labels_whose_colors_are_exchanged_within_a_folder_are_refused(form, tmp
         image.putpalette(colors.astype(np.uint8).tobytes())
         image.save(file)
     reader = MaskReader(files)
-    reader.read(files[form == "black for what the mask lacks"])
+    reader.read(files[form in ("black for what the mask lacks", "gray, read first")])
     if form in ("exchanged", "moved up"):
         with pytest.raises(DataError, match=r"1\.png has label 1 in #00ff00, 0\.png in #ff0000: a PNG opt"):
             reader.read(files[1])
