@@ -19,6 +19,7 @@ ORDERED = [  # names in their right order
     "12.4.1 12.30.59 12.31.0",  # two points are no decimal
     "frame-3 frame-8 frame-13",
     "t-1.0 t-0.5 t0.0 t0.5",
+    "t-1.75 t-0.5 t0.25",
     "IMG_20240501_120030 IMG_20240501_120030_1 IMG_20240501_120031",
     "10.00.00_AM 12.01.00_PM 9.15.30_PM",
     "30-Jan-2024_1 30-Feb-2024_1 30-Mar-2024_1",

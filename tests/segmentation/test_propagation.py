@@ -221,6 +221,16 @@ def test_later_object_is_found_before_and_after_and_a_correction_wins_from_its_f
     np.testing.assert_array_equal(corrected[6:], alone)
 
 
+def test_nearer_of_two_masks_that_disagree_has_the_larger_weight():
+    frames, labels = moving_boxes(1)
+    masks = [np.where(labels[0] == label, 1, 0).astype(np.uint8) for label in (1, 4)]
+    found = label_all(frames * 6, {0: masks[0], 5: masks[1]})
+    shares = np.stack([(found * mask).sum((1, 2)) / mask.sum() for mask in masks])
+    assert (shares[0] > shares[1]).tolist() == [True] * 3 + [False] * 3
+    assert not shares[1, :2].any()
+    assert not shares[0, 4:].any()
+
+
 def test_more_masks_raise_the_agreement_and_frames_are_read_backward_in_pieces(monkeypatch):
     frames, labels = moving_boxes(10, noise=600)
     agreement = [
