@@ -52,6 +52,7 @@ def test_recipes_have_the_rates_of_the_papers(method, name):
     assert (plan.lr.max(), plan.weight_decay.max()) == pytest.approx((peak, decay), rel=1e-3)
     assert plan.lr[-1] == pytest.approx(last, abs=1e-3 * peak)
     assert (recipe.epochs, recipe.batch_size) == (epochs, batch_size)
+    assert recipe.batch_norm == (architecture == "resnet50" or method in ("byol", "moco-v2", "swav"))
 
 
 def test_warmup_may_be_a_fraction_of_an_epoch():
