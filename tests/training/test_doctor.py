@@ -4,7 +4,7 @@ import json
 import math
 import re
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import cache
 from pathlib import Path
 
@@ -155,6 +155,20 @@ def test_collapse_is_predicted_before_it_happens(name, early, run):
     assert early in module.collapse(lines[:first], DINO.remedy)
     assert module.late(lines[:first], "kl") > 3 * module.COLLAPSED_KL
     assert module.collapse(lines, DINO.remedy).startswith("collapse to")
+
+
+@pytest.mark.parametrize(
+    ("method", "momentum"),
+    [
+        (DINOConfig(teacher_momentum=0.99), 0.99),
+        (DINOConfig(teacher="previous-epoch"), None),
+        (BYOLConfig(teacher_momentum=0.98), 0.98),  # without a choice of teachers
+        (SwAVConfig(), None),
+    ],
+)
+def test_momentum_is_that_of_a_teacher_which_is_a_moving_average(method, momentum):
+    config = {"method": method.name, "recipe": asdict(Recipe(method=method)), "num_images": 5120}
+    assert module.run_settings(config).teacher_momentum == momentum
 
 
 @pytest.mark.parametrize("name", HEALTHY)
