@@ -42,6 +42,8 @@ class Chart(NamedTuple):
     unit: str
     curves: Mapping[str, str]
     prefix: str = ""
+    is_relative: bool = False
+    """Each curve is divided by its largest absolute value, because the curves have different units."""
 
     def labels(self, keys: Iterable[str]) -> Mapping[str, str]:
         """Labels of the curves by their keys in the log, of which `keys` are all."""
@@ -74,7 +76,7 @@ CHARTS = (
     ),
     Chart("k-NN accuracy on training images", "top-1, %", {}, "knn_"),
     Chart("Throughput", "images per second", {"images_per_second": "Images per second"}),
-    Chart("Other metrics", "", {}),
+    Chart("Other metrics", "share of maximum", {}, is_relative=True),
 )
 
 
@@ -234,11 +236,12 @@ def chart_table(chart: Chart, run: TrainingRun) -> pd.DataFrame:
     A row without a value between two phases interrupts a curve.
     """
     labels = chart.labels(run.log.curves)
-    rows: list[tuple[float, float | None, str]] = [
-        (round(step, 1), float(f"{value:.6g}"), label)
-        for key, label in labels.items()
-        for step, value in run.log.curves[key].T.tolist()
-    ]
+    rows: list[tuple[float, float | None, str]] = []
+    for key, label in labels.items():
+        steps, values = run.log.curves[key]
+        largest = np.abs(values).max(initial=0) if chart.is_relative else 1
+        pairs = zip(steps.tolist(), (values / (largest or 1)).tolist(), strict=True)
+        rows += [(round(step, 1), float(f"{value:.6g}"), label) for step, value in pairs]
     present = {label for *_, label in rows}
     rows += [(step - 0.5, None, label) for step in run.log.phases for label in present]
     rows.sort(key=lambda row: (list(labels.values()).index(row[2]), row[0]))
