@@ -29,8 +29,9 @@ from app.attention_maps import colors_and_variance, norms_and_outliers, rollout
 from app.backend import Backend
 from app.engine import Encoding
 from app.errors import LabError, NotHere
-from app.images import EXAMPLES, jpeg, screen_jpeg, thumbnail
+from app.images import EXAMPLES, thumbnail
 from app.matching import direction_bytes
+from app.values import jpeg, screen_jpeg
 
 STATIC = Path(__file__).parent / "static"
 IMMUTABLE = "private, max-age=31536000, immutable"

@@ -20,8 +20,9 @@ from PIL import Image
 
 from app.engine import check_patches
 from app.errors import LabError
-from app.images import jpeg, labels_png, stem
+from app.images import labels_png, stem
 from app.limits import MEGABYTE, Limits
+from app.values import jpeg
 from dino_model.data import images
 from dino_model.inference.predictor import AttentionPredictor
 from segmentation import drawing

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from app.clips import JPEG_QUALITY, Clip
-from app.images import jpeg
+from app.values import jpeg
 from dino_model import photographs
 from segmentation.masks import ImageArray, bounding_box
 

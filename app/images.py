@@ -5,7 +5,6 @@ import io
 import re
 import secrets
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,19 +13,17 @@ from PIL import Image, ImageOps
 from app.cache import BoundedCache
 from app.errors import LabError, NotHere
 from app.limits import MEGABYTE, Limits
+from app.values import encode_image
 from dino_model import photographs
 from dino_model.data import images
 from segmentation.labels import Labels, palette
 from segmentation.masks import ImageArray
-from segmentation.video import shrunk
 
 EXAMPLES = {
     name: photographs.table()[name].title
     for name in ("owl", "kitten", "sheep", "komodo", "red_pyramid", "polar_bear", "drums", "dutar")
 }
 """Titles of the examples by name."""
-SCREEN_SIDE = 1600
-"""Longer side of images for the screen, in pixels."""
 THUMBNAIL_SIDE = 96
 
 
@@ -114,7 +111,7 @@ def pin(name: str) -> tuple[float, float]:
 
 def png(image: NDArray[np.uint8]) -> bytes:
     """Encode an image, RGB [height, width, 3] or gray [height, width], as PNG."""
-    return _save(Image.fromarray(image), "PNG")
+    return encode_image(Image.fromarray(image), "PNG")
 
 
 def labels_png(labels: Labels, colors: NDArray[np.uint8] | None = None) -> bytes:
@@ -128,20 +125,4 @@ def labels_png(labels: Labels, colors: NDArray[np.uint8] | None = None) -> bytes
     if colors is not None:
         table[: len(colors)] = colors
     image.putpalette(table.tobytes())
-    return _save(image, "PNG")
-
-
-def screen_jpeg(image: ImageArray) -> bytes:
-    """Encode an image at the size of a screen as JPEG."""
-    return jpeg(shrunk(image, SCREEN_SIDE))
-
-
-def jpeg(image: NDArray[np.uint8], quality: int = 90, **options: Any) -> bytes:
-    """Encode an image as JPEG; options as Pillow's."""
-    return _save(Image.fromarray(image), "JPEG", quality=quality, **options)
-
-
-def _save(image: Image.Image, kind: str, **options: Any) -> bytes:
-    buffer = io.BytesIO()
-    image.save(buffer, kind, **options)
-    return buffer.getvalue()
+    return encode_image(image, "PNG")

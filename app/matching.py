@@ -9,8 +9,9 @@ from PIL import Image
 from app.backend import Backend
 from app.engine import Encoding, Key, patches_of
 from app.errors import LabError
-from app.images import SCREEN_SIDE, png
+from app.images import png
 from app.limits import SIZES
+from app.values import SCREEN_SIDE
 from dino_model.inference.quantities import unit_vectors
 from segmentation import matching
 from segmentation.matching import SCALES, ImageFeatures, best_scale

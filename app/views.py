@@ -22,21 +22,19 @@ Contract of a view NAME
 - `request`, a property of the instance, is the state on the screen as arguments of a handler.
 """
 
-import base64
 import hashlib
 import itertools
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import gradio as gr
-import numpy as np
 
 from app.arrays import STATIC, static_address
 from app.engine import Encoding
-from app.images import pin, screen_jpeg
-from dino_model.inference.predictor import AttentionPredictor
+from app.images import pin
+from app.values import shape_of
 
 _NUMBERS = itertools.count(1)  # of components: their elements are new each time they become visible
 MOUNT = """// Gradio lets Python listen to events whose names are in quotes here: "select", "shown", "edited"
@@ -54,7 +52,7 @@ def attention_view(
     """Show an image with its attention maps, and below it the map of every head.
 
     Args:
-        value: From `attention_value`, or None for an empty view.
+        value: From `app.values.attention_value`, or None for an empty view.
         head: "mean", "max", "heads" or a number. A handler changes it by `gr.HTML(shown_head="max")`, because
             `gr.HTML` has a parameter `head` of its own.
         props: `elem_id` and other arguments of `gr.HTML`, and these settings.
@@ -115,31 +113,6 @@ def _read_from_flag(path: str) -> object:
     return json.loads(Path(path).read_bytes())
 
 
-def attention_value(
-    predictor: AttentionPredictor, image: np.ndarray, *, blocks: Sequence[int] = (-1,), name: str = "image"
-) -> dict[str, Any]:
-    """Encode an image and return the value of an `attention_view` that holds all its arrays.
-
-    Args:
-        predictor: Any model with queries, keys and a [CLS] token.
-        image: uint8 RGB [height, width, 3].
-        blocks: Blocks whose queries and keys are included, counted from 0; negative from the last.
-        name: Shown to screen readers and used in file names.
-
-    Raises:
-        ValueError: The model has no [CLS] token or its attention needs more than queries and keys.
-    """
-    predictor.set_image(image)
-    numbers = [block % predictor.blocks for block in blocks]
-    arrays = {f"blocks/{block}": np.stack(predictor.queries_keys(block)).astype("<f2") for block in numbers}
-    return _shape(predictor, (image.shape[0], image.shape[1])) | {
-        "token": f"{id(predictor):x}-{hash(image.tobytes()):x}",
-        "name": name,
-        "image": image_address(image),
-        "arrays": {key: base64.b64encode(array.tobytes()).decode() for key, array in arrays.items()},
-    }
-
-
 def encoding_value(encoding: Encoding, title: str, image: str) -> dict[str, Any]:
     """Return the value of an `attention_view` for an encoding of the backend, whose arrays go by address.
 
@@ -149,7 +122,7 @@ def encoding_value(encoding: Encoding, title: str, image: str) -> dict[str, Any]
         image: Address of the image.
     """
     key = encoding.key
-    return _shape(encoding.predictor, encoding.predictor.image_size) | {
+    return shape_of(encoding.predictor, encoding.predictor.image_size) | {
         "token": key.token,
         "source": f"{key.image}/{title}" if title else key.image,
         "name": title or key.image,
@@ -160,19 +133,6 @@ def encoding_value(encoding: Encoding, title: str, image: str) -> dict[str, Any]
         "image": image,
         "arrays": f"lab/arrays/{key.token}",
         "facts": facts(encoding),
-    }
-
-
-def _shape(predictor: AttentionPredictor, size: tuple[int, int]) -> dict[str, Any]:
-    rows, columns = predictor.grid
-    return {
-        "width": size[1],
-        "height": size[0],
-        "rows": rows,
-        "columns": columns,
-        "heads": predictor.heads,
-        "blocks": predictor.blocks,
-        "prefix": predictor.prefix_tokens,
     }
 
 
@@ -190,8 +150,3 @@ def facts(encoding: Encoding) -> list[list[str]]:
         ["Precision", f"{predictor.precision} on {predictor.device}"],
         ["Encoded in", f"{encoding.seconds:.2f} s"],
     ]
-
-
-def image_address(image: np.ndarray) -> str:
-    """Return an image as a data address, at the size of a screen."""
-    return "data:image/jpeg;base64," + base64.b64encode(screen_jpeg(image)).decode()

@@ -19,7 +19,7 @@ from PIL import Image
 from app import example_clips
 from app.class_maps import GROUP_COLORS
 from app.clips import COLORS, runs_of
-from app.views import attention_value
+from app.values import attention_value
 from dino_model import photographs
 from dino_model.inference import quantities
 from dino_model.inference.predictor import AttentionPredictor

@@ -16,7 +16,7 @@ from app.errors import ClientValue, LabError
 from app.example_clips import EXAMPLES
 from app.images import clean_name, thumbnail
 from app.page import HEAVY, LIGHT, PRIVATE, Page, split, strip
-from app.views import image_address
+from app.values import image_address
 from dino_model import photographs
 from segmentation.labels import palette
 

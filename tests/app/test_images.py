@@ -7,8 +7,9 @@ import pytest
 from PIL import Image
 
 from app.errors import LabError, NotHere
-from app.images import ImageStore, clean_name, png, screen_jpeg, stem, thumbnail
+from app.images import ImageStore, clean_name, png, stem, thumbnail
 from app.limits import Limits
+from app.values import screen_jpeg
 
 
 def test_name_follows_the_content_and_cannot_be_guessed_from_it():

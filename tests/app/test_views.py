@@ -13,7 +13,8 @@ from starlette.testclient import TestClient
 
 from app import mount
 from app.layout import build
-from app.views import attention_value, attention_view
+from app.values import attention_value
+from app.views import attention_view
 from dino_model.inference.predictor import AttentionPredictor
 from tests.app.conftest import MODEL, small_backend
 

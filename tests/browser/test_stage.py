@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from app.images import EXAMPLES
-from app.views import attention_value
+from app.values import attention_value
 from dino_model import photographs
 from dino_model.inference.predictor import AttentionPredictor
 from tests.browser import actions

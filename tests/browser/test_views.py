@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from app.views import attention_value, attention_view
+from app.values import attention_value
+from app.views import attention_view
 from dino_model import photographs
 from dino_model.inference.predictor import AttentionPredictor
 from tests.browser import actions

@@ -1,0 +1,78 @@
+"""Values of views, and images as files: without Gradio, for notebooks and servers of any kind."""
+
+import base64
+import io
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from dino_model.inference.predictor import AttentionPredictor
+from segmentation.masks import ImageArray
+from segmentation.video import shrunk
+
+SCREEN_SIDE = 1600
+"""Longer side of images for the screen, in pixels."""
+
+
+def attention_value(
+    predictor: AttentionPredictor, image: np.ndarray, *, blocks: Sequence[int] = (-1,), name: str = "image"
+) -> dict[str, Any]:
+    """Encode an image and return the value of an `attention_view` that holds all its arrays.
+
+    Args:
+        predictor: Any model with queries, keys and a [CLS] token.
+        image: uint8 RGB [height, width, 3].
+        blocks: Blocks whose queries and keys are included, counted from 0; negative from the last.
+        name: Shown to screen readers and used in file names.
+
+    Raises:
+        ValueError: The model has no [CLS] token or its attention needs more than queries and keys.
+    """
+    predictor.set_image(image)
+    numbers = [block % predictor.blocks for block in blocks]
+    arrays = {f"blocks/{block}": np.stack(predictor.queries_keys(block)).astype("<f2") for block in numbers}
+    return shape_of(predictor, (image.shape[0], image.shape[1])) | {
+        "token": f"{id(predictor):x}-{hash(image.tobytes()):x}",
+        "name": name,
+        "image": image_address(image),
+        "arrays": {key: base64.b64encode(array.tobytes()).decode() for key, array in arrays.items()},
+    }
+
+
+def shape_of(predictor: AttentionPredictor, size: tuple[int, int]) -> dict[str, Any]:
+    """Return the numbers of patches, heads and blocks, and the size of the image (height, width)."""
+    rows, columns = predictor.grid
+    return {
+        "width": size[1],
+        "height": size[0],
+        "rows": rows,
+        "columns": columns,
+        "heads": predictor.heads,
+        "blocks": predictor.blocks,
+        "prefix": predictor.prefix_tokens,
+    }
+
+
+def image_address(image: np.ndarray) -> str:
+    """Return an image as a data address, at the size of a screen."""
+    return "data:image/jpeg;base64," + base64.b64encode(screen_jpeg(image)).decode()
+
+
+def screen_jpeg(image: ImageArray) -> bytes:
+    """Encode an image at the size of a screen as JPEG."""
+    return jpeg(shrunk(image, SCREEN_SIDE))
+
+
+def jpeg(image: NDArray[np.uint8], quality: int = 90, **options: Any) -> bytes:
+    """Encode an image as JPEG; options as Pillow's."""
+    return encode_image(Image.fromarray(image), "JPEG", quality=quality, **options)
+
+
+def encode_image(image: Image.Image, kind: str, **options: Any) -> bytes:
+    """Encode an image in a format of Pillow, such as "PNG"; options as Pillow's."""
+    buffer = io.BytesIO()
+    image.save(buffer, kind, **options)
+    return buffer.getvalue()
