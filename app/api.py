@@ -1,9 +1,10 @@
 """Endpoints for programs and, with `--mcp`, for language models; docs/api.md shows each in use."""
 
 import base64
+import contextlib
 import os
 import tempfile
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Mapping
 from pathlib import Path
 
 import gradio as gr
@@ -19,10 +20,15 @@ from app.example_clips import EXAMPLES as EXAMPLE_CLIPS
 from app.fairness import client_of, in_thread
 from app.images import EXAMPLES
 from app.objects import ObjectSettings
+from app.temporary import read_upload
 from segmentation.coco import coco_annotation
 from segmentation.labels import resize_nearest
 from segmentation.masks import Mask, best_head, decode, enlarge, keep_mass_of_maps
 from segmentation.metrics import jaccard
+
+File = str | dict
+"""Name of an example, or a file: base64 text, which may be URL-safe or wrapped, or that of `handle_file`."""
+URL_SAFE = str.maketrans("-_", "+/")
 
 
 class RunLengths(ClientValue):
@@ -39,14 +45,17 @@ def add_endpoints(backend: Backend) -> None:
 
 
 class Endpoints:
-    """Functions for programs. An image or clip is the name of an example, or a file as base64 text."""
+    """Functions for programs.
+
+    An image or clip is the name of an example, a file as base64 text, or `gradio_client.handle_file(path)`.
+    """
 
     def __init__(self, backend: Backend) -> None:
         self.backend = backend
 
     async def attention(
         self,
-        image: str,
+        image: File,
         model: str = "embedded",
         size: int = 224,
         block: int = -1,
@@ -58,16 +67,16 @@ class Endpoints:
 
         Args:
             image: Name of an example (kitten, sheep, komodo, red_pyramid, polar_bear, drums, dutar, owl), or
-                an image file as base64 text.
+                an image file.
             model: Name of a model that the page offers.
             size: Resolution: pixels of the short side, 32 to 2048.
-            block: Block of the model, from 0, or from the end with -1, -2, …
+            block: Block of the model, from 1 as on the page, or from the end with -1, -2, …
             row: Row of the patch; without row and column, the query is [CLS].
             column: Column of the patch.
 
         Returns:
-            rows and columns of the patch grid, block, and maps: for every head a list of rows. The values of
-            a head sum to less than 1; [CLS] and registers hold the rest.
+            rows and columns of the patch grid, block from 1, and maps: for every head a list of rows. The
+            values of a head sum to less than 1; [CLS] and registers hold the rest.
         """
         if (row is None) != (column is None):
             raise LabError("A patch needs a row and a column.")
@@ -75,16 +84,21 @@ class Endpoints:
         encoding = await self._encoding(image, model, size, request)
 
         def compute() -> dict:
-            number = block + encoding.predictor.blocks if block < 0 else block
+            blocks = encoding.predictor.blocks
+            if not 1 <= abs(block) <= blocks:
+                raise LabError(
+                    f"There is no block {block}: this model has blocks 1 to {blocks}; -1 is the last."
+                )
+            number = block % blocks if block < 0 else block - 1
             maps = attention(encoding, number, settings.patch)
             rows, columns = encoding.predictor.grid
-            return {"rows": rows, "columns": columns, "block": number, "maps": maps.tolist()}
+            return {"rows": rows, "columns": columns, "block": number + 1, "maps": maps.tolist()}
 
         return await fairness.READING.run(client_of(request), compute)
 
     async def masks(
         self,
-        image: str,
+        image: File,
         model: str = "embedded",
         size: int = 224,
         mass: float = 0.6,
@@ -96,7 +110,7 @@ class Endpoints:
         """Keep the smallest set of patches that holds a share of the attention of [CLS].
 
         Args:
-            image: Name of an example, or an image file as base64 text.
+            image: Name of an example, or an image file.
             model: Name of a model that the page offers.
             size: Resolution: pixels of the short side, 32 to 2048.
             mass: Share of the attention to keep, 0.01 to 1.
@@ -130,7 +144,7 @@ class Endpoints:
 
     async def objects(
         self,
-        image: str,
+        image: File,
         model: str = "embedded",
         size: int = 224,
         method: str = "tokencut",
@@ -141,7 +155,7 @@ class Endpoints:
         """Find objects in an image without any label.
 
         Args:
-            image: Name of an example, or an image file as base64 text.
+            image: Name of an example, or an image file.
             model: Name of a model that the page offers.
             size: Resolution: pixels of the short side, 32 to 2048.
             method: "attention", "dino-seg", "lost", "tokencut" or "maskcut".
@@ -158,8 +172,8 @@ class Endpoints:
 
     async def matches(
         self,
-        image: str,
-        other: str,
+        image: File,
+        other: File,
         model: str = "embedded",
         size: int = 224,
         ratio: float = 1.0,
@@ -168,7 +182,7 @@ class Endpoints:
         """Match the patches of two images that are each other's nearest neighbors.
 
         Args:
-            image: Name of an example, or an image file as base64 text.
+            image: Name of an example, or an image file.
             other: The second image, in the same form.
             model: Name of a model that the page offers.
             size: Resolution: pixels of the short side, 32 to 2048.
@@ -186,7 +200,7 @@ class Endpoints:
 
     async def track(
         self,
-        clip: str,
+        clip: File,
         masks: list,
         model: str = "embedded",
         size: int = 224,
@@ -195,7 +209,7 @@ class Endpoints:
         """Track objects through a clip, from their masks in the first frame.
 
         Args:
-            clip: Name of an example clip (sheep), or as base64 text a video or an animated GIF.
+            clip: Name of an example clip (sheep), or a video or an animated GIF.
             masks: For each object COCO run lengths {"size": [height, width], "counts": text} of the first
                 frame; where two overlap, the later counts.
             model: Name of a model that the page offers.
@@ -217,7 +231,7 @@ class Endpoints:
         *_, tracked = [result async for result in results]
         return await in_thread(clips.coco, tracked)
 
-    async def _encoding(self, image: str, model: str, size: int, request: gr.Request | None) -> Encoding:
+    async def _encoding(self, image: object, model: str, size: int, request: gr.Request | None) -> Encoding:
         """Encode an image; its decoding, and loading the model, hold no turn at the models."""
         name, client = await in_thread(self._image_name, image), client_of(request)
         await self._load(model, client)
@@ -240,16 +254,19 @@ class Endpoints:
             path.write_bytes(content)
             return self.backend.clips.keep(path, "clip")
 
-    def _decode(self, text: object, kind: str, examples: Iterable[str]) -> bytes | None:
-        if isinstance(text, str) and text in examples:
+    def _decode(self, sent: object, kind: str, examples: Iterable[str]) -> bytes | None:
+        """Return the bytes of a file; None for the name of an example."""
+        limits = self.backend.limits
+        if isinstance(sent, Mapping) and "path" in sent:  # of `handle_file`, which has uploaded the file
+            return read_upload(sent["path"], limits.max_upload_bytes)
+        if isinstance(sent, str) and sent in examples:
             return None
-        if isinstance(text, str) and len(text) > self.backend.limits.max_upload_bytes * 4 // 3 + 200:
-            raise LabError(f"The {kind} is larger than the {self.backend.limits.max_upload_mb} MB allowed.")
-        try:
-            if isinstance(text, str) and len(text) >= 40:
-                return base64.b64decode(text.rpartition(",")[2], validate=True)
-        except ValueError:
-            pass
+        text = "".join(sent.rpartition(",")[2].split()).rstrip("=") if isinstance(sent, str) else ""
+        if len(text) * 3 // 4 > limits.max_upload_bytes:
+            raise LabError(f"The {kind} is larger than the {limits.max_upload_mb} MB allowed.")
+        if len(text) >= 40:
+            with contextlib.suppress(ValueError):
+                return base64.b64decode(text.translate(URL_SAFE) + "=" * (-len(text) % 4), validate=True)
         names = ", ".join(examples)
         raise LabError(f"The {kind} must be the name of an example ({names}) or a file as base64 text.")
 

@@ -44,6 +44,9 @@ PCA: tuple[Quantity, ...] = ("key-pca", "token-pca")
 """Quantities that are colors of all patches: they have no query, heads or masks."""
 
 
+MASS = "a share of the attention from 0.01 to 1"
+
+
 class MapSettings(ClientValue):
     """The settings of an attention view.
 
@@ -54,10 +57,18 @@ class MapSettings(ClientValue):
     """
 
     block: int
-    query: str = Field(default="cls", pattern="^(cls|[0-9]{1,5},[0-9]{1,5})$")
+    query: str = Field(
+        default="cls",
+        pattern="^(cls|[0-9]{1,5},[0-9]{1,5})$",
+        description='"cls", or row and column of a patch from 0, such as "12,20"',
+    )
     quantity: Quantity = "attention"
-    show: str = Field(default="heads", pattern="^(heads|mean|max|[0-9]{1,3})$")
-    mass: float = Field(default=0.6, ge=0.01, le=1)
+    show: str = Field(
+        default="heads",
+        pattern="^(heads|mean|max|[0-9]{1,3})$",
+        description='"heads", "mean", "max", or the number of a head from 0',
+    )
+    mass: float = Field(default=0.6, ge=0.01, le=1, description=MASS)
 
     @property
     def patch(self) -> tuple[int, int] | None:

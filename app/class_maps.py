@@ -2,6 +2,7 @@
 
 import json
 import sys
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,7 @@ class Maps:
     def __init__(self, folder: Path | None) -> None:
         self._roots = [root for root in (SHIPPED, folder) if root]
         self._opened: dict[tuple[Path, int], ClassMap | None] = {}
+        self._reading = threading.Lock()
 
     def all(self) -> dict[str, ClassMap]:
         """Return the readable maps by name."""
@@ -60,10 +62,16 @@ class Maps:
     def _open(self, file: Path) -> ClassMap | None:
         try:
             key = file, file.stat().st_mtime_ns
-            if key not in self._opened:
-                self._opened[key] = None
-                self._opened[key] = class_map_files.read(file.parent)
-            return self._opened[key]
+            with self._reading:
+                if key not in self._opened:
+                    self._opened[key] = self._read(file.parent)
+                return self._opened[key]
+        except OSError:  # removed meanwhile
+            return None
+
+    def _read(self, folder: Path) -> ClassMap | None:
+        try:
+            return class_map_files.read(folder)
         except (OSError, ValueError) as error:
             print(f"class map left out: {error}", file=sys.stderr)
             return None

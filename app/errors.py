@@ -1,10 +1,13 @@
 """Errors that a user reads, and the check of values that a client sends."""
 
 import html
+import json
 from typing import Self
 
 import gradio as gr
 from pydantic import BaseModel, ConfigDict, ValidationError
+
+MOST_SHOWN = 60  # characters of an invalid value
 
 
 class LabError(gr.Error):
@@ -39,7 +42,10 @@ class Busy(LabError):
 
 
 class ClientValue(BaseModel):
-    """JSON of a client with fields of fixed types and ranges; other fields are ignored."""
+    """JSON of a client with fields of fixed types and ranges; other fields are ignored.
+
+    Errors have the `description` of a field, a noun phrase that says what is expected.
+    """
 
     model_config = ConfigDict(strict=True, frozen=True, allow_inf_nan=False)
 
@@ -50,5 +56,9 @@ class ClientValue(BaseModel):
             return cls.model_validate(value)
         except ValidationError as error:
             fault = error.errors()[0]
-            field = ".".join(map(str, fault["loc"])) or "request"
-            raise LabError(f"Invalid {field}: {fault['msg'][:1].lower()}{fault['msg'][1:]}.") from error
+            field, found = ".".join(map(str, fault["loc"])) or "request", json.dumps(fault["input"])
+            known = cls.model_fields.get(str(fault["loc"][0]) if fault["loc"] else "")
+            reason = f"{fault['msg'][:1].lower()}{fault['msg'][1:]}"
+            if known and known.description:
+                reason = f"found {found[:MOST_SHOWN]}, expected {known.description}"
+            raise LabError(f"Invalid {field}: {reason}.") from error

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import numpy as np
 from pydantic import AfterValidator, Field
 
-from app.attention_maps import attention, map_of_head
+from app.attention_maps import MASS, attention, map_of_head
 from app.engine import Encoding
 from app.errors import ClientValue, LabError
 from app.images import labels_png, png
@@ -44,9 +44,13 @@ class ObjectSettings(ClientValue):
     """
 
     method: Annotated[str, AfterValidator(_known_method)] = "attention"
-    head: str = Field(default="mean", pattern="^(mean|[0-9]{1,3})$")
-    mass: float = Field(default=0.6, ge=0.01, le=1)
-    count: int = Field(default=3, ge=1, le=MOST_OBJECTS)
+    head: str = Field(
+        default="mean", pattern="^(mean|[0-9]{1,3})$", description='"mean" or the number of a head from 0'
+    )
+    mass: float = Field(default=0.6, ge=0.01, le=1, description=MASS)
+    count: int = Field(
+        default=3, ge=1, le=MOST_OBJECTS, description=f"a number of objects from 1 to {MOST_OBJECTS}"
+    )
     refined: bool = False
 
 

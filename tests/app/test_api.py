@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
-from gradio_client import Client
+from gradio_client import Client, handle_file
 from gradio_client.exceptions import AppError
 from PIL import Image
 
@@ -62,6 +62,7 @@ def test_documented_python_runs_as_it_stands(address, tmp_path, monkeypatch, cap
     assert names["pixels"].shape == (200, 300)
     assert (names["best"]["head"], names["best"]["jaccard"]) == ("0", 1)
     assert "agrees best" in capsys.readouterr().out
+    assert names["matches"]
 
 
 def test_documented_curl_runs_as_it_stands(address):
@@ -85,7 +86,7 @@ def test_document_api_and_mcp_list_the_same_endpoints(address):
 def test_attention_and_masks_are_the_librarys(client, file, predictor):
     found = client.predict(file, MODEL, 64, api_name="/attention")
     np.testing.assert_allclose(found["maps"], predictor.cls_attention(), atol=1e-3)
-    assert (found["rows"], found["columns"], found["block"]) == (*predictor.grid, 11)
+    assert (found["rows"], found["columns"], found["block"]) == (*predictor.grid, 12)
     kept = client.predict(file, MODEL, 64, mass=0.4, head="1", api_name="/masks")
     expected = enlarge(keep_mass_of_maps(predictor.cls_attention()[1], 0.4), (60, 90))
     assert (decode(kept["segmentation"]) == expected).mean() > 0.99  # queries and keys travel in 16 bits
@@ -103,9 +104,28 @@ def test_objects_and_matches_are_those_of_the_image(client, file):
     assert all(0 <= match["ratio"] <= 1 for match in found["matches"])
 
 
+@pytest.mark.parametrize(
+    "send",
+    [
+        lambda content, path: handle_file(path),
+        lambda content, path: base64.encodebytes(content).decode(),
+        lambda content, path: base64.urlsafe_b64encode(content).decode().rstrip("="),
+        lambda content, path: f"data:image/png;base64,{base64.b64encode(content).decode()}",
+    ],
+    ids=["handle_file", "wrapped", "url-safe", "data"],
+)
+def test_file_is_read_in_every_form(client, file, tmp_path, send):
+    content, path = base64.b64decode(file), tmp_path / "photo.png"
+    path.write_bytes(content)
+    first, second = (
+        client.predict(each, MODEL, 64, api_name="/attention") for each in (file, send(content, path))
+    )
+    assert first == second
+
+
 def test_parallel_calls_of_one_client_are_all_answered(client):
     jobs = [client.submit("kitten", MODEL, 64, api_name="/attention") for _ in range(20)]
-    assert {job.result(60)["block"] for job in jobs} == {11}
+    assert {job.result(60)["block"] for job in jobs} == {12}
 
 
 @pytest.mark.parametrize("data", [["nope"], [], ["kitten"]])
@@ -129,12 +149,19 @@ def test_objects_are_followed_through_a_clip(client, tmp_path):
         ("attention", ["nobody"], "name of an example"),
         ("attention", ["a" * 1_400_000], "larger than the 1 MB allowed"),
         ("attention", ["kitten", MODEL, 64, 99], "no block 99"),
+        ("attention", ["kitten", MODEL, 64, 0], "blocks 1 to 12"),
+        (
+            "masks",
+            ["kitten", MODEL, 64, 0.6, "first"],
+            'Invalid head: found "first", expected "mean" or the number',
+        ),
+        ("attention", [{"path": "/etc/passwd"}], "no file of yours"),
         ("attention", ["kitten", MODEL, 64, -1, 0], "row and a column"),
         ("masks", ["kitten", MODEL, 64, 0.6, "99"], "no head 99"),
         ("masks", ["kitten", MODEL, 64, 0.6, "best"], "ground truth"),
         ("masks", ["kitten", MODEL, 64, 0.6, "mean", False, {"size": [2, 2], "counts": "04"}], "size"),
         ("objects", ["kitten", MODEL, 64, "magic"], "Unknown discovery method 'magic'. Available: attention"),
-        ("objects", ["kitten", MODEL, 64, "maskcut", 1000], "less than or equal to 6"),
+        ("objects", ["kitten", MODEL, 64, "maskcut", 1000], "a number of objects from 1 to 6"),
         ("matches", ["kitten", "sheep", MODEL, 64, 7], "ratio"),
         ("track", ["nobody", [{}]], "name of an example"),
         ("track", ["sheep", []], "list of 1 to"),

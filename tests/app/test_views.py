@@ -44,7 +44,7 @@ def test_documented_views_in_an_interface_inside_fastapi_answer_with_maps(pixels
         (path,) = page.post("/view/gradio_api/upload", files={"files": file}).json()
     sent = {"path": path, "meta": {"_type": "gradio.FileData"}}
     values = page.post("/view/gradio_api/run/compare", json={"data": [sent]}).json()["data"]
-    assert [(value["rows"], value["columns"], value["heads"]) for value in values] == [(30, 45, 3)] * 2
+    assert [(value["rows"], value["columns"], value["heads"]) for value in values] == [(14, 21, 3)] * 2
 
 
 def test_page_is_mounted_under_a_path_with_its_routes(backend):

@@ -36,7 +36,7 @@ def test_attention_view_in_a_bare_blocks_shows_the_maps_of_the_package(address, 
     page = open_page(query="", ready=".lab-view", address=address)
     page.locator("input[type=file]").first.set_input_files(tmp_path / "mine.png")
     page.wait_for_selector(".lab-view[data-token]")
-    predictor = AttentionPredictor("random:embedded")
+    predictor = AttentionPredictor("random:embedded", size=224)
     predictor.set_image(image)
     view = "document.querySelector('.lab-view').view"
     np.testing.assert_allclose(actions.maps(page, view, "null"), predictor.cls_attention(), atol=2e-4)

@@ -52,6 +52,7 @@ export class ClassMapView extends View {
   neighbors = [];
   placed = null;
   numbers = []; // of the groups of all points
+  map = ""; // the last chosen
   opened = ""; // the map on the screen
   answered = null; // the last `placed`
   animation = 0;
@@ -68,7 +69,6 @@ export class ClassMapView extends View {
 
   constructor(mounted) {
     super(mounted);
-    this.map = this.props.map; // Gradio drops a prop when Python updates another
     this.element.classList.add("class-map");
     this.listen();
     const zoomButton = (text, label, factor) =>
@@ -81,11 +81,12 @@ export class ClassMapView extends View {
     const zoom = el("div", { class: "lab-tools", role: "group", "aria-label": "Zoom" }, ...buttons);
     const groups = el("section", { "aria-label": "Groups" }, el("h3", {}, "Groups"), this.legend);
     const columns = [el("div", {}, this.plot, zoom, this.readout), el("div", {}, this.selection, groups)];
-    this.mount(["value", "placed"], el("div", { class: "map-columns" }, ...columns));
+    this.mount(["value", "placed", "map"], el("div", { class: "map-columns" }, ...columns));
   }
 
   async load() {
-    const { map } = this;
+    const map = (this.map ||= this.props.map); // Gradio sets props after the first call, and drops them later
+    if (!map) return;
     if (this.opened === map) return {};
     if (this.props.data) return { map, data: this.props.data };
     const bytes = await fetchBytes(`lab/maps/${map}/map.json`);
