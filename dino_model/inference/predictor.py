@@ -22,7 +22,8 @@ from dino_model.runtime.precision import ComputePrecision, Precision
 class EncodedImage:
     """Result of one pass of an image through the model, from which every map follows.
 
-    `tokens` enter each block, [1, tokens, width]; those that leave the last block are appended when needed.
+    `tokens` enter each block, [batch, tokens, width]; those that leave the last block are appended when
+    needed. The batch is 1, or the number of tiles of `TiledPredictor`.
     """
 
     image_size: tuple[int, int]
@@ -165,6 +166,9 @@ class AttentionPredictor:
         Raises:
             ValueError: A model without such a query.
         """
+        return self._cls_attention(block)[0]
+
+    def _cls_attention(self, block: int) -> np.ndarray:
         if self._vit.summary == "cls":
             return self._attention_of(0, block)
         if self._vit.summary is None:
@@ -178,7 +182,7 @@ class AttentionPredictor:
             )
         tokens = self._tokens_after(block)
         with torch.no_grad(), autocast(self.precision, self.device):
-            return self._on_grid(self._vit.summary_rows(tokens)[0])
+            return self._on_grid(self._vit.summary_rows(tokens))
 
     def point_attention(self, y: int, x: int, block: int = -1) -> np.ndarray:
         """Compute the attention of the patch under a pixel of the image: float32 [heads, rows, columns].
@@ -187,7 +191,7 @@ class AttentionPredictor:
             ValueError: As `patch_at`.
         """
         row, column = self.patch_at(y, x)
-        return self._attention_of(self.prefix_tokens + row * self.grid[1] + column, block)
+        return self._attention_of(self.prefix_tokens + row * self.grid[1] + column, block)[0]
 
     def patch_at(self, y: int, x: int) -> tuple[int, int]:
         """Return row and column of the patch under a pixel of the image.
@@ -230,12 +234,18 @@ class AttentionPredictor:
 
     def keys(self, block: int = -1) -> np.ndarray:
         """Return keys of every token, prefix tokens first: float32 [heads, tokens, d]; none of CaiT, XCiT."""
-        return self._finite(self._queries_keys(block)[1][0].float()).cpu().numpy()
+        return self._keys(block)[0]
+
+    def _keys(self, block: int) -> np.ndarray:
+        return self._finite(self._queries_keys(block)[1].float()).cpu().numpy()
 
     def tokens(self, block: int = -1) -> np.ndarray:
         """Return every token after a block and the final norm: float32 [tokens, width]."""
+        return self._tokens(block)[0]
+
+    def _tokens(self, block: int) -> np.ndarray:
         with torch.no_grad():
-            return self._finite(self._vit.vit.norm(self._tokens_after(block)))[0].float().cpu().numpy()
+            return self._finite(self._vit.vit.norm(self._tokens_after(block))).float().cpu().numpy()
 
     def token_features(self, block: int = -1) -> np.ndarray:
         """Return `tokens` of the patches: float32 [rows, columns, width]."""
@@ -243,7 +253,10 @@ class AttentionPredictor:
 
     def token_norms(self, block: int = -1) -> np.ndarray:
         """Compute the L2 norm of each patch token after a block, not normalized: float32 [rows, columns]."""
-        tokens = self._tokens_after(block)[0, self.prefix_tokens :]
+        return self._token_norms(block)[0]
+
+    def _token_norms(self, block: int) -> np.ndarray:
+        tokens = self._tokens_after(block)[:, self.prefix_tokens :]
         return self._on_grid(tokens.float().norm(dim=-1))
 
     def features(self, images: Sequence[np.ndarray]) -> Tensor:
@@ -278,16 +291,20 @@ class AttentionPredictor:
 
     @torch.no_grad()
     def _tokens_after(self, block: int) -> Tensor:
-        """Tokens that leave a block: [1, tokens, width]."""
+        """Tokens that leave a block: [batch, tokens, width]."""
         encoding, index = self._encoding, self._vit.block_index(block)
         if index + 1 == len(encoding.tokens):
             with autocast(self.precision, self.device):
                 encoding.tokens.append(encoding.calls[-1]())
         return encoding.tokens[index + 1]
 
-    @torch.no_grad()
     def _encode(self, image: np.ndarray) -> EncodedImage:
-        pixels = self._prepare(image)
+        return self._encode_batch([image])
+
+    @torch.no_grad()
+    def _encode_batch(self, images: Sequence[np.ndarray]) -> EncodedImage:
+        """Encode images of one size together."""
+        image, pixels = images[0], torch.cat([self._prepare(each) for each in images])
         with autocast(self.precision, self.device):
             calls = self._vit.calls(pixels)
         tokens = [call.args[0] for call in calls]
@@ -303,10 +320,10 @@ class AttentionPredictor:
 
     def _attention_of(self, token: int, block: int) -> np.ndarray:
         rows = attention_of(*self._queries_keys(block), [token])
-        return self._on_grid(rows[0, :, 0, self.prefix_tokens :])
+        return self._on_grid(rows[:, :, 0, self.prefix_tokens :])
 
     def _on_grid(self, maps: Tensor) -> np.ndarray:
-        """[heads, patches] -> float32 [heads, rows, columns]."""
+        """[..., patches] -> float32 [..., rows, columns]."""
         return self._finite(maps).unflatten(-1, self.grid).cpu().numpy()
 
     def _prepare(self, image: np.ndarray) -> Tensor:

@@ -1,6 +1,7 @@
-"""Encode large images in overlapping tiles; blend features, keys and attention on the grid of patches."""
+"""Encode large images in overlapping tiles; join features, keys and attention on the grid of patches."""
 
 from collections.abc import Callable, Iterator, Sequence
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -9,17 +10,76 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from dino_model.inference.predictor import AttentionPredictor, EncodedImage
-from dino_model.inference.resize import sample
+from dino_model.inference.resize import resample_nearest, sample
 from dino_model.models.weights import LoadedModel
 
-Compute = Callable[[AttentionPredictor], NDArray[np.float32]]
+Maps = NDArray[np.float32]
+Compute = Callable[[AttentionPredictor], Maps]
+
+TOKENS_AT_ONCE = 4096
+"""Patches of the tiles that are encoded together; a tile may have more."""
+KEPT_BYTES = 2_000_000_000
+"""Memory for the encoded tiles of an image; tiles beyond it are encoded again for every map."""
+
+
+def tile_starts(count: int, side: int, overlap: float) -> list[int]:
+    """Return the first patches of tiles of `side` patches along an axis of `count`, spread evenly."""
+    rest = count - side
+    if rest <= 0:
+        return [0]
+    steps = -(-rest // max(1, side - round(overlap * side)))
+    return [round(step * rest / steps) for step in range(steps + 1)]
+
+
+def tile_weights(count: int, side: int, overlap: float) -> NDArray[np.float64]:
+    """Return the weight of each tile at each patch of an axis: [tiles, count].
+
+    The weights of a tile fall over the overlap to its two ends. Those of a patch sum to 1.
+    """
+    starts, length = tile_starts(count, side, overlap), min(count, side)
+    ends = np.minimum(np.arange(length), np.arange(length)[::-1]) + 1
+    weights = np.zeros((len(starts), count))
+    for row, start in zip(weights, starts, strict=True):
+        row[start : start + length] = np.minimum(ends, round(overlap * side) + 1)
+    return weights / weights.sum(axis=0)
+
+
+def spread(overview: Maps, grid: tuple[int, int]) -> NDArray[np.float64]:
+    """Bring maps [heads, r, c] to another grid [heads, rows, columns]; the sum of each head stays."""
+    coarse = resample_nearest(overview, grid).astype(np.float64)
+    sums = coarse.sum(axis=(1, 2), keepdims=True)
+    share = overview.sum(axis=(1, 2), keepdims=True, dtype=np.float64)
+    return np.divide(coarse * share, sums, out=np.zeros_like(coarse), where=sums > 0)
+
+
+def tile_share(coarse: NDArray[np.float64], own: Maps, weights: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return a tile's part of the attention of an image: its own map with the mass that the image gives it.
+
+    Args:
+        coarse: Attention of the whole image at the place of the tile, [heads, h, w].
+        own: Attention within the tile, [heads, h, w].
+        weights: Weights of the tile, [h, w].
+
+    Returns:
+        [heads, h, w]; each head sums to the weighted sum of `coarse`.
+    """
+    mass = (weights * coarse).sum(axis=(1, 2), keepdims=True)
+    inside = weights * own.astype(np.float64)
+    sums = inside.sum(axis=(1, 2), keepdims=True)
+    even = np.broadcast_to(weights / weights.sum(), inside.shape).copy()  # no attention to any patch
+    return mass * np.divide(inside, sums, out=even, where=sums > 0)
 
 
 class TiledPredictor(AttentionPredictor):
-    """A predictor whose model sees one tile of the input at a time, so that memory is bounded by a tile.
+    """A predictor whose model sees one tile of the input at a time, so that its memory is bounded.
 
-    Every map runs all tiles again. Where tiles overlap, values are averaged with weights that fall to the
-    borders of a tile. Tokens attend within their tile only.
+    Tokens attend within their tile only. Tiles are encoded once, in batches, and kept for further blocks,
+    heads and points (`KEPT_BYTES`). Features of overlapping tiles are averaged with weights that fall to the
+    borders of a tile.
+
+    The attention within a tile does not compare tiles. The image is therefore also encoded once as a whole,
+    reduced to as many patches as a tile has. This overview gives the mass of each tile; the tile's own map
+    distributes it. A map sums to what the overview gives to all patches.
 
     Args:
         model, options: As `AttentionPredictor`; `resize="davis"` is refused.
@@ -47,34 +107,49 @@ class TiledPredictor(AttentionPredictor):
         self.tile, self.overlap = tile, overlap
         self._part = AttentionPredictor(self.model, **{**options, "resize": "native"})
         self._pixels: NDArray[np.uint8] = np.empty((0, 0, 0), np.uint8)
+        self._overview: EncodedImage | None = None
+        self._kept: list[EncodedImage] = []
 
     def describe(self) -> str:
-        """Describe the input and the model as `AttentionPredictor.describe`, and the tiles."""
+        """Describe the input and the model as `AttentionPredictor.describe`, the tiles and the overview."""
         rows, columns = (len(self._starts(count)) for count in self.grid)
-        return f"{super().describe()}; {rows} × {columns} tiles of {self.tile}, overlap {self.overlap:.0%}"
+        overlap = f"overlap {self.overlap:.0%}"
+        tiles = f"{rows} × {columns} tiles of {self.tile}, {overlap}"
+        height, width = (count * self.patch_size for count in self._small_grid)
+        return f"{super().describe()}; {tiles}, their mass from the whole image at {height} × {width}"
 
     def cls_attention(self, block: int = -1) -> np.ndarray:
-        """Compute the attention of each tile's [CLS]: float32 [heads, rows, columns].
+        """Compute the attention of [CLS]: float32 [heads, rows, columns].
 
-        Each tile's attention is scaled by its share of all patches, so that a head sums to less than 1.
+        Each tile has the map of its own [CLS], and the mass that the [CLS] of the overview gives it. Each
+        head sums to what the overview gives to all patches, which is less than 1.
         """
-
-        def compute(part: AttentionPredictor) -> NDArray[np.float32]:
-            share = np.prod(part.grid) / np.prod(self.grid)
-            return np.moveaxis(part.cls_attention(block) * np.float32(share), 0, -1)
-
-        return np.moveaxis(self._blend(compute), -1, 0)
+        total = np.zeros((self.heads, *self.grid))
+        coarse = spread(self._whole().cls_attention(block), self.grid)
+        for rows, columns, weights, own in self._tiles(lambda part: part._cls_attention(block)):
+            total[:, rows, columns] += tile_share(coarse[:, rows, columns], own, weights)
+        return total.astype(np.float32)
 
     def point_attention(self, y: int, x: int, block: int = -1) -> np.ndarray:
-        """Compute the attention of a patch within the tile that it is most central in; 0 in other tiles."""
-        row, column = self.patch_at(y, x)
-        top, left = self._central_start(row, self.grid[0]), self._central_start(column, self.grid[1])
-        part = self._encode_part(top, left)
-        rows, columns = part.grid
-        token = part.prefix_tokens + (row - top) * columns + column - left
-        maps = np.zeros((self.heads, *self.grid), np.float32)
-        maps[:, top : top + rows, left : left + columns] = part._attention_of(token, block)
-        return maps
+        """Compute the attention of a patch: float32 [heads, rows, columns].
+
+        Only the tile that the patch is most central in has it as a query. The map of this tile has the mass
+        that the overview gives the tile; all other patches have the attention of the overview.
+        """
+        patch, whole = self.patch_at(y, x), self._whole()
+        row, column = (  # of the patch in the overview
+            (2 * place + 1) * extent // (2 * count)
+            for place, count, extent in zip(patch, self.grid, whole.grid, strict=True)
+        )
+        token = self.prefix_tokens + row * whole.grid[1] + column
+        total = spread(whole._attention_of(token, block)[0], self.grid)
+        tile = [self._nearest(place, count) for place, count in zip(patch, self.grid, strict=True)]
+        number = tile[0] * len(self._starts(self.grid[1])) + tile[1]
+        part, (rows, columns) = self._part_at(number), self._slices(*tile)
+        token = self.prefix_tokens + (patch[0] - rows.start) * part.grid[1] + patch[1] - columns.start
+        own = part._attention_of(token, block)[number % self._batch]
+        total[:, rows, columns] = tile_share(total[:, rows, columns], own, np.ones(part.grid))
+        return total.astype(np.float32)
 
     def queries_keys(self, block: int = -1) -> tuple[np.ndarray, np.ndarray]:
         """Raise ValueError: the attention of tiles does not follow from blended queries and keys."""
@@ -82,15 +157,16 @@ class TiledPredictor(AttentionPredictor):
 
     def keys(self, block: int = -1) -> np.ndarray:
         """Return blended keys of the patches after the mean of the tiles' prefix tokens."""
-        return np.moveaxis(self._blend_tokens(lambda part: np.moveaxis(part.keys(block), 0, 1)), 1, 0)
+        blended = self._blend_tokens(lambda part: part._keys(block).swapaxes(1, 2))
+        return np.moveaxis(blended, 1, 0)
 
     def tokens(self, block: int = -1) -> np.ndarray:
         """Return blended tokens of the patches after the mean of the tiles' prefix tokens."""
-        return self._blend_tokens(lambda part: part.tokens(block))
+        return self._blend_tokens(lambda part: part._tokens(block))
 
     def token_norms(self, block: int = -1) -> np.ndarray:
         """Return blended norms of `AttentionPredictor.token_norms`."""
-        return self._blend(lambda part: part.token_norms(block))
+        return self._blend(self._tiles(lambda part: part._token_norms(block)))
 
     def features(self, images: Sequence[np.ndarray]) -> Tensor:
         """Compute `token_features` of images of one size, one after the other."""
@@ -104,65 +180,103 @@ class TiledPredictor(AttentionPredictor):
     def _side(self) -> int:
         return self.tile // self.patch_size
 
+    @property
+    def _batch(self) -> int:
+        """Number of tiles that are encoded together."""
+        return max(1, TOKENS_AT_ONCE // int(np.prod(self._tile_grid)))
+
+    @property
+    def _tile_grid(self) -> tuple[int, int]:
+        """Rows and columns of patches of a tile."""
+        return min(self._side, self.grid[0]), min(self._side, self.grid[1])
+
+    @property
+    def _small_grid(self) -> tuple[int, int]:
+        """Rows and columns of patches of the overview."""
+        scale = float(np.sqrt(np.prod(self._tile_grid) / np.prod(self.grid)))
+        return max(1, round(self.grid[0] * scale)), max(1, round(self.grid[1] * scale))
+
     def _encode(self, image: np.ndarray) -> EncodedImage:
         height, width = self._fed_size(image)
         grid = height // self.patch_size, width // self.patch_size
-        self._pixels = sample(image, height, width, self.resize)
+        self._pixels, self._overview, self._kept = sample(image, height, width, self.resize), None, []
         return EncodedImage((image.shape[0], image.shape[1]), (height, width), grid, [], [])
 
-    def _starts(self, count: int) -> list[int]:
-        """First patches of the tiles along an axis of `count` patches, spread evenly."""
-        rest = count - self._side
-        if rest <= 0:
-            return [0]
-        steps = -(-rest // max(1, self._side - round(self.overlap * self._side)))
-        return [round(step * rest / steps) for step in range(steps + 1)]
-
-    def _central_start(self, patch: int, count: int) -> int:
-        """First patch of the tile along an axis that has a patch nearest to its center."""
-        return min(self._starts(count), key=lambda start: abs(2 * (patch - start) + 1 - self._side))
-
-    def _encode_part(self, top: int, left: int) -> AttentionPredictor:
-        patch, side = self.patch_size, self._side * self.patch_size
-        pixels = self._pixels[top * patch :, left * patch :][:side, :side]
-        self._part.set_image(np.ascontiguousarray(pixels))
+    def _whole(self) -> AttentionPredictor:
+        """Return the predictor that holds the overview."""
+        if self._overview is None:
+            rows, columns = self._small_grid
+            small = sample(self._pixels, rows * self.patch_size, columns * self.patch_size, self.resize)
+            self._overview = self._part._encode_batch([small])
+        self._part._encoded = self._overview
         return self._part
 
-    def _parts(self) -> Iterator[tuple[slice, slice, AttentionPredictor]]:
-        rows, columns = self.grid
-        for top in self._starts(rows):
-            for left in self._starts(columns):
-                places = slice(top, min(top + self._side, rows)), slice(left, min(left + self._side, columns))
-                yield *places, self._encode_part(top, left)
+    def _starts(self, count: int) -> list[int]:
+        return tile_starts(count, self._side, self.overlap)
 
-    def _blend(self, compute: Compute) -> NDArray[np.float32]:
-        """Average maps [rows, columns, ...] of all tiles."""
+    def _nearest(self, patch: int, count: int) -> int:
+        """Number of the tile along an axis that has a patch nearest to its center."""
+        distances = [abs(2 * (patch - start) + 1 - self._side) for start in self._starts(count)]
+        return int(np.argmin(distances))
+
+    def _slices(self, row: int, column: int) -> tuple[slice, slice]:
+        """Return the patches of the tile in a row and column of tiles."""
+        top, left = self._starts(self.grid[0])[row], self._starts(self.grid[1])[column]
+        return slice(top, top + self._tile_grid[0]), slice(left, left + self._tile_grid[1])
+
+    def _places(self) -> list[tuple[int, int]]:
+        """Return row and column of each tile."""
+        rows, columns = (range(len(self._starts(count))) for count in self.grid)
+        return list(product(rows, columns))
+
+    def _part_at(self, tile: int) -> AttentionPredictor:
+        """Return the predictor that holds the batch of a tile."""
+        number, size = tile // self._batch, self._batch
+        if number < len(self._kept):
+            self._part._encoded = self._kept[number]
+            return self._part
+        patch, pixels = self.patch_size, []
+        for place in self._places()[number * size : (number + 1) * size]:
+            rows, columns = self._slices(*place)
+            strip = self._pixels[rows.start * patch : rows.stop * patch]
+            pixels.append(np.ascontiguousarray(strip[:, columns.start * patch : columns.stop * patch]))
+        encoded = self._part._encode_batch(pixels)
+        one = sum(tokens.nbytes for tokens in encoded.tokens)
+        if number == len(self._kept) and (number + 1) * one <= KEPT_BYTES:
+            self._kept.append(encoded)
+        self._part._encoded = encoded
+        return self._part
+
+    def _tiles(self, compute: Compute) -> Iterator[tuple[slice, slice, NDArray[np.float64], Any]]:
+        """Yield place, weights [h, w] and values of each tile; `compute` returns those of a batch."""
+        down, across = (tile_weights(count, self._side, self.overlap) for count in self.grid)
+        values: Any = None
+        for number, (row, column) in enumerate(self._places()):
+            if (place := number % self._batch) == 0:
+                values = compute(self._part_at(number))
+            rows, columns = self._slices(row, column)
+            yield rows, columns, np.outer(down[row, rows], across[column, columns]), values[place]
+
+    def _blend(self, tiles: Iterator[tuple[slice, slice, NDArray[np.float64], Any]]) -> Maps:
+        """Average values [h, w, ...] of all tiles."""
         total: Any = None
-        weights = np.zeros(self.grid, np.float32)
-        for rows, columns, part in self._parts():
-            values = compute(part)
+        for rows, columns, weights, values in tiles:
             if total is None:
                 total = np.zeros((*self.grid, *values.shape[2:]), np.float32)
-            weight = np.outer(*(self._ramp(count) for count in part.grid))
-            total[rows, columns] += weight.reshape(*weight.shape, *[1] * (values.ndim - 2)) * values
-            weights[rows, columns] += weight
-        blended: NDArray[np.float32] = total / weights.reshape(*self.grid, *[1] * (total.ndim - 2))
+            total[rows, columns] += weights.reshape(*weights.shape, *[1] * (values.ndim - 2)) * values
+        blended: Maps = total
         return blended
 
-    def _blend_tokens(self, compute: Compute) -> NDArray[np.float32]:
+    def _blend_tokens(self, compute: Compute) -> Maps:
         """Average tokens [tokens, ...]: the patches by weights, the prefix tokens equally."""
         prefixes = []
 
-        def patches(part: AttentionPredictor) -> NDArray[np.float32]:
-            prefix, rest = np.split(compute(part), [self.prefix_tokens])
-            prefixes.append(prefix)
-            return rest.reshape(*part.grid, *rest.shape[1:])
+        def patches() -> Iterator[tuple[slice, slice, NDArray[np.float64], Any]]:
+            for rows, columns, weights, tokens in self._tiles(compute):
+                prefix, rest = np.split(tokens, [self.prefix_tokens])
+                prefixes.append(prefix)
+                yield rows, columns, weights, rest.reshape(*weights.shape, *rest.shape[1:])
 
-        blended = self._blend(patches)
+        blended = self._blend(patches())
         flat = blended.reshape(-1, *blended.shape[2:])
         return np.concatenate([np.mean(prefixes, axis=0), flat]).astype(np.float32)
-
-    def _ramp(self, count: int) -> NDArray[np.float32]:
-        """Weights along an axis of a tile: 1 inside, falling over the overlap to its two ends."""
-        ends = np.minimum(np.arange(count), np.arange(count)[::-1]) + 1
-        return (np.minimum(ends, round(self.overlap * self._side) + 1)).astype(np.float32)

@@ -98,6 +98,9 @@ class Attention(TileOptions, ModelOptions, OutputOptions):
         output.finish()
         if self.report:
             facts = {"images": len(finished), "model": predictor.model.name, "masks keep": f"{self.mass:.0%}"}
+            if self.tile:
+                tiles = "the mass of each tile is from one pass of the whole image, its map from the tile"
+                facts["attention"] = f"tiles of {self.tile} pixels; {tiles}"
             self._write_report(self.report, output, finished, facts, rgb)
         skipped.check(len(inputs))
 

@@ -3,7 +3,9 @@
 import numpy as np
 import pytest
 
+from dino_model.inference import tiles
 from dino_model.inference.predictor import AttentionPredictor
+from dino_model.inference.resize import resample_nearest, sample
 from dino_model.inference.tiles import TiledPredictor
 from dino_model.models.weights import LoadedModel, load_model
 from tests.dino_model.small_models import made
@@ -41,20 +43,96 @@ def test_one_tile_equals_the_predictor(family: str):
     np.testing.assert_allclose(tiled.features([photo(64, 96)]), plain.features([photo(64, 96)]), atol=1e-5)
 
 
-def test_tiles_cover_the_input_and_sum_to_less_than_one():
-    predictor = TiledPredictor(model(), tile=40, overlap=0.25, **COMPUTE)
-    predictor.set_image(photo(64, 150))
-    assert predictor.describe().endswith("; 2 × 5 tiles of 40, overlap 25%")
-    maps = predictor.cls_attention()
-    assert maps.shape == (3, 8, 19)
-    assert (maps > 0).all()
-    assert (maps.sum((1, 2)) < 1).all()
-    point = predictor.point_attention(60, 149)
-    assert np.isfinite(point).all()
-    assert (point[:, :, -5:] > 0).any()
-    assert (point[:, :, :-5] == 0).all(), "other tiles have no attention of the point"
+def plain_join(overview: np.ndarray, parts: dict[tuple[int, int], np.ndarray], side: int, ramp: int):
+    """Distribute the mass of each tile of an overview [heads, rows, columns] by the tile's own map."""
+    heads, rows, columns = overview.shape
+    falling = np.array([min(place + 1, side - place, ramp) for place in range(side)], float)
+    weights = dict.fromkeys(parts, np.outer(falling, falling))
+    total = np.zeros((rows, columns))
+    for (top, left), weight in weights.items():
+        total[top : top + side, left : left + side] += weight
+    joined = np.zeros_like(overview)
+    for (top, left), own in parts.items():
+        place = slice(top, top + side), slice(left, left + side)
+        share = weights[top, left] / total[place]
+        for head in range(heads):
+            mass = (share * overview[head][place]).sum()
+            inside = share * own[head]
+            joined[head][place] += mass * inside / inside.sum()
+    return joined
+
+
+def test_tiles_have_their_own_maps_with_the_masses_of_the_overview():
+    predictor, plain = (
+        TiledPredictor(model(), tile=40, overlap=0.25, **COMPUTE),
+        AttentionPredictor(model(), **COMPUTE | {"resize": "native"}),
+    )
+    image = photo(64, 152)
+    predictor.set_image(image)
+    assert predictor.grid == (8, 19)
+    assert predictor.describe().endswith(
+        "; 2 × 5 tiles of 40, overlap 25%, their mass from the whole image at 24 × 64"
+    )
+    plain.set_image(sample(image, 24, 64, "short-side"))
+    for block in (-1, 0):
+        plain.set_image(sample(image, 24, 64, "short-side"))
+        small = plain.cls_attention(block)
+        overview = resample_nearest(small, (8, 19)).astype(float)
+        overview *= (small.sum((1, 2)) / overview.sum((1, 2)))[:, None, None]
+        parts = {}
+        for top in (0, 3):
+            for left in (0, 4, 7, 10, 14):
+                plain.set_image(np.ascontiguousarray(image[8 * top : 8 * top + 40, 8 * left : 8 * left + 40]))
+                parts[top, left] = plain.cls_attention(block)
+        maps = predictor.cls_attention(block)
+        np.testing.assert_allclose(maps, plain_join(overview, parts, 5, 2), atol=1e-6)
+        np.testing.assert_allclose(maps.sum((1, 2)), small.sum((1, 2)), atol=1e-5)
     with pytest.raises(ValueError, match="tiles have no common queries and keys"):
         predictor.queries_keys()
+
+
+def test_point_has_the_map_of_its_tile_and_that_of_the_overview_elsewhere():
+    predictor, plain = (
+        TiledPredictor(model(), tile=40, overlap=0.25, **COMPUTE),
+        AttentionPredictor(model(), **COMPUTE | {"resize": "native"}),
+    )
+    image = photo(64, 152)
+    predictor.set_image(image)
+    found = predictor.point_attention(60, 149)  # row 7, column 18; of the tile from 3, 14 on 4, 4
+    plain.set_image(sample(image, 24, 64, "short-side"))
+    small = plain.point_attention(22, 62)
+    expected = resample_nearest(small, (8, 19)).astype(float)
+    expected *= (small.sum((1, 2)) / expected.sum((1, 2)))[:, None, None]
+    plain.set_image(np.ascontiguousarray(image[24:64, 112:152]))
+    own, place = plain.point_attention(36, 37), (slice(None), slice(3, 8), slice(14, 19))
+    expected[place] = own * (expected[place].sum((1, 2)) / own.sum((1, 2)))[:, None, None]
+    np.testing.assert_allclose(found, expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("limit", [tiles.KEPT_BYTES, 0])
+def test_tiles_are_encoded_once_unless_memory_is_short(limit: int, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(tiles, "KEPT_BYTES", limit)
+    monkeypatch.setattr(tiles, "TOKENS_AT_ONCE", 100)  # four tiles of 25 patches
+    predictor, encoded = TiledPredictor(model(), tile=40, overlap=0.25, **COMPUTE), []
+    encode = AttentionPredictor._encode_batch
+    monkeypatch.setattr(
+        AttentionPredictor,
+        "_encode_batch",
+        lambda self, images: encoded.append(len(images)) or encode(self, images),
+    )
+    maps = {}
+    for _ in range(2):
+        predictor.set_image(photo(64, 152))
+        maps = {block: predictor.cls_attention(block) for block in (0, 1, 2)}
+        predictor.point_attention(10, 10)
+        predictor.token_features()
+    assert encoded[:4] == [1, 4, 4, 2]
+    assert (len(encoded) == 4) == bool(limit)
+    monkeypatch.setattr(tiles, "KEPT_BYTES", 1 << 40)
+    monkeypatch.setattr(tiles, "TOKENS_AT_ONCE", 1)
+    alone = TiledPredictor(model(), tile=40, overlap=0.25, **COMPUTE)
+    alone.set_image(photo(64, 152))
+    np.testing.assert_allclose(alone.cls_attention(1), maps[1], atol=1e-6)
 
 
 def seam_ratio(features: np.ndarray, places: list[int]) -> float:
@@ -77,12 +155,11 @@ def test_overlap_removes_the_seams():
 
 
 def test_weights_fall_to_the_borders_of_a_tile():
-    predictor, tiles = TiledPredictor(model(), tile=64, overlap=0.5, **COMPUTE), iter((0, 1))
-    predictor.set_image(photo(64, 96))
-    mixed = predictor._blend(lambda part: np.full(part.grid, next(tiles), np.float32))
-    assert (mixed[:, :4] == 0).all()
-    assert (mixed[:, 8:] == 1).all()
-    assert (np.diff(mixed[:, 3:9]) > 0).all(), "from one tile to the next without a step"
+    weights = tiles.tile_weights(12, 8, 0.5)
+    np.testing.assert_allclose(weights.sum(axis=0), 1)
+    assert (weights[0, :4] == 1).all()
+    assert (weights[1, 8:] == 1).all()
+    assert (np.diff(weights[1, 3:9]) > 0).all(), "from one tile to the next without a step"
 
 
 @pytest.mark.parametrize(
