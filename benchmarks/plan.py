@@ -55,6 +55,7 @@ MODELS = {
     "ViT-S/16": BackboneConfig("vit_small", 16, drop_path=0.1),
     "ViT-S/8": BackboneConfig("vit_small", 8, drop_path=0.1),
     "ViT-B/16": BackboneConfig("vit_base", 16, drop_path=0.1),
+    "ViT-B/8": BackboneConfig("vit_base", 8, drop_path=0.1),
     "ResNet-50": BackboneConfig("resnet50"),
 }
 

@@ -16,40 +16,28 @@ from statistics import median
 from typing import Literal
 
 import torch
-import torch.nn.functional as F
 import tyro
-from timm.models.vision_transformer import Attention
-from torch import Tensor, nn
-from torch.amp import GradScaler
 from torch.utils.flop_counter import FlopCounterMode
 
 from benchmarks import data
 from benchmarks.measure import Benchmark, Computation, median_seconds
 from benchmarks.plan import peak
+from benchmarks.steps import CPU, Figures, OurStep, PlainStep
 from dino_model.data.collections import open_images
-from dino_model.models.backbones import BackboneConfig, choose_training_attention
-from dino_model.models.head import HeadConfig, ProjectionHead, Prototypes
-from dino_model.runtime.device import ComputePrecision, autocast, choose_precision, set_tensor_float32
+from dino_model.models.backbones import BackboneConfig
+from dino_model.models.head import HeadConfig
+from dino_model.runtime.device import ComputePrecision, choose_precision
 from dino_model.runtime.files import write_json
-from training.blocks import compile_blocks
 from training.commands.pretrain import default_workers
 from training.crop_config import CropConfig
 from training.crops import Crops
-from training.distributed import data_parallel
-from training.logging import Metrics
-from training.methods.dino import DINO
 from training.methods.dino_config import DINOConfig
-from training.methods.method import Batch
-from training.methods.network import Network
-from training.methods.setup import Setup
-from training.optim import create_optimizer, decay_groups
-from training.randomness import Randomness
-from training.recipe import OptimizerConfig, Plan, Recipe
+from training.recipe import OptimizerConfig, Recipe
 from training.run import Run
 from training.session import Session
-from training.train import Callbacks, train_step
+from training.train import Callbacks
 
-CPU, CUDA = torch.device("cpu"), torch.device("cuda")
+CUDA = torch.device("cuda")
 RECIPE = Recipe(
     backbone=BackboneConfig("vit_tiny", patch_size=16),
     crops=CropConfig(global_size=224, local_size=96, local_crops=8),
@@ -60,7 +48,6 @@ RECIPE = Recipe(
 )
 """Full learning rate and trained prototypes from the first step on: the most expensive kind of step."""
 GPU_BACKBONE, GPU_CROPS = BackboneConfig("vit_small", 16, drop_path=0.1), CropConfig(local_crops=10)
-STEPS = 1000
 AGREEMENT = 1e-5  # relative, of the second loss in fp32
 SECONDS = 120.0
 """Duration of the training from JPEGs."""
@@ -69,7 +56,6 @@ PUBLISHED = (
     "published, H200, two views: 871 images/s, the model alone 2,680 images/s",
     "goal: 3 times the official grouping on the same device, 30 % of its peak",
 )
-Figures = dict[str, float]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,7 +114,7 @@ class TrainStep(Benchmark):
         name, precision = torch.cuda.get_device_name(CUDA), choose_precision("auto", CUDA)
         official = PlainStep(recipe, "fp16", CUDA, grouped=True)
         results = {
-            "step": time_step(OurStep(recipe, precision, CUDA, self.compile).begin, recipe),
+            "step": time_step(OurStep(recipe, precision, CUDA, compile=self.compile).begin, recipe),
             "official grouping, fp16": time_step(official, recipe),
             "step from JPEGs": time_training(recipe, precision, self.compile),
         }
@@ -186,139 +172,6 @@ def time_training(recipe: Recipe, precision: ComputePrecision, compile: bool) ->
         lines = run.lines()[10:]
     medians = {name: median(line[name] for line in lines) for name in ("images_per_second", "data_wait")}
     return medians | {"memory": torch.cuda.max_memory_allocated()}
-
-
-def new_method(recipe: Recipe) -> tuple[DINO, Plan]:
-    """Build the method with the same random weights each time, and the recipe's values of every step."""
-    torch.manual_seed(0)
-    plan = Plan.of(recipe, STEPS * recipe.batch_size)
-    method = recipe.method.build(Setup(recipe.backbone, plan.method))
-    assert isinstance(method, DINO)
-    return method, plan
-
-
-class OurStep:
-    """The step of `python -m training pretrain`."""
-
-    def __init__(
-        self, recipe: Recipe, precision: ComputePrecision, device: torch.device = CPU, compile: bool = False
-    ) -> None:
-        self.method, self.plan = new_method(recipe)
-        self.method.to(device)
-        self.precision, self.device = precision, device
-        choose_training_attention(self.method, device, precision)
-        set_tensor_float32(precision)
-        if compile:
-            for backbone in self.method.backbones().values():
-                compile_blocks(backbone)
-        self.optimizer = create_optimizer("adamw", decay_groups(self.method), device)
-        self.parallel, self.scaler = data_parallel(self.method), GradScaler(enabled=precision == "fp16")
-        self.steps = 0
-
-    def begin(self, crops: Crops) -> Metrics:
-        """Update student, teacher and center; a GPU may still be computing when this returns."""
-        images = crops.views.shape[1]
-        batch = Batch(crops, None, Randomness(0, self.steps, 0, images, images))
-        context = autocast(self.precision, self.device)
-        metrics = train_step(
-            self.method, self.optimizer, batch, self.steps, self.plan, context, 1, self.parallel, self.scaler
-        )
-        self.steps += 1
-        return metrics
-
-    def __call__(self, crops: Crops) -> Figures:
-        """Update and return the metrics of the batch."""
-        return self.begin(crops).read()
-
-
-class PlainStep:
-    """Algorithm 1 as it is written: crop by crop, attention written out, a loss for every pair of views.
-
-    Args:
-        recipe: Model, crops and method.
-        precision: Arithmetic of the products.
-        device: Device of the step.
-        grouped: Pass crops of one size together through the backbone, and all through the head, as the
-            official code does.
-    """
-
-    def __init__(
-        self,
-        recipe: Recipe,
-        precision: ComputePrecision = "fp32",
-        device: torch.device = CPU,
-        *,
-        grouped: bool = False,
-    ) -> None:
-        self.recipe, self.precision, self.device, self.grouped = recipe, precision, device, grouped
-        self.scaler = GradScaler(device.type, enabled=precision == "fp16")
-        method, self.plan = new_method(recipe)
-        method.to(device)
-        for module in method.modules():
-            if isinstance(module, Attention):
-                module.fused_attn = False
-        self.config, self.student, self.teacher = method.config, method.student, method.teacher
-        self.center = torch.zeros(1, method.config.head.prototypes, device=device)
-        self.momentum = method.schedules.teacher_momentum
-        trained = [(name, p) for name, p in self.student.named_parameters() if p.requires_grad]
-        plain = {name for name, p in trained if p.ndim == 1 or name.endswith(".bias")}
-        groups = [[p for name, p in trained if (name in plain) is kind] for kind in (False, True)]
-        self.optimizer = torch.optim.AdamW([{"params": group} for group in groups], foreach=False)
-        self.steps = 0
-
-    def __call__(self, crops: Crops) -> Figures:
-        """Update student, teacher and center; return the loss of the batch."""
-        with autocast(self.precision, self.device):
-            with torch.no_grad():
-                teacher_logits = self.logits(self.teacher, crops.views)
-            student_logits = self.logits(self.student, *crops)
-            loss = plain_loss(student_logits, teacher_logits, self.center, self.config)
-        self.center = 0.9 * self.center + 0.1 * torch.cat(teacher_logits).float().mean(dim=0, keepdim=True)
-        self.optimizer.zero_grad()
-        self.scaler.scale(loss).backward()
-        self.scaler.unscale_(self.optimizer)
-        for parameter in self.student.parameters():
-            if parameter.grad is not None:
-                parameter.grad.mul_(min(1.0, self.plan.clip_grad / (parameter.grad.norm().item() + 1e-6)))
-        decayed, plain = self.optimizer.param_groups
-        decayed["lr"] = plain["lr"] = float(self.plan.lr[self.steps])
-        decayed["weight_decay"], plain["weight_decay"] = float(self.plan.weight_decay[self.steps]), 0.0
-        self.scaler.step(self.optimizer)
-        self.scaler.update()
-        momentum = float(self.momentum[self.steps])
-        with torch.no_grad():
-            for teacher, student in zip(self.teacher.parameters(), self.student.parameters(), strict=True):
-                teacher.mul_(momentum).add_((1 - momentum) * student)
-        self.steps += 1
-        return {"loss": loss.item()}
-
-    def logits(self, network: Network, *groups: Tensor) -> list[Tensor]:
-        """Compute the logits [batch, K] of every crop."""
-        if not self.grouped:
-            return [plain_head(network.head, network.backbone(crop)) for group in groups for crop in group]
-        features = torch.cat([network.backbone(group.flatten(0, 1)) for group in groups])
-        return list(plain_head(network.head, features).split(self.recipe.batch_size))
-
-
-def plain_head(head: nn.Module, features: Tensor) -> Tensor:
-    """Compute logits [n, K] of features [n, width]: MLP, l2 normalization, prototypes."""
-    assert isinstance(head, ProjectionHead)
-    assert isinstance(head.last_layer, Prototypes)
-    return F.linear(F.normalize(head.mlp(features).float(), dim=-1), head.last_layer.weight())
-
-
-def plain_loss(
-    student_logits: list[Tensor], teacher_logits: list[Tensor], center: Tensor, config: DINOConfig
-) -> Tensor:
-    """Average the cross-entropy of every teacher view with every other crop, in fp32; logits [batch, K]."""
-    pairs = []
-    for view, logits in enumerate(teacher_logits):
-        target = F.softmax((logits.float() - center) / config.teacher_temperature, dim=-1)
-        for crop, student in enumerate(student_logits):
-            if crop != view:
-                log_probability = F.log_softmax(student.float() / config.student_temperature, dim=-1)
-                pairs.append(-(target * log_probability).sum(dim=-1).mean())
-    return torch.stack(pairs).mean()
 
 
 if __name__ == "__main__":

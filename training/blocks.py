@@ -9,8 +9,44 @@ from timm.models.resnet import ResNet
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
+from dino_model.models.backbones import choose_training_attention
 from dino_model.runtime.errors import SettingError
-from training.methods.network import StochasticDepth
+from dino_model.runtime.precision import ComputePrecision
+from training.methods.method import Method
+from training.methods.network import Network, StochasticDepth
+
+
+def prepare_networks(
+    method: Method,
+    device: torch.device,
+    precision: ComputePrecision,
+    *,
+    compile: bool = False,
+    checkpoint_activations: bool = False,
+) -> bool:
+    """Choose how networks compute in a training step.
+
+    Args:
+        method: The method, on its device.
+        device, precision: Of the step.
+        compile: Compile every block.
+        checkpoint_activations: Compute every block again in the backward pass.
+
+    Returns:
+        True if crops of all sizes share one pass.
+    """
+    # Blocks that are compiled or recomputed, and products in fp32, gain nothing from one pass.
+    gains = device.type == "cuda" and precision != "fp32" and not (compile or checkpoint_activations)
+    choose_training_attention(method, device, precision)
+    networks = [module for module in method.modules() if isinstance(module, Network)]
+    for network in networks:
+        network.one_pass = gains and not isinstance(network.backbone, ResNet)
+    for backbone in method.backbones().values():
+        if compile:
+            compile_blocks(backbone)
+        if checkpoint_activations:
+            recompute_blocks(backbone)
+    return any(network.one_pass for network in networks)
 
 
 def compile_blocks(backbone: nn.Module, backend: str | Callable[..., Any] = "inductor") -> None:

@@ -16,18 +16,16 @@ from torch import nn
 from torch.amp import GradScaler
 
 from dino_model.data.collections import Images
-from dino_model.models.backbones import choose_training_attention
 from dino_model.runtime.device import ComputePrecision, autocast, set_tensor_float32
 from dino_model.runtime.errors import SettingError, pluralize
 from dino_model.runtime.ranks import gather_objects, on_first
-from training.blocks import compile_blocks, recompute_blocks
+from training.blocks import prepare_networks
 from training.checkpoint import CheckpointWriter, load_checkpoint
 from training.crops import normalize
 from training.data import LoadedBatch, batches
 from training.distributed import barrier, data_parallel, rank, synchronise_batch_norm, world
 from training.logging import MetricLogger, json_lines
 from training.methods.method import Batch
-from training.methods.network import Network
 from training.methods.setup import Setup
 from training.optim import create_optimizer, decay_groups
 from training.recipe import Plan, Recipe, recipe_of
@@ -105,24 +103,18 @@ class Session:
         self.method.to(self.device)
         if recipe.resnet:
             self.method.to(memory_format=torch.channels_last)
-        choose_training_attention(self.method, self.device, precision)
-        # Blocks that are compiled or recomputed, and products in fp32, gain nothing.
-        whole_blocks = not (compile or checkpoint_activations or recipe.resnet)
-        networks = [module for module in self.method.modules() if isinstance(module, Network)]
-        reduced = self.device.type == "cuda" and precision != "fp32"
-        self.one_pass = whole_blocks and reduced and bool(networks)
-        for network in networks:
-            network.one_pass = self.one_pass
         set_tensor_float32(precision)
         if world() > 1 and self.device.type == "cuda":
             nn.SyncBatchNorm.convert_sync_batchnorm(self.method)
         elif world() > 1:
             synchronise_batch_norm(self.method)
-        for backbone in self.method.backbones().values():
-            if compile:
-                compile_blocks(backbone)
-            if checkpoint_activations:
-                recompute_blocks(backbone)
+        self.one_pass = prepare_networks(
+            self.method,
+            self.device,
+            precision,
+            compile=compile,
+            checkpoint_activations=checkpoint_activations,
+        )
         self.optimizer = create_optimizer(recipe.optimizer.name, decay_groups(self.method), self.device)
 
     def config(self) -> dict[str, Any]:

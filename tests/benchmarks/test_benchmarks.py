@@ -10,7 +10,7 @@ import pytest
 import torch
 import tyro
 
-from benchmarks import attention, data, measure, propagation, score, train_step
+from benchmarks import attention, data, measure, propagation, score, steps
 from benchmarks.official import Official, verdict
 from dino_model.models.weights import load_model
 from tests.training.runs import RECIPE, noise
@@ -60,7 +60,7 @@ def test_plain_step_trains_as_the_loop_does(grouped):
         optimizer=OptimizerConfig(lr=0.1, clip_grad=0.02, warmup_epochs=0),
         batch_size=3,
     )
-    ours, plain = train_step.OurStep(small, "fp32"), train_step.PlainStep(small, grouped=grouped)
+    ours, plain = steps.OurStep(small, "fp32"), steps.PlainStep(small, grouped=grouped)
     crops = data.random_crops(small)
     losses = np.array([(ours(crops)["loss"], plain(crops)["loss"]) for _ in range(4)])
     assert losses[0, 0] - losses[-1, 0] > 1e-3
