@@ -17,7 +17,7 @@ import tifffile
 from numpy.typing import NDArray
 from PIL import Image, ImageOps
 
-from dino_model.data.images import FORMATS, MAX_PIXELS, ImageError, raise_pillow_limit
+from dino_model.data.images import FORMATS, MAX_PIXELS, TIFF_STARTS, ImageError, no_data, raise_pillow_limit
 from dino_model.runtime.errors import SettingError
 
 ARRAY_SUFFIX = ".npy"
@@ -26,7 +26,6 @@ MEASURED_IMAGES = 1000
 _MEASURED_PIXELS = 4096  # of an image, at even distances
 _PERCENTILES = (0.1, 99.9)
 _HEADER_LOCK = threading.Lock()
-_TIFF = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
 
 
 @dataclass(frozen=True)
@@ -90,8 +89,9 @@ def measure_channels(images: Iterable[NDArray[Any]]) -> ChannelStatistics:
 def read_channels(data: bytes, channels: int, name: str, max_pixels: int = MAX_PIXELS) -> NDArray[Any]:
     """Read an image file as it is stored: [height, width, channels] of the file's type.
 
-    TIFF (bands in one page or one per page) and .npy arrays may have the channels first or last. Of other
-    formats, a color image becomes gray if one channel is wanted.
+    TIFF (bands in one page or one per page) and .npy arrays may have the channels first or last. The value
+    that a GeoTIFF of more than 8 bits declares as missing data becomes NaN. Of other formats, a color image
+    becomes gray if one channel is wanted.
 
     Raises:
         ImageError: Damaged, too large, of another number of channels, or not of numbers.
@@ -99,7 +99,7 @@ def read_channels(data: bytes, channels: int, name: str, max_pixels: int = MAX_P
     try:
         if data.startswith(b"\x93NUMPY"):
             array = _read_npy(data, max_pixels * channels)
-        elif data.startswith(_TIFF):
+        elif data.startswith(TIFF_STARTS):
             array = _read_tiff(data, max_pixels * channels)
         else:
             array = _read_pillow(data, channels, max_pixels)
@@ -152,7 +152,12 @@ def _read_tiff(data: bytes, most: int) -> NDArray[Any]:
     with tifffile.TiffFile(io.BytesIO(data)) as file:
         series = file.series[0]
         _check_size(series.shape, most)
-        return np.asarray(series.asarray())
+        values = np.asarray(series.asarray())
+        tag = file.pages.first.tags.get("GDAL_NODATA")
+    missing = no_data(str(tag.value)) if tag else None
+    if missing is None or values.dtype == np.uint8:
+        return values
+    return np.where(values == missing, np.nan, values.astype(np.float64))
 
 
 def _read_pillow(data: bytes, channels: int, most: int) -> NDArray[Any]:

@@ -5,9 +5,12 @@ import importlib
 import io
 import warnings
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from PIL import Image, ImageChops, ImageOps, UnidentifiedImageError, features
+
+from dino_model.runtime.errors import pluralize
 
 with contextlib.suppress(ImportError):  # an optional decoder of HEIC
     importlib.import_module("pillow_heif").register_heif_opener()
@@ -28,6 +31,10 @@ SUFFIXES = {suffix for suffixes in SUFFIXES_OF.values() for suffix in suffixes}
 IMAGENET_MEAN: tuple[float, float, float] = (0.485, 0.456, 0.406)  # red, green, blue; on a scale of 0 to 1
 IMAGENET_STD: tuple[float, float, float] = (0.229, 0.224, 0.225)
 MAX_PIXELS = 100_000_000  # 300 MB as RGB
+TIFF_STARTS = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
+_BITS, _PHOTOMETRIC, _SAMPLES, _PLANES, _EXTRA_SAMPLES, _NO_DATA = 258, 262, 277, 284, 338, 42113  # of TIFF
+_COLORS = {2: 3, 5: 4, 6: 3, 8: 3}  # channels of colors by the tag _PHOTOMETRIC; others have one
+_LEAST_BRIGHT = 16  # upper 8 bits of 4,096
 
 warnings.filterwarnings("ignore", module=r"PIL\.")  # `read` raises instead
 
@@ -43,7 +50,8 @@ def read(
 
     EXIF orientation is applied. Gray, palette and CMYK become RGB, without color profiles. Transparency
     becomes white. Images of one channel with 16 or 32 bits are stretched from their minimum and maximum to
-    0..255. Of animations and multi-page files the first frame is read.
+    0..255, without the value that a GeoTIFF declares as missing data. Colors of 16 bits are divided by 256.
+    Of animations and multi-page files the first frame is read.
 
     Args:
         source: Path, or bytes of a file.
@@ -52,7 +60,8 @@ def read(
         halve: Decode a JPEG of up to four times `max_pixels` at half its width and height.
 
     Raises:
-        ImageError: Missing, empty, damaged, cut short, too large, or not one of `FORMATS`.
+        ImageError: Missing, empty, damaged, cut short, too large, or not one of `FORMATS`. Channels that are
+            no colors, or colors of 16 bits without a value of 4,096: `read_channels` reads these files.
     """
     if isinstance(source, bytes):
         name = name or "the image"
@@ -72,11 +81,17 @@ def read(
                 width, height = image.size
             if width * height > max_pixels:
                 raise Image.DecompressionBombError
+            _check_bands(image)
             image.load()
+            _check_depth(image, source)
             return _to_rgb(image)
+    except ImageError as error:
+        raise ImageError(f"{name} {error}") from None
     except Image.DecompressionBombError as error:
         raise ImageError(f"{name} is too large: at most {max_pixels:,} pixels are read") from error
     except UnidentifiedImageError as error:
+        if source.startswith(TIFF_STARTS):
+            raise ImageError(f"{name} {_describe_tiff(source)}") from error
         raise ImageError(f"{name} is not an image of a known format ({', '.join(FORMATS)})") from error
     except Exception as error:  # decoders raise errors of any kind on damaged files
         raise ImageError(f"{name} is damaged or cut short: {error}") from error
@@ -96,24 +111,89 @@ def read_file(path: Path, name: str) -> bytes:
         raise ImageError(f"{name} cannot be opened: {error.strerror or error}") from error
 
 
+def no_data(text: str) -> float | None:
+    """Parse a GeoTIFF's declaration of missing data; None if it is no number."""
+    try:
+        return float(text.strip("\0 "))
+    except ValueError:
+        return None
+
+
+def _tag(image: Image.Image, number: int, default: Any) -> Any:
+    """Return a tag of a TIFF; the default for other formats, too."""
+    return getattr(image, "tag_v2", {}).get(number, default)
+
+
+def _check_bands(image: Image.Image) -> None:
+    """Refuse a TIFF with channels that the file declares neither as colors nor as alpha.
+
+    Pillow decodes planes of 16 bits as if they had 8.
+    """
+    samples = _tag(image, _SAMPLES, 1)
+    if samples > 1 and _tag(image, _PLANES, 1) == 2 and max(_tag(image, _BITS, (8,))) > 8:
+        raise ImageError(f"has planes of more than 8 bits: pass --channels {samples} to read them")
+    extra = samples - _COLORS.get(_tag(image, _PHOTOMETRIC, 1), 1)
+    if extra > 0 and not set(_tag(image, _EXTRA_SAMPLES, (0,))) <= {1, 2}:
+        raise ImageError(
+            f"has {pluralize(samples, 'channel')}, and does not declare the last as alpha: pass "
+            f"--channels {samples} to read all"
+        )
+
+
+def _check_depth(image: Image.Image, source: bytes) -> None:
+    """Refuse colors of 16 bits, of which Pillow keeps the upper 8, that would be nearly black."""
+    bits = source[24] if image.format == "PNG" else max(_tag(image, _BITS, (8,)))
+    if bits == 16 and image.mode in ("RGB", "RGBA", "LA"):
+        bands = image.getbands()
+        extrema: Any = image.getextrema()
+        if max(high for band, (_, high) in zip(bands, extrema, strict=True) if band != "A") < _LEAST_BRIGHT:
+            raise ImageError(
+                "has 16 bits and no value of 4,096 or more, so it would be nearly black: pass "
+                f"--channels {len(bands)} to scale it by its own values"
+            )
+
+
+def _describe_tiff(source: bytes) -> str:
+    """Say what a TIFF that Pillow does not decode holds."""
+    import tifffile
+
+    try:
+        with tifffile.TiffFile(io.BytesIO(source)) as file:
+            page: Any = file.pages[0]
+            shape, channels, dtype = page.shape, page.samplesperpixel, page.dtype
+    except Exception:  # tifffile raises errors of any kind on damaged files
+        return "is a damaged TIFF"
+    return (
+        f"is a TIFF of shape {shape} and type {dtype}, which is no gray or RGB image: pass "
+        f"--channels {channels} to read it"
+    )
+
+
 def _to_rgb(image: Image.Image) -> np.ndarray:
     if image.mode == "CMYK" and image.format == "JPEG" and "adobe" not in image.info:
         image = ImageChops.invert(image)  # Pillow inverts the inks of every JPEG, as Adobe stores them
     with contextlib.suppress(Exception):  # a damaged EXIF block
         ImageOps.exif_transpose(image, in_place=True)
     if image.mode.startswith(("I", "F")):
-        return np.repeat(_stretch(np.asarray(image))[:, :, None], 3, axis=2)
+        gray = _stretch(np.asarray(image), no_data(str(_tag(image, _NO_DATA, ""))))
+        gray = 255 - gray if _tag(image, _PHOTOMETRIC, 1) == 0 else gray  # white is zero
+        return np.repeat(gray[:, :, None], 3, axis=2)
     if image.has_transparency_data:
         image = image.convert("RGBA")
         image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image)
     return np.array(image if image.mode == "RGB" else image.convert("RGB"))  # convert copies RGB, too
 
 
-def _stretch(values: np.ndarray) -> np.ndarray:
-    """Map the finite minimum to 0 and the maximum to 255, uint8; a constant is taken as 16-bit."""
-    finite = values[np.isfinite(values)].astype(np.float64)
+def _stretch(values: np.ndarray, missing: float | None = None) -> np.ndarray:
+    """Map the finite minimum to 0 and the maximum to 255, uint8; a constant is taken as 16-bit.
+
+    Pixels with the value `missing` become 0 and do not count.
+    """
+    values = values.astype(np.float64)
+    values[values == missing] = np.nan
+    finite = values[np.isfinite(values)]
     low, high = (finite.min(), finite.max()) if finite.size else (0.0, 0.0)
     if low == high:
         low, high = 0.0, 65535.0
-    scaled = (values.astype(np.float64) - low) / (high - low) * 255
+    scaled = (values - low) / (high - low) * 255
     return np.nan_to_num(scaled, nan=0.0).clip(0, 255).round().astype(np.uint8)

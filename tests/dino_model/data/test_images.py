@@ -4,14 +4,17 @@ import io
 import struct
 import zlib
 from pathlib import Path
+from typing import Any
 
+import cv2
 import numpy as np
 import pytest
+import tifffile
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from dino_model.data import images
+from dino_model.data import channels, images
 from dino_model.data.images import ImageError
 
 RED, GREEN, BLUE, WHITE = (255, 0, 0), (0, 255, 0), (0, 0, 255), (255, 255, 255)
@@ -77,6 +80,67 @@ def test_read_many_bits_stretches_finite_values_and_keeps_constants(file: bytes,
     image = images.read(file)
     assert image[..., 0].tolist() == gray
     assert (image == image[..., :1]).all()
+
+
+DEEP = np.random.default_rng(0).integers(0, 4000, (16, 20, 3), dtype=np.uint16)
+FOUR = np.dstack([DEEP, DEEP[..., :1]]).astype(np.uint8)
+
+
+def encode_tiff(array: np.ndarray, **options: Any) -> bytes:
+    stream = io.BytesIO()
+    tifffile.imwrite(stream, array, **options)
+    return stream.getvalue()
+
+
+def encode_png(array: np.ndarray) -> bytes:
+    return cv2.imencode(".png", array[..., [2, 1, 0, 3][: array.shape[2]]])[1].tobytes()
+
+
+RGB_TIFF = {"photometric": "rgb"}
+REFUSED: dict[str, tuple[bytes, str]] = {
+    "12 bits in a PNG": (encode_png(DEEP), "--channels 3"),
+    "12 bits and alpha in a PNG": (encode_png(np.dstack([DEEP, DEEP[..., 0] * 16])), "--channels 4"),
+    "12 bits in a TIFF": (encode_tiff(DEEP, **RGB_TIFF), "--channels 3"),
+    "planes of 16 bits": (
+        encode_tiff(np.moveaxis(DEEP * 16, 2, 0), planarconfig="separate", **RGB_TIFF),
+        "--channels 3",
+    ),
+    "infrared": (encode_tiff(FOUR, extrasamples=["unspecified"], **RGB_TIFF), "--channels 4"),
+    "four channels, none a color": (
+        encode_tiff(FOUR, photometric="minisblack", planarconfig="contig"),
+        "--channels 4",
+    ),
+    "decimals": (encode_tiff(DEEP.astype(np.float32), **RGB_TIFF), "--channels 3"),
+    "half precision": (encode_tiff(DEEP[..., 0].astype(np.float16)), "--channels 1"),
+}
+
+
+@pytest.mark.parametrize("form", REFUSED)
+def test_channels_that_would_be_lost_name_the_option_that_reads_them(form: str):
+    data, option = REFUSED[form]
+    with pytest.raises(ImageError, match=f"{option} ") as caught:
+        images.read(data)
+    assert "not an image" not in str(caught.value)
+    assert channels.read_channels(data, int(option[-1]), form).shape == (16, 20, int(option[-1]))
+
+
+def test_depth_alpha_and_missing_data_are_those_that_the_file_declares():
+    bright = DEEP * 16
+    for data in (encode_png(bright), encode_tiff(bright, **RGB_TIFF)):
+        np.testing.assert_array_equal(images.read(data), bright >> 8)
+    alpha = encode_tiff(FOUR, extrasamples=["unassalpha"], **RGB_TIFF)
+    share = FOUR[..., 3:] / 255
+    blended = FOUR[..., :3] * share + 255 * (1 - share)
+    np.testing.assert_allclose(images.read(alpha), blended, atol=1)
+    for kind, missing in ((np.float32, -9999), (np.uint16, 65535), (np.int16, -32768)):
+        gray = DEEP[..., 0].astype(kind)
+        expected = np.vstack([np.zeros((2, 20, 3), np.uint8), images.read(encode_tiff(gray[2:]))])
+        gray[:2] = missing
+        data = encode_tiff(gray, extratags=[(42113, "s", 0, str(missing), True)])
+        np.testing.assert_array_equal(images.read(data), expected)
+        assert np.isnan(channels.read_channels(data, 1, "gray")[:2]).all()
+    white = encode_tiff(DEEP[..., 0], photometric="miniswhite")
+    np.testing.assert_array_equal(images.read(white), 255 - images.read(encode_tiff(DEEP[..., 0])))
 
 
 def test_read_cmyk_jpeg_gives_colors_with_and_without_adobe_marker():
