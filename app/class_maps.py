@@ -103,6 +103,7 @@ def facts(drawn: ClassMap) -> str:
     return (
         f"- **Data**: {drawn.origin.data}, {len(classes):,} classes, {images:,} images\n"
         f"- **Model**: {drawn.origin.model}, short side {framing.short_side}, center crop {framing.size}\n"
+        f"- **Feature**: {drawn.origin.feature}\n"
         f"- **Layout**: {drawn.protocol}\n"
         f"- **Quality**: {drawn.overlap}"
     )

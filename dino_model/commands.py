@@ -28,7 +28,8 @@ masks; DAVIS: 2017, mean of J and F. here: loads without a network; the others a
 
 Names are also random:ARCHITECTURE/PATCH (random:vit_small/16), any timm name (deit_small_patch16_224.fb_in1k,
 vit_small_patch14_reg4_dinov2.lvd142m; timm.list_models("*dino*", pretrained=True) lists them), hf:OWNER/NAME,
-a .pth, .pt or .safetensors file, and the folder of a training run."""
+a .pth, .pt or .safetensors file, the folder of a training run, and MODULE:FUNCTION of own code that returns a
+module."""
 
 
 @dataclass(frozen=True)
@@ -164,7 +165,7 @@ class EmbedOptions(ModelOptions):
     """Channels of the images, which are then read as they are stored (gray, 16-bit and multispectral TIFF,
     .npy). Default: images are read as RGB."""
 
-    def write(self, data: Path, output: Path, tokens: Any = "cls", layers: int = 1) -> None:
+    def write(self, data: Path, output: Path, tokens: Any = "output", layers: int = 1) -> None:
         """Compute the features of a collection, write them; processes started by torchrun share the work."""
         if min(self.batch_size, self.size, layers) < 1:
             raise SettingError("--batch-size, --size and --layers must be at least 1.")
@@ -195,10 +196,11 @@ class Embed(EmbedOptions):
     """FOLDER, uncompressed TAR or LIST."""
     output: Path
     """File to write: .npz, .safetensors, .csv, or .parquet (needs pyarrow)."""
-    tokens: Literal["cls", "mean", "patches", "all"] = "cls"
-    """[CLS], the mean of the patches, the patches, or all tokens, after the final norm."""
+    tokens: Literal["output", "cls", "mean", "patches", "all"] = "output"
+    """output: the model's own feature of an image, [CLS] or pooled, which is printed. Or, after the final
+    norm: [CLS] of a model that outputs it, the mean of the patches, the patches, or all tokens."""
     layers: int = 1
-    """Last layers, whose tokens are joined along their width."""
+    """Last layers, whose tokens are joined along their width; 1 for the output."""
     overwrite: bool = False
     """Replace an existing file."""
 
@@ -232,6 +234,8 @@ class Search:
     """File of `python -m dino_model index`."""
     count: int = 9
     """Images to find for each query."""
+    model: str | None = None
+    """Another name of the index's model; other weights are refused. Default: the name in the index."""
     output: Path = Path("neighbors.jpg")
     """Contact sheet to write: a row per query, the query first."""
     precision: Precision = "auto"
@@ -251,7 +255,7 @@ class Search:
         from dino_model.data.images import read
         from dino_model.inference.search import open_index, write_contact_sheet
 
-        index = open_index(self.index, precision=self.precision, device=self.device)
+        index = open_index(self.index, model=self.model, precision=self.precision, device=self.device)
         sheet, results = [], []
         for path in self.images:
             image = read(path)
@@ -277,7 +281,7 @@ class Predict(ComputeOptions):
     output: Path = Path("predictions.csv")
     """Table to write: path, class, score."""
     model: str | None = None
-    """Another place of the head's model; other weights are refused. Default: the name in the head."""
+    """Another name of the head's model; other weights are refused. Default: the name in the head."""
     batch_size: int = 64
     """Images per forward pass."""
     overwrite: bool = False
@@ -295,7 +299,9 @@ class Predict(ComputeOptions):
         from dino_model.models.weights import load_model
 
         classifier = read_classifier(self.head)
-        model = load_model(self.model or classifier.model, **(classifier.checkpoint | self.checkpoint()))
+        checkpoint: Any = classifier.checkpoint | self.checkpoint()
+        named_by = None if self.model else self.head
+        model = load_model(self.model or classifier.model, **checkpoint, named_by=named_by)
         classifier.check(model)
         images = open_images(self.images, arrays=model.channel_range is not None)
         print(f"{model.name}: {model.source}; {describe_classes(classifier.classes)}; {images}", flush=True)

@@ -16,7 +16,7 @@ from torch.nn.functional import normalize
 
 from dino_model.data.framing import Framing
 from dino_model.inference.feature_cache import model_fingerprint
-from dino_model.inference.features import CLS, FeatureType, has_cls_tokens
+from dino_model.inference.features import OUTPUT, FeatureType, has_cls
 from dino_model.models.weights import LoadedModel
 from dino_model.runtime.files import replace_file
 
@@ -79,12 +79,12 @@ class LinearHead:
 
 def feature_type(model: LoadedModel, blocks: int) -> FeatureType:
     """Return the features that classifiers of this many last blocks select from."""
-    return FeatureType(blocks, "average") if has_cls_tokens(model.backbone) else CLS
+    return FeatureType(blocks, "average", "cls") if has_cls(model.backbone) else OUTPUT
 
 
 def in_blocks(model: LoadedModel, features: Tensor, blocks: int) -> Tensor:
     """[images, values] -> [images, blocks + 1, width]; without blocks, the one feature repeated."""
-    if not has_cls_tokens(model.backbone):
+    if not has_cls(model.backbone):
         return features[:, None].expand(-1, blocks + 1, -1)
     return features.unflatten(1, (blocks + 1, -1))
 

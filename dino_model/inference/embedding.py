@@ -79,16 +79,17 @@ def embed(
     labels = ["|".join(subset.label_names(number)) for number in range(len(subset))]
     metadata = {"format": "features", "model": model.name, "weights": model_fingerprint(model.backbone)}
     metadata |= {"tokens": kind.tokens, "layers": str(kind.blocks), "size": str(extractor.framing.size)}
+    metadata["feature"] = kind.describe(model.backbone)
     names = [printable(name) for name in subset.names]
     table = FeatureTable(
         rows.numpy(), names, labels if subset.classes else None, metadata | dict(settings or {})
     )
     write_features(output, table, np.array(numbers))
     rmtree(cache)
-    print(f"{pluralize(len(subset), 'image')}, {kind}: {output}")
+    print(f"{pluralize(len(subset), 'image')}, {metadata['feature']}: {output}")
 
 
-def check_suffix(path: Path, tokens: str = "cls") -> None:
+def check_suffix(path: Path, tokens: str = "output") -> None:
     """Raise ValueError for a file that features cannot be written to or read from."""
     if path.suffix not in FORMATS:
         raise ValueError(f"{path} has the suffix {path.suffix!r}, expected one of {', '.join(FORMATS)}")

@@ -15,9 +15,6 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
-from timm.models.beit import Beit
-from timm.models.eva import Eva
-from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor, nn
 from tqdm import tqdm
 
@@ -25,6 +22,7 @@ from dino_model.data.collections import Images
 from dino_model.data.framing import Box, Framing
 from dino_model.data.images import ImageError
 from dino_model.inference.feature_cache import CachedRows, model_fingerprint
+from dino_model.models.attention import find_vit
 from dino_model.models.weights import LoadedModel
 from dino_model.runtime import ranks
 from dino_model.runtime.ahead import load_ahead
@@ -38,28 +36,39 @@ IMAGES_AT_ONCE = 1024
 
 @dataclass(frozen=True)
 class FeatureType:
-    """Tokens of a model's last blocks, after the final norm and joined along their width, as a feature.
+    """Feature of an image: what the model outputs, or tokens of a ViT's last blocks after the final norm.
 
-    The tokens of each block come oldest block first, then the pooled patches of the last block.
+    The tokens of several blocks are joined along their width, oldest block first, then the pooled patches of
+    the last block.
     """
 
     blocks: int = 1
     """Number of last blocks whose `tokens` are taken; 0: none."""
     pool: Literal["none", "average", "gem"] = "none"
     """Pooling of the last block's patches: none, their mean, or their generalized mean of power 4."""
-    tokens: Literal["cls", "mean", "patches", "all"] = "cls"
-    """[CLS], the mean of the patches, the patches, or all tokens ([CLS] and registers first)."""
+    tokens: Literal["output", "cls", "mean", "patches", "all"] = "output"
+    """The model's output, [CLS], the mean of the patches, the patches, or all tokens ([CLS] and registers
+    first)."""
 
     def __post_init__(self) -> None:
         if self.blocks < 0 or (self.blocks == 0 and self.pool == "none"):
             raise ValueError(f"blocks is {self.blocks}: expected at least 1, or 0 with pooled patches")
+        if self.tokens == "output" and self.blocks and (self.blocks > 1 or self.pool != "none"):
+            raise ValueError(
+                "the output of a model is one vector of its last layer: choose the tokens cls or mean for "
+                "several layers"
+            )
 
-    def __str__(self) -> str:
+    def describe(self, backbone: nn.Module) -> str:
+        """Describe the feature of a model in words."""
+        vit = find_vit(backbone)
+        if self.tokens == "output" and self.blocks:
+            return vit.output_title if vit else f"the pooled output of a {type(backbone).__name__}"
+        words = {"cls": "[CLS]", "mean": "the mean of the patches", "patches": "patches", "all": "all tokens"}
+        pools = {"none": "", "average": "the mean of the patches", "gem": "GeM of the patches"}
         many = f" of the last {self.blocks} blocks" if self.blocks > 1 else ""
-        words = {"cls": "[CLS]", "mean": "mean of the patches", "patches": "patches", "all": "all tokens"}
-        pools = {"none": "", "average": "mean of the patches", "gem": "GeM of the patches"}
-        parts = [words[self.tokens] + many] * (self.blocks > 0) + [pools[self.pool]]
-        return f"{' and '.join(filter(None, parts))} after the final norm"
+        tokens = words[self.tokens] + many if self.blocks else ""
+        return f"{' and '.join(filter(None, (tokens, pools[self.pool])))} after the final norm"
 
     def compute(self, backbone: nn.Module, images: Tensor) -> Tensor:
         """Compute the features of normalized images [batch, channels, height, width] in evaluation mode.
@@ -68,29 +77,23 @@ class FeatureType:
             [batch, width], or [batch, tokens, width] for the patches or all tokens.
 
         Raises:
-            ValueError: Other features than `CLS` of a backbone without these tokens, or more blocks than
-                there are.
+            ValueError: A model without these tokens, or more blocks than there are.
         """
-        if self == CLS:
-            features: Tensor = backbone(images)
-            return features
-        if not isinstance(backbone, TOKEN_FAMILIES) or (
-            self.tokens == "cls" and not has_cls_tokens(backbone)
-        ):
-            raise ValueError(f"{type(backbone).__name__} has no {self}: only [CLS] of one layer fits it")
-        if self.blocks > len(backbone.blocks):
-            raise ValueError(f"cannot take the last {self.blocks} blocks of {len(backbone.blocks)}")
-        layers = backbone.forward_intermediates(
-            images,
-            max(1, self.blocks),
-            norm=True,
-            output_fmt="NLC",
-            intermediates_only=True,
-            return_prefix_tokens=backbone.num_prefix_tokens > 0,
-        )
-        pairs = [layer if isinstance(layer, tuple) else (layer, layer[:, :0]) for layer in layers]
-        parts = [self._choose(*pair) for pair in pairs[len(pairs) - self.blocks :]]
-        patches = pairs[-1][0]
+        vit, kind = find_vit(backbone), type(backbone).__name__
+        if self == OUTPUT:
+            output: Tensor = vit.output(images) if vit else backbone(images)
+            return output
+        if vit is None or vit.summary == "class-attention":
+            raise ValueError(
+                f"the blocks of a {kind} have no [CLS] and patch tokens: choose the tokens output"
+            )
+        if self.tokens == "cls" and self.blocks and not vit.has_cls:
+            raise ValueError(
+                f"a {kind} outputs {vit.output_title}, not a [CLS] token: choose the tokens output or mean"
+            )
+        layers = [vit.norm(tokens) for tokens in vit.block_tokens(images, max(1, self.blocks))]
+        parts = [self._choose(layer, vit.prefix_tokens) for layer in layers[len(layers) - self.blocks :]]
+        patches = layers[-1][:, vit.prefix_tokens :]
         match self.pool:
             case "none":
                 pass
@@ -100,27 +103,26 @@ class FeatureType:
                 parts.append(gem(patches.float()))
         return torch.cat(parts, dim=-1)
 
-    def _choose(self, patches: Tensor, prefix: Tensor) -> Tensor:
+    def _choose(self, tokens: Tensor, prefix: int) -> Tensor:
         match self.tokens:
             case "cls":
-                return prefix[:, 0]
+                return tokens[:, 0]
             case "mean":
-                return patches.mean(dim=1)
+                return tokens[:, prefix:].mean(dim=1)
             case "patches":
-                return patches
-            case "all":
-                return torch.cat([prefix, patches], dim=1)
+                return tokens[:, prefix:]
+            case "all" | "output":
+                return tokens
 
 
-TOKEN_FAMILIES = (VisionTransformer, Eva, Beit)
-"""timm's classes whose blocks output [CLS] and patch tokens. Eva includes EVA-02 and DINOv3."""
-CLS = FeatureType()
-"""The backbone's own output: [CLS] after the final norm, or a ResNet's pooled feature."""
+OUTPUT = FeatureType()
+"""The output of the model: [CLS] after the final norm of a DINO, pooled patches or a pooled map of others."""
 
 
-def has_cls_tokens(backbone: nn.Module) -> bool:
-    """Return whether every block of a backbone outputs a [CLS] token and patch tokens."""
-    return isinstance(backbone, TOKEN_FAMILIES) and getattr(backbone, "cls_token", None) is not None
+def has_cls(backbone: nn.Module) -> bool:
+    """Return whether a model outputs a [CLS] token, which all of its blocks have."""
+    vit = find_vit(backbone)
+    return vit is not None and vit.has_cls
 
 
 def gem(tokens: Tensor) -> Tensor:
@@ -152,7 +154,7 @@ class FeatureExtractor:
 
     model: LoadedModel
     framing: Framing
-    kind: FeatureType = CLS
+    kind: FeatureType = OUTPUT
     precision: Precision = "auto"
     device: str = "auto"
     batch_size: int = 64

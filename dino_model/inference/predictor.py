@@ -51,7 +51,7 @@ class AttentionPredictor:
         precision: `bf16` runs matrix products in bfloat16, `auto` does so where the hardware has it.
         device: `auto` takes the first of cuda, mps and cpu.
         mean, std: Normalization instead of the model's own, one value per channel on a scale of 0 to 1. A
-            module that is not of timm needs both.
+            module that is not of timm and has no attributes `mean` and `std` needs both.
 
     Attributes:
         heads, blocks, patch_size, prefix_tokens: Sizes of the model; prefix tokens are [CLS] and registers.
@@ -245,7 +245,7 @@ class AttentionPredictor:
 
     def _tokens(self, block: int) -> np.ndarray:
         with torch.no_grad():
-            return self._finite(self._vit.vit.norm(self._tokens_after(block))).float().cpu().numpy()
+            return self._finite(self._vit.norm(self._tokens_after(block))).float().cpu().numpy()
 
     def token_features(self, block: int = -1) -> np.ndarray:
         """Return `tokens` of the patches: float32 [rows, columns, width]."""
@@ -280,7 +280,7 @@ class AttentionPredictor:
         with torch.no_grad():
             with autocast(self.precision, self.device):
                 tokens = self._vit.calls(batch, keep=1)[0]()
-            tokens = self._finite(self._vit.vit.norm(tokens))
+            tokens = self._finite(self._vit.norm(tokens))
         return tokens[:, self.prefix_tokens :].float().unflatten(1, self._vit.grid(*batch.shape[2:]))
 
     @property

@@ -81,7 +81,7 @@ class Index:
 
     names: list[str]
     features: Tensor
-    """[CLS] of the last layer: float32 [names, width]."""
+    """Outputs of the model: float32 [names, width]."""
     images: Images
     """The indexed images, in the order of the names."""
     extractor: FeatureExtractor
@@ -103,11 +103,14 @@ class Index:
         return self.images.read(self.names.index(name))
 
 
-def open_index(path: Path, *, precision: Precision = "auto", device: str = "auto") -> Index:
+def open_index(
+    path: Path, *, model: str | None = None, precision: Precision = "auto", device: str = "auto"
+) -> Index:
     """Read an index and load its model.
 
     Args:
-        path: File of `python -m dino_model index`, or of `embed` with the [CLS] token of one layer.
+        path: File of `python -m dino_model index`, or of `embed` with the tokens `output`.
+        model: Name of the index's model. Default: the name in the file.
         precision, device: Of the forward pass of queries.
 
     Raises:
@@ -118,19 +121,21 @@ def open_index(path: Path, *, precision: Precision = "auto", device: str = "auto
         raise ValueError(f"{path} does not exist. Create it with `{command}`.")
     table = read_features(path)
     key = table.metadata
-    if (key.get("tokens"), key.get("layers")) != ("cls", "1"):
-        raise ValueError(f"{path} holds other features than [CLS] of the last layer: index the images.")
+    if key.get("tokens") != "output":
+        found = key.get("feature", "features of unknown tokens")
+        raise ValueError(f"{path} holds {found}, expected the output of the model: index the images.")
     images = open_images(key["root"])
     known = {printable(name): number for number, name in enumerate(images.names)}
     if missing := [name for name in table.names if name not in known]:
         raise ValueError(
             f"{len(missing)} images of {path} are not in {images.root}, such as {missing[0]}: index it again."
         )
-    model = load_model(key["model"], **json.loads(key["checkpoint"]))
-    if model_fingerprint(model.backbone) != key["weights"]:
+    named_by, checkpoint = None if model else path, json.loads(key["checkpoint"])
+    loaded = load_model(model or key["model"], **checkpoint, named_by=named_by)
+    if model_fingerprint(loaded.backbone) != key["weights"]:
         raise ValueError(f"{path} was made with other weights of {key['model']}: index it again.")
-    framing = Framing(int(key["size"]), model.mean, model.std)
-    extractor = FeatureExtractor(model, framing, precision=precision, device=device)
+    framing = Framing(int(key["size"]), loaded.mean, loaded.std)
+    extractor = FeatureExtractor(loaded, framing, precision=precision, device=device)
     images = images.subset(known[name] for name in table.names)
     return Index(list(table.names), torch.from_numpy(table.features), images, extractor)
 

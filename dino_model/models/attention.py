@@ -18,12 +18,13 @@ from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
-from timm.layers import AttentionPoolLatent, AttentionRope, PatchEmbed, resample_abs_pos_embed, to_2tuple
-from timm.models import beit, cait, eva, vision_transformer, xcit
+from timm.layers import AttentionPoolLatent, PatchEmbed, resample_abs_pos_embed, to_2tuple
+from timm.models import beit, xcit
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from dino_model.models.backbones import patch_grid
+from dino_model.models.families import FAMILIES, Family, family_of
 from dino_model.models.protocol import as_protocol, missing_names
 
 Layer = Any  # a layer of timm's: mypy does not know its attributes
@@ -43,16 +44,10 @@ FusedCall = tuple[Tensor, Tensor, Tensor | None]
 """Queries and keys [batch, heads, tokens, d], normalized and rotated, and the bias added to their scores."""
 
 _FUSED_FLAGS = threading.RLock()
-_FAMILIES = (vision_transformer.VisionTransformer, eva.Eva, beit.Beit, cait.Cait, xcit.Xcit)
-_READABLE = {
-    vision_transformer.Block, vision_transformer.ResPostBlock, vision_transformer.Attention,
-    eva.EvaBlock, eva.EvaBlockPostNorm, eva.EvaAttention, AttentionRope,
-    beit.Block, beit.Attention, cait.LayerScaleBlock, cait.TalkingHeadAttn, xcit.XCABlock, xcit.XCA,
-}  # fmt: skip
 
 
 class ReadableViT:
-    """Access to the attention of a ViT; see `readable`.
+    """Access to the tokens and the attention of a ViT of timm; see `open_vit` and `readable`.
 
     Attributes:
         vit: The model.
@@ -61,11 +56,15 @@ class ReadableViT:
         channels: Channels of its images; None: any number.
         prefix_tokens: tokens before the patches in every block: [CLS], registers.
         summary: see `Summary`; None for a model that averages its patches.
+        output_title: The feature that the model outputs for an image, in words.
+        has_cls: Whether this feature is made of the [CLS] token, which every block has.
     """
 
-    def __init__(self, vit: Layer) -> None:
-        self.vit = vit
-        self.heads: int = vit.blocks[0].attn.num_heads
+    def __init__(self, vit: Layer, family: Family) -> None:
+        self.vit, self.title, self._family = vit, family.title, family
+        if not len(vit.blocks):
+            raise ValueError(f"this {type(vit).__name__} has no blocks")
+        self.heads: int = getattr(getattr(vit.blocks[0], "attn", None), "num_heads", 0)
         self.depth = len(vit.blocks)
         self.patch_size: tuple[int, int] = to_2tuple(vit.patch_embed.patch_size)
         self._first: Layer = next(
@@ -74,12 +73,28 @@ class ReadableViT:
         self.channels: int | None = self._first.in_channels
         self.prefix_tokens: int = vit.num_prefix_tokens
         self.summary: Summary | None = None
-        if isinstance(vit, cait.Cait | xcit.Xcit):
+        if family.late_class:
             self.prefix_tokens, self.summary = 0, "class-attention"
         elif getattr(vit, "cls_token", None) is not None:
             self.summary = "cls"
         elif isinstance(getattr(vit, "attn_pool", None), AttentionPoolLatent):
             self.summary = "pooling"
+        self.has_cls = self.summary == "cls" and vit.global_pool == "token"
+        self.output_title = self._describe_output()
+
+    def _describe_output(self) -> str:
+        vit = self.vit
+        if self.summary == "class-attention":
+            return "the class token after the final norm"
+        if hasattr(vit, "dist_token"):
+            return "the mean of [CLS] and the distillation token after the final norm"
+        pools = {"token": "[CLS]", "avg": "the mean of the patches", "map": "the attention-pooled patches"}
+        pool = pools.get(vit.global_pool, f"the patches, pooled by {vit.global_pool!r}")
+        if not _is_identity(vit.norm):
+            return f"{pool} after the final norm"
+        if _is_identity(vit.fc_norm):
+            return f"{pool} without a final norm"
+        return f"{pool} after the final norm" if self.has_cls else f"{pool}, then the final norm"
 
     def block_index(self, block: int) -> int:
         """Return the index of a block from the front; negative numbers count from the back.
@@ -129,6 +144,27 @@ class ReadableViT:
         with nullcontext() if plain else _FusedAttention(_contiguous), suppress(_Stop):
             type(vit).forward_features(recording, images)
         return list(calls)
+
+    def norm(self, tokens: Tensor) -> Tensor:
+        """Apply the final norm to tokens [..., width], also where timm's model applies it after pooling."""
+        vit = self.vit
+        normed: Tensor = vit.norm(tokens)
+        return vit.fc_norm(normed) if hasattr(vit, "fc_norm") else normed
+
+    def output(self, images: Tensor) -> Tensor:
+        """Compute the feature that `output_title` describes: [batch, width]."""
+        feature: Tensor = self.vit(images)
+        return feature
+
+    def block_tokens(self, images: Tensor, count: int) -> list[Tensor]:
+        """Compute the outputs of the last `count` blocks before the final norm: [batch, tokens, width] each.
+
+        Raises:
+            ValueError: Images of another shape, or fewer blocks.
+        """
+        self.block_index(-count)
+        calls = self.calls(images, keep=count)
+        return [*(call.args[0] for call in calls[1:]), calls[-1]()]
 
     def queries_and_keys(self, call: BlockCall) -> FusedCall:
         """Compute queries, keys and bias of a block, in the precision of the computation.
@@ -190,10 +226,22 @@ class ModuleViT(ReadableViT):
                 f"blocks of this {kind} is a {type(vit.blocks).__name__}, expected an nn.ModuleList of one "
                 "block or more"
             )
-        self.vit, self.heads, self.depth = vit, vit.heads, len(vit.blocks)
+        self.vit, self.title, self.heads, self.depth = vit, kind, vit.heads, len(vit.blocks)
         self.patch_size, self.prefix_tokens = (vit.patch_size, vit.patch_size), vit.prefix_tokens
         self.channels = None
         self.summary = "cls" if vit.prefix_tokens else None
+        self.has_cls = self.summary == "cls"
+        self.output_title = f"{'[CLS]' if self.has_cls else 'the mean of the patches'} after the final norm"
+
+    def norm(self, tokens: Tensor) -> Tensor:
+        """See `ReadableViT.norm`."""
+        normed: Tensor = self.vit.norm(tokens)
+        return normed
+
+    def output(self, images: Tensor) -> Tensor:
+        """See `ReadableViT.output`."""
+        tokens = self.norm(self.block_tokens(images, 1)[0])
+        return tokens[:, 0] if self.has_cls else tokens.mean(dim=1)
 
     def calls(self, images: Tensor, stop: int = -1, *, keep: int | None = None) -> list[BlockCall]:
         """See `ReadableViT.calls`."""
@@ -243,37 +291,50 @@ def _shape(value: object) -> Any:
     return list(value.shape) if isinstance(value, Tensor) else type(value).__name__
 
 
+def _is_identity(layer: nn.Module) -> bool:
+    return isinstance(layer, nn.Identity)
+
+
+def find_vit(model: Layer) -> ReadableViT | None:
+    """Return access to the tokens of a ViT of `FAMILIES` or of `protocol.ViT`, None for another model.
+
+    Raises:
+        ValueError: A module of the protocol whose attributes are invalid.
+    """
+    if family := family_of(model):
+        return ReadableViT(model, family)
+    return ModuleViT(vit) if (vit := as_protocol(model)) else None
+
+
 def readable(model: Layer) -> ReadableViT:
-    """Return access to the attention of a model of timm, or of one that fulfils `protocol.ViT`.
+    """Return access to the attention of a ViT of `FAMILIES` or of `protocol.ViT`.
 
     Raises:
         ValueError: naming the model or layer, and why its attention cannot be read.
     """
     kind = type(model).__name__
-    if not isinstance(model, _FAMILIES) and (vit := as_protocol(model)):
-        return ModuleViT(vit)
-    if not isinstance(model, _FAMILIES):
-        families = ", ".join(family.__name__ for family in _FAMILIES)
+    if (vit := find_vit(model)) is None:
+        families = ", ".join(family.kind.__name__ for family in FAMILIES)
         raise ValueError(
             f"the attention of a {kind} cannot be read: expected one of timm's {families}, or a module that "
             f"fulfils dino_model.models.protocol.ViT, but this one lacks {', '.join(missing_names(model))}. "
             "Choose a ViT, such as 'dino_vits16'; `python -m dino_model show NAME` names a model's maps"
         )
+    if (family := family_of(model)) is None:
+        return vit
     embedding: Layer = model.patch_embed
     if not isinstance(embedding, PatchEmbed | xcit.ConvPatchEmbed):
         raise ValueError(
             f"the attention of this {kind} cannot be read: its patches are not cut from the image but from "
             f"the output of {type(embedding).__name__}. Choose a ViT without such a stem"
         )
-    if not len(model.blocks):
-        raise ValueError(f"the attention of this {kind} cannot be read: it has no blocks")
     for number, block in enumerate(model.blocks):
         for layer in (block, getattr(block, "attn", None)):
-            if type(layer) not in _READABLE:
+            if type(layer) not in family.attention:
                 raise ValueError(
                     f"block {number} has a {type(layer).__name__}, whose attention cannot be read"
                 )
-    return ReadableViT(model)
+    return vit
 
 
 @torch.no_grad()
@@ -337,7 +398,7 @@ def fused_calls(module: nn.Module, stop: int | None = None) -> Iterator[list[Fus
                 layer.fused_attn = False  # type: ignore[assignment]
 
 
-def accept_any_size(model: beit.Beit | cait.Cait | xcit.Xcit) -> None:
+def accept_any_size(model: Layer) -> None:
     """Let a model compute features of images of any size, padded with zeros to whole patches."""
     model.forward_features = MethodType(_forward_features, model)
 
@@ -357,7 +418,8 @@ def _fit_to_patches(vit: Layer, images: Tensor) -> tuple[Layer, Tensor]:
     grid = patch_grid(vit, *images.shape[2:])
     size = grid[0] * patch[0], grid[1] * patch[1]
     images = F.pad(images, (0, size[1] - images.shape[3], 0, size[0] - images.shape[2]))
-    if not isinstance(vit, beit.Beit | cait.Cait):
+    family = family_of(vit)
+    if family is None or not family.fixed_grid:
         if getattr(vit.patch_embed, "strict_img_size", False) and size != vit.patch_embed.img_size:
             height, width = vit.patch_embed.img_size
             raise ValueError(

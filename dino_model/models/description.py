@@ -14,8 +14,6 @@ from dino_model.models.hub import PREFIX
 from dino_model.models.published import EMBEDDED, OFFICIAL, Scores
 from dino_model.models.weights import is_local, is_path, load_model
 
-FAMILIES = {"VisionTransformer": "ViT", "Beit": "BEiT", "Eva": "ViT (Eva)", "Cait": "CaiT", "Xcit": "XCiT"}
-
 
 @dataclass(frozen=True)
 class ModelDescription:
@@ -83,15 +81,16 @@ def describe_model(name: str, **checkpoint: Any) -> ModelDescription:
 def _structure(backbone: nn.Module) -> tuple[str, int, str]:
     """Architecture in title, number of parameters, and maps that can be read."""
     kind, parameters = type(backbone).__name__, sum(tensor.numel() for tensor in backbone.parameters())
+    width: int | None = getattr(backbone, "num_features", None)
     try:
         vit = readable(backbone)
     except ValueError as error:
-        return f"{kind}, features of {backbone.num_features}", parameters, f"none: {error}"
-    height, width = vit.patch_size
-    patch = f"{height}" if height == width else f"{height} × {width}"
+        return f"{kind}, features of {width}", parameters, f"none: {error}"
+    height, breadth = vit.patch_size
+    patch = f"{height}" if height == breadth else f"{height} × {breadth}"
     registers = getattr(backbone, "reg_token", None)
     title = (
-        f"{FAMILIES.get(kind, kind)}, patches of {patch}, {vit.depth} blocks × {backbone.num_features}, "
+        f"{vit.title}, patches of {patch}, {vit.depth} blocks{f' × {width}' if width else ''}, "
         f"{vit.heads} heads" + ("" if registers is None else f", {registers.shape[1]} registers")
     )
     return title, parameters, MAPS[vit.summary]

@@ -12,9 +12,13 @@ from dino_model.models.position import resample
 
 @runtime_checkable
 class ViT(Protocol):
-    """A `torch.nn.Module` whose attention `AttentionPredictor` computes.
+    """A `torch.nn.Module` that every command and the page can use, by the name `MODULE:FUNCTION`.
+
+    Errors that no shape shows are not detected: exchanged queries and keys, another order of the heads, a
+    norm that the blocks do not apply. Compare one block with the attention of your own code.
 
     Attributes:
+        mean, std: Optional normalization of its images, per channel on a scale of 0 to 1.
         blocks: Each maps tokens [batch, tokens, width] to tokens of the same shape.
         heads: Attention heads of a block.
         patch_size: Side of a patch in pixels.

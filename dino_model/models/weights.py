@@ -2,6 +2,9 @@
 
 import copy
 import difflib
+import importlib
+import importlib.util
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,10 +14,7 @@ import timm
 import torch
 from numpy.typing import NDArray
 from timm.models import adapt_input_conv
-from timm.models.beit import Beit
-from timm.models.cait import Cait
 from timm.models.vision_transformer import VisionTransformer
-from timm.models.xcit import Xcit
 from torch import nn
 
 from dino_model.data.channels import ChannelRange, ChannelStatistics, measure_channels
@@ -32,11 +32,15 @@ from dino_model.models.checkpoints import (
     refuse_options,
 )
 from dino_model.models.configs import VIT_SHAPES, BackboneConfig, CheckpointKey, PositionMode
+from dino_model.models.families import family_of
 from dino_model.models.official import family, is_plain, load_official, rename_timm
 from dino_model.models.published import EMBEDDED, OFFICIAL
 from dino_model.models.state_names import NetworkError
 from dino_model.runtime.download import PublishedFile
 from dino_model.runtime.errors import SettingError
+
+RANDOM = "random:"
+"""Start of the names of models with random weights."""
 
 
 @dataclass(frozen=True)
@@ -80,6 +84,7 @@ def load_model(
     checkpoint_key: CheckpointKey = None,
     checkpoint_prefix: str | None = None,
     heads: int | None = None,
+    named_by: Path | None = None,
 ) -> LoadedModel:
     """Load a model in evaluation mode.
 
@@ -95,16 +100,22 @@ def load_model(
             - The folder of a training run, or one with config.json that timm or transformers wrote.
             - A name of timm with weights, such as `vit_small_patch14_reg4_dinov2.lvd142m`.
             - `hf:OWNER/NAME`: a Hugging Face repository of timm's or of transformers' ViT or DINOv2 weights.
+            - `MODULE:FUNCTION`: a function or class of own Python code that returns a module, see
+              `protocol.ViT`.
         checkpoint_key: Network of a checkpoint that holds several. Default: the network that the run's method
             evaluates, else as `state_names.find_network`.
         checkpoint_prefix: Of the backbone's tensors, where the search does not find them.
         heads: Attention heads of a bare checkpoint, see `attention_heads`. A model that shows its number must
             have this one.
+        named_by: File that names the model, None for the user. Own code that a file names is not run.
 
     Raises:
-        WeightsError: Unknown name, or weights that are broken, refused, incomplete, or do not fit.
+        WeightsError: Unknown name, own code that a file names, or weights that are broken, refused,
+            incomplete, or do not fit.
         DownloadError: Weights that are not on this machine and cannot be downloaded.
     """
+    if named_by and own_code(name):
+        raise WeightsError(f"{named_by} names own code, which is not run unless you name it: --model {name}")
     if is_path(name):
         model = _load_file(name, Path(name), checkpoint_key, checkpoint_prefix, heads)
     else:
@@ -132,17 +143,18 @@ def wrap_module(
 
     Args:
         module: A model of timm, which is made to accept images of any size, or a ViT of `protocol.ViT`.
-        mean, std: Per channel, on a scale of 0 to 1. Default: timm's of this model.
+        mean, std: Per channel, on a scale of 0 to 1. Default: attributes of the module, or timm's.
 
     Raises:
         ValueError: A module without mean and standard deviation.
     """
     described = getattr(module, "pretrained_cfg", None) or {}
-    mean, std = mean or described.get("mean"), std or described.get("std")
+    mean = mean or getattr(module, "mean", described.get("mean"))
+    std = std or getattr(module, "std", described.get("std"))
     if mean is None or std is None:
         raise ValueError(
-            f"a {type(module).__name__} has no mean and std of its own: pass both, such as ImageNet's "
-            f"mean={IMAGENET_MEAN}, std={IMAGENET_STD}"
+            f"a {type(module).__name__} has no mean and std of its own: pass both or set them as its "
+            f"attributes, such as ImageNet's mean={IMAGENET_MEAN}, std={IMAGENET_STD}"
         )
     name = ".".join(filter(None, (described.get("architecture"), described.get("tag"))))
     shared = {id(tensor): tensor for tensor in (*module.parameters(), *module.buffers())}
@@ -215,7 +227,7 @@ def missing_files(name: str) -> list[PublishedFile]:
     Raises:
         WeightsError: A timm name without weights that can be read.
     """
-    if is_path(name):
+    if is_path(name) or own_code(name):
         return []
     files = [OFFICIAL[name].file] if name in OFFICIAL else hub.files(name)
     return [file for file in files if file.path() is None]
@@ -226,8 +238,10 @@ def check_name(name: str) -> None:
     if is_path(name):
         if not Path(name).exists():
             raise WeightsError(f"no file or folder {name!r}")
-    elif name.startswith("random:"):
+    elif name.startswith(RANDOM):
         _random_backbone(name)
+    elif code := own_code(name):
+        _check_module(code[0])
     elif name not in EMBEDDED and name not in OFFICIAL and not hub.files(name):
         names = {known: known for known in (*EMBEDDED, *OFFICIAL, *timm.list_models(pretrained=True))}
         names |= {architecture: f"random:{architecture}/16" for architecture in VIT_SHAPES}
@@ -236,13 +250,14 @@ def check_name(name: str) -> None:
         hint = f" (did you mean {' or '.join(close)}?)" if close else ""
         raise WeightsError(
             f"unknown model {name!r}{hint}: give one of {', '.join((*EMBEDDED, *OFFICIAL))}, "
-            "random:ARCHITECTURE/PATCH, a timm name, hf:OWNER/NAME, or an existing file or training run"
+            "random:ARCHITECTURE/PATCH, a timm name, hf:OWNER/NAME, MODULE:FUNCTION of own code, or an "
+            "existing file or training run"
         )
 
 
 def is_path(name: str) -> bool:
     """Return whether a name means a file or folder, existing or not."""
-    known = name in OFFICIAL or name in EMBEDDED or name.startswith(("random:", hub.PREFIX))
+    known = name in OFFICIAL or name in EMBEDDED or name.startswith((RANDOM, hub.PREFIX))
     looks_like_path = name.startswith(("/", "./", "../")) or Path(name).suffix in SUFFIXES
     return not known and bool(name) and (looks_like_path or Path(name).exists())
 
@@ -251,14 +266,45 @@ def _load_single(name: str) -> LoadedModel:
     """Load a model that its name alone describes."""
     if name in EMBEDDED:
         return _load_file(name, EMBEDDED[name])
-    if name.startswith("random:"):
+    if name.startswith(RANDOM):
         return _load_random(name)
     if name in OFFICIAL:
         entry, path = OFFICIAL[name], OFFICIAL[name].file.fetch()
         stored = replace(read_backbone(path), config=entry.config)
         return _build(name, stored, str(path), f"{entry.title} published with the paper, {path.name}")
+    if code := own_code(name):
+        return _load_own(name, *code)
     check_name(name)
     return _accept_hosted(name, hub.load(name))
+
+
+def own_code(name: str) -> tuple[str, str] | None:
+    """Return module and function of a name such as `my_vit:create`, None for other names."""
+    match = re.fullmatch(r"([A-Za-z_][\w.]*):([A-Za-z_]\w*)", name)
+    return (match[1], match[2]) if match and f"{match[1]}:" not in (hub.PREFIX, RANDOM) else None
+
+
+def _check_module(module: str) -> None:
+    if importlib.util.find_spec(module.partition(".")[0]) is None:
+        raise WeightsError(
+            f"there is no Python module {module!r}: run the command in its folder, or add the folder to "
+            "PYTHONPATH"
+        )
+
+
+def _load_own(name: str, module: str, function: str) -> LoadedModel:
+    """Call own code; its errors are left to the user."""
+    _check_module(module)
+    create: Any = getattr(importlib.import_module(module), function, None)
+    if not callable(create):
+        raise WeightsError(f"the Python module {module!r} has no function or class {function!r}")
+    made: Any = create()
+    if not isinstance(made, nn.Module | LoadedModel):
+        raise WeightsError(f"{name} returned a {type(made).__name__}, expected a torch.nn.Module")
+    model = wrap_module(made) if isinstance(made, nn.Module) else made
+    if attention.find_vit(model.backbone) is None:
+        attention.readable(model.backbone)  # raises: only a ViT has the outputs that commands read
+    return replace(model, name=name, source="own code")
 
 
 def _accept_hosted(name: str, hosted: hub.Hosted) -> LoadedModel:
@@ -270,7 +316,7 @@ def _accept_hosted(name: str, hosted: hub.Hosted) -> LoadedModel:
 
 def _random_backbone(name: str) -> StoredBackbone:
     """Describe the backbone of a name such as `random:vit_small/16`."""
-    architecture, _, patch = name.removeprefix("random:").partition("/")
+    architecture, _, patch = name.removeprefix(RANDOM).partition("/")
     if architecture == "embedded" and not patch:
         return read_backbone(EMBEDDED["embedded"])
     if architecture == "resnet50" and not patch:
@@ -357,7 +403,8 @@ def _build(name: str, stored: StoredBackbone, where: str, source: str, *, load: 
 
 def _accept_any_size(backbone: nn.Module, family: str) -> None:
     """Resample the positions of a model to each image, a ViT's in the way of its family."""
-    if isinstance(backbone, Beit | Cait | Xcit):
+    entry = family_of(backbone)
+    if entry and (entry.fixed_grid or entry.late_class):
         attention.accept_any_size(backbone)
     is_vit = isinstance(backbone, VisionTransformer) and backbone.pos_embed is not None
     if is_vit and not hasattr(backbone, "dist_token"):

@@ -18,7 +18,7 @@ from training.evaluation.metrics import accuracy
 def test_every_kind_of_features_is_the_official_one(oracle):
     data = oracle("linear_features")
     vit, images = vit_of(data).double(), torch.from_numpy(data["images"]).double()
-    features = FeatureType(4, "average").compute(vit, images).unflatten(1, (5, -1))
+    features = FeatureType(4, "average", "cls").compute(vit, images).unflatten(1, (5, -1))
     expected = {
         FeatureSpec(1): "n1/cls",
         FeatureSpec(4): "n4/cls",

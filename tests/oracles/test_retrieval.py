@@ -6,7 +6,7 @@ import torch
 from torch.nn.functional import normalize
 
 from dino_model.data.framing import Framing
-from dino_model.inference.features import CLS, gem
+from dino_model.inference.features import OUTPUT, gem
 from tests.oracles.arrays import vit_of
 from training.evaluation.copy_detection import average_precisions, compute_whitening, similarity
 from training.evaluation.retrieval import Relevance, medium_and_hard
@@ -36,7 +36,7 @@ def test_multi_scale_features_are_normalized_image_by_image(oracle):
         whole = torch.nn.functional.interpolate(images, scale_factor=scales[number], mode="bilinear")
         expected = torch.from_numpy(data[f"images_scale{number}"]).double()
         torch.testing.assert_close(whole, expected, rtol=0, atol=1e-6)
-    features = torch.stack([CLS.compute(vit, image) for image in shown])
+    features = torch.stack([OUTPUT.compute(vit, image) for image in shown])
     np.testing.assert_allclose(features.numpy(), data["cls_per_scale"], rtol=0, atol=1e-9)
     np.testing.assert_allclose(features[0].numpy(), data["single_scale"], rtol=0, atol=1e-9)
     np.testing.assert_allclose(

@@ -17,7 +17,7 @@ from torch.nn.functional import normalize
 
 from dino_model.data.collections import Images, open_images
 from dino_model.data.labels import describe_classes
-from dino_model.inference.features import CLS, FeatureType, has_cls_tokens
+from dino_model.inference.features import OUTPUT, FeatureType, has_cls
 from dino_model.models.weights import LoadedModel
 from dino_model.runtime.errors import pluralize
 from training.evaluation.datasets import every_fifth, open_labeled
@@ -218,7 +218,7 @@ def _descriptors(
     options: Evaluation, model: LoadedModel, images: Images, *, can_be_incomplete: bool = False
 ) -> Tensor:
     """Extract descriptors; a network without [CLS] token gives its one feature."""
-    kind = FeatureType(1, "gem") if has_cls_tokens(model.backbone) else CLS
+    kind = FeatureType(1, "gem", "cls") if has_cls(model.backbone) else OUTPUT
     table = extract(options, model, framing_of(options, model, mode="squash"), images, kind)
     if table.broken and not can_be_incomplete:  # all numbers would shift
         raise ValueError(

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from dino_model.inference.features import CLS
+from dino_model.inference.features import OUTPUT
 from dino_model.inference.predictions import NEAREST
 from dino_model.inference.search import nearest
 from dino_model.models.weights import LoadedModel
@@ -148,7 +148,7 @@ def evaluate(options: Knn) -> None:
     predicted, classes = open_predicted(options, split), len(split.classes)
     check_k(options.k, len(split.train))
     ks = ", ".join(map(str, options.k))
-    description = f"{framing_of(options)}; {CLS}, L2; k = {ks}, temperature {temperature:g}"
+    description = f"{framing_of(options)}; output of the model, L2; k = {ks}, temperature {temperature:g}"
     if options.test_list:
         files.write_text(options.test_list, "".join(f"{name}\n" for name in split.test.names))
 
@@ -169,7 +169,7 @@ def evaluate(options: Knn) -> None:
             return [[train.images.names[number] for number in row] for row in numbers.tolist()]
 
         classify = partial(vote, k=options.k[0])
-        write_outcomes(options, split, model, predicted, CLS, test, classify, nearest_names)
+        write_outcomes(options, split, model, predicted, OUTPUT, test, classify, nearest_names)
         rows = [{"k": k, **asdict(result)} for k, result in results.items()]
         return {"metrics": rows[0], "each": rows, "broken": [*train.broken, *test.broken]}
 

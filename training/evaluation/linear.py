@@ -16,7 +16,7 @@ from torch import Tensor
 
 from dino_model.data.collections import Images
 from dino_model.inference.classifier import FeatureSpec, LinearHead, feature_type, in_blocks
-from dino_model.inference.features import has_cls_tokens
+from dino_model.inference.features import OUTPUT, has_cls
 from dino_model.models.checkpoints import read_torch
 from dino_model.models.published import OFFICIAL, OFFICIAL_ADDRESS
 from dino_model.models.weights import LoadedModel
@@ -261,9 +261,9 @@ def _test(
 
 def _train_and_test(options: Linear, split: Split, predicted: Images | None, model: LoadedModel) -> Metrics:
     """Train the grid, select a classifier, train it on all training images, test it."""
-    if not has_cls_tokens(model.backbone):
+    if not has_cls(model.backbone):
         options = replace(options, features=("1",))
-        print(f"{model.name} has no [CLS] token in its blocks: its one output feature is used")
+        print(f"the one feature of {model.name} is used: {OUTPUT.describe(model.backbone)}")
     blocks = max(FeatureSpec.parse(text).blocks for text in options.features)
     raw_train, test = extract_parts(options, model, split, feature_type(model, blocks))
     train = raw_train._replace(features=in_blocks(model, raw_train.features, blocks))
@@ -292,7 +292,7 @@ def _groups(labels: Tensor) -> Tensor:
 
 def _last_blocks(model: LoadedModel, test: Labeled, blocks: int, wanted: int) -> Labeled:
     """Keep the features of the last `wanted` of `blocks` blocks, and the mean of the patches."""
-    if not has_cls_tokens(model.backbone):
+    if not has_cls(model.backbone):
         return test
     features = in_blocks(model, test.features, blocks)[:, blocks - wanted :]
     return test._replace(features=features.flatten(1))

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from dino_model.data.collections import Images, find_listed
 from dino_model.inference.classifier import FeatureSpec, LinearHead
-from dino_model.inference.features import CLS
+from dino_model.inference.features import OUTPUT
 from dino_model.models.weights import LoadedModel
 from dino_model.runtime import ranks
 from dino_model.runtime.device import choose_device
@@ -132,8 +132,8 @@ def evaluate(options: Logistic) -> None:
     for wanted in options.shares:  # refused before a model is loaded
         _draw(options, wanted, split.train, labels, classes)
     description = (
-        f"{framing_of(options)}; {CLS}; F(W) = 1/n Σ −log softmax(W x)[y] + λ/2 ‖W‖², λ = {options.l2:g}/n,"
-        f" without bias; L2-normalized features; gradient at most {TOLERANCE:g}"
+        f"{framing_of(options)}; output of the model; F(W) = 1/n Σ −log softmax(W x)[y] + λ/2 ‖W‖²,"
+        f" λ = {options.l2:g}/n, without bias; L2-normalized features; gradient at most {TOLERANCE:g}"
     )
 
     def measure(model: LoadedModel) -> Metrics:
@@ -147,7 +147,7 @@ def evaluate(options: Logistic) -> None:
             def probabilities(features: Tensor) -> Tensor:
                 return solution.scores(F.normalize(features, dim=1)).softmax(dim=1)
 
-            write_outcomes(options, split, model, predicted, CLS, test, probabilities)
+            write_outcomes(options, split, model, predicted, OUTPUT, test, probabilities)
             save_head(options, split, model, head)
         return {"metrics": rows[-1], "each": rows, "broken": [*train.broken, *test.broken]}
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from dino_model.data.channels import measure_channels
 from dino_model.data.collections import Images
 from dino_model.data.framing import Box, Framing, by_channel
-from dino_model.inference.features import CLS, FeatureExtractor, FeatureType, ImageFeatures
+from dino_model.inference.features import OUTPUT, FeatureExtractor, FeatureType, ImageFeatures
 from dino_model.models.weights import LoadedModel, fit_channels, load_model
 from dino_model.runtime import files, ranks
 from dino_model.runtime.ahead import load_ahead
@@ -73,7 +73,7 @@ def extract(
     model: LoadedModel,
     framing: Framing,
     images: Images,
-    kind: FeatureType = CLS,
+    kind: FeatureType = OUTPUT,
     boxes: list[Box | None] | None = None,
 ) -> ImageFeatures:
     """Extract features; images that cannot be read are left out and named on stderr."""
@@ -90,7 +90,7 @@ def extract(
 
 
 def extract_parts(
-    options: Classification, model: LoadedModel, split: Split, kind: FeatureType = CLS
+    options: Classification, model: LoadedModel, split: Split, kind: FeatureType = OUTPUT
 ) -> tuple[Labeled, Labeled]:
     """Extract features of the training and the test images of a split, with their labels."""
     framing = framing_of(options, model)
@@ -175,11 +175,13 @@ def evaluate_models(
     results: list[Metrics] = []
     for model_name in options.model or ("embedded",):
         model = _load(options, model_name, split.train if split else None)
-        print(f"{model.name}: {model.source}; {precision} on {device}", flush=True)
+        output = OUTPUT.describe(model.backbone)
+        print(f"{model.name}: {model.source}; {precision} on {device}; output: {output}", flush=True)
         result = measure(model)
         rows = paper.of_model(model.name, *published) if published else []
         print(*(f"paper: {paper.describe(row)}\n" for row in rows), sep="", end="")
-        results.append({"model": model.name, "source": model.source, **result, "paper": rows})
+        about = {"model": model.name, "source": model.source, "output": output}
+        results.append({**about, **result, "paper": rows})
         if options.json and ranks.rank() == 0:
             files.write_json(options.json, {"name": name, "protocol": protocol, "results": results})
 

@@ -26,6 +26,7 @@ import torch
 from torch import Tensor, nn
 
 from dino_model.models.backbones import create_backbone
+from dino_model.models.run_folder import CONFIG
 from dino_model.models.weights import load_model
 from dino_model.runtime.errors import SettingError
 from training import distillation
@@ -147,7 +148,7 @@ class Distill(Method):
         backbone = create_backbone(setup.backbone)
         average = nn.ModuleDict({"backbone": create_backbone(replace(setup.backbone, drop_path=0.0))})
         teacher = FrozenTeacher(
-            load_model(config.teacher, heads=config.teacher_heads),
+            load_model(config.teacher, heads=config.teacher_heads, named_by=Path(CONFIG)),
             attention=config.compares_attention,
             cls_row=config.attention_weight > 0,
             size=config.teacher_size,

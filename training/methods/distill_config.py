@@ -87,8 +87,10 @@ class DistillConfig(MethodConfig):
     def resolve(self) -> Self:
         """Make the paths of teacher and cache absolute; raise an error for an unknown teacher."""
         self.check_teacher()
-        from dino_model.models.weights import check_name, is_path  # imports torch
+        from dino_model.models.weights import check_name, is_path, own_code  # imports torch
 
+        if own_code(self.teacher):
+            raise SettingError(f"the teacher {self.teacher} is own code: pass a file or a published model")
         check_name(self.teacher)
         teacher = str(Path(self.teacher).resolve()) if is_path(self.teacher) else self.teacher
         cache = self.teacher_cache and str(Path(self.teacher_cache).resolve())

@@ -49,7 +49,7 @@ class DrawClassMap(ModelOptions):
         from dino_model.data.framing import Framing
         from dino_model.inference.class_map import files, layout
         from dino_model.inference.feature_cache import weights_fingerprint
-        from dino_model.inference.features import FeatureExtractor
+        from dino_model.inference.features import OUTPUT, FeatureExtractor
 
         images = open_images(self.data).without_background()
         layout.check_classes(_classes_of(images))
@@ -59,12 +59,17 @@ class DrawClassMap(ModelOptions):
         compute: Any = {"precision": self.precision, "device": self.device, "batch_size": self.batch_size}
         extracted = FeatureExtractor(model, framing, **compute).extract(images, title="features")
         protocol = layout.Protocol(iterations=self.iterations, seed=self.seed)
-        names = printable(model.name), weights_fingerprint(model.backbone), printable(self.data.stem)
-        origin = layout.Origin(*names, framing)
+        origin = layout.Origin(
+            model=printable(model.name),
+            weights=weights_fingerprint(model.backbone),
+            feature=OUTPUT.describe(model.backbone),
+            data=printable(self.data.stem),
+            framing=framing,
+        )
         drawn = layout.draw(extracted.features, _classes_of(extracted.images), protocol, origin)
         files.write(self.output, drawn)
         print(f"{len(drawn.classes):,} classes, {len(extracted.images):,} images: {self.output}")
-        print(drawn.protocol, drawn.overlap, sep="\n")
+        print(f"feature: {origin.feature}", drawn.protocol, drawn.overlap, sep="\n")
         settings = {"model": model.name, "precision": self.chosen_precision(), "framing": asdict(framing)}
         settings |= asdict(protocol) | {"data": str(self.data)}
         write_provenance(self.output / PROVENANCE, settings, contents=[files.JSON, files.FIGURE])

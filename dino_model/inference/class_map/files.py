@@ -19,7 +19,7 @@ from dino_model.inference.class_map.layout import ClassMap, MappedClass, Origin,
 from dino_model.inference.class_map.names import GROUPS
 from dino_model.runtime.files import as_tuples, replace_file, write_text
 
-FORMAT = "DINO class map 1"
+FORMAT = "DINO class map 2"
 JSON, FIGURE = "map.json", "map.png"
 COLORS = (
     *("#c2410c", "#b08300", "#0284c7", "#0f8f80", "#b832c6", "#3f8f29"),

@@ -45,7 +45,7 @@ class Protocol:
 
     def __str__(self) -> str:
         return (
-            f"mean [CLS] feature of each class, PCA to {self.components}, t-SNE with perplexity "
+            f"mean feature of each class, PCA to {self.components}, t-SNE with perplexity "
             f"{self.perplexity:g}, learning rate {self.learning_rate:g}, {self.iterations} iterations, "
             f"seed {self.seed}"
         )
@@ -84,10 +84,11 @@ class MappedClass:
 
 @dataclass(frozen=True)
 class Origin:
-    """Model (its name and `weights_fingerprint`), name of the collection and framing of a map."""
+    """Model (its name, `weights_fingerprint` and output), name of the collection and framing of a map."""
 
     model: str
     weights: str
+    feature: str
     data: str
     framing: Framing
 

@@ -36,7 +36,7 @@ def some_map(classes: int = 12) -> ClassMap:
     rng = np.random.default_rng(0)
     labels = np.repeat(np.arange(classes), 3)
     features = 5 * rng.normal(size=(classes, 6))[labels] + rng.normal(size=(3 * classes, 6))
-    origin = Origin("a model", "its weights", "images", Framing(32, (0.5,) * 3, (0.2,) * 3))
+    origin = Origin("a model", "its weights", "its output", "images", Framing(32, (0.5,) * 3, (0.2,) * 3))
     return draw(torch.tensor(features), [f"class {i:02}" for i in labels], Protocol(iterations=250), origin)
 
 

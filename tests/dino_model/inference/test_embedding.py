@@ -39,17 +39,20 @@ def expected_tokens(folder: Path) -> np.ndarray:
     for file in sorted(folder.rglob("*.jpg")):
         pixels = view(Image.open(file).convert("RGB"))[None]
         last = vit.calls(pixels)[-1]
-        rows.append(torch.cat([vit.vit.norm(tokens) for tokens in (last.args[0], last())]))
+        rows.append(torch.cat([vit.norm(tokens) for tokens in (last.args[0], last())]))
     return torch.stack(rows).numpy()
 
 
-@pytest.mark.parametrize(("tokens", "layers"), [("cls", 2), ("mean", 1), ("patches", 1), ("all", 2)])
+@pytest.mark.parametrize(
+    ("tokens", "layers"), [("output", 1), ("cls", 2), ("mean", 1), ("patches", 1), ("all", 2)]
+)
 def test_embed_command_writes_the_tokens_of_real_images(folder: Path, tmp_path: Path, tokens, layers, capsys):
     output = tmp_path / "features.npz"
     options = ["--tokens", tokens, "--layers", str(layers), "--batch-size", "4"]
     main(["embed", "--data", str(folder), "--output", str(output), *options, *CPU])
     table, expected = read_features(output), expected_tokens(folder)[:, -layers:]
-    chosen = {"cls": expected[:, :, 0], "mean": expected[:, :, 1:].mean(2), "patches": expected[:, :, 1:]}
+    chosen = {"mean": expected[:, :, 1:].mean(2), "patches": expected[:, :, 1:]}
+    chosen |= dict.fromkeys(("output", "cls"), expected[:, :, 0])
     joined = np.concatenate(list(np.moveaxis(chosen.get(tokens, expected), 1, 0)), axis=-1)
     np.testing.assert_allclose(table.features, joined, atol=2e-4)
     assert table.names == [file.relative_to(folder).as_posix() for file in sorted(folder.rglob("*.jpg"))]
@@ -115,8 +118,13 @@ def test_embed_interrupted_continues_when_repeated(folder: Path, tmp_path: Path,
     [
         ("f.txt", "", r"suffix '\.txt', expected one of \.npz"),
         ("f.csv", "--tokens all", r"one vector per image, no all: choose \.npz"),
-        ("f.npz", "--layers 99", "cannot take the last 99 blocks"),
-        ("f.npz", "--model random:resnet50 --tokens mean", "ResNet has no mean of the patches"),
+        ("f.npz", "--layers 99 --tokens cls", "no block -99: the model has"),
+        ("f.npz", "--layers 2", "one vector of its last layer: choose the tokens cls or mean"),
+        (
+            "f.npz",
+            "--model random:resnet50 --tokens mean",
+            r"blocks of a ResNet have no \[CLS\] and patch tokens: choose the tokens",
+        ),
     ],
 )
 def test_embed_of_what_cannot_be_written_names_the_reason(folder, tmp_path, file, options, message):

@@ -6,10 +6,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+import timm
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
+from timm.models.deit import VisionTransformerDistilled
+from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor, nn
 from torchvision.transforms import v2
 
@@ -17,16 +20,17 @@ from dino_model.data.collections import Images, open_images
 from dino_model.data.framing import Framing
 from dino_model.data.images import IMAGENET_MEAN, IMAGENET_STD, ImageError
 from dino_model.inference import features as features_module
-from dino_model.inference.features import CLS, FeatureExtractor, FeatureType, gem
+from dino_model.inference.features import OUTPUT, FeatureExtractor, FeatureType, gem
 from dino_model.models.backbones import BackboneConfig, create_backbone
 from dino_model.models.weights import LoadedModel
+from tests.dino_model.small_models import made
 
 STATISTICS = (IMAGENET_MEAN, IMAGENET_STD)
 FRAMING = Framing(32, *STATISTICS)
 
 
 def extractor(
-    vit: nn.Module, kind: FeatureType = CLS, framing: Framing = FRAMING, **how: Any
+    vit: nn.Module, kind: FeatureType = OUTPUT, framing: Framing = FRAMING, **how: Any
 ) -> FeatureExtractor:
     model = LoadedModel("test", vit, *STATISTICS, "test", None)
     return FeatureExtractor(model, framing, kind, **{"device": "cpu", "precision": "fp32"} | how)
@@ -78,7 +82,7 @@ def test_extract_equals_single_images_in_order(images: Images, vit: nn.Module, b
     batch = torch.stack([view(Image.fromarray(images.read(i))) for i in range(len(images))])
     tokens = vit.forward_features(batch)
     expected = torch.cat([vit(batch), gem(tokens[:, 1:])], dim=1)
-    found = extractor(vit, FeatureType(1, "gem"), batch_size=batch_size).extract(images).features
+    found = extractor(vit, FeatureType(1, "gem", "cls"), batch_size=batch_size).extract(images).features
     assert (found.shape, found.dtype) == ((11, 48), torch.float32)
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-5)
 
@@ -97,7 +101,7 @@ def test_extract_with_scales_averages_them(images: Images, vit: nn.Module):
     image = framing.normalize(framing.crop(images.read(0))[None])
     half = nn.functional.interpolate(image, scale_factor=0.5, mode="bilinear")
     expected = (vit(image[..., :32, :32]) + vit(half[..., :16, :16])) / 2
-    found = extractor(vit, CLS, framing).extract(images.subset([0])).features
+    found = extractor(vit, OUTPUT, framing).extract(images.subset([0])).features
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-5)
 
 
@@ -146,7 +150,8 @@ def test_extract_with_cache_computes_once_until_a_change(images: Images, vit: nn
 
 
 def test_key_changes_with_every_setting(images: Images, vit: nn.Module):
-    kinds = ((1,), (2,), (1, "average"), (1, "gem"), (0, "gem"), (1, "none", "mean"))
+    kinds = [(), (2, "none", "cls"), (1, "average", "cls"), (1, "gem", "cls"), (0, "gem")]
+    kinds += [(1, "none", tokens) for tokens in ("cls", "mean")]
     framings = (
         *(Framing(32, *STATISTICS, mode=mode) for mode in ("long-side", "squash")),
         *(Framing(32, *STATISTICS, **how) for how in ({"resize_to": 40}, {"scales": (1.0, 0.5)}, {"cut": 8})),
@@ -155,7 +160,7 @@ def test_key_changes_with_every_setting(images: Images, vit: nn.Module):
     plain = extractor(vit)
     keys = [
         *(extractor(vit, FeatureType(*kind)).key(images) for kind in kinds),
-        *(extractor(vit, CLS, framing).key(images) for framing in framings),
+        *(extractor(vit, OUTPUT, framing).key(images) for framing in framings),
         *(plain.key(images, [box] * len(images)) for box in (None, (0.0, 0.0, 9.0, 9.0))),
         plain.key(images.subset(range(5))),
     ]
@@ -195,3 +200,60 @@ def test_cache_file_damaged_is_named(images: Images, vit: nn.Module, tmp_path: P
     file.write_bytes(b"half")
     with pytest.raises(ValueError, match=rf"{file.name} is no feature file of this program: delete it"):
         keeping.extract(images)
+
+
+VIT: dict[str, Any] = {"img_size": 32, "patch_size": 8, "embed_dim": 24, "depth": 2}
+VIT |= {"num_heads": 3, "num_classes": 0}
+MEAN = "the mean of the patches after the final norm"
+
+
+@torch.no_grad()
+@pytest.mark.parametrize(
+    ("pool", "title"),
+    [
+        ({"global_pool": "avg"}, "the mean of the patches, then the final norm"),
+        ({"global_pool": "avg", "class_token": False}, "the mean of the patches, then the final norm"),
+        ({"global_pool": "avg", "fc_norm": False}, MEAN),
+        ({"global_pool": "map", "class_token": False}, "the attention-pooled patches after the final norm"),
+    ],
+)
+def test_features_of_pooling_model_are_what_their_description_says(pool: dict[str, Any], title: str):
+    torch.manual_seed(0)
+    model = VisionTransformer(**VIT | pool).eval()
+    for tensor in model.parameters():
+        tensor.add_(0.3 * torch.randn_like(tensor))
+    pixels = torch.randn(2, 3, 32, 32)
+    tokens = model.blocks(model._pos_embed(model.patch_embed(pixels)))
+    patches = tokens[:, model.num_prefix_tokens :]
+    norm = model.fc_norm if "then" in title else model.norm
+    outputs = {
+        "the mean of the patches, then the final norm": lambda: norm(patches.mean(dim=1)),
+        MEAN: lambda: norm(patches).mean(dim=1),
+        "the attention-pooled patches after the final norm": lambda: model.attn_pool(norm(patches)),
+    }
+    assert OUTPUT.describe(model) == title
+    torch.testing.assert_close(OUTPUT.compute(model, pixels), outputs[title](), rtol=0, atol=1e-5)
+    kind = FeatureType(1, "none", "mean")
+    assert kind.describe(model) == MEAN
+    torch.testing.assert_close(kind.compute(model, pixels), norm(patches).mean(dim=1), rtol=0, atol=1e-5)
+    with pytest.raises(ValueError, match=rf"outputs {title}, not a \[CLS\] token: choose the tokens output"):
+        FeatureType(1, "none", "cls").compute(model, pixels)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize(
+    ("create", "title"),
+    [
+        (lambda: VisionTransformer(**VIT), "[CLS] after the final norm"),
+        (
+            lambda: VisionTransformerDistilled(**VIT),
+            "the mean of [CLS] and the distillation token after the final norm",
+        ),
+        (lambda: made("CaiT"), "the class token after the final norm"),
+        (lambda: timm.create_model("resnet10t", num_classes=0), "the pooled output of a ResNet"),
+    ],
+)
+def test_output_is_that_of_the_model_and_is_named(create: Any, title: str):
+    model, pixels = create().eval(), torch.randn(2, 3, 32, 32)
+    assert OUTPUT.describe(model) == title
+    torch.testing.assert_close(OUTPUT.compute(model, pixels), model(pixels))

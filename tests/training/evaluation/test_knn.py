@@ -51,7 +51,7 @@ def test_knn_command_writes_protocol_results_and_test_list(shapes, evaluate, tmp
     words = ("--data", shapes, "--model", "pixels", "--model", "random:embedded", "--size", 32)
     content = evaluate("knn", *words, "--k", 3, 5, "--test-list", names, "--precision", "fp32")
     shown = capsys.readouterr()
-    assert "32; [CLS] after the final norm, L2; k = 3, 5, temperature 0.07" in shown.out
+    assert "32; output of the model, L2; k = 3, 5, temperature 0.07" in shown.out
     assert (
         "shapes: 3 test images (every fifth of each class, in order), 18 training images, 3 classes (a, b, c)"
         in shown.out

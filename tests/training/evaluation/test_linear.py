@@ -88,7 +88,7 @@ def test_linear_command_selects_on_held_out_images_and_trains_on_all(shapes, eva
     words = ("--data", shapes, "--size", 32, "--epochs", 4, "--batch", 8)
     one, other = evaluate("linear", *words, "--model", "pixels", "--model", "random:embedded")["results"]
     shown = capsys.readouterr().out
-    assert "pixels has no [CLS] token in its blocks: its one output feature is used" in shown
+    assert "the one feature of pixels is used: the pooled output of a Pixels" in shown
     assert "selected on 2 training images: " in shown
     assert (len(one["grid"]), len(other["grid"]), len(other["grid"][0])) == (1, 3, 13)
     assert trained == [(13, 1, 16), (1, 1, 18), (13, 3, 16), (1, 1, 18)]
@@ -99,7 +99,7 @@ def test_published_head_predicts_from_its_features(spec: FeatureSpec, shapes, ev
     """A head of the means of the classes, in the file and the layout of the official code."""
     model, images, file = load_model("random:embedded"), open_images(shapes), tmp_path / "head.pth"
     framing = Framing(32, model.mean, model.std)
-    extractor = FeatureExtractor(model, framing, FeatureType(4, "average"), device="cpu")
+    extractor = FeatureExtractor(model, framing, FeatureType(4, "average", "cls"), device="cpu")
     features = spec.select(extractor.extract(images).features.unflatten(1, (5, -1)))
     labels = torch.tensor(images.labels)
     means = torch.stack([features[labels == label].mean(dim=0) for label in (1, 2, 3)])  # 0: background
