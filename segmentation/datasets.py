@@ -38,13 +38,16 @@ class Clip:
     masks: tuple[Path, ...]  # files of the labels of frames, in order; test sets have the first one only
 
 
-def open_davis(root: Path, *, split: str = "val", sequences: Sequence[str] = ()) -> list[Clip]:
+def open_davis(
+    root: Path, *, split: str = "val", sequences: Sequence[str] = (), listed: Path | None = None
+) -> list[Clip]:
     """Find the sequences of a folder with the layout of DAVIS 2017 at 480p.
 
     Args:
         root: Folder that holds ImageSets/2017, JPEGImages/480p and Annotations/480p.
         split: Name of the list without .txt.
         sequences: Only these; empty for all of the list.
+        listed: File with the order of the frames, see `frame_files`.
 
     Raises:
         DataError: No list, or a sequence, folder, first mask or frame that is missing.
@@ -53,18 +56,18 @@ def open_davis(root: Path, *, split: str = "val", sequences: Sequence[str] = ())
     listed_in = root / lists
     missing = not listed_in.is_file()
     hint = nearby_hint(root, lambda folder: (folder / lists).is_file()) if missing else ""
-    listed = read_names(listed_in, _names_in(root / "JPEGImages/480p"), hint)
-    if unknown := [name for name in sequences if name not in listed]:
-        raise DataError(f"sequence {unknown[0]!r} is not in {listed_in}; it has {', '.join(listed)[:300]}")
-    return [_find_clip(root, name) for name in listed if name in sequences or not sequences]
+    names = read_names(listed_in, _names_in(root / "JPEGImages/480p"), hint)
+    if unknown := [name for name in sequences if name not in names]:
+        raise DataError(f"sequence {unknown[0]!r} is not in {listed_in}; it has {', '.join(names)[:300]}")
+    return [_find_clip(root, name, listed) for name in names if name in sequences or not sequences]
 
 
-def _find_clip(root: Path, name: str) -> Clip:
+def _find_clip(root: Path, name: str, listed: Path | None) -> Clip:
     folders = root / "JPEGImages/480p" / name, root / "Annotations/480p" / name
     for folder in folders:
         if not folder.is_dir():
             raise DataError(f"the folder {folder} is missing; restore it, or pass others with --sequences")
-    frames = frame_files(folders[0])
+    frames = frame_files(folders[0], listed)
     masks = {mask.stem: mask for mask in sorted(folders[1].glob("*.png"))}
     if alone := [mask for stem, mask in masks.items() if stem not in {frame.stem for frame in frames}]:
         raise DataError(f"{alone[0]} has no frame in {folders[0]}; restore it or remove the mask")

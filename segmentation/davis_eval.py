@@ -119,6 +119,7 @@ def score_folders(
     objects: Objects = "first-mask",
     sequences: Sequence[str] = (),
     threshold: int | None = None,
+    listed: Path | None = None,
     progress: Callable[[Iterable[Any]], Iterable[Any]] = iter,
 ) -> dict[str, Any]:
     """Score a folder of predicted masks against a folder of true masks.
@@ -131,6 +132,7 @@ def score_folders(
         objects: first-mask: the labels from 1 to the highest of the first true mask, as officially.
             appearance: every label, on the true masks after the first one that has it, as YouTube-VOS does.
         threshold: Least value of the one object of all masks; 1 for DAVIS-2016.
+        listed: File with the order of the frames, see `frame_files`.
         progress: Wraps the iterator over the sequences.
 
     Returns:
@@ -151,7 +153,7 @@ def score_folders(
     reader = MaskReader(
         [file for folder in folders for file in sorted(folder.glob("*.png"))], threshold=threshold
     )
-    score = partial(_score_sequence, ground_truth, predictions, task, objects, reader)
+    score = partial(_score_sequence, ground_truth, predictions, task, objects, reader, listed)
     # Decoding and counting release the interpreter lock. Each thread holds a frame or two.
     with ThreadPoolExecutor(min(os.cpu_count() or 1, MAX_THREADS)) as threads:
         results = dict(zip(names, progress(threads.map(score, names)), strict=True))
@@ -195,11 +197,17 @@ def _pair_folders(
 
 
 def _score_sequence(
-    ground_truth: Path, predictions: Path, task: Task, objects: Objects, reader: MaskReader, name: str
+    ground_truth: Path,
+    predictions: Path,
+    task: Task,
+    objects: Objects,
+    reader: MaskReader,
+    listed: Path | None,
+    name: str,
 ) -> tuple[dict[str, dict[str, Any]], list[str]] | ValueError:
     """Score each object of a sequence, in ascending order of the labels, with notes; returns errors."""
     try:
-        masks = frame_files(ground_truth / name)
+        masks = frame_files(ground_truth / name, listed)
         scored = masks if task == "unsupervised" else masks[1:-1] if objects == "first-mask" else masks[1:]
         pairs = _pair_files(masks, scored, predictions / name)
         appearances = _appearances(masks if objects == "appearance" else masks[:1], reader)

@@ -14,7 +14,7 @@ import numpy as np
 from PIL import Image, ImageSequence
 
 from dino_model.data import images
-from segmentation.frames import frame_files
+from segmentation.frames import describe_order, frame_files
 from segmentation.labels import DataError, check_size
 from segmentation.masks import ImageArray
 
@@ -32,14 +32,18 @@ ANIMATED = re.compile(rb"RIFF....WEBP|\x89PNG|....ftypavi|\xff\xd8\xff|BM|II\*\0
 """First bytes of images, animated ones or stacks, that Pillow reads. FFmpeg reads GIF."""
 
 
-def open_frames(path: Path, *, fps: float = DEFAULT_FPS) -> "Frames":
+def open_frames(path: Path, *, fps: float = DEFAULT_FPS, listed: Path | None = None) -> "Frames":
     """Open a video file or animated image, or a folder of images in their order, shown at `fps`.
+
+    `listed` gives the order of a folder, see `frame_files`.
 
     Raises:
         DataError: No such file, no video, no frame, or frames without one sensible order.
     """
     if path.is_dir():
-        return FrameFolder(path, fps)
+        return FrameFolder(path, fps, listed)
+    if listed is not None:
+        raise DataError(f"--frames gives the order of a folder; {path} is a file")
     if not path.exists():
         raise DataError(f"{path} does not exist; pass a video file or a folder of frames")
     with path.open("rb") as file:
@@ -53,15 +57,15 @@ def open_frames(path: Path, *, fps: float = DEFAULT_FPS) -> "Frames":
 class FrameFolder:
     """A folder of images as a video. Every iteration starts again. Attributes are those of `VideoFile`."""
 
-    def __init__(self, folder: Path, fps: float = DEFAULT_FPS) -> None:
-        listed = frame_files(folder)
-        self.files = [file for file in listed if file.exists()]
-        self.damaged = [f"{file.name} (a link to a missing file)" for file in listed if not file.exists()]
+    def __init__(self, folder: Path, fps: float = DEFAULT_FPS, listed: Path | None = None) -> None:
+        files = frame_files(folder, listed)
+        self.files = [file for file in files if file.exists()]
+        self.damaged = [f"{file.name} (a link to a missing file)" for file in files if not file.exists()]
         if not self.files:
             raise DataError(f"{folder} holds only links to missing files; fetch the files of the frames")
-        self.name, self.fps, self.expected = folder.resolve().name, fps, len(listed)
+        self.name, self.fps, self.expected = folder.resolve().name, fps, len(files)
         self.times = [number / fps for number in range(len(self.files))]
-        self.title = f"{self.name}, {self.files[0].name} to {self.files[-1].name}"
+        self.title = f"{self.name}, {describe_order(self.files)}"
 
     def __iter__(self) -> Iterator[ImageArray]:
         """Iterate over the frames; raises ImageError or DataError, with its file, for an unusable frame."""

@@ -19,6 +19,7 @@ from segmentation.coco import CocoWriter
 from segmentation.commands import common, score
 from segmentation.datasets import Clip, open_davis, read_frame_mask
 from segmentation.davis_eval import Objects
+from segmentation.frames import describe_order
 from segmentation.labels import DataError, Labels, check_size, object_ids, without_void, write_mask_png
 from segmentation.mask_files import MaskReader, read_labels
 from segmentation.masks import ImageArray
@@ -45,6 +46,8 @@ class Davis(common.MaskOptions, ModelOptions, OutputOptions):
     copied."""
     split: str = "val"
     """List of sequences in ImageSets/2017."""
+    frames: Path | None = None
+    """Text file with frames in their order, one SEQUENCE/FRAME a line."""
     sequences: tuple[str, ...] = ()
     """Only these sequences."""
     objects: Objects = "first-mask"
@@ -56,7 +59,7 @@ class Davis(common.MaskOptions, ModelOptions, OutputOptions):
     def run(self) -> None:
         """Check everything, propagate what is not finished, score."""
         make_room(self.json)
-        clips = open_davis(self.root, split=self.split, sequences=self.sequences)
+        clips = open_davis(self.root, split=self.split, sequences=self.sequences, listed=self.frames)
         self.check_output()
         if self.json and all(len(clip.masks) == 1 for clip in clips):
             raise DataError("--json holds scores, but there are no masks beyond the first; leave it out")
@@ -75,7 +78,7 @@ class Davis(common.MaskOptions, ModelOptions, OutputOptions):
             except ValueError as error:  # a frame that is damaged or has another size
                 skipped.add(clip.name, error)
                 continue
-            span = f"{pluralize(len(clip.frames), 'frame')}, {clip.frames[0].name} to {clip.frames[-1].name}"
+            span = f"{pluralize(len(clip.frames), 'frame')}, {describe_order(clip.frames)}"
             print(f"{number}/{len(clips)} {clip.name}: {span}, {duration}", flush=True)
             ids = sorted(set().union(*map(object_ids, masks[clip.name].values())))
             drawn[clip.name] = list(_add_and_sample(clip, output, ids, writer))
@@ -154,6 +157,7 @@ class Davis(common.MaskOptions, ModelOptions, OutputOptions):
             objects=self.objects,
             sequences=names,
             threshold=self.least_value,
+            listed=self.frames,
             progress=score.track,
         )
         scores["protocol"] |= settings

@@ -35,6 +35,8 @@ class Score(MaskOptions):
     """Folder of the predicted masks."""
     sequence_list: Annotated[Path | None, tyro.conf.arg(name="list")] = None
     """Text file of sequences to score, one per line, such as ImageSets/2017/val.txt; all by default."""
+    frames: Path | None = None
+    """Text file with frames in their order, one SEQUENCE/FRAME a line."""
     protocol: Literal["semi-supervised", "unsupervised"] = "semi-supervised"
     """Predictions have the labels of the objects, or are proposals that are matched to them."""
     objects: Objects = "first-mask"
@@ -58,6 +60,7 @@ class Score(MaskOptions):
             task=self.protocol,
             objects=self.objects,
             threshold=self.least_value,
+            listed=self.frames,
             progress=track,
         )
         print(table(scores))

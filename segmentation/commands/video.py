@@ -54,6 +54,8 @@ class Video(MaskOptions, ModelOptions, OutputOptions):
     """Protocol of the propagation, with masks."""
     format: Literal["webm", "mp4"] = "webm"
     """Format of the videos: WebM (VP8, which browsers play) or MPEG-4."""
+    frames: Path | None = None
+    """Text file with the names of the frames of a folder in their order, one a line."""
     fps: float = 24.0
     """Frames per second of a folder; a video file has its own."""
 
@@ -63,7 +65,7 @@ class Video(MaskOptions, ModelOptions, OutputOptions):
         if not 0 < self.fps < 1000:
             raise DataError(f"--fps is {self.fps:g}; expected more than 0 and less than 1000")
         self.check_output()
-        frames = open_frames(self.input, fps=self.fps)
+        frames = open_frames(self.input, fps=self.fps, listed=self.frames)
         height, width = next(iter(frames)).shape[:2]
         mask_files = self._mask_files(frames)
         if mask_files:
@@ -120,7 +122,7 @@ class Video(MaskOptions, ModelOptions, OutputOptions):
             match = re.fullmatch(r"(\d+)=(.+)", text)
             files.append((int(match[1]), Path(match[2])) if match else (0, Path(text)))
         if self.masks is not None:
-            found = frame_files(self.masks)
+            found = frame_files(self.masks, self.frames)
             if isinstance(frames, FrameFolder):
                 numbers = {file.stem: number for number, file in enumerate(frames.files)}
                 if alone := [file.name for file in found if file.stem not in numbers]:
@@ -154,7 +156,7 @@ class Video(MaskOptions, ModelOptions, OutputOptions):
             report_lost(files[number].name, mask, predictor, self.preset)
         print(f"masks of {pluralize(len(masks), 'frame')}: {', '.join(map(str, masks))}", flush=True)
         settings = {"preset": self.preset, "threshold": self.least_value, "values": reader.describe()}
-        again = open_frames(self.input, fps=self.fps)  # its own times and position
+        again = open_frames(self.input, fps=self.fps, listed=self.frames)  # its own times and position
         results = _draw_propagation(frames, again, predictor, masks, self.preset)
         return results, settings | {"masks": {str(number): file.name for number, file in files.items()}}
 

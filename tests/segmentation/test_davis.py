@@ -129,7 +129,7 @@ def test_damaged_sequence_is_skipped_and_computed_on_resume(davis, tmp_path, dam
     command(davis, output, resume=True).run()
     assert (output / "bear" / "00001.png").read_bytes() == kept  # the changed mask is computed again
     command(davis, output, resume=True).run()
-    assert "2/2 cows: 5 frames, 00000.jpg to 00004.jpg, finished before" in capsys.readouterr().out
+    assert "2/2 cows: 5 frames, 00000.jpg, 00001.jpg … 00004.jpg, finished before" in capsys.readouterr().out
 
 
 def test_masks_without_truth_or_of_wrong_size_are_refused_before_work(davis, tmp_path):

@@ -323,7 +323,7 @@ def test_video_writes_attention_with_times_and_reports_missing_end(tmp_path, mon
     times = [0.0, 0.1, 0.5, 0.6]
     clip = VideoFile(write_video(tmp_path / "clip.webm", draw_frames(4, (50, 34)), *times))
     clip.expected = 9
-    monkeypatch.setattr("segmentation.commands.video.open_frames", lambda path, fps: clip)
+    monkeypatch.setattr("segmentation.commands.video.open_frames", lambda path, fps, listed: clip)
     out = tmp_path / "out"
     options = {"input": tmp_path / "clip.webm", "output": out, "model": MODEL, "size": 32, "format": suffix}
     Video(**options).run()
