@@ -7,17 +7,17 @@ from timm.models.vision_transformer import Attention
 from torch import Tensor, nn
 from torch.amp import GradScaler
 
-from dino_model.models.head import ProjectionHead, Prototypes
 from dino_model.runtime.device import ComputePrecision, autocast, set_tensor_float32
 from training.blocks import prepare_networks
 from training.crops import Crops
 from training.distributed import data_parallel
 from training.logging import Metrics
+from training.methods.context import MethodContext
 from training.methods.dino import DINO
 from training.methods.dino_config import DINOConfig
+from training.methods.head import ProjectionHead, Prototypes
 from training.methods.method import Batch
 from training.methods.network import Network, StochasticDepth
-from training.methods.setup import Setup
 from training.optim import create_optimizer, decay_groups
 from training.randomness import Randomness
 from training.recipe import Plan, Recipe
@@ -33,7 +33,7 @@ def new_method(recipe: Recipe) -> tuple[DINO, Plan]:
     """Build the method with the same random weights each time, and the recipe's values of every step."""
     torch.manual_seed(0)
     plan = Plan.of(recipe, STEPS * recipe.batch_size)
-    method = recipe.method.build(Setup(recipe.backbone, plan.method))
+    method = recipe.method.build(MethodContext(recipe.backbone, plan.method))
     assert isinstance(method, DINO)
     return method, plan
 

@@ -40,9 +40,10 @@ from training import doctor
 from training.__main__ import main as train
 from training.commands.evaluate import PROTOCOLS
 from training.crops import Crops
+from training.methods.config import SmallDataRecipe
+from training.methods.context import MethodSchedules
 from training.methods.dino_config import DINOConfig
 from training.methods.method import Batch, Loss, Method
-from training.methods.setup import MethodSchedules
 from training.methods.table import METHODS, add_method
 from training.named_recipes import small_data
 from training.optim import create_optimizer, decay_groups
@@ -52,11 +53,11 @@ from training.run import Run, metric_names
 from training.train import train_step
 
 
-def door_code(title: str, language: str = "python") -> str:
+def door_code(title: str) -> str:
     """Return the code of a section "Door: TITLE" of CONTRIBUTING.md."""
     text = (Path(__file__).parent.parent / "CONTRIBUTING.md").read_text()
     section = text.partition(f"### Door: {title}\n")[2].partition("\n## ")[0].partition("\n### ")[0]
-    return "\n".join(re.findall(rf"```{language}\n(.*?)```", section, re.DOTALL))
+    return "\n".join(re.findall(r"```python\n(.*?)```", section, re.DOTALL))
 
 
 def import_door(
@@ -74,11 +75,12 @@ def import_door(
 
 
 METHOD_IMPORTS = {
+    "collections.abc": "Mapping",
     "dataclasses": "dataclass",
     "typing": "ClassVar",
-    "dino_model.models.head": "HeadConfig, ProjectionHead",
+    "training.methods.head": "HeadConfig, ProjectionHead",
     "training": "losses",
-    "training.methods.config": "MethodConfig",
+    "training.methods.config": "MethodConfig, RecipeChanges, SmallDataRecipe",
     "training.methods.method": "Loss, Method",
     "training.methods.network": "create_network",
     "training.methods.table": "add_method",
@@ -97,7 +99,6 @@ def import_method(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
 def test_door_method_trains_resumes_and_loads_by_its_own_options_and_recipes(monkeypatch, tmp_path, capsys):
     images, run = noise(tmp_path / "images", 10, 2, 40, 48), tmp_path / "run"
     import_method(monkeypatch, tmp_path)
-    (tmp_path / "simsiam.toml").write_text(door_code("a pretraining method", "toml"))
 
     def pretrain(words: str) -> int:
         return train(["pretrain", *words.split(), "--data", str(images), "--output", str(run)])
@@ -126,57 +127,47 @@ def test_door_method_trains_resumes_and_loads_by_its_own_options_and_recipes(mon
     assert "simsiam}" in text.replace("\n", "")
 
 
-def test_method_without_a_recipe_or_an_implementation_is_an_error_not_another_method(
-    monkeypatch, tmp_path, capsys
-):
+def test_method_without_a_recipe_is_an_error_not_another_method(monkeypatch, tmp_path, capsys):
     import_method(monkeypatch, tmp_path)
-    (tmp_path / "simsiam.toml").write_text('[paper]\nsource = "none"\n')
     words = ["pretrain", "--data", str(tmp_path), "--output", str(tmp_path / "run"), "--method", "simsiam"]
+    monkeypatch.setattr(METHODS["simsiam"], "small_data", None)
     assert train([*words, "--recipe", "small-data"]) == 1
-    assert "simsiam has no recipe 'small-data': choose paper" in capsys.readouterr().err
-    (tmp_path / "simsiam.toml").unlink()
+    assert "simsiam has no recipe 'small-data': choose simsiam-paper" in capsys.readouterr().err
+    monkeypatch.setattr(METHODS["simsiam"], "recipes", {})
     assert train(words) == 1
-    assert "simsiam.toml" in capsys.readouterr().err
+    assert "SimSiamConfig has no recipe" in capsys.readouterr().err
 
 
-SMALL_DATA = "[small-data.recipe]\nbatch_size = 4\n"
+def test_crops_that_a_method_does_not_read_are_refused(monkeypatch, tmp_path, capsys):
+    images = noise(tmp_path / "images", 10, 2, 40, 48)
+    import_method(monkeypatch, tmp_path)
+    words = (
+        f"pretrain --method simsiam --recipe small-data {SMALL} --output {tmp_path / 'run'} --data {images}"
+    )
+    for crops, error in (
+        ("--local-crops 2 --local-size 16", "--local-crops is 2, but simsiam reads none"),
+        ("--global-crops 3", "--global-crops is 3, but simsiam reads 2 of an image"),
+    ):
+        assert train([*words.split(), *crops.split()]) == 1
+        assert error in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
-    ("text", "error"),
+    ("recipe", "error"),
     [
-        ("", r"simsiam\.toml has no recipe"),
-        ("[paper", "simsiam.toml is no TOML: Expected"),
-        ("[paper]\nsources = 'a'", "simsiam.toml: paper lacks source"),
-        (
-            "[paper]\nsource = 'a'\nrecipes = {}",
-            "simsiam.toml: paper has recipes, expected only source, expected",
-        ),
-        ("[small-data]", "simsiam.toml: small-data lacks recipe"),
-        ("[small-data.recipe]", "simsiam.toml: small-data.recipe lacks batch_size"),
-        (f"{SMALL_DATA}epochs = 3", "small-data.recipe has epochs, expected only batch_size, crops, method"),
-        (f"{SMALL_DATA}method = {{ name = 'byol' }}", "unknown setting 'name' of SimSiamConfig"),
-        (
-            f"{SMALL_DATA}method = {{ hidden_predictor = 8.5 }}",
-            "hidden_predictor of SimSiamConfig is 8.5, expected int",
-        ),
-        (
-            f"{SMALL_DATA}method = {{ hidden_predictor = true }}",
-            "hidden_predictor of SimSiamConfig is True, expected int",
-        ),
-        (
-            f"{SMALL_DATA}method.head = {{ batch_norm = 'no' }}",
-            "batch_norm of HeadConfig is 'no', expected bool",
-        ),
-        (f"{SMALL_DATA}method.head = {{ activation = 'silu' }}", "is 'silu', expected gelu or relu"),
-        (f"{SMALL_DATA}crops = {{ global_scale = [0.5, 'a'] }}", r"is \(0.5, 'a'\), expected tuple\[float"),
+        ({"method": {"name": "byol"}}, "unknown setting 'name' of SimSiamConfig"),
+        ({"method": {"hidden_predictor": 8.5}}, "hidden_predictor of SimSiamConfig is 8.5, expected int"),
+        ({"method": {"hidden_predictor": True}}, "hidden_predictor of SimSiamConfig is True, expected int"),
+        ({"method": {"head": {"batch_norm": "no"}}}, "batch_norm of HeadConfig is 'no', expected bool"),
+        ({"method": {"head": {"activation": "silu"}}}, "is 'silu', expected gelu or relu"),
+        ({"crops": {"global_scale": [0.5, "a"]}}, r"is \(0.5, 'a'\), expected tuple\[float"),
     ],
 )
 def test_recipes_with_an_entry_that_would_be_left_out_or_mean_another_are_refused(
-    monkeypatch, tmp_path, text, error
+    monkeypatch, tmp_path, recipe, error
 ):
     import_method(monkeypatch, tmp_path)
-    (tmp_path / "simsiam.toml").write_text(text)
+    monkeypatch.setattr(METHODS["simsiam"], "small_data", SmallDataRecipe(4, **recipe))
     with pytest.raises(SettingError, match=error):
         small_data("simsiam", 100, 64)
 
@@ -192,7 +183,7 @@ def test_recipes_with_an_entry_that_would_be_left_out_or_mean_another_are_refuse
 def test_method_that_would_be_another_is_refused(names, error):
     with pytest.raises(ValueError, match=error):
         add_method(type("Mine", (DINOConfig,), names))
-    with pytest.raises(ValueError, match="DINOConfig and DINOConfig have one name, 'dino'"):
+    with pytest.raises(ValueError, match="DINOConfig and AblationsConfig have one name, 'dino'"):
         add_method(DINOConfig)
 
 
@@ -206,7 +197,7 @@ def test_loss_in_reduced_precision_and_metrics_of_the_loop_are_refused():
             self.layer = nn.Linear(3, 1)
 
         @classmethod
-        def from_config(cls, config, setup):
+        def from_config(cls, config, context):
             raise NotImplementedError
 
         def forward(self, batch, step):

@@ -8,7 +8,7 @@ from statistics import fmean, median
 from typing import Any, NamedTuple
 
 from training.methods.config import MethodConfig
-from training.methods.table import METHODS
+from training.recipe import recipe_of
 
 Line = Mapping[str, float]
 """Line of a log: metrics by name."""
@@ -60,14 +60,14 @@ class Finding(NamedTuple):
 
 def run_settings(config: Mapping[str, Any]) -> RunSettings:
     """Return the settings of a run's configuration that its diagnosis needs."""
-    recipe = config["recipe"]
-    method, per_epoch = recipe["method"], config["num_images"] // recipe["batch_size"]
-    teacher = method.get("teacher")
-    momentum = method.get("teacher_momentum") if teacher in (None, "momentum") else None
-    steps, own = recipe["epochs"] * per_epoch, METHODS[config["method"]]
-    copies = teacher == "student-copy" or ("teacher" in method and momentum == 0)
-    batch_size: int = recipe["batch_size"]
-    return RunSettings(steps, per_epoch, batch_size, momentum, copies, own.remedy, own.rank_remedy)
+    recipe = recipe_of(config)
+    method: Any = recipe.method
+    per_epoch = config["num_images"] // recipe.batch_size
+    teacher = getattr(method, "teacher", None)
+    momentum = getattr(method, "teacher_momentum", None) if teacher in (None, "momentum") else None
+    copies = teacher == "student-copy" or (teacher is not None and momentum == 0)
+    remedies = method.remedy, method.rank_remedy
+    return RunSettings(recipe.epochs * per_epoch, per_epoch, recipe.batch_size, momentum, copies, *remedies)
 
 
 def findings(lines: Sequence[Line], run: RunSettings) -> list[Finding]:

@@ -15,7 +15,7 @@ from training.checkpoint import first_misfit, read_state
 from training.methods.method import Method
 from training.recipe import Recipe, method_of
 from training.run import Run, RunError
-from training.settings import flag
+from training.validation import flag
 
 
 def from_checkpoint(method: Method, recipe: Recipe, path: Path) -> str:

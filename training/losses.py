@@ -12,6 +12,9 @@ from torch import Tensor
 
 from training.distributed import gather, gather_with_gradient
 
+SMALLEST_DISTANCE = 1e-8
+"""Distance of equal features in `koleo`, whose logarithm is finite."""
+
 
 def multi_crop_cross_entropy(
     student_logits: Tensor, targets: Tensor, temperature: float, shared: int | None = None
@@ -96,6 +99,30 @@ def coding_rate(features: Tensor, error: float = 0.25) -> Tensor:
         gram = features @ features.mT  # [..., B, B]
         identity = torch.eye(batch, device=features.device)
         return torch.logdet(identity + width / (batch * error) * gram) / 2
+
+
+def koleo(features: Tensor) -> Tensor:
+    """Compute -mean_i ln(min_j |x_i - x_j|) of l2-normalized features, j other than i.
+
+    Args:
+        features: x before normalization [..., batch, width], gathered from all ranks; leading axes, such as
+            crops, are independent. The batch has 2 images or more.
+
+    Returns:
+        [...]: lower if neighbors are farther apart.
+
+    Source: A. Sablayrolles et al. (arXiv:1806.03198). DINOv2 (M. Oquab et al., arXiv:2304.07193, section 4)
+        adds it with the weight 0.1 for each global crop.
+    """
+    with torch.autocast(features.device.type, enabled=False):
+        points = gather_with_gradient(unit(features).movedim(-2, 0)).movedim(0, -2)
+        with torch.no_grad():
+            cosines = points @ points.mT  # [..., batch, batch]
+            cosines.diagonal(dim1=-2, dim2=-1).fill_(-2)  # below every cosine
+            nearest = cosines.argmax(-1, keepdim=True)
+        neighbors = points.take_along_dim(nearest, dim=-2)
+        distances = torch.linalg.vector_norm(points - neighbors, dim=-1)
+        return -distances.clamp(min=SMALLEST_DISTANCE).log().mean(-1)
 
 
 def entropy(probabilities: Tensor) -> Tensor:

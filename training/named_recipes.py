@@ -1,10 +1,6 @@
-"""Recipes of `pretrain --recipe`: those of a method's TOML file; `small-data` is also fitted to the images.
+"""Recipes of `pretrain --recipe`: those of a method's config, and `small-data`, fitted to the images.
 
 A recipe is a complete set of settings, a `training.recipe.Recipe`; options of the command change it.
-
-The file has a table for each recipe, the default first. `NAME.recipe` holds the settings that differ from
-the defaults of the configuration classes. `source` names the origin of the settings, `expected` published
-scores, hardware and time; this project repeated none of them.
 
 "paper" is ResNet-50 as the method's own paper trains it (DINO: ViT-S/16). "comparison" is ViT-S/16 in the
 setting of the DINO paper (section 4.1, appendix "Methodology Comparison"): it gives heads and crops of the
@@ -14,11 +10,8 @@ main.py and their READMEs.
 """
 
 import math
-import tomllib
-from collections.abc import Mapping
 from dataclasses import dataclass
 from types import SimpleNamespace
-from typing import Any
 
 from dino_model.models.configs import BackboneConfig
 from dino_model.runtime.errors import SettingError, pluralize
@@ -26,7 +19,7 @@ from training.crop_config import CropConfig
 from training.methods.config import SmallData
 from training.methods.table import METHODS
 from training.recipe import OptimizerConfig, Recipe
-from training.settings import at_least, restore_settings
+from training.validation import at_least, restore_settings
 
 SMALL_DATA = "small-data"
 NOMINAL_IMAGES = (10_000, 224)
@@ -43,40 +36,22 @@ class NamedRecipe:
     """Published scores, hardware and time; none of them was repeated by this project."""
 
 
-def recipe_tables(method: str) -> dict[str, dict[str, Any]]:
-    """Tables of a method's TOML file by the name of the recipe, the default first.
+def names_of(method: str) -> list[str]:
+    """Names of a method's recipes, the default first.
 
     Raises:
-        SettingError: No TOML, no recipe, or an entry that is missing or unknown.
+        SettingError: The method has none.
     """
-    file = METHODS[method].recipes_file()
-    try:
-        tables = tomllib.loads(file.read_text(encoding="utf-8"))
-    except tomllib.TOMLDecodeError as error:
-        raise SettingError(f"{file} is no TOML: {error}") from None
-    if not tables:
-        raise SettingError(f"{file} has no recipe")
-    for name, table in tables.items():
-        if name != SMALL_DATA:
-            _check_entries(f"{file}: {name}", table, ("source",), ("expected", "recipe"))
-            continue
-        _check_entries(f"{file}: {name}", table, ("recipe",))
-        _check_entries(f"{file}: {name}.recipe", table["recipe"], ("batch_size",), ("crops", "method"))
-    return tables
-
-
-def _check_entries(
-    where: str, table: Mapping[str, Any], needed: tuple[str, ...], allowed: tuple[str, ...] = ()
-) -> None:
-    if missing := [name for name in needed if name not in table]:
-        raise SettingError(f"{where} lacks {missing[0]}")
-    if unknown := [name for name in table if name not in needed + allowed]:
-        raise SettingError(f"{where} has {unknown[0]}, expected only {', '.join(needed + allowed)}")
+    config = METHODS[method]
+    names = [*config.recipes, *([SMALL_DATA] if config.small_data else [])]
+    if not names:
+        raise SettingError(f"{config.__name__} has no recipe: add one to its `recipes`")
+    return names
 
 
 def recipe_names() -> list[str]:
     """Names of the recipes of all methods."""
-    return list(dict.fromkeys(name for method in METHODS for name in recipe_tables(method)))
+    return list(dict.fromkeys(name for method in METHODS for name in names_of(method)))
 
 
 def choose_recipe(method: str | None, name: str | None) -> tuple[str, str]:
@@ -88,7 +63,7 @@ def choose_recipe(method: str | None, name: str | None) -> tuple[str, str]:
     Raises:
         SettingError: The method, or every method, lacks the recipe; or several others have it.
     """
-    default, owners = next(iter(METHODS)), [owner for owner in METHODS if name in recipe_tables(owner)]
+    default, owners = next(iter(METHODS)), [owner for owner in METHODS if name in names_of(owner)]
     if method is None and (name is None or default in owners):
         method = default
     elif method is None and len(owners) == 1:
@@ -97,7 +72,7 @@ def choose_recipe(method: str | None, name: str | None) -> tuple[str, str]:
         raise SettingError(f"several methods have a recipe {name!r}: pass --method {' or '.join(owners)}")
     elif method is None:
         raise SettingError(f"no method has a recipe {name!r}: choose {', '.join(recipe_names())}")
-    names = list(recipe_tables(method))
+    names = names_of(method)
     if name is not None and name not in names:
         elsewhere = f"; --method {' or '.join(owners)} has it" if owners else ""
         raise SettingError(f"{method} has no recipe {name!r}: choose {' or '.join(names)}{elsewhere}")
@@ -106,9 +81,10 @@ def choose_recipe(method: str | None, name: str | None) -> tuple[str, str]:
 
 def read_recipe(method: str, name: str) -> NamedRecipe:
     """Read a method's recipe that does not depend on the images."""
-    table = recipe_tables(method)[name]
-    recipe = restore_settings(Recipe(method=METHODS[method]()), table.get("recipe", {}))
-    return NamedRecipe(recipe, table["source"], table.get("expected", ""))
+    config = METHODS[method]
+    changes = config.recipes[name]
+    recipe = restore_settings(Recipe(method=config()), changes.settings)
+    return NamedRecipe(recipe, changes.source, changes.expected)
 
 
 def small_data(
@@ -135,8 +111,10 @@ def small_data(
     Raises:
         SettingError: Epochs, batch size or patch size below 1.
     """
-    settings: Mapping[str, Any] = recipe_tables(method)[SMALL_DATA]["recipe"]
-    batch_size = settings["batch_size"] if batch_size is None else batch_size
+    own = METHODS[method].small_data
+    if own is None:
+        raise SettingError(f"{method} has no recipe {SMALL_DATA!r}: choose {' or '.join(names_of(method))}")
+    batch_size = own.batch_size if batch_size is None else batch_size
     epochs = 100 if epochs is None else epochs
     given = SimpleNamespace(
         epochs=epochs, batch_size=batch_size, patch_size=1 if patch_size is None else patch_size
@@ -149,11 +127,11 @@ def small_data(
     lr = 0.0003 * math.sqrt(16 / batch_size) * 256 / 16  # for 256 images; 0.0003 at a batch of 16
     crops = CropConfig(global_size=side, local_size=local, local_crops=6)
     warmup = max(1, min(10, epochs // 10)) if epochs > 1 else 0
-    fixed = restore_settings(METHODS[method](), settings.get("method", {}))
+    fixed = restore_settings(METHODS[method](), own.method)
     recipe = Recipe(
         backbone=BackboneConfig("vit_tiny", patch_size, image_size=side, depth=6, heads=6),
         method=fixed.fit(SmallData(images, batch_size, epochs)),
-        crops=restore_settings(crops, settings.get("crops", {})),
+        crops=restore_settings(crops, own.crops),
         optimizer=OptimizerConfig(lr=round(lr, 6), warmup_epochs=warmup),
         epochs=epochs,
         batch_size=batch_size,

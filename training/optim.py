@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from dino_model.runtime.device import has_bf16
 from dino_model.runtime.errors import SettingError
-from training.settings import OptimizerName
+from training.validation import OptimizerName
 
 ParameterGroup = dict[str, Any]
 

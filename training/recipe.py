@@ -14,12 +14,19 @@ from dino_model.models.configs import BackboneConfig, HeadConfig
 from dino_model.runtime.errors import SettingError
 from training.crop_config import CropConfig
 from training.methods.config import MethodConfig
+from training.methods.context import MethodSchedules
 from training.methods.dino_config import DINOConfig
-from training.methods.setup import MethodSchedules
 from training.methods.table import METHODS
 from training.run import RunError
 from training.schedules import Schedule, cosine, hold_and_decay
-from training.settings import OptimizerName, at_least, check_choices, no_longer_than, restore_settings, shares
+from training.validation import (
+    OptimizerName,
+    at_least,
+    check_choices,
+    no_longer_than,
+    restore_settings,
+    shares,
+)
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from typing import Any
 from dino_model.models.run_folder import CHECKPOINT, CONFIG, LOG, milestone_name, milestones
 from dino_model.runtime import files
 from dino_model.runtime.outputs import PROVENANCE
-from training.settings import at_least
+from training.validation import at_least
 
 CONFIG_FORMAT = 2
 DOCTOR_PAGE, WANDB_ID, TENSORBOARD = "doctor.png", "wandb.txt", "tensorboard"

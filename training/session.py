@@ -25,8 +25,8 @@ from training.crops import normalize
 from training.data import LoadedBatch, batches
 from training.distributed import barrier, data_parallel, rank, synchronise_batch_norm, world
 from training.logging import MetricLogger, json_lines
+from training.methods.context import MethodContext
 from training.methods.method import Batch
-from training.methods.setup import Setup
 from training.optim import create_optimizer, decay_groups
 from training.recipe import Plan, Recipe, recipe_of
 from training.run import CONFIG_FORMAT, Run, RunError
@@ -87,7 +87,7 @@ class Session:
         check_batch(recipe, accumulate, self.classes)
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(seed)
-            setup = Setup(
+            context = MethodContext(
                 recipe.backbone,
                 self.plan.method,
                 self.classes,
@@ -98,7 +98,7 @@ class Session:
                 device=str(self.device),
                 precision=precision,
             )
-            self.method = recipe.method.build(setup)
+            self.method = recipe.method.build(context)
         self.method.head_only_steps = round(recipe.head_only_epochs * self.plan.steps_per_epoch)
         self.method.to(self.device)
         if recipe.resnet:

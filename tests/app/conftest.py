@@ -80,7 +80,7 @@ def line(step: int, **values: float) -> bytes:
 def write_run(folder: Path, *lines: bytes, epochs: int = 3, **config: object) -> Path:
     """Write a run of ten steps an epoch with these lines in its log; default: three lines."""
     folder.mkdir(exist_ok=True)
-    recipe = {"epochs": epochs, "batch_size": 4, "method": {}}
+    recipe = {"epochs": epochs, "batch_size": 4, "method": {}, "optimizer": {"warmup_epochs": 0}}
     settings = {"method": "dino", "recipe": recipe, "num_images": 42, "backbone": BACKBONE}
     settings |= {"seed": 0, "precision": "fp32"} | config
     (folder / "config.json").write_text(json.dumps(settings))

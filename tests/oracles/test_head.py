@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from dino_model.models.head import HeadConfig, ProjectionHead
 from tests.oracles.arrays import tensors
+from training.methods.head import HeadConfig, ProjectionHead
 
 
 @pytest.mark.parametrize("variant", ["default", "two_layers", "batch_norm", "trainable_gain"])

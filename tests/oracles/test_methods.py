@@ -7,16 +7,16 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from dino_model.models.head import HeadConfig
 from tests.oracles.arrays import PRECISIONS, agree, tensors
 from training.crops import Crops
-from training.losses import unit
+from training.losses import multi_crop_cross_entropy, unit
+from training.methods.context import MethodSchedules
 from training.methods.dino import DINO
 from training.methods.dino_config import DINOConfig
+from training.methods.head import HeadConfig
 from training.methods.method import Batch
 from training.methods.moco import MoCo
 from training.methods.moco_config import MoCoConfig
-from training.methods.setup import MethodSchedules
 from training.methods.swav import SwAV
 from training.methods.swav_config import SwAVConfig
 from training.optim import decay_groups
@@ -33,20 +33,15 @@ class Echo(nn.Module):
     def __init__(self, row: int, weights: dict[str, Tensor] | None = None) -> None:
         super().__init__()
         self.row, self.backbone, self.head = row, nn.Identity(), nn.Identity()
-        self.head.last_layer = nn.Identity()
+        self.head.cross_entropy = multi_crop_cross_entropy
         for name, weight in (weights or {}).items():
             self.register_parameter(name, nn.Parameter(weight.clone()))
 
     def forward(self, *groups: Tensor, randomness: Randomness | None = None) -> Tensor:
         return torch.cat([group[:, :, self.row, 0] for group in groups])
 
-    def project(
-        self, *groups: Tensor, randomness: Randomness | None = None, visible: Tensor | None = None
-    ) -> Tensor:
+    def project(self, *groups: Tensor, randomness: Randomness | None = None) -> Tensor:
         return self(*groups)
-
-    def logits(self, projected: Tensor) -> Tensor:
-        return projected
 
 
 def batch_of(student: Tensor, teacher: Tensor) -> Batch:

@@ -8,9 +8,9 @@ import torch
 from torch import nn
 
 from dino_model.models.backbones import BackboneConfig, create_backbone
-from dino_model.models.head import HeadConfig, ProjectionHead
 from tests.oracles.arrays import agree, tensors
 from training.methods.dino_config import DINOConfig
+from training.methods.head import HeadConfig, ProjectionHead
 from training.methods.network import Network
 from training.optim import LARS, decay_groups
 from training.recipe import OptimizerConfig, Plan, Recipe

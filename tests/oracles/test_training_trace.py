@@ -7,14 +7,14 @@ import pytest
 import torch
 
 from dino_model.models.backbones import BackboneConfig, create_backbone
-from dino_model.models.head import HeadConfig, ProjectionHead
 from tests.oracles.arrays import tensors
 from training.crops import Crops
+from training.methods.context import MethodSchedules
 from training.methods.dino import DINO
 from training.methods.dino_config import DINOConfig
+from training.methods.head import HeadConfig, ProjectionHead
 from training.methods.method import Batch
 from training.methods.network import Network
-from training.methods.setup import MethodSchedules
 from training.optim import decay_groups
 from training.randomness import Randomness
 from training.recipe import Plan

@@ -16,12 +16,13 @@ from PIL import Image
 
 from dino_model import photographs
 from dino_model.models.backbones import BackboneConfig
-from dino_model.models.head import HeadConfig
 from training import __main__ as command
 from training.crop_config import CropConfig
 from training.methods.byol_config import BYOLConfig
+from training.methods.dino_ablations_config import AblationsConfig
 from training.methods.dino_config import DINOConfig
 from training.methods.distill_config import DistillConfig
+from training.methods.head import HeadConfig
 from training.methods.moco_config import MoCoConfig
 from training.methods.supervised_config import SupervisedConfig
 from training.methods.swav_config import SwAVConfig
@@ -39,16 +40,17 @@ RECIPE = Recipe(
 )
 NORMED = HeadConfig(8, hidden=8, layers=2, bottleneck=None, batch_norm=True, activation="relu")
 DINO = RECIPE.method
+ABLATIONS = AblationsConfig(**vars(DINO))
 SWAV_HEAD = replace(DINO.head, batch_norm=True)
 METHODS = {
     "dino": DINO,
     "dino with a norm": replace(DINO, head=SWAV_HEAD),
-    "sinkhorn-knopp": replace(DINO, teacher_output="sinkhorn-knopp", kept_tokens=0.5),
-    "mse": replace(DINO, loss="mse"),
-    "infonce": replace(DINO, teacher_output="none", loss="infonce"),
-    "infonce with a queue": replace(DINO, teacher_output="none", loss="infonce", queue=64),
-    "spreading": replace(DINO, spreading=0.3),
-    "koleo and ibot": replace(DINO, koleo=0.1, patch_loss="ibot"),
+    "sinkhorn-knopp": replace(ABLATIONS, teacher_output="sinkhorn-knopp", kept_tokens=0.5),
+    "mse": replace(ABLATIONS, loss="mse"),
+    "infonce": replace(ABLATIONS, teacher_output="none", loss="infonce"),
+    "infonce with a queue": replace(ABLATIONS, teacher_output="none", loss="infonce", queue=64),
+    "spreading": replace(ABLATIONS, spreading=0.3),
+    "koleo and ibot": replace(ABLATIONS, koleo=0.1, patch_loss="ibot"),
     "byol": BYOLConfig(NORMED, predictor=8),
     "moco-v2": MoCoConfig(NORMED, queue=16),
     "swav": SwAVConfig(SWAV_HEAD, queue=16, queue_start_epoch=0, freeze_last_layer_epochs=0),

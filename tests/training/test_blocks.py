@@ -1,15 +1,14 @@
 """Blocks that are compiled or computed twice: the same losses and gradients."""
 
-from dataclasses import replace
-
 import pytest
 import torch
 
-from dino_model.models.head import HeadConfig
 from dino_model.runtime.device import autocast
 from tests.training.methods.tiny import build, random_batch
 from training.blocks import compile_blocks, recompute_blocks
+from training.methods.dino_ablations_config import AblationsConfig
 from training.methods.dino_config import DINOConfig
+from training.methods.head import HeadConfig
 from training.methods.network import StochasticDepth
 
 pytestmark = pytest.mark.slow
@@ -30,7 +29,7 @@ def first_step(config, *changes):
     return loss.item(), gradients, method
 
 
-@pytest.mark.parametrize("config", [CONFIG, replace(CONFIG, views=1, kept_tokens=0.5)])
+@pytest.mark.parametrize("config", [CONFIG, AblationsConfig(**vars(CONFIG), views=1, kept_tokens=0.5)])
 @pytest.mark.parametrize("compiled", [False, True])
 def test_recompute_blocks_with_stochastic_depth_keeps_loss_and_gradients(config, compiled, monkeypatch):
     plain, expected, method = first_step(config)

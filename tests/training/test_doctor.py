@@ -14,7 +14,6 @@ from PIL import Image
 
 from dino_model.data.collections import open_images
 from dino_model.models.backbones import BackboneConfig
-from dino_model.models.head import HeadConfig
 from tests.training.runs import few_photographs
 from training import __main__ as command
 from training import doctor as module
@@ -22,7 +21,8 @@ from training import figures
 from training.crop_config import CropConfig
 from training.logging import Diverged
 from training.methods.byol_config import BYOLConfig
-from training.methods.dino_config import DINOConfig
+from training.methods.dino_ablations_config import AblationsConfig
+from training.methods.head import HeadConfig
 from training.methods.moco_config import MoCoConfig
 from training.methods.supervised_config import SupervisedConfig
 from training.methods.swav_config import SwAVConfig
@@ -35,7 +35,7 @@ from training.train import Callbacks
 pytestmark = pytest.mark.slow
 
 HEAD = HeadConfig(prototypes=32, hidden=32, bottleneck=16, batch_norm=True)
-DINO = DINOConfig(HEAD, teacher_momentum=0.9, freeze_last_layer_epochs=0)
+DINO = AblationsConfig(HEAD, teacher_momentum=0.9, freeze_last_layer_epochs=0)
 PLAIN = HeadConfig(prototypes=16, layers=2, hidden=32, bottleneck=None, batch_norm=True, activation="relu")
 BYOL = BYOLConfig(PLAIN, predictor=32, teacher_momentum=0.9)
 MOCO = MoCoConfig(PLAIN, queue=16, teacher_momentum=0.9)
@@ -160,8 +160,8 @@ def test_collapse_is_predicted_before_it_happens(name, early, run):
 @pytest.mark.parametrize(
     ("method", "momentum"),
     [
-        (DINOConfig(teacher_momentum=0.99), 0.99),
-        (DINOConfig(teacher="previous-epoch"), None),
+        (AblationsConfig(teacher_momentum=0.99), 0.99),
+        (AblationsConfig(teacher="previous-epoch"), None),
         (BYOLConfig(teacher_momentum=0.98), 0.98),  # without a choice of teachers
         (SwAVConfig(), None),
     ],

@@ -8,11 +8,11 @@ import torch
 from torch.amp import GradScaler
 
 from dino_model.data.collections import open_images
-from dino_model.models.head import HeadConfig
 from dino_model.runtime.device import autocast
 from tests.training.methods.tiny import build, random_batch
 from tests.training.runs import RECIPE
 from training.methods.dino_config import DINOConfig
+from training.methods.head import HeadConfig
 from training.optim import create_optimizer, decay_groups
 from training.recipe import Plan
 from training.run import Run

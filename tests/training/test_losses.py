@@ -63,6 +63,7 @@ def test_coding_rate_equals_the_determinant_of_the_other_matrix():
     views = F.normalize(torch.randn(2, 4, 6), dim=-1)
     expected = [torch.logdet(torch.eye(6) + 6 / (4 * 0.5) * z.T @ z) / 2 for z in views]  # Sylvester
     torch.testing.assert_close(losses.coding_rate(views, error=0.5), torch.stack(expected))
+    torch.testing.assert_close(losses.coding_rate(views), losses.coding_rate(views, error=0.25))
 
 
 def test_losses_and_targets_under_autocast_are_computed_in_fp32():

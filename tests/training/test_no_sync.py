@@ -16,8 +16,8 @@ from tests.training.methods.tiny import BACKBONE, random_batch
 from tests.training.runs import METHODS, RECIPE
 from training import train
 from training.crops import Crops
+from training.methods.context import MethodContext
 from training.methods.method import Batch
-from training.methods.setup import Setup
 from training.optim import create_optimizer, decay_groups
 from training.recipe import OptimizerConfig, Plan
 
@@ -26,9 +26,9 @@ def run_steps(name: str, device: torch.device):
     """Take six steps on noise, as the loop does but for reading the metrics; pause before each."""
     recipe = replace(RECIPE, method=METHODS[name], optimizer=OptimizerConfig(warmup_epochs=0), batch_size=4)
     plan = Plan.of(recipe, 4 * 6)
-    method = recipe.method.build(Setup(BACKBONE, plan.method, 4, device=str(device), precision="bf16")).to(
-        device
-    )
+    method = recipe.method.build(
+        MethodContext(BACKBONE, plan.method, 4, device=str(device), precision="bf16")
+    ).to(device)
     choose_training_attention(method, device, "bf16")
     optimizer = create_optimizer("adamw", decay_groups(method), device)
     for step in range(plan.steps):

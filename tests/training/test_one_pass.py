@@ -4,9 +4,9 @@ import pytest
 import torch
 
 from dino_model.models.backbones import BackboneConfig
-from dino_model.models.head import HeadConfig
 from dino_model.runtime.device import autocast
-from training.methods.network import create_network
+from training.methods.head import HeadConfig
+from training.methods.network import cls_tokens, create_network
 from training.randomness import Randomness
 
 CPU = torch.device("cpu")
@@ -21,7 +21,9 @@ def outputs_and_gradients(one_pass, precision, **settings):
     crops = torch.randn(2, 5, 3, 32, 32), torch.randn(3, 5, 3, 16, 16)
     visible = torch.rand(2, 5, 16).argsort()[..., :9]
     with autocast(precision, CPU):
-        found = network.project(*crops, randomness=Randomness(0, 0, 0, 5, 5), visible=visible)
+        randomness = Randomness(0, 0, 0, 5, 5)
+        features = network.features(*crops, randomness=randomness, visible=visible, patches=False)
+        found = network.head.project(cls_tokens(features))
         (found * torch.randn(found.shape)).sum().backward()
     return found, {name: weight.grad for name, weight in network.backbone.named_parameters()}
 

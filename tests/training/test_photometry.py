@@ -79,6 +79,19 @@ def test_photometry_operations_have_their_probabilities():
         assert share.float().mean() == pytest.approx(expected, abs=0.02)
 
 
+def test_radius_of_the_blur_does_not_depend_on_the_number_that_decides_on_it(crops):
+    view, numbers = ViewSpec(jitter=0.0, gray=0.0, blur=0.5, radius=(0.5, 2.0)), torch.rand(1, NUMBERS + 1)
+    variants = numbers.repeat(3, 1)
+    variants[:, 2] = torch.tensor([0.1, 0.4, 0.4])  # each below the probability
+    variants[:, 12] = torch.tensor([0.3, 0.3, 0.9])
+    same, again, wider = changed(view, crops[:1].expand(3, -1, -1, -1), variants)
+    assert torch.equal(same, again)
+    assert not torch.equal(same, wider)
+    expected = photometry.gaussian_blur(crops[:1].float(), torch.tensor([0.5 + 1.5 * 0.3]))
+    flipped = expected.flip(-1) if numbers[0, NUMBERS] < view.flip else expected
+    assert (same - flipped[0]).abs().max() <= 0.5 + 1e-3
+
+
 def test_photometry_of_a_crop_is_independent_of_its_batch(crops):
     chances = torch.rand(5, NUMBERS + 1)
     chances[:, :4] = torch.tensor([0.1, 0.5, 0.1, 0.9])

@@ -25,7 +25,7 @@ from training import named_recipes
 from training.methods.table import METHODS
 from training.recipe import Recipe, method_of, recipe_of
 from training.run import CheckpointOptions, Run, RunError
-from training.settings import at_least
+from training.validation import at_least
 
 PROGRAM = "python -m training pretrain"
 

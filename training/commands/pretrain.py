@@ -126,7 +126,7 @@ def train(options: Pretrain, session: Session, run: Run, first_step: int) -> int
         )
     print(
         f"{pluralize(len(session.images), 'image')}, {pluralize(steps, 'step')} of {recipe.batch_size} "
-        f"in {pluralize(recipe.epochs, 'epoch')}, {session.device.type}, {precision}, {recipe.method.name}"
+        f"in {pluralize(recipe.epochs, 'epoch')}, {session.device.type}, {precision}, {recipe.method.title()}"
         + (f", {world()} processes" if world() > 1 else "")
         + (", crops of all sizes in one pass" if session.one_pass else ", a pass for each size of crops")
     )

@@ -46,7 +46,7 @@ from training.evaluation.run import (
     random_batches,
 )
 from training.randomness import copy_to_device, mix
-from training.settings import at_least, positive
+from training.validation import at_least, positive
 
 WEIGHT_DECAY, WARMUP_EPOCHS = 0.05, 5
 MIXUP, CUTMIX, SMOOTHING = 0.8, 1.0, 0.1

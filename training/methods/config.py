@@ -1,22 +1,45 @@
-"""Interface of a method's settings, without importing torch.
+"""Interface of a method's config, without importing torch.
 
-The settings of a method, its recipes and its class are `NAME_config.py`, `NAME.toml` and `NAME.py`; the class
-imports torch, and `MethodConfig.build` imports it when needed. `training.methods.table` lists all settings.
+The config of a method and its recipes are in `NAME_config.py`, its class in `NAME.py`. The class imports
+torch, and `MethodConfig.build` imports it when needed. `training.methods.table` lists all configs.
 """
 
 from abc import ABC
+from collections.abc import Mapping
 from importlib import import_module
-from importlib.util import find_spec
-from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 from dino_model.runtime.errors import SettingError
 from training.crop_config import CropConfig
-from training.methods.setup import MethodSchedules, Setup
-from training.settings import multiple_of
+from training.methods.context import MethodContext, MethodSchedules
 
 if TYPE_CHECKING:
     from training.methods.method import Method
+
+
+RESNET50 = {"architecture": "resnet50", "drop_path": 0.0, "position_mode": "size"}
+"""Settings of the backbone in the recipes of ResNet-50."""
+
+
+class RecipeChanges(NamedTuple):
+    """A recipe of a method: where its settings come from, and how they differ from the defaults."""
+
+    source: str
+    """Origin of the settings."""
+    expected: str = ""
+    """Published scores, hardware and time; none of them was repeated by this project."""
+    settings: Mapping[str, Any] = {}
+    """Settings of `training.recipe.Recipe` by name, those of its parts in a mapping of their own."""
+
+
+class SmallDataRecipe(NamedTuple):
+    """What the recipe `small-data` takes from a method; `MethodConfig.fit` adapts the rest to the images."""
+
+    batch_size: int
+    crops: Mapping[str, Any] = {}
+    """Settings of the crops that differ from those of `training.named_recipes.small_data`."""
+    method: Mapping[str, Any] = {}
+    """Settings of the method that differ from its defaults."""
 
 
 class SmallData(NamedTuple):
@@ -36,22 +59,28 @@ class SmallData(NamedTuple):
 
 
 class MethodConfig(ABC):
-    """Settings of a method, a frozen dataclass that validates itself: its options of the command."""
+    """Config of a method, a frozen dataclass that validates itself: its options of the command."""
 
     name: ClassVar[str]
     """Name in --method and in config.json."""
     implementation: ClassVar[str]
-    """Module and class of the method, "module:Class"; the recipes are in the TOML file beside the module."""
+    """Module and class of the method, "module:Class"."""
+    recipes: ClassVar[Mapping[str, RecipeChanges]] = {}
+    """Recipes by name; the first is the default."""
+    small_data: ClassVar[SmallDataRecipe | None] = None
+    """None: the method has no recipe `small-data`."""
     remedy: ClassVar[str] = "lower --lr"
     """Options that avoid a collapse, for `training.doctor`."""
     rank_remedy: ClassVar[str] = "lower --lr or --weight-decay-end"
     """Options that avoid features of few dimensions, for `training.doctor`."""
-    two_views: ClassVar[bool] = True
-    """True if the method compares exactly two global crops."""
+    global_crops: ClassVar[int | None] = 2
+    """Number of global crops that the method reads; None: any number."""
+    local_crops: ClassVar[bool] = False
+    """True if the method reads local crops."""
 
-    def algorithm(self) -> str:
-        """Module and class of the algorithm that these settings choose, "module:Class"."""
-        return self.implementation
+    def title(self) -> str:
+        """Return the name, with the options that change the algorithm."""
+        return self.name
 
     def schedules(self, epochs: int, steps_per_epoch: int) -> MethodSchedules:
         """Return everything that changes over training."""
@@ -67,37 +96,32 @@ class MethodConfig(ABC):
 
     def check(self, crops: CropConfig, batch_size: int, accumulate: int, classes: int) -> None:
         """Raise SettingError for crops, a batch over all ranks, micro-batches or labels it cannot use."""
-        if self.two_views and crops.global_crops != 2:
+        if self.global_crops not in (None, crops.global_crops):
             raise SettingError(
-                f"--global-crops is {crops.global_crops}: {self.name} compares two views of an image, pass 2"
+                f"--global-crops is {crops.global_crops}, but {self.name} reads {self.global_crops} of an "
+                f"image: pass --global-crops {self.global_crops}"
             )
-        rows = min(getattr(self, "views", 1), crops.global_crops) * batch_size  # for the queue, in a step
-        multiple_of("queue", getattr(self, "queue", 0), rows, "the batch")
+        if crops.local_crops and not self.local_crops:
+            raise SettingError(
+                f"--local-crops is {crops.local_crops}, but {self.name} reads none: pass --local-crops 0"
+            )
         if accumulate > 1 and (options := self.whole_batch()):
             raise SettingError(
                 f"{options[0]} needs the whole batch at once: leave out --accumulate {accumulate}"
             )
 
-    def resolve(self) -> Self:
-        """Return the settings with absolute paths; raise an error for a file or model that does not exist."""
+    def resolve(self) -> "MethodConfig":
+        """Return the settings to train with; raise an error for a file or model that does not exist."""
         return self
 
     def fit(self, data: SmallData) -> Self:
         """Adapt the settings of the recipe `small-data` to the images."""
         return self
 
-    def build(self, setup: Setup) -> "Method":
+    def build(self, context: MethodContext) -> "Method":
         """Build the method with random weights from torch's global generator, on the CPU."""
-        module, name = self.algorithm().split(":")
+        module, name = self.implementation.split(":")
         kind: type[Method] | None = getattr(import_module(module), name, None)
         if kind is None:
             raise SettingError(f"the implementation of {self.name}, {module}, has no class {name}")
-        return kind.from_config(self, setup)
-
-    @classmethod
-    def recipes_file(cls) -> Path:
-        """TOML file of the method's recipes."""
-        spec = find_spec(cls.implementation.split(":")[0])
-        if spec is None or spec.origin is None:
-            raise SettingError(f"the implementation of {cls.name} is in no module: {cls.implementation}")
-        return Path(spec.origin).with_suffix(".toml")
+        return kind.from_config(self, context)

@@ -11,26 +11,21 @@ An image has global crops, called views, and smaller local crops. A step on a ba
     center         <- m * center + (1 - m) * mean(teacher_logits)
 
 Algorithm 1 writes gt, gs, C, tpt and tps for teacher, student, center, tau_t and tau_s. Section 3.1 writes
-lambda for l. `DINOVariants` adds the ablations of the paper.
+lambda for l. `DINOAblations` adds the ablations of the paper.
 """
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
 
-from dino_model.models.head import Prototypes
 from training import losses
 from training.distributed import all_mean
+from training.methods.context import MethodSchedules
 from training.methods.dino_config import DINOConfig
 from training.methods.method import Batch, Loss
 from training.methods.network import Network, StudentTeacher
-from training.methods.setup import MethodSchedules
-from training.prototype_loss import prototype_cross_entropy
-
-MIN_OUTPUTS_FOR_USAGE = 16
-"""Smallest number of teacher outputs in a micro-batch for which the number of used prototypes is logged."""
+from training.methods.observer import observe_targets, observe_usage
 
 
 class DINO(StudentTeacher):
@@ -56,37 +51,18 @@ class DINO(StudentTeacher):
         with torch.no_grad():
             teacher_logits = self.teacher(views)  # [views, batch, K]
         targets = self.targets(teacher_logits, float(self.schedules.teacher_temperature[step]))
-        student_bottleneck = self.student.project(views, locals_, randomness=batch.randomness)
-        loss, logs = self.cross_entropy(student_bottleneck, targets, len(views))
-        logs["center_norm"] = self.center.norm()
-        return Loss(loss, logs, {"teacher_mean": mean_output(teacher_logits)})
+        student = self.student.project(views, locals_, randomness=batch.randomness)  # [crops, batch, d]
+        loss = self.student.head.cross_entropy(student, targets, self.config.student_temperature)
+        return Loss(loss, self.observe(loss, targets), {"teacher_mean": mean_output(teacher_logits)})
 
     def targets(self, logits: Tensor, temperature: float) -> Tensor:
         """Teacher probabilities of logits [views, batch, K]: centered and sharpened."""
         return losses.sharpen(logits - self.center, temperature)  # softmax((logits - center) / tau_t)
 
-    def cross_entropy(
-        self, student_bottleneck: Tensor, targets: Tensor, num_shared: int
-    ) -> tuple[Tensor, dict[str, Tensor]]:
-        """Cross-entropy of targets [views, batch, K] and the student's softmax, averaged over pairs (Eq. 3).
-
-        The loss is entropy(targets) + KL(targets, student); both parts are logged (section 5.3).
-        """
-        tau, last_layer = self.config.student_temperature, self.student.head.last_layer
-        if isinstance(last_layer, Prototypes):
-            # = multi_crop_cross_entropy(last_layer(student_bottleneck), targets, tau, num_shared); its own
-            # gradient needs less memory than autograd's.
-            loss = prototype_cross_entropy(student_bottleneck, last_layer, targets, tau, num_shared)
-        else:
-            # Without a bottleneck, `project` returns the logits.
-            loss = losses.multi_crop_cross_entropy(student_bottleneck, targets, tau, num_shared)
-        entropy = losses.entropy(targets)
-        ln_k = torch.full((), math.log(targets.shape[-1]), device=loss.device)
-        logs = {"teacher_entropy": entropy, "kl": loss.detach() - entropy, "ln_k": ln_k}
-        outputs = targets.flatten(0, -2)  # [views * batch, K]
-        if len(outputs) >= MIN_OUTPUTS_FOR_USAGE:
-            logs["prototypes"] = losses.entropy(outputs.mean(dim=0)).exp()  # perplexity
-        return loss, logs
+    def observe(self, loss: Tensor, targets: Tensor) -> dict[str, Tensor]:
+        """Metrics of the teacher's output and of the center."""
+        logs = observe_targets(loss, targets, "teacher_entropy") | observe_usage(targets)
+        return logs | {"center_norm": self.center.norm()}
 
     def frozen_parameters(self, step: int) -> Iterable[nn.Parameter]:
         """List what does not train at this step: the last layer, in the first epochs (official code)."""

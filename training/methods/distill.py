@@ -29,17 +29,12 @@ from dino_model.models.backbones import create_backbone
 from dino_model.models.run_folder import CONFIG
 from dino_model.models.weights import load_model
 from dino_model.runtime.errors import SettingError
-from training import distillation
 from training.crops import Crops, normalize
-from training.distillation import StudentView
+from training.methods import distill_loss
+from training.methods.context import MethodContext
 from training.methods.distill_config import DistillConfig
-from training.methods.method import Batch, Loss, Method
-from training.methods.network import replace_drop_path
-from training.methods.setup import Setup
-from training.optim import move_average
-from training.photometry import constant
-from training.randomness import Randomness, copy_to_device
-from training.teacher import (
+from training.methods.distill_loss import StudentView
+from training.methods.distill_teacher import (
     FrozenTeacher,
     Squares,
     TeacherBatch,
@@ -49,6 +44,11 @@ from training.teacher import (
     live_sample,
     token_statistics,
 )
+from training.methods.method import Batch, Loss, Method
+from training.methods.network import replace_drop_path
+from training.optim import move_average
+from training.photometry import constant
+from training.randomness import Randomness, copy_to_device
 
 MIN_CLS_SIDE = 0.6
 """Smallest side of a view, as a share of the square, whose [CLS] token is compared with the square's."""
@@ -123,12 +123,12 @@ class Distill(Method):
         average: nn.Module,
         teacher: FrozenTeacher,
         config: DistillConfig,
-        setup: Setup,
+        context: MethodContext,
     ) -> None:
         """`average` has a backbone of the student's architecture."""
         super().__init__()
         self.student, self.average, self.teacher = student, average, teacher
-        self.config, self.setup, self.patch = config, setup, setup.backbone.patch_size
+        self.config, self.context, self.patch = config, context, context.backbone.patch_size
         self.average.backbone.load_state_dict(student.backbone.state_dict())  # type: ignore[union-attr]
         self.average.requires_grad_(False)
         for name in ("patch_mean", "patch_deviation", "cls_mean", "cls_deviation"):
@@ -136,44 +136,44 @@ class Distill(Method):
         self.cache: TeacherCache | None = None
         if config.teacher_cache:
             folder = Path(config.teacher_cache)
-            self.cache = TeacherCache(folder, self.training_squares(), teacher, setup.precision)
+            self.cache = TeacherCache(folder, self.training_squares(), teacher, context.precision)
         source = self.cache.file.path.name if self.cache else "live"
         self.register_buffer("source", encode_text(f"{teacher.fingerprint} {source}"))
 
     @classmethod
-    def from_config(cls, config: DistillConfig, setup: Setup) -> "Distill":
+    def from_config(cls, config: DistillConfig, context: MethodContext) -> "Distill":
         """Build the student with random weights, and load the teacher onto the device."""
-        if setup.backbone.architecture == "resnet50":
+        if context.backbone.architecture == "resnet50":
             raise SettingError("the student of distill is a ViT: pass --architecture vit_tiny")
-        backbone = create_backbone(setup.backbone)
-        average = nn.ModuleDict({"backbone": create_backbone(replace(setup.backbone, drop_path=0.0))})
+        backbone = create_backbone(context.backbone)
+        average = nn.ModuleDict({"backbone": create_backbone(replace(context.backbone, drop_path=0.0))})
         teacher = FrozenTeacher(
             load_model(config.teacher, heads=config.teacher_heads, named_by=Path(CONFIG)),
             attention=config.compares_attention,
             cls_row=config.attention_weight > 0,
             size=config.teacher_size,
         )
-        teacher.move(torch.device(setup.device), setup.precision)
-        return cls(Student(backbone, config, teacher.width), average, teacher, config, setup)
+        teacher.move(torch.device(context.device), context.precision)
+        return cls(Student(backbone, config, teacher.width), average, teacher, config, context)
 
     def training_squares(self) -> Squares:
         """Return the centered squares of the training images."""
-        if self.setup.images is None:
+        if self.context.images is None:
             raise SettingError("distill needs the training images for statistics of the teacher's tokens")
-        grid = self.setup.size // self.patch
+        grid = self.context.size // self.patch
         rows = min(self.config.sampled_rows, grid * grid)
-        return Squares(self.setup.images, self.setup.size, grid, rows)
+        return Squares(self.context.images, self.context.size, grid, rows)
 
     def prepare(self, report: Callable[[str], object]) -> None:
         """Complete the cache, and compute the statistics unless a checkpoint has them."""
-        device = torch.device(self.setup.device)
+        device = torch.device(self.context.device)
         if self.cache:
             self.cache.make(device, report)
         if not self.patch_deviation.any():
             parts = (
                 self.cache.sample()
                 if self.cache
-                else live_sample(self.teacher, self.training_squares(), device, self.setup.precision)
+                else live_sample(self.teacher, self.training_squares(), device, self.context.precision)
             )
             for name, values in token_statistics(parts).items():
                 getattr(self, name).copy_(values)
@@ -181,7 +181,7 @@ class Distill(Method):
     def forward(self, batch: Batch, step: int) -> Loss:
         """Compute the weighted sum of the terms and log them; NaN for a term that the view leaves out."""
         config, seed, grid = self.config, batch.randomness.seed, batch.crops.views.shape[-1] // self.patch
-        view = distillation.draw_view(seed, step, grid, config.view_scales, config.aligned)
+        view = distill_loss.draw_view(seed, step, grid, config.view_scales, config.aligned)
         batch = batch.every(max(1, round((view.cells / grid) ** 2)))
         inputs = self.teacher_batch(batch)
         pixels = self.student_pixels(view.crop(inputs.squares, self.patch), batch.randomness)
@@ -199,14 +199,14 @@ class Distill(Method):
         """Compare the student's tokens [batch, 1 + patches, width] with the teacher's."""
         config, terms = self.config, {}
         if self.student.patch_head is not None:
-            targets = distillation.standardize(inputs.output.patches, self.patch_mean, self.patch_deviation)
+            targets = distill_loss.standardize(inputs.output.patches, self.patch_mean, self.patch_deviation)
             side = inputs.squares.shape[-1] // self.patch
             targets = view.cut(targets.mT.unflatten(2, (side, side))).flatten(2).mT
-            distance = distillation.cosine_distance(self.student.patch_head(tokens[:, 1:]), targets)
+            distance = distill_loss.cosine_distance(self.student.patch_head(tokens[:, 1:]), targets)
             terms["patch_loss"] = Term(config.patch_weight, distance, True)
         if self.student.cls_head is not None:
-            targets = distillation.standardize(inputs.output.cls, self.cls_mean, self.cls_deviation)
-            distance = distillation.cosine_distance(self.student.cls_head(tokens[:, 0]), targets)
+            targets = distill_loss.standardize(inputs.output.cls, self.cls_mean, self.cls_deviation)
+            distance = distill_loss.cosine_distance(self.student.cls_head(tokens[:, 0]), targets)
             terms["cls_loss"] = Term(config.cls_weight, distance, view.side > MIN_CLS_SIDE)
         return terms
 
@@ -221,8 +221,8 @@ class Distill(Method):
         targets = view.cut(maps.flatten(1, 2)).unflatten(1, maps.shape[1:3]).flatten(3)
         places, inside = view.places(inputs.sampled, side)
         rows = torch.cat([torch.zeros_like(places[:, :1]), 1 + places], dim=1)  # [CLS] is token 0
-        student = distillation.log_attention(query, key, rows, prefix=1)
-        divergence = distillation.attention_divergence(student, distillation.renormalize(targets))
+        student = distill_loss.log_attention(query, key, rows, prefix=1)
+        divergence = distill_loss.attention_divergence(student, distill_loss.renormalize(targets))
         terms = {}
         if config.attention_weight:
             terms["attention_loss"] = Term(config.attention_weight, divergence[:, 0].mean(), True)
@@ -238,7 +238,7 @@ class Distill(Method):
             assert batch.indices is not None
             return self.cache.lookup(batch.indices, crops.device)
         std, mean = (
-            constant(tuple(v), crops.device).view(3, 1, 1) for v in (self.setup.std, self.setup.mean)
+            constant(tuple(v), crops.device).view(3, 1, 1) for v in (self.context.std, self.context.mean)
         )
         squares = ((crops * std + mean) * 255).round().clamp(0, 255).byte()
         grid = squares.shape[-1] // self.patch
@@ -248,9 +248,9 @@ class Distill(Method):
 
     def student_pixels(self, views: Tensor, randomness: Randomness) -> Tensor:
         """Change the colors of views uint8 [batch, 3, side, side] and normalize them."""
-        numbers = copy_to_device(randomness.uniform("colors", distillation.COLOR_NUMBERS), views.device).T
-        changed = distillation.change_colors(views.float(), numbers, self.config.jitter, self.config.gray)
-        return normalize(Crops(changed, changed[:0]), self.setup.mean, self.setup.std, views.device).views
+        numbers = copy_to_device(randomness.uniform("colors", distill_loss.COLOR_NUMBERS), views.device).T
+        changed = distill_loss.change_colors(views.float(), numbers, self.config.jitter, self.config.gray)
+        return normalize(Crops(changed, changed[:0]), self.context.mean, self.context.std, views.device).views
 
     def after_step(self, step: int, carry: Sequence[Mapping[str, Tensor]]) -> None:
         """Update the average; in the first steps it follows the student faster."""

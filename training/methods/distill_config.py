@@ -1,13 +1,14 @@
-"""Settings of distillation from a frozen teacher, without importing torch."""
+"""Settings of distillation from a frozen teacher and its recipes, without importing torch."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar, Self
 
 from dino_model.runtime.errors import SettingError
 from training.crop_config import CropConfig
-from training.methods.config import MethodConfig, SmallData
-from training.settings import at_least, flag, shares
+from training.methods.config import MethodConfig, RecipeChanges, SmallData, SmallDataRecipe
+from training.validation import at_least, shares
 
 WEIGHTS = ("patch_weight", "cls_weight", "attention_weight", "rows_weight")
 
@@ -19,7 +20,43 @@ class DistillConfig(MethodConfig):
     name: ClassVar[str] = "distill"
     implementation: ClassVar[str] = "training.methods.distill:Distill"
     remedy: ClassVar[str] = "lower --lr"
-    two_views: ClassVar[bool] = False
+    global_crops: ClassVar[int | None] = 1
+    recipes: ClassVar[Mapping[str, RecipeChanges]] = {
+        "embedded": RecipeChanges(
+            "this project: a ViT of 2.7 million parameters, tokens and attention of a frozen "
+            "teacher, views of 8 to 28 patches, Muon, moving average of the student; meant for "
+            "--init-backbone and --teacher-cache",
+            "the card of the embedded model",
+            {
+                "epochs": 60,
+                "batch_size": 48,
+                "head_only_epochs": 0.16,
+                "optimizer": {
+                    "name": "muon",
+                    "lr": 0.008,
+                    "min_lr": 1.5e-05,
+                    "warmup_epochs": 0.36,
+                    "hold": 0.4,
+                    "weight_decay": 0.05,
+                    "weight_decay_end": 0.05,
+                    "clip_grad": 1.0,
+                },
+                "backbone": {
+                    "architecture": "vit_tiny",
+                    "patch_size": 8,
+                    "image_size": 112,
+                    "depth": 6,
+                    "heads": 6,
+                    "drop_path": 0.0,
+                    "position_mode": "size",
+                },
+                "crops": {"global_size": 112, "global_crops": 1, "local_crops": 0, "augmentation": "none"},
+            },
+        )
+    }
+    small_data: ClassVar[SmallDataRecipe | None] = SmallDataRecipe(
+        32, crops={"global_crops": 1, "local_crops": 0, "augmentation": "none"}
+    )
 
     teacher: str = ""
     """Frozen network to learn from, by any name that --model takes."""
@@ -74,13 +111,12 @@ class DistillConfig(MethodConfig):
     def check(self, crops: CropConfig, batch_size: int, accumulate: int, classes: int) -> None:
         """Check for a teacher, and one crop per image without color changes."""
         self.check_teacher()
-        for name, expected in (("global_crops", 1), ("local_crops", 0), ("augmentation", "none")):
-            if (value := getattr(crops, name)) != expected:
-                option = flag(name)
-                raise SettingError(
-                    f"{option} is {value}: a student of distill gets views of one crop, "
-                    f"pass {option} {expected}"
-                )
+        super().check(crops, batch_size, accumulate, classes)
+        if crops.augmentation != "none":
+            raise SettingError(
+                f"--augmentation is {crops.augmentation}, but distill changes the colors of its views: pass "
+                "--augmentation none"
+            )
         if self.teacher_cache and crops.curriculum:
             raise SettingError("--teacher-cache holds images of one size: leave --curriculum out")
 

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, NamedTuple
 from torch import Tensor, nn
 
 from training.crops import Crops
-from training.methods.setup import Setup
+from training.methods.context import MethodContext
 from training.randomness import Randomness
 
 
@@ -89,7 +89,7 @@ class Method(nn.Module, ABC):
 
     @classmethod
     @abstractmethod
-    def from_config(cls, config: Any, setup: Setup) -> "Method":
+    def from_config(cls, config: Any, context: MethodContext) -> "Method":
         """Build the method of a `MethodConfig` with random weights."""
 
     def prepare(self, report: Callable[[str], object]) -> None:

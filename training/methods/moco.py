@@ -11,10 +11,10 @@ from torch import Tensor
 
 from training import losses
 from training.distributed import gather
+from training.methods.context import MethodSchedules
 from training.methods.method import Batch, Loss
 from training.methods.moco_config import MoCoConfig
 from training.methods.network import Network, Queue, StudentTeacher
-from training.methods.setup import MethodSchedules
 
 
 class MoCo(StudentTeacher):

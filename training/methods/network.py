@@ -17,10 +17,10 @@ from dino_model.models.backbones import (
     compute_features,
     create_backbone,
 )
-from dino_model.models.head import HeadConfig, ProjectionHead
 from training.methods.config import MethodConfig
+from training.methods.context import MethodContext, MethodSchedules
+from training.methods.head import HeadConfig, ProjectionHead
 from training.methods.method import Method
-from training.methods.setup import MethodSchedules, Setup
 from training.one_pass import features_of_groups
 from training.optim import move_average
 from training.randomness import Randomness, copy_to_device
@@ -38,18 +38,11 @@ class Network(nn.Module):
 
     def forward(self, *crops: Tensor, randomness: Randomness | None = None) -> Tensor:
         """Groups of crops [crops, batch, channels, height, width] -> logits [all crops, batch, K]."""
-        return self.logits(self.project(*crops, randomness=randomness))
+        return self.head.logits(self.project(*crops, randomness=randomness))
 
-    def project(
-        self, *crops: Tensor, randomness: Randomness | None = None, visible: Tensor | None = None
-    ) -> Tensor:
-        """Groups of crops -> the head's bottleneck [all crops, batch, d]; the arguments are `features`'."""
-        return self.project_cls(self.features(*crops, randomness=randomness, visible=visible, patches=False))
-
-    def project_cls(self, features: Sequence[Features]) -> Tensor:
-        """[CLS] of groups of crops -> the head's bottleneck [all crops, batch, d]."""
-        projected: Tensor = self.head.project(torch.cat([group.cls for group in features]))
-        return projected
+    def project(self, *crops: Tensor, randomness: Randomness | None = None) -> Tensor:
+        """Groups of crops -> the input of the head's layer of logits, [all crops, batch, d]."""
+        return self.head.project(cls_tokens(self.features(*crops, randomness=randomness, patches=False)))
 
     def features(
         self,
@@ -88,11 +81,6 @@ class Network(nn.Module):
                 first += len(group)
         return [Features(*(tensor.unflatten(0, (-1, batch)) for tensor in of_group)) for of_group in features]
 
-    def logits(self, projected: Tensor) -> Tensor:
-        """Bottleneck [..., d] -> fp32 [..., K]."""
-        logits: Tensor = self.head.last_layer(projected).float()
-        return logits
-
     def _drop_path_factors(
         self, randomness: Randomness | None, crops: int, device: torch.device
     ) -> Tensor | None:
@@ -115,6 +103,11 @@ class Network(nn.Module):
             drop_path.factors = None if factors is None else factors[number]
 
 
+def cls_tokens(features: Sequence[Features]) -> Tensor:
+    """Join the [CLS] features of groups of crops: [all crops, batch, C]."""
+    return torch.cat([group.cls for group in features])
+
+
 class StudentTeacher(Method):
     """A student, which the optimizer trains, and a teacher, its moving average without gradients.
 
@@ -134,11 +127,11 @@ class StudentTeacher(Method):
         teacher.requires_grad_(False)
 
     @classmethod
-    def from_config(cls, config: Any, setup: Setup) -> Self:
+    def from_config(cls, config: Any, context: MethodContext) -> Self:
         """Build student and teacher; the teacher has neither stochastic depth nor a predictor."""
-        student = create_network(setup.backbone, config.head, getattr(config, "predictor", 0))
-        teacher = create_network(replace(setup.backbone, drop_path=0.0), config.head)
-        return cls(student, teacher, config, setup.schedules)
+        student = create_network(context.backbone, config.head, getattr(config, "predictor", 0))
+        teacher = create_network(replace(context.backbone, drop_path=0.0), config.head)
+        return cls(student, teacher, config, context.schedules)
 
     def ema_update(self, momentum: float) -> None:
         """teacher <- momentum * teacher + (1 - momentum) * student, for all parameters of the teacher.

@@ -8,11 +8,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dino_model.models.head import HeadConfig
 from training.crops import Crops
+from training.methods.context import MethodContext
+from training.methods.head import HeadConfig
 from training.methods.method import Batch, Loss, Method
 from training.methods.network import Network, create_network
-from training.methods.setup import Setup
 from training.methods.supervised_config import SupervisedConfig
 
 
@@ -25,10 +25,10 @@ class Supervised(Method):
         self.student, self.config = student, config
 
     @classmethod
-    def from_config(cls, config: SupervisedConfig, setup: Setup) -> "Supervised":
+    def from_config(cls, config: SupervisedConfig, context: MethodContext) -> "Supervised":
         """Backbone and linear layer."""
-        linear = HeadConfig(prototypes=setup.classes, layers=1, bottleneck=None)
-        return cls(create_network(setup.backbone, linear), config)
+        linear = HeadConfig(prototypes=context.classes, layers=1, bottleneck=None)
+        return cls(create_network(context.backbone, linear), config)
 
     def forward(self, batch: Batch, step: int) -> Loss:
         """Compute the cross-entropy with smoothed, mixed labels, mean over crops; log the accuracy in %."""

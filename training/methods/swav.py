@@ -4,7 +4,6 @@ Differences from the released code: codes are computed in fp32 or better; the qu
 of which each rank assigns its share.
 """
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
@@ -13,9 +12,10 @@ from torch import Tensor, nn
 
 from training import losses
 from training.distributed import gather, rank, world
+from training.methods.context import MethodContext, MethodSchedules
 from training.methods.method import Batch, Loss, Method
 from training.methods.network import Network, Queue, create_network
-from training.methods.setup import MethodSchedules, Setup
+from training.methods.observer import observe_targets
 from training.methods.swav_config import SwAVConfig
 
 
@@ -30,10 +30,10 @@ class SwAV(Method):
         self.queue = Queue(config.queue, 2 * config.width) if config.queue else None  # a row: both views
 
     @classmethod
-    def from_config(cls, config: SwAVConfig, setup: Setup) -> "SwAV":
+    def from_config(cls, config: SwAVConfig, context: MethodContext) -> "SwAV":
         """The network up to the bottleneck, prototypes and, if `queue` is set, a queue."""
         features = replace(config.head, prototypes=config.width, bottleneck=None)
-        return cls(create_network(setup.backbone, features), config, setup.schedules)
+        return cls(create_network(context.backbone, features), config, context.schedules)
 
     def forward(self, batch: Batch, step: int) -> Loss:
         """Compute the cross-entropy of each view's codes and all other crops' predictions (Eq. 1)."""
@@ -43,12 +43,7 @@ class SwAV(Method):
             scores = embeddings @ self.prototypes.T  # [2 + locals, batch, K]
         codes = self.codes(scores[:2])
         loss = losses.multi_crop_cross_entropy(scores, codes, self.config.temperature)
-        entropy = losses.entropy(codes)
-        logs = {
-            "code_entropy": entropy,
-            "kl": loss.detach() - entropy,
-            "ln_k": torch.full((), math.log(len(self.prototypes)), device=loss.device),
-        }
+        logs = observe_targets(loss, codes, "code_entropy")
         return Loss(loss, logs, {"embeddings": embeddings[:2].detach()})
 
     def codes(self, scores: Tensor) -> Tensor:

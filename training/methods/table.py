@@ -1,15 +1,19 @@
-"""Table of the pretraining methods, without importing torch; command, help, recipes and doctor use it."""
+"""Table of the pretraining methods, without importing torch; command, help, recipes and doctor use it.
+
+The table has the config whose options the command takes. For DINO it is that of the ablations, see
+`training.methods.dino_ablations_config`.
+"""
 
 from training.methods.byol_config import BYOLConfig
 from training.methods.config import MethodConfig
-from training.methods.dino_config import DINOConfig
+from training.methods.dino_ablations_config import AblationsConfig
 from training.methods.distill_config import DistillConfig
 from training.methods.moco_config import MoCoConfig
 from training.methods.supervised_config import SupervisedConfig
 from training.methods.swav_config import SwAVConfig
 
 METHODS: dict[str, type[MethodConfig]] = {}
-"""Settings by the name of their method; the first method is the default."""
+"""Configs by the name of their method; the first method is the default."""
 
 
 def add_method(config: type[MethodConfig]) -> None:
@@ -28,5 +32,5 @@ def add_method(config: type[MethodConfig]) -> None:
     METHODS[config.name] = config
 
 
-for _config in (DINOConfig, BYOLConfig, MoCoConfig, SwAVConfig, SupervisedConfig, DistillConfig):
+for _config in (AblationsConfig, BYOLConfig, MoCoConfig, SwAVConfig, SupervisedConfig, DistillConfig):
     add_method(_config)

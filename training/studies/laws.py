@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from dino_model.models.configs import BackboneConfig, HeadConfig
 from training.crop_config import CropConfig
-from training.methods.dino_config import DINOConfig
+from training.methods.dino_ablations_config import AblationsConfig
 from training.recipe import OptimizerConfig, Recipe
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def base_recipe(epochs: int = 12) -> Recipe:
         backbone=BackboneConfig(
             "vit_tiny", 8, image_size=32, width=96, depth=4, heads=3, position_start="sincos"
         ),
-        method=DINOConfig(
+        method=AblationsConfig(
             HeadConfig(prototypes=256, hidden=256, bottleneck=64, batch_norm=True),
             teacher_momentum=0.98,
             teacher_temperature_start=0.025,
@@ -82,7 +82,7 @@ class Law:
             for part, _, setting in (key.partition(".") for key in changes if key != "epochs"):
                 value = {setting: changes[f"{part}.{setting}"]}
                 recipe = replace(recipe, **{part: replace(getattr(recipe, part), **value)})
-            recipes[name] = recipe
+            recipes[name] = replace(recipe, method=recipe.method.resolve())
         return recipes
 
 

@@ -1,10 +1,10 @@
 import torch
 import torch.nn.functional as F
 
-from dino_model.models.head import HeadConfig
 from tests.training.methods.tiny import build, random_batch, state
 from training import losses
 from training.methods.byol_config import BYOLConfig
+from training.methods.head import HeadConfig
 
 HEAD = HeadConfig(16, layers=2, hidden=32, bottleneck=None, batch_norm=True, activation="relu")
 BYOL = BYOLConfig(HEAD, predictor=24, teacher_momentum=0.9)

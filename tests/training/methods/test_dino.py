@@ -5,17 +5,17 @@ import torch
 import torch.nn.functional as F
 
 from dino_model.models.attention import attention_rows
-from dino_model.models.head import HeadConfig
 from tests.training.methods.tiny import build, random_batch
 from training import losses
 from training.crops import Crops
 from training.methods.dino import DINO, update_center
-from training.methods.dino_config import DINOConfig
-from training.methods.dino_variants import least_attended
+from training.methods.dino_ablations import least_attended
+from training.methods.dino_ablations_config import AblationsConfig
+from training.methods.head import HeadConfig
 from training.methods.method import Batch
 from training.randomness import Randomness
 
-CONFIG = DINOConfig(HeadConfig(32, hidden=16, bottleneck=8), freeze_last_layer_epochs=1)
+CONFIG = AblationsConfig(HeadConfig(32, hidden=16, bottleneck=8), freeze_last_layer_epochs=1)
 
 
 def method(**settings) -> DINO:

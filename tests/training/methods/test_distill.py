@@ -13,12 +13,13 @@ from dino_model.models.checkpoints import write_safetensors
 from dino_model.models.weights import load_model
 from dino_model.runtime.errors import SettingError
 from training.crops import Crops
+from training.methods.context import MethodContext
 from training.methods.distill import Distill
 from training.methods.distill_config import DistillConfig
+from training.methods.distill_loss import StudentView
+from training.methods.distill_teacher import FrozenTeacher, token_statistics
 from training.methods.method import Batch
-from training.methods.setup import Setup
 from training.randomness import Randomness
-from training.teacher import FrozenTeacher, token_statistics
 
 BACKBONE = BackboneConfig("vit_tiny", 8, 32, width=24, depth=2, heads=3)
 PLAIN = DistillConfig("teacher", view_scales=(1.0,), aligned=1.0, jitter=0.0, gray=0.0, average=0.9)
@@ -49,7 +50,7 @@ def collection(images):
 
 def build(config, images, backbone=BACKBONE, precision="fp32", **more) -> Distill:
     torch.manual_seed(0)
-    setup = Setup(backbone, images=images, size=32, precision=precision, **more)
+    setup = MethodContext(backbone, images=images, size=32, precision=precision, **more)
     method = config.build(setup)
     method.prepare(lambda _: None)
     return method
@@ -65,7 +66,7 @@ def squares_batch(images, numbers=(0, 3, 4, 9), step=UNMIRRORED) -> Batch:
 
 
 def build_squares(images):
-    from training.teacher import Squares
+    from training.methods.distill_teacher import Squares
 
     return Squares(images, 32, 4, 8)
 
@@ -124,6 +125,42 @@ def test_loss_is_the_weighted_sum_of_the_terms_by_their_formulas(teacher_file, c
         assert value.isfinite(), name
 
 
+@pytest.mark.parametrize(
+    ("view", "left_out"),
+    [
+        (StudentView(4, 0.0, 0.0, 1.0, mirrored=False, aligned=True), set()),
+        (StudentView(3, 0.25, 0.0, 0.75, mirrored=True, aligned=True), set()),
+        (StudentView(2, 0.25, 0.5, 0.5, mirrored=False, aligned=True), {"cls_loss"}),
+        (StudentView(4, 0.1, 0.2, 0.61, mirrored=False, aligned=False), {"rows_loss"}),
+        (StudentView(4, 0.1, 0.2, 0.6, mirrored=False, aligned=False), {"cls_loss", "rows_loss"}),
+    ],
+)
+def test_view_leaves_out_cls_of_small_boxes_and_rows_of_boxes_off_the_grid(
+    view, left_out, teacher_file, collection, monkeypatch
+):
+    weights = {"patch_weight": 2.0, "cls_weight": 3.0, "attention_weight": 5.0, "rows_weight": 7.0}
+    method = build(replace(PLAIN, teacher=teacher_file, **weights), collection)
+    monkeypatch.setattr("training.methods.distill_loss.draw_view", lambda *_: view)
+    loss, logs, _ = method(squares_batch(collection), UNMIRRORED)
+    terms = {name.replace("weight", "loss"): weight for name, weight in weights.items()}
+    assert {name for name in terms if logs[name].isnan()} == left_out
+    kept = [weight * logs[name] for name, weight in terms.items() if name not in left_out]
+    torch.testing.assert_close(loss.detach(), sum(kept))
+
+
+def test_average_follows_faster_in_the_first_steps(teacher_file, collection):
+    method = build(replace(PLAIN, teacher=teacher_file, average=0.5), collection)
+    momenta = []
+    for step in (0, 3, 8, 1000):
+        for average, student in zip(
+            method.average.parameters(), method.student.backbone.parameters(), strict=True
+        ):
+            average.data.fill_(1), student.data.fill_(0)
+        method.after_step(step, [])
+        momenta.append(next(method.average.parameters()).flatten()[0].item())
+    assert momenta == pytest.approx([1 / 10, 4 / 13, 0.5, 0.5])
+
+
 def test_enlarged_view_takes_every_second_image_however_the_batch_is_divided(teacher_file, collection):
     config = replace(PLAIN, teacher=teacher_file, view_scales=(1.5,), aligned=0.0, jitter=0.3)
     method = build(config, collection)
@@ -167,7 +204,7 @@ def test_interrupted_cache_continues_and_depends_on_teacher_and_images(
     teacher_file, images, tmp_path, monkeypatch
 ):
     collection = open_images(images)
-    monkeypatch.setattr("training.teacher.IMAGES_AT_ONCE", 4)
+    monkeypatch.setattr("training.methods.distill_teacher.IMAGES_AT_ONCE", 4)
     reports, honest, calls = [], FrozenTeacher.outputs, []
 
     def interrupted(self, *given):
@@ -177,11 +214,11 @@ def test_interrupted_cache_continues_and_depends_on_teacher_and_images(
         return honest(self, *given)
 
     config = replace(PLAIN, teacher=teacher_file, teacher_cache=str(tmp_path / "cache"))
-    method = config.build(Setup(BACKBONE, images=collection, size=32))
+    method = config.build(MethodContext(BACKBONE, images=collection, size=32))
     monkeypatch.setattr(FrozenTeacher, "outputs", interrupted)
     with pytest.raises(KeyboardInterrupt):
         method.prepare(reports.append)
-    method = config.build(Setup(BACKBONE, images=collection, size=32))
+    method = config.build(MethodContext(BACKBONE, images=collection, size=32))
     method.prepare(reports.append)
     assert len(calls) == 4
     assert "teacher outputs for 10 images: 0.00 GB" in reports[0]
@@ -202,7 +239,7 @@ def test_unreadable_image_is_replaced_and_reported(teacher_file, images, tmp_pat
         Image.new("RGB", (40, 40), (9, 99, 200)).save(tmp_path / f"{name}.png")
     (tmp_path / "b.png").write_bytes(b"broken")
     config = replace(PLAIN, teacher=teacher_file, teacher_cache=str(tmp_path / "cache"))
-    method, reports = config.build(Setup(BACKBONE, images=open_images(tmp_path), size=32)), []
+    method, reports = config.build(MethodContext(BACKBONE, images=open_images(tmp_path), size=32)), []
     method.prepare(reports.append)
     assert any("b.png" in report for report in reports)
     assert np.array_equal(method.cache.table["squares"][1], method.cache.table["squares"][2])

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 import torch
 
-from dino_model.models.head import HeadConfig
 from tests.training.methods.tiny import build, random_batch
-from training.methods.dino_config import DINOConfig
-from training.methods.koleo import koleo
+from training.losses import koleo
+from training.methods.dino_ablations_config import AblationsConfig
+from training.methods.head import HeadConfig
 
 
 def plain_koleo(features: np.ndarray) -> float:
@@ -29,6 +29,13 @@ def test_koleo_of_each_crop_is_the_formula_of_the_paper_with_its_gradient():
     assert torch.autograd.gradcheck(koleo, features)
 
 
+def test_koleo_of_features_with_negative_cosines_only_leaves_out_the_image_itself():
+    angles = torch.tensor([0.0, 1.9, 4.4])
+    features = torch.stack([angles.cos(), angles.sin()], dim=-1)
+    assert (features @ features.T).triu(1).max() <= 0
+    assert koleo(features).item() == pytest.approx(plain_koleo(features.numpy()), rel=1e-5)
+
+
 def test_koleo_of_equal_features_is_finite_and_larger():
     equal = torch.ones(4, 3, requires_grad=True)
     loss = koleo(equal)
@@ -38,7 +45,7 @@ def test_koleo_of_equal_features_is_finite_and_larger():
 
 
 def test_koleo_of_dino_is_added_for_the_global_crops_of_the_student():
-    config, batch = DINOConfig(HeadConfig(32, hidden=16, bottleneck=8)), random_batch()
+    config, batch = AblationsConfig(HeadConfig(32, hidden=16, bottleneck=8)), random_batch()
     plain = build(config).eval()(batch, 0).value
     dino = build(replace(config, koleo=0.1)).eval()
     loss, logs, _ = dino(batch, 0)

@@ -1,8 +1,8 @@
 import torch
 import torch.nn.functional as F
 
-from dino_model.models.head import HeadConfig
 from tests.training.methods.tiny import build, random_batch
+from training.methods.head import HeadConfig
 from training.methods.moco_config import MoCoConfig
 
 HEAD = HeadConfig(16, layers=2, hidden=32, bottleneck=None, activation="relu")

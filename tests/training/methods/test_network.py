@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from dino_model.models.backbones import BackboneConfig
-from dino_model.models.head import HeadConfig
+from training.methods.head import HeadConfig
 from training.methods.network import StochasticDepth, create_network
 from training.randomness import Randomness
 

@@ -2,9 +2,9 @@ from dataclasses import replace
 
 import torch
 
-from dino_model.models.head import HeadConfig
 from tests.training.methods.tiny import build, random_batch, step
 from training import losses
+from training.methods.head import HeadConfig
 from training.methods.swav_config import SwAVConfig
 
 HEAD = HeadConfig(20, layers=2, hidden=32, bottleneck=16, batch_norm=True, activation="relu")

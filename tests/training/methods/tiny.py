@@ -5,8 +5,8 @@ import torch
 from dino_model.models.backbones import BackboneConfig
 from training.crops import Crops
 from training.methods.config import MethodConfig
+from training.methods.context import MethodContext
 from training.methods.method import Batch, Method
-from training.methods.setup import Setup
 from training.optim import decay_groups
 from training.randomness import Randomness
 
@@ -18,7 +18,7 @@ def build(
 ) -> Method:
     """The method for two epochs, with the same weights each time."""
     torch.manual_seed(0)
-    return config.build(Setup(backbone, config.schedules(2, steps_per_epoch), classes))
+    return config.build(MethodContext(backbone, config.schedules(2, steps_per_epoch), classes))
 
 
 def random_batch(num_images=4, local=3, views=2, labels=None, step=0) -> Batch:

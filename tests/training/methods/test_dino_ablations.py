@@ -1,23 +1,23 @@
 """The variants that the paper ablates: of the teacher, its output, the loss, the predictor."""
 
-from dataclasses import replace
-
 import pytest
 import torch
 import torch.nn.functional as F
 
-from dino_model.models.head import HeadConfig
 from dino_model.runtime.errors import SettingError
 from tests.training.methods.tiny import build, random_batch, step
 from training import losses
 from training.crop_config import CropConfig
+from training.methods.dino import DINO
+from training.methods.dino_ablations_config import AblationsConfig
 from training.methods.dino_config import DINOConfig
+from training.methods.head import HeadConfig
 
 HEAD = HeadConfig(32, hidden=16, bottleneck=8)
 
 
 def variant(**settings):
-    return build(DINOConfig(HEAD, **{"freeze_last_layer_epochs": 0} | settings))
+    return build(AblationsConfig(HEAD, **{"freeze_last_layer_epochs": 0} | settings))
 
 
 def outputs(dino, batch):
@@ -124,13 +124,14 @@ def test_predictor_is_in_the_student_only_and_trains():
 )
 def test_dino_config_with_unusable_settings_raises(settings, words):
     with pytest.raises(SettingError, match=words):
-        DINOConfig(**settings)
+        AblationsConfig(**settings)
 
 
 @pytest.mark.parametrize(
     ("settings", "crops", "words"),
     [
-        ({"views": 1}, {"global_crops": 1, "local_crops": 2}, "--views 1 needs a global crop"),
+        ({"views": 1}, {"global_crops": 1, "local_crops": 2}, "--views 1 needs one global crop"),
+        ({"views": 1}, {"global_crops": 3}, "--views 1 needs one global crop"),
         ({}, {"global_crops": 1}, "the loss compares two crops"),
         ({"spreading": 0.3}, {}, "--spreading needs the whole batch at once"),
         (NCE, {}, "--loss infonce without --queue needs the whole batch"),
@@ -139,16 +140,25 @@ def test_dino_config_with_unusable_settings_raises(settings, words):
 )
 def test_dino_check_with_unusable_batches_raises(settings, crops, words):
     usual = {"batch_size": 4, "accumulate": 2, "classes": 0}
-    DINOConfig(HEAD).check(CropConfig(local_crops=0), **usual)
+    AblationsConfig(HEAD).check(CropConfig(local_crops=0), **usual)
     with pytest.raises(SettingError, match=words):
-        DINOConfig(HEAD, **settings).check(CropConfig(**{"local_crops": 0} | crops), **usual)
+        AblationsConfig(HEAD, **settings).check(CropConfig(**{"local_crops": 0} | crops), **usual)
 
 
-@pytest.mark.parametrize(
-    "settings",
-    [{"loss": "mse"}, {"teacher": "student-copy"}, {"views": 1}, {"kept_tokens": 0.5}, {"spreading": 0.3}],
-)
-def test_any_option_next_to_algorithm_1_chooses_the_variants(settings):
-    plain = DINOConfig(HEAD, predictor=8, sharpen=False, center_momentum=0.5)
-    assert plain.algorithm() == "training.methods.dino:DINO"
-    assert replace(plain, **settings).algorithm() == "training.methods.dino_variants:DINOVariants"
+@pytest.mark.parametrize("chosen", [{}, {"loss": "mse"}, {"views": 1}, {"predictor": 8}, {"sharpen": False}])
+def test_method_is_algorithm_1_unless_an_option_next_to_it_is_chosen(chosen):
+    config = AblationsConfig(HEAD, center_momentum=0.5, **chosen).resolve()
+    plain = DINOConfig(HEAD, center_momentum=0.5)
+    assert config == (AblationsConfig(HEAD, center_momentum=0.5, **chosen) if chosen else plain)
+    assert (type(build(config)) is DINO) == (not chosen)
+
+
+def test_ablations_with_the_defaults_equal_dino():
+    batch, methods = random_batch(), [build(kind(HEAD)) for kind in (DINOConfig, AblationsConfig)]
+    outputs = [method(batch, 0) for method in methods]
+    assert torch.equal(outputs[0].value, outputs[1].value)
+    assert outputs[0].logs == outputs[1].logs
+    for method in methods:
+        step(method, batch)
+    for name, tensor in methods[0].state_dict().items():
+        assert torch.equal(tensor, methods[1].state_dict()[name])

@@ -5,9 +5,10 @@ import math
 import pytest
 import torch
 import torch.nn.functional as F
+from torchvision.transforms.v2 import functional
 
-from training import distillation
-from training.distillation import StudentView, draw_view
+from training.methods import distill_loss
+from training.methods.distill_loss import StudentView, draw_view
 from training.schedules import hold_and_decay
 
 GRID, PATCH = 6, 8
@@ -73,7 +74,7 @@ def test_draw_view_depends_on_seed_and_step_and_stays_inside():
 def test_log_attention_is_the_softmax_over_patches_of_chosen_tokens():
     query, key, bias = torch.randn(2, 3, 7, 4), torch.randn(2, 3, 7, 4), torch.randn(1, 3, 7, 7)
     tokens = torch.tensor([[0, 5], [6, 2]])
-    found = distillation.log_attention(query, key, tokens, 2, bias).exp()
+    found = distill_loss.log_attention(query, key, tokens, 2, bias).exp()
     for image, rows in enumerate(tokens.tolist()):
         for place, row in enumerate(rows):
             scores = (query[image, :, row, None] * key[image]).sum(-1) / math.sqrt(4) + bias[0, :, row]
@@ -83,25 +84,40 @@ def test_log_attention_is_the_softmax_over_patches_of_chosen_tokens():
 
 def test_renormalized_rows_sum_to_one():
     cut = ALIGNED.cut(torch.rand(2, 5, GRID, GRID)).flatten(2)
-    torch.testing.assert_close(distillation.renormalize(cut).sum(-1), torch.ones(2, 5))
+    torch.testing.assert_close(distill_loss.renormalize(cut).sum(-1), torch.ones(2, 5))
 
 
 def test_attention_divergence_is_kl_by_head_or_of_the_mean_of_heads():
     student, teacher = torch.rand(2, 3, 4, 9).softmax(-1), torch.rand(2, 3, 4, 9).softmax(-1)
     expected = (teacher * (teacher / student).log()).sum(-1).mean(1)
-    torch.testing.assert_close(distillation.attention_divergence(student.log(), teacher), expected)
+    torch.testing.assert_close(distill_loss.attention_divergence(student.log(), teacher), expected)
     means = student.mean(1), teacher[:, :2].mean(1)
     expected = (means[1] * (means[1] / means[0]).log()).sum(-1)
-    torch.testing.assert_close(distillation.attention_divergence(student.log(), teacher[:, :2]), expected)
+    torch.testing.assert_close(distill_loss.attention_divergence(student.log(), teacher[:, :2]), expected)
 
 
 def test_change_colors_without_strength_changes_nothing_and_stays_in_range():
     pixels, numbers = torch.rand(8, 3, 5, 5) * 255, torch.rand(8, 4)
-    torch.testing.assert_close(distillation.change_colors(pixels, numbers, 0.0, 0.0), pixels)
-    changed = distillation.change_colors(pixels, numbers, 0.5, 1.0)
+    torch.testing.assert_close(distill_loss.change_colors(pixels, numbers, 0.0, 0.0), pixels)
+    changed = distill_loss.change_colors(pixels, numbers, 0.5, 1.0)
     assert changed.amin() >= 0
     assert changed.amax() <= 255
     torch.testing.assert_close(changed[:, 0], changed[:, 2])  # gray
+
+
+def test_change_colors_equals_torchvision_with_twice_the_strength_for_saturation():
+    pixels, numbers = 100 + torch.rand(8, 3, 5, 5) * 50, torch.rand(8, 4)
+    numbers[:, 3] = torch.tensor([0.05, 0.09, 0.11, 0.2] * 2)  # the first two of four are below `gray`
+    found = distill_loss.change_colors(pixels, numbers, jitter=0.2, gray=0.1)
+    for image, (brightness, contrast, saturation, gray), ours in zip(
+        pixels / 255, numbers, found, strict=True
+    ):
+        expected = functional.adjust_brightness(image, 0.8 + 0.4 * brightness.item())
+        expected = functional.adjust_contrast(expected, 0.8 + 0.4 * contrast.item())
+        expected = functional.adjust_saturation(expected, 0.6 + 0.8 * saturation.item())
+        if gray < 0.1:
+            expected = functional.rgb_to_grayscale(expected, 3)
+        torch.testing.assert_close(ours, expected * 255, atol=0.2, rtol=0)
 
 
 def test_hold_and_decay_is_constant_then_linear():

@@ -21,7 +21,7 @@ from dino_model.runtime.device import ComputePrecision, autocast
 from dino_model.runtime.errors import SettingError, pluralize
 from training.crops import Crops, normalize
 from training.data import read_or_next
-from training.distillation import log_attention, renormalize
+from training.methods.distill_loss import log_attention, renormalize
 from training.randomness import copy_to_device, mix
 
 IMAGES_AT_ONCE = 32

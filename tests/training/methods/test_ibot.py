@@ -4,14 +4,16 @@ import numpy as np
 import pytest
 import torch
 
-from dino_model.models.head import HeadConfig
 from dino_model.runtime.errors import SettingError
 from tests.training.methods.tiny import build, random_batch, step
-from training.methods.dino_config import DINOConfig
-from training.methods.patch_loss import MASKED_SHARE, masked_cross_entropy, random_blocks
+from training.methods.dino_ablations_config import AblationsConfig
+from training.methods.head import HeadConfig
+from training.methods.ibot import masked_cross_entropy, random_blocks
 from training.randomness import Randomness
 
-CONFIG = DINOConfig(HeadConfig(32, hidden=16, bottleneck=8), freeze_last_layer_epochs=0, patch_loss="ibot")
+CONFIG = AblationsConfig(
+    HeadConfig(32, hidden=16, bottleneck=8), freeze_last_layer_epochs=0, patch_loss="ibot"
+)
 
 
 def softmax(values: np.ndarray) -> np.ndarray:
@@ -83,12 +85,23 @@ def test_random_blocks_are_rectangles_of_the_drawn_share_in_half_of_the_views():
     area = blocks.sum((-1, -2))
     assert (area > 0).float().mean() == pytest.approx(0.5, abs=0.03)
     shares = area[area > 0] / 196
-    assert shares.min() > MASKED_SHARE[0] - 0.03
-    assert shares.max() < MASKED_SHARE[1] + 0.04
+    assert shares.min() > 0.1 - 0.03
+    assert shares.max() < 0.5 + 0.04
     assert shares.mean() == pytest.approx(0.3, abs=0.02)
     sides = blocks.any(-1).sum(-1) * blocks.any(-2).sum(-1)
     assert torch.equal(sides, area)
     assert blocks.float().mean((0, 1)).min() > 0.01  # every patch is masked at times
+
+
+def test_random_blocks_have_ratios_of_height_and_width_that_are_log_uniform_from_0_3_to_its_inverse():
+    blocks = random_blocks(Randomness(0, 0, 0, 500, 500), 2, 112, 112).unflatten(-1, (112, 112))
+    blocks = blocks[blocks.any(-1).any(-1)]
+    heights, widths = blocks.any(-1).sum(-1).float(), blocks.any(-2).sum(-1).float()
+    ratios = (heights / widths)[(heights < 112) & (widths < 112)].log()  # those that no edge cuts
+    assert ratios.min().exp() == pytest.approx(0.3, abs=0.02)
+    assert ratios.max().exp() == pytest.approx(1 / 0.3, abs=0.2)
+    assert ratios.mean() == pytest.approx(0, abs=0.1)
+    assert (ratios < 0).float().mean() == pytest.approx(0.5, abs=0.06)
 
 
 @pytest.mark.parametrize("change", [{"kept_tokens": 0.5}, {"views": 1}, {"loss": "mse"}])

@@ -10,29 +10,27 @@ from dino_model.models.attention import attention_rows
 from dino_model.models.backbones import MaskedPatches, patch_grid
 from training import losses
 from training.distributed import all_mean, gather
+from training.methods.context import MethodSchedules
 from training.methods.dino import DINO, mean_output, update_center
-from training.methods.dino_config import DINOConfig
-from training.methods.koleo import koleo
+from training.methods.dino_ablations_config import AblationsConfig
+from training.methods.ibot import masked_cross_entropy, random_blocks
 from training.methods.method import Batch, Loss
-from training.methods.network import Network, Queue
-from training.methods.patch_loss import masked_cross_entropy, random_blocks
-from training.methods.setup import MethodSchedules
+from training.methods.network import Network, Queue, cls_tokens
 from training.randomness import Randomness, copy_to_device
 
-Logs = dict[str, Tensor]
 
-
-class DINOVariants(DINO):
-    """DINO with the options of `DINOVariantsConfig`. With the defaults it equals DINO.
+class DINOAblations(DINO):
+    """DINO with the options of `AblationsConfig`. With the defaults it equals DINO.
 
     Shapes are those of DINO; `num_shared` is the number of views that both networks get.
     """
 
+    config: AblationsConfig
     patch_center: Tensor
     """Running mean of the teacher's logits of patches, [1, K]; with `patch_loss` only."""
 
     def __init__(
-        self, student: Network, teacher: Network, config: DINOConfig, schedules: MethodSchedules
+        self, student: Network, teacher: Network, config: AblationsConfig, schedules: MethodSchedules
     ) -> None:
         super().__init__(student, teacher, config, schedules)
         self.queue = Queue(config.queue, config.head.prototypes) if config.queue else None
@@ -46,29 +44,25 @@ class DINOVariants(DINO):
         teacher_views, student_views, num_shared = self.select_views(batch.crops.views)
         with torch.no_grad():
             teacher_features = self.teacher.features(teacher_views)
-            teacher_bottleneck = self.teacher.project_cls(teacher_features)  # [views, batch, d]
-            teacher_logits = self.teacher.logits(teacher_bottleneck)  # [views, batch, K]
+            teacher = self.teacher.head.project(cls_tokens(teacher_features))  # [views, batch, d]
+            teacher_logits = self.teacher.head.logits(teacher)  # [views, batch, K]
         visible = self.visible_patches(student_views, batch.randomness)
         masked = self.masked_patches(student_views, batch.randomness)
         student_features = self.student.features(
             student_views, batch.crops.locals, randomness=batch.randomness, visible=visible, masked=masked
         )
-        student_bottleneck = self.student.project_cls(student_features)  # [crops, batch, d]
+        student = self.student.head.project(cls_tokens(student_features))  # [crops, batch, d]
         temperature = float(self.schedules.teacher_temperature[step])
-        match self.config.loss:
-            case "cross-entropy":
-                targets = self.targets(teacher_logits, temperature)
-                loss, logs = self.cross_entropy(student_bottleneck, targets, num_shared)
-            case "mse":
-                loss, logs = self.mse(self.student.logits(student_bottleneck), teacher_logits, num_shared)
-            case "infonce":
-                student_logits = self.student.logits(student_bottleneck)
-                loss, logs = self.info_nce(student_logits, teacher_logits, num_shared)
-        logs["center_norm"] = self.center.norm()
-        loss = self.add_simdino_terms(loss, logs, student_bottleneck, teacher_bottleneck, num_shared)
+        loss, logs = self.compare(student, teacher_logits, temperature, num_shared)
         carry = {"teacher_mean": mean_output(teacher_logits)}
+        if self.config.spreading:  # SimDINO (arXiv:2502.10385), on the bottlenecks
+            rate = losses.coding_rate(student[: len(teacher)]).mean()
+            loss, logs["coding_rate"] = loss - self.config.spreading * rate, rate.detach()
+        if self.config.alignment:
+            misalignment = losses.multi_crop_mse(student, teacher, num_shared) / 2  # 1 - cosine
+            loss, logs["misalignment"] = loss + self.config.alignment * misalignment, misalignment.detach()
         if self.config.koleo:
-            spacing = koleo(student_features[0].cls).sum()
+            spacing = losses.koleo(student_features[0].cls).sum()
             loss, logs["koleo"] = loss + self.config.koleo * spacing, spacing.detach()
         if masked is not None:
             patches = (student_features[0].patches, teacher_features[0].patches)
@@ -77,6 +71,31 @@ class DINOVariants(DINO):
         if self.queue:
             carry["keys"] = losses.unit(teacher_logits).flatten(0, 1)
         return Loss(loss, logs, carry)
+
+    def compare(
+        self, student: Tensor, teacher_logits: Tensor, temperature: float, num_shared: int
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """Compare the outputs as `loss` names it; return the loss and its metrics.
+
+        `mse` and `infonce` compare l2-normalized logits, not sharpened (appendix "Relation to MoCo-v2 and
+        BYOL"). Negatives of `infonce` are in the queue, or without one the other images of the view.
+        """
+        head, config = self.student.head, self.config
+        match config.loss:
+            case "cross-entropy":
+                targets = self.targets(teacher_logits, temperature)
+                loss = head.cross_entropy(student, targets, config.student_temperature, num_shared)
+                return loss, self.observe(loss, targets)
+            case "mse":
+                if config.teacher_output == "centering":
+                    teacher_logits = teacher_logits - self.center
+                loss = losses.multi_crop_mse(head.logits(student), teacher_logits, num_shared)
+            case "infonce":
+                negatives = self.queue.vectors if self.queue else None
+                loss = losses.multi_crop_info_nce(
+                    head.logits(student), teacher_logits, config.infonce_temperature, negatives, num_shared
+                )
+        return loss, {"spread": losses.spread(teacher_logits), "center_norm": self.center.norm()}
 
     def targets(self, logits: Tensor, temperature: float) -> Tensor:
         """Teacher probabilities of logits [views, batch, K], as `teacher_output` names them."""
@@ -90,37 +109,6 @@ class DINOVariants(DINO):
             case "sinkhorn-knopp":
                 iterations = self.config.sinkhorn_iterations
                 return losses.sinkhorn_knopp(logits, self.config.sinkhorn_temperature, iterations)
-
-    def mse(self, student_logits: Tensor, teacher_logits: Tensor, num_shared: int) -> tuple[Tensor, Logs]:
-        """Distance of l2-normalized outputs, not sharpened (appendix "Relation to MoCo-v2 and BYOL").
-
-        The center is subtracted if `teacher_output` is centering.
-        """
-        if self.config.teacher_output == "centering":
-            teacher_logits = teacher_logits - self.center
-        loss = losses.multi_crop_mse(student_logits, teacher_logits, num_shared)
-        return loss, {"spread": losses.spread(teacher_logits)}
-
-    def info_nce(
-        self, student_logits: Tensor, teacher_logits: Tensor, num_shared: int
-    ) -> tuple[Tensor, Logs]:
-        """InfoNCE of the outputs; negatives are in the queue, or without one the other images of the view."""
-        negatives = self.queue.vectors if self.queue else None
-        pair, temperature = (student_logits, teacher_logits), self.config.infonce_temperature
-        loss = losses.multi_crop_info_nce(*pair, temperature, negatives, num_shared)
-        return loss, {"spread": losses.spread(teacher_logits)}
-
-    def add_simdino_terms(
-        self, loss: Tensor, logs: Logs, student: Tensor, teacher: Tensor, num_shared: int
-    ) -> Tensor:
-        """Add the terms of SimDINO (arXiv:2502.10385) on the bottlenecks; writes to `logs`."""
-        if self.config.spreading:
-            rate = losses.coding_rate(student[: len(teacher)]).mean()
-            loss, logs["coding_rate"] = loss - self.config.spreading * rate, rate.detach()
-        if self.config.alignment:
-            misalignment = losses.multi_crop_mse(student, teacher, num_shared) / 2  # 1 - cosine
-            loss, logs["misalignment"] = loss + self.config.alignment * misalignment, misalignment.detach()
-        return loss
 
     def select_views(self, views: Tensor) -> tuple[Tensor, Tensor, int]:
         """Global crops of the teacher and of the student, and the number that both get."""

@@ -1,4 +1,4 @@
-"""Inputs from which a method is built, without importing torch."""
+"""What a method is built from, in addition to its own config, without importing torch."""
 
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -29,13 +29,13 @@ class MethodSchedules:
 
 
 @dataclass(frozen=True)
-class Setup:
-    """Inputs from which a method is built, in addition to its own settings."""
+class MethodContext:
+    """What a method is built from, in addition to its own config."""
 
     backbone: BackboneConfig
     """The network to train."""
     schedules: MethodSchedules = field(default_factory=MethodSchedules)
-    """Schedules that the method's settings give."""
+    """Schedules that the method's config gives."""
     classes: int = 0
     """Number of classes; 0: the images have no labels."""
     images: "Images | None" = None

@@ -1,18 +1,32 @@
-"""Settings of DINO's variants, without importing torch: ablations of the paper, and additions."""
+"""Options of DINO next to Algorithm 1, without importing torch: ablations of the paper, and additions.
 
-from dataclasses import dataclass, fields
-from typing import Literal
+`--method dino` takes these options. A run in which all of them are the defaults is one of `DINO`, as
+`AblationsConfig.resolve` decides; any other is one of `DINOAblations`.
+"""
+
+from dataclasses import dataclass, fields, replace
+from typing import ClassVar, Literal
+
+import numpy as np
 
 from dino_model.runtime.errors import SettingError
 from training.crop_config import CropConfig
-from training.methods.config import MethodConfig
-from training.settings import at_least, flag, positive, shares
+from training.methods.context import MethodSchedules
+from training.methods.dino_config import DINOConfig
+from training.validation import at_least, flag, multiple_of, positive, shares
 
 
 @dataclass(frozen=True, kw_only=True)
-class DINOVariantsConfig(MethodConfig):
-    """Options next to Algorithm 1; `DINOVariants` implements them and runs if one is not the default."""
+class AblationsConfig(DINOConfig):
+    """Settings of DINO and of what its ablations change; with the defaults they are those of DINO."""
 
+    name: ClassVar[str] = "dino"
+    implementation: ClassVar[str] = "training.methods.dino_ablations:DINOAblations"
+
+    predictor: int = 0
+    """Width of the hidden layer of a predictor in the student's head, before the bottleneck; 0: none."""
+    sharpen: bool = True
+    """Sharpening. --no-sharpen gives the teacher the student's temperature (section 5.3)."""
     loss: Literal["cross-entropy", "mse", "infonce"] = "cross-entropy"
     """Comparison of outputs: cross-entropy, or mse or infonce of l2-normalized outputs without sharpening."""
     teacher: Literal["momentum", "previous-epoch", "previous-iteration", "student-copy"] = "momentum"
@@ -48,9 +62,13 @@ class DINOVariantsConfig(MethodConfig):
     """Loss of patches, which is added: none, or that of iBOT at masked patches of the global crops (ViT)."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         positive(self, "sinkhorn_temperature", "infonce_temperature", "kept_tokens")
         shares(self, "mask_hint", "kept_tokens")
-        at_least(self, sinkhorn_iterations=1, queue=0, spreading=0, alignment=0, koleo=0)
+        at_least(self, predictor=0, sinkhorn_iterations=1, queue=0, spreading=0, alignment=0, koleo=0)
+        for name in ("spreading", "alignment"):
+            if getattr(self, name) and self.head.bottleneck is None:
+                raise SettingError(f"{flag(name)} needs the head's bottleneck: pass --bottleneck 256")
         if self.masking == "attention" and self.kept_tokens == 1:
             raise SettingError("--masking attention hides no patch: pass --kept-tokens below 1, such as 0.5")
         if self.loss == "mse" and self.teacher_output not in ("centering", "none"):
@@ -85,11 +103,13 @@ class DINOVariantsConfig(MethodConfig):
         return [option for option, needed in options.items() if needed]
 
     def check(self, crops: CropConfig, batch_size: int, accumulate: int, classes: int) -> None:
-        """Check also that there is a global crop for each network."""
-        if self.views == 1 and crops.global_crops < 2:
-            raise SettingError("--views 1 needs a global crop for each network: pass --global-crops 2")
+        """Check also that there is one global crop for each network."""
+        if self.views == 1 and crops.global_crops != 2:
+            raise SettingError("--views 1 needs one global crop for each network: pass --global-crops 2")
         if self.koleo and batch_size < 2:
             raise SettingError("--koleo compares the images of a batch: raise --batch-size to 2 or more")
+        rows = min(self.views, crops.global_crops) * batch_size
+        multiple_of("queue", self.queue, rows, "the batch")
         super().check(crops, batch_size, accumulate, classes)
 
     def vit_options(self) -> list[str]:
@@ -97,7 +117,30 @@ class DINOVariantsConfig(MethodConfig):
         options = {"--kept-tokens": self.kept_tokens < 1, "--patch-loss": self.patch_loss != "none"}
         return [option for option, is_set in options.items() if is_set]
 
-    def has_variant(self) -> bool:
-        """Test if an option is not the default, so that DINO is not Algorithm 1."""
-        options = fields(DINOVariantsConfig)
-        return any(getattr(self, option.name) != option.default for option in options)
+    def schedules(self, epochs: int, steps_per_epoch: int) -> MethodSchedules:
+        """Schedules of DINO, without sharpening or with another teacher."""
+        usual = super().schedules(epochs, steps_per_epoch)
+        momenta, temperatures = usual.teacher_momentum, usual.teacher_temperature
+        if not self.sharpen:
+            temperatures = np.full_like(temperatures, self.student_temperature)
+        if self.teacher == "previous-epoch":  # 1 keeps the teacher, 0 copies the student
+            momenta = (np.arange(1, len(momenta) + 1) % steps_per_epoch != 0).astype(float)
+        elif self.teacher != "momentum":
+            momenta = np.zeros_like(momenta)
+        return replace(usual, teacher_momentum=momenta, teacher_temperature=temperatures)
+
+    def title(self) -> str:
+        """Return the name, with the options next to Algorithm 1."""
+        return " with ".join([self.name, *([", ".join(self.chosen())] if self.chosen() else [])])
+
+    def chosen(self) -> list[str]:
+        """Name the options of this class that are not the defaults."""
+        plain = {option.name for option in fields(DINOConfig)}
+        own = [option for option in fields(self) if option.name not in plain]
+        return [flag(option.name) for option in own if getattr(self, option.name) != option.default]
+
+    def resolve(self) -> DINOConfig:
+        """Return the settings of Algorithm 1 alone if no option next to it is chosen."""
+        if self.chosen():
+            return self
+        return DINOConfig(**{option.name: getattr(self, option.name) for option in fields(DINOConfig)})

@@ -1,0 +1,184 @@
+"""Projection head h of g = h o f (section 3.2, appendix "Projection Head"), and the loss of its logits."""
+
+from dataclasses import replace
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from dino_model.models.configs import HeadConfig
+from training import losses
+
+CHUNK = 2**21
+"""Largest number of logits at a time on a CPU, 8 MB in fp32; 64 times as many on other devices."""
+
+
+class Prototypes(nn.Module):
+    """Weight-normalized linear layer without bias: row k is gain_k * v_k / |v_k|.
+
+    The two parameters carry the names of torch's classic weight norm, as the official checkpoints do.
+    """
+
+    def __init__(self, width: int, prototypes: int, train_gain: bool = False) -> None:
+        super().__init__()
+        self.weight_g = nn.Parameter(torch.ones(prototypes, 1), requires_grad=train_gain)
+        # torch's default for a linear layer; only the direction matters.
+        self.weight_v = nn.Parameter(torch.empty(prototypes, width).uniform_(-(width**-0.5), width**-0.5))
+
+    def weight(self) -> Tensor:
+        """Prototypes, one a row: [K, width]."""
+        return torch._weight_norm(self.weight_v, self.weight_g, 0)
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Similarity to every prototype: [..., width] -> fp32 [..., K]."""
+        # Even under autocast: logits near 1 are divided by a temperature of 0.04, where bf16 loses 0.1 nat.
+        # The product is scaled, not the weights, the largest tensor of a step.
+        with torch.autocast(features.device.type, enabled=False):
+            norm = torch.linalg.vector_norm(self.weight_v, dim=1)
+            logits: Tensor = (features.float().flatten(0, -2) @ self.weight_v.T) * (
+                self.weight_g[:, 0] / norm
+            )
+        return logits.unflatten(0, features.shape[:-1])
+
+
+class ProjectionHead(nn.Module):
+    """MLP, l2-normalized bottleneck, prototypes: [..., in_width] -> logits [..., K].
+
+    A predictor after the MLP has two more layers with `predictor` hidden units. Without a bottleneck, the
+    last linear layer outputs the logits.
+    """
+
+    def __init__(self, in_width: int, config: HeadConfig | None = None, predictor: int = 0) -> None:
+        super().__init__()
+        config = config or HeadConfig()
+        _check(config)
+        width = config.bottleneck or config.prototypes
+        self.mlp = _mlp(in_width, width, config)
+        self.predictor = (
+            _mlp(width, width, replace(config, layers=2, hidden=predictor)) if predictor else nn.Sequential()
+        )
+        self.last_layer = (
+            None
+            if config.bottleneck is None
+            else Prototypes(config.bottleneck, config.prototypes, config.train_gain)
+        )
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Logits of features: [..., in_width] -> fp32 [..., K]."""
+        return self.logits(self.project(features))
+
+    def project(self, features: Tensor) -> Tensor:
+        """Compute the input of the layer that outputs the logits: [..., in_width] -> [..., d].
+
+        It is the bottleneck, fp32 and of length 1, or without a bottleneck the last hidden layer.
+        """
+        layers, vectors = [*self.mlp, *self.predictor], features.flatten(0, -2)
+        for layer in layers if self.last_layer is not None else layers[:-1]:
+            vectors = layer(vectors)
+        vectors = vectors.unflatten(0, features.shape[:-1])
+        return vectors if self.last_layer is None else F.normalize(vectors.float(), dim=-1)
+
+    def logits(self, projected: Tensor) -> Tensor:
+        """Logits of the output of `project`: [..., d] -> fp32 [..., K]."""
+        logits: Tensor = self.output_layer()(projected.flatten(0, -2))
+        return logits.float().unflatten(0, projected.shape[:-1])
+
+    def cross_entropy(
+        self, projected: Tensor, targets: Tensor, temperature: float, shared: int | None = None
+    ) -> Tensor:
+        """Compute `losses.multi_crop_cross_entropy` of the logits; with prototypes, without keeping them.
+
+        Args:
+            projected: Output of `project` for the student [crops, batch, d], the teacher's views first.
+            targets, temperature, shared: As in `losses`.
+        """
+        if self.last_layer is None:
+            return losses.multi_crop_cross_entropy(self.logits(projected), targets, temperature, shared)
+        _, shared = losses.count_pairs(projected, targets, shared)
+        weights = (self.last_layer.weight_v, self.last_layer.weight_g.squeeze(1))
+        with torch.autocast(projected.device.type, enabled=False):
+            features = losses.full_precision(projected)
+            loss: Tensor = _PrototypeLoss.apply(features, *weights, targets, temperature, shared)
+        return loss
+
+    def output_layer(self) -> nn.Module:
+        """Return the layer that outputs the logits."""
+        if self.last_layer is not None:
+            return self.last_layer
+        return [*self.mlp, *self.predictor][-1]
+
+
+class _PrototypeLoss(torch.autograd.Function):
+    """Cross-entropy of the logits of prototypes, without keeping the logits of all images.
+
+    For a few images at a time, the logits of all crops are computed, give the loss, and are overwritten by
+    their gradient. The backward pass only scales the gradients.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, features: Tensor, v: Tensor, gain: Tensor, targets: Tensor, temperature: float, shared: int
+    ) -> Tensor:
+        """Features [crops, batch, d], rows v [K, d] and gain [K], targets [views, batch, K] -> scalar."""
+        crops, batch, _ = features.shape
+        norm = torch.linalg.vector_norm(v, dim=1)  # [K]
+        scale = gain / (norm * temperature)
+        teachers = features.new_full((crops, 1, 1), len(targets))  # teacher views of a crop: all …
+        teachers[:shared] -= 1  # … but itself
+        weight = 1 / (batch * (crops * len(targets) - shared))  # of one image of one pair in the mean
+        loss, grad_gain = features.new_zeros(()), torch.zeros_like(gain)
+        grad_features, grad_v = torch.empty_like(features), torch.empty_like(v)
+        chunk = CHUNK * (1 if features.device.type == "cpu" else 64)
+        images = max(1, chunk // (crops * len(v)))
+        for start in range(0, batch, images):
+            part = slice(start, start + images)
+            rows, target = features[:, part], targets[:, part].to(features.dtype)
+            logits = (rows.flatten(0, 1) @ v.T).mul_(scale).unflatten(0, rows.shape[:2])  # [crops, part, K]
+            total = target.sum(0)
+            own = (logits[:shared] * target[:shared]).sum()
+            agreement = (logits.sum(0) * total).sum() - own
+            peak, place = logits.max(-1, keepdim=True)
+            gradient = logits.softmax(-1)  # for every teacher …
+            log_partition = peak - gradient.gather(-1, place).log()
+            loss += (teachers * log_partition).sum() - agreement
+            gradient.mul_(teachers).sub_(total)  # … minus its target
+            gradient[:shared] += target[:shared]
+            grad_gain += logits.mul_(gradient).sum((0, 1))
+            flat = gradient.mul_(scale * weight).flatten(0, 1)
+            grad_features[:, part] = (flat @ v).unflatten(0, rows.shape[:2])
+            grad_v.addmm_(flat.T, rows.flatten(0, 1), beta=1 if start else 0)  # the first part overwrites
+        grad_gain *= weight / gain
+        grad_v.addcmul_(v, (grad_gain * gain / norm.square())[:, None], value=-1)  # |v| has no effect
+        ctx.save_for_backward(grad_features, grad_v, grad_gain)
+        return loss * weight
+
+    @staticmethod
+    def backward(ctx: Any, factor: Tensor) -> tuple[Tensor | None, ...]:
+        """Scale the gradients in place: there is one backward pass."""
+        pairs = zip(ctx.saved_tensors, ctx.needs_input_grad, strict=False)
+        return (*(gradient.mul_(factor) if needed else None for gradient, needed in pairs), None, None, None)
+
+
+def _mlp(in_width: int, out_width: int, config: HeadConfig) -> nn.Sequential:
+    widths = [in_width, *[config.hidden] * (config.layers - 1), out_width]
+    modules: list[nn.Module] = []
+    for i in range(config.layers):
+        linear = nn.Linear(widths[i], widths[i + 1])
+        nn.init.trunc_normal_(linear.weight, std=0.02)
+        nn.init.zeros_(linear.bias)
+        modules.append(linear)
+        if i < config.layers - 1:
+            if config.batch_norm:
+                modules.append(nn.BatchNorm1d(widths[i + 1]))
+            modules.append(nn.GELU() if config.activation == "gelu" else nn.ReLU())
+    return nn.Sequential(*modules)
+
+
+def _check(config: HeadConfig) -> None:
+    if config.layers > 4:
+        raise ValueError(f"layers is {config.layers}, expected at most 4")
+    for name, least in {"layers": 1, "prototypes": 2, "hidden": 1, "bottleneck": 1}.items():
+        value = getattr(config, name)
+        if value is not None and value < least:
+            raise ValueError(f"{name} is {value}, expected at least {least}")
