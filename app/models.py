@@ -57,7 +57,7 @@ def catalogue(first: str = "embedded", folder: Path | None = None, *, downloads:
     """
     choices = {
         "embedded": Choice("embedded · distilled from DINOv2", "embedded"),
-        "embedded-dino": Choice("embedded-dino · DINO alone", "embedded-dino"),
+        "embedded-dino": Choice("embedded-dino · no teacher", "embedded-dino"),
         "random:embedded": Choice("random:embedded · the same network, untrained", "random:embedded"),
     }
     if folder is not None:

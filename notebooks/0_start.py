@@ -26,8 +26,8 @@ from notebooks import drawing
 
 # %% [markdown]
 # A *vision transformer* computes *attention*: weights for averaging the parts of an image. An *attention map* shows these
-# weights on the image. The shipped model was trained on images without labels: it learned to compute the outputs of DINOv2, a
-# larger network that was trained by self-distillation. The control is the same network with random weights.
+# weights on the image. The shipped model was trained without labels to compute the outputs of a larger network,
+# DINOv2, which was trained by self-distillation. Whether this copy of DINOv2 was fine-tuned with labels is not documented. The control is the same network with random weights.
 #
 # **Prediction.** The sheep covers a quarter of the image. How much of the attention of each network is on the sheep? Write
 # down two percentages.
@@ -63,7 +63,7 @@ drawing.images(
 #
 # **Summary.**
 # - Attention is a set of weights over the parts of an image.
-# - After training, attention is concentrated on the object, although no label was used.
+# - After training, attention is concentrated on the object, although the model saw no label.
 # - A map needs a control, such as the map of random weights.
 #
 # **References.** Caron et al. 2021, [Emerging Properties in Self-Supervised Vision Transformers](https://arxiv.org/abs/2104.14294),

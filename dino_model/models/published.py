@@ -16,7 +16,8 @@ EMBEDDED = {
 }
 """Files of the models that ship with the package, each beside its card and its log.
 
-`embedded` is distilled from DINOv2; `embedded-dino` is trained by DINO alone. Both have one architecture.
+`embedded` is distilled from DINOv2; `embedded-dino` is trained by DINO with terms of SimDINO. Both
+have one architecture.
 """
 OFFICIAL_ADDRESS = "https://dl.fbaipublicfiles.com/dino"
 

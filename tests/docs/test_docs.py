@@ -1,23 +1,27 @@
 """Documents: links, quoted commands, help, the lecture, and the built site if there is one."""
 
+import importlib
 import re
 import shlex
 import subprocess
 import sys
 from html import unescape
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote, urlsplit
 
 import pytest
 
 from dino_model.runtime.errors import EXPECTED
+from tests.training.runs import noise
 from training.commands.arguments import parse
 
 ROOT = Path(__file__).resolve().parents[2]
 SITE = ROOT / "build" / "docs"
 MAX_SITE_BYTES = 32_000_000  # a page for every module of the API, and the slides
 PAGES = [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")]
-PAGES += [ROOT / "notebooks" / "README.md", ROOT / "dino_model" / "embedded" / "card.md"]
+PAGES += [ROOT / "notebooks" / "README.md", *(ROOT / "dino_model").glob("*/card.md")]
+PAGES += [ROOT / "tests" / "oracles" / "README.md", *(ROOT / "deploy").glob("*/README.md")]
 
 sys.path.insert(0, str(ROOT / "docs"))
 import commands  # noqa: E402
@@ -31,32 +35,77 @@ def test_document_links_to_existing_files(page: Path):
     assert not [target for target in local if not (page.parent / target).exists()]
 
 
-def quoted_commands() -> list[str]:
-    """Command lines of the project in fenced blocks and in code spans of all documents."""
-    found = set()
+STANDARD = re.compile(
+    r"python -m (venv|pip|http\.server) |(\.venv/bin/)?pip (install|download) |npm ci$|curl -s |source "
+)
+"""Commands that are not of this project."""
+PLACEHOLDERS = {"PROTOCOL": "knn", "COMMAND": "knn"}
+
+
+def quoted_commands() -> list[tuple[str, bool]]:
+    """List the command lines of all documents, and whether each is complete, not only a name."""
+    found: dict[str, bool] = {}
     for page in PAGES:
         text = page.read_text(encoding="utf-8").replace("\\\n", " ")
         blocks = "\n".join(re.findall(r"```bash\n(.*?)```", text, re.DOTALL)).splitlines()
-        spans = re.findall(r"`(python -m [^`\n]+)`", text)
-        found |= {line.split("  #")[0].strip() for line in (*blocks, *spans)}
-    complete = (line for line in found if not re.search(r"…|\.\.\.|COMMAND|PROTOCOL|NAME|FILE|\\\|", line))
-    modules = r"python -m (segmentation|training|dino_model|app) "
-    return sorted(line for line in complete if re.match(modules, line) and "--help" not in line)
+        spans = re.findall(r"`((?:python -m|make) [^`\n]+)`", text)
+        for line in (*blocks, *spans):
+            command = re.split(r"\s+#", line)[0].strip().replace(".venv/bin/python", "python")
+            is_complete = line in blocks or page.name == "paper-map.md"
+            if command and "…" not in command and "\\|" not in command:
+                found[command] = found.get(command, False) or is_complete
+    return sorted((line, is_complete) for line, is_complete in found.items() if not STANDARD.match(line))
 
 
-@pytest.mark.parametrize("line", quoted_commands())
-def test_quoted_command_is_accepted_by_its_parser(line: str, capsys: pytest.CaptureFixture[str]):
-    words = shlex.split(line)[2:]
-    names = (" ".join(words[:length]) for length in (3, 2, 1))
-    name = next(name for name in names if name in commands.CLASSES)
-    arguments = words[len(name.split()) :]
+def options_of(module: str) -> Any:
+    """Return what a module passes to tyro: a dataclass or a function."""
+    file = ROOT.joinpath(*module.split("."))
+    file = file / "__main__.py" if file.is_dir() else file.with_suffix(".py")
+    name = re.search(r"tyro\.cli\((\w+)", file.read_text(encoding="utf-8"))
+    assert name, f"{file} is no command"
+    return getattr(importlib.import_module(module), name[1])
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    """Images for recipes that depend on them."""
+    images = noise(tmp_path_factory.mktemp("images"), 8, 2, 40, 40)
+    (images / "class0" / "names.txt").write_text("0.png\n")
+    return images
+
+
+@pytest.mark.parametrize(("line", "is_complete"), quoted_commands())
+def test_quoted_command_is_accepted_by_its_parser(line: str, is_complete: bool, folder: Path, capsys):
+    words = [PLACEHOLDERS.get(word, word) for word in shlex.split(line)]
+    if words[0] == "make":
+        targets = re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
+        assert all("=" in word or word in targets for word in words[1:]), line
+        return
+    assert words[:2] == ["python", "-m"], line
+    names = (" ".join(words[2 : 2 + length]) for length in (3, 2, 1))
+    name = next((name for name in names if name in commands.CLASSES), "")
+    arguments = words[2 + len(name.split()) :]
     try:
-        if not arguments or {"small-data", "--channels"} & {*arguments}:
-            return  # a mention, or a preset that reads the data
-        if name == "training pretrain":  # its options depend on preset and method
-            parse(arguments)
-        else:
+        if words[2] in {"dino_model", "segmentation", "training"} and not name:
+            assert not arguments or arguments == ["--help"], line
+        elif "--help" in arguments or not (is_complete or arguments):
+            return
+        elif name == "training pretrain":  # its options depend on method and recipe, and small-data on images
+            files = {
+                "FILE": "embedded",
+                "test.txt": str(folder / "class0" / "names.txt"),
+                "IMAGES": str(folder),
+            }
+            given = [
+                str(folder) if word.endswith(("/", ".tar")) else files.get(word, word) for word in arguments
+            ]
+            parse(" ".join(given).replace("--channels 6", "").split())
+        elif name:
             commands.tyro.cli(commands.CLASSES[name], args=arguments)
+        elif words[2] != "benchmarks.NAME":
+            options = options_of(words[2])
+            if is_complete or words[3:]:
+                commands.tyro.cli(options, args=words[3:])
     except (SystemExit, *EXPECTED) as error:
         pytest.fail(f"{line}: {error} {capsys.readouterr().err}")
 
