@@ -14,6 +14,7 @@ from dino_model.runtime.errors import SettingError
 from dino_model.runtime.precision import ComputePrecision
 from training.methods.method import Method
 from training.methods.network import Network, StochasticDepth
+from training.one_pass import OnePass
 
 
 def prepare_networks(
@@ -35,18 +36,21 @@ def prepare_networks(
     Returns:
         True if crops of all sizes share one pass.
     """
-    # Blocks that are compiled or recomputed, and products in fp32, gain nothing from one pass.
-    gains = device.type == "cuda" and precision != "fp32" and not (compile or checkpoint_activations)
     choose_training_attention(method, device, precision)
-    networks = [module for module in method.modules() if isinstance(module, Network)]
-    for network in networks:
-        network.one_pass = gains and not isinstance(network.backbone, ResNet)
+    one_pass = None
+    if device.type == "cuda" and precision != "fp32":  # products in fp32 gain nothing
+        one_pass = OnePass(compile=compile, recompute=checkpoint_activations)
+    done = set[nn.Module]()
+    for network in method.modules():
+        if isinstance(network, Network) and one_pass and not isinstance(network.backbone, ResNet):
+            network.one_pass = one_pass
+            done.add(network.backbone)
     for backbone in method.backbones().values():
-        if compile:
+        if compile and backbone not in done:
             compile_blocks(backbone)
-        if checkpoint_activations:
+        if checkpoint_activations and backbone not in done:
             recompute_blocks(backbone)
-    return any(network.one_pass for network in networks)
+    return bool(done)
 
 
 def compile_blocks(backbone: nn.Module, backend: str | Callable[..., Any] = "inductor") -> None:

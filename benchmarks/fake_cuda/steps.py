@@ -12,7 +12,10 @@ from training.recipe import Recipe
 from training.session import Session
 from training.train import train_step
 
-PRODUCTS = ("mm", "addmm", "bmm", "baddbmm", "convolution", "convolution_backward", "_scaled_dot_product")
+PRODUCTS = (
+    *("mm", "addmm", "bmm", "baddbmm", "convolution", "convolution_backward"),
+    *("_scaled_dot_product", "_varlen_attn"),
+)
 """Beginnings of the names of matrix products, convolutions and attention."""
 
 

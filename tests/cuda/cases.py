@@ -59,6 +59,8 @@ class Counts(NamedTuple):
     errors: dict[str, int]
     collectives: int
     """Exchanges among ranks that the host waits for."""
+    names: dict[str, int]
+    """Operations by name."""
 
     @classmethod
     def of(cls, device: FakeDevice) -> "Counts":
@@ -72,6 +74,7 @@ class Counts(NamedTuple):
             uploads,
             dict(device.errors),
             device.host_collectives,
+            dict(device.operations),
         )
 
 

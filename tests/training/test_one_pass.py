@@ -2,14 +2,18 @@
 
 import pytest
 import torch
+import torch.nn.functional as F
 
 from dino_model.models.backbones import BackboneConfig
 from dino_model.runtime.device import autocast
+from training import one_pass
 from training.methods.head import HeadConfig
 from training.methods.network import cls_tokens, create_network
+from training.one_pass import OnePass, pack
 from training.randomness import Randomness
 
 CPU = torch.device("cpu")
+SHAPES = ((2, 9), (3, 4))
 
 
 def outputs_and_gradients(one_pass, precision, **settings):
@@ -31,10 +35,64 @@ def outputs_and_gradients(one_pass, precision, **settings):
 @pytest.mark.parametrize("settings", [{}, {"layer_scale": 0.1, "mlp": "swiglu"}], ids=["gelu", "swiglu"])
 @pytest.mark.parametrize(("precision", "tolerance"), [("fp32", 1e-5), ("fp16", 0.01), ("bf16", 0.06)])
 def test_one_pass_gives_the_features_and_gradients_of_a_pass_per_size(settings, precision, tolerance):
-    expected, gradients = outputs_and_gradients(False, "fp32", **settings)
-    found, others = outputs_and_gradients(True, precision, **settings)
+    expected, gradients = outputs_and_gradients(None, "fp32", **settings)
+    found, others = outputs_and_gradients(OnePass(), precision, **settings)
     torch.testing.assert_close(found, expected, rtol=0, atol=tolerance)
     for name, gradient in gradients.items():
         assert others[name].dtype == torch.float32
         size = max(gradient.norm(), gradients["blocks.0.mlp.fc1.weight"].norm())
         assert (others[name] - gradient).norm() <= tolerance * size, name
+
+
+def assert_equal(found, expected):
+    torch.testing.assert_close(found[0], expected[0])
+    torch.testing.assert_close(found[1], expected[1])
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_recomputed_blocks_give_the_same_features_and_gradients(precision):
+    expected = outputs_and_gradients(OnePass(), precision)
+    assert_equal(outputs_and_gradients(OnePass(recompute=True), precision), expected)
+
+
+@pytest.mark.parametrize("recompute", [False, True])
+def test_blocks_of_a_network_share_one_compiled_graph_in_all_steps(monkeypatch, recompute):
+    graphs = []
+
+    def backend(graph, _inputs):
+        graphs.append(graph)
+        return graph.forward
+
+    def compile_whole(function, **options):
+        return whole(function, backend=backend, fullgraph=True, **options)
+
+    whole = torch.compile
+    monkeypatch.setattr(torch, "compile", compile_whole)
+    torch._dynamo.reset()
+    compiled = OnePass(compile=True, recompute=recompute)
+    found = outputs_and_gradients(compiled, "bf16")
+    first = len(graphs)
+    assert first == 2  # the first block has no stochastic depth
+    assert_equal(found, outputs_and_gradients(OnePass(), "bf16"))
+    outputs_and_gradients(compiled, "bf16")
+    assert len(graphs) == first
+
+
+def jagged(query, key, value, offsets, key_offsets, longest, key_longest):
+    """Attention of nested tensors, with the arguments of `varlen_attn`."""
+    assert longest == key_longest == offsets.diff().max()
+    assert offsets is key_offsets
+    nested = (
+        torch.nested.nested_tensor_from_jagged(part.contiguous(), offsets.long()).transpose(1, 2)
+        for part in (query, key, value)
+    )
+    return F.scaled_dot_product_attention(*nested).transpose(1, 2).values()
+
+
+def test_attention_in_one_call_equals_a_call_for_each_size(monkeypatch):
+    monkeypatch.setattr(one_pass, "varlen_attn", jagged)
+    packing = pack(SHAPES, CPU)
+    heads = torch.randn(sum(images * length for images, length in SHAPES), 3, 2, 8)
+    with torch.no_grad():
+        found = one_pass.attend_varlen(heads, packing)
+        torch.testing.assert_close(found, one_pass.attend_groups(heads, packing))

@@ -21,7 +21,7 @@ from training.methods.config import MethodConfig
 from training.methods.context import MethodContext, MethodSchedules
 from training.methods.head import HeadConfig, ProjectionHead
 from training.methods.method import Method
-from training.one_pass import features_of_groups
+from training.one_pass import OnePass, features_of_groups
 from training.optim import move_average
 from training.randomness import Randomness, copy_to_device
 
@@ -33,8 +33,8 @@ class Network(nn.Module):
         super().__init__()
         self.backbone, self.head = backbone, head
         self.drop_paths = replace_drop_path(backbone)
-        self.one_pass = False
-        """Compute crops of all sizes in one pass of a ViT, else those of each size."""
+        self.one_pass: OnePass | None = None
+        """Computes crops of all sizes in one pass of a ViT; None: those of each size in turn."""
 
     def forward(self, *crops: Tensor, randomness: Randomness | None = None) -> Tensor:
         """Groups of crops [crops, batch, channels, height, width] -> logits [all crops, batch, K]."""
@@ -70,9 +70,10 @@ class Network(nn.Module):
             options["visible"] = visible.flatten(0, 1)
         if masked is not None:
             options["masked"] = masked._replace(masked=masked.masked.flatten(0, 1))
-        if self.one_pass:
+        if self.one_pass is not None:
             set_factors = partial(self._set_factors, factors)
-            features = features_of_groups(self.backbone, flat, set_factors, patches=patches, **options)
+            rest = (self.one_pass, self.backbone, flat, set_factors)
+            features = features_of_groups(*rest, patches=patches, **options)
         else:
             features, first = [], 0
             for group in flat:
