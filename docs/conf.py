@@ -17,7 +17,7 @@ import lessons
 import live_figures
 import mathml
 
-from notebooks import execute, ipynb
+from notebooks import execute, ipynb, solve
 
 project = "DINO attention lab"
 copyright = "the maintainers, Apache-2.0"
@@ -120,12 +120,14 @@ def delete_unused_files(app: Sphinx, error: Exception | None) -> None:
 
 
 def add_links(app: Sphinx, page: str, source: list[str]) -> None:
-    """Add links to what is next to the pages: notebooks of a lesson, slides of the lecture."""
+    """Add folded hints to lessons, and links to their notebooks and to the slides of the lecture."""
     lesson = ROOT / f"{page}.py"
+    if lesson in execute.lessons():
+        source[0] = solve.add_hints(source[0])
     if lesson in execute.lessons() and ipynb.is_on_github(app.config.repository):
         links = ipynb.links_of(lesson, app.config.repository)
         source[0] = re.sub(r"^(# # .*\n)", rf"\1#\n# {links}\n", source[0], count=1, flags=re.MULTILINE)
-    elif page == "docs/lecture":
+    if page == "docs/lecture":
         files = {"Slides": "slides/docs/lecture.html", "PDF": "slides/lecture.pdf"}
         built = {name: file for name, file in files.items() if Path(app.outdir, file).is_file()}
         links = " · ".join(f'<a href="../{file}">{name}</a>' for name, file in built.items())

@@ -228,7 +228,8 @@ with drawing.plot(
     axis.legend()
 
 # %% [markdown]
-# Without labels, the accuracy of the features rises from about **24** % to about **66** %; pixels reach **40** %. The student is
+# Without labels, the accuracy of the features rises from about **24** % to about **66** %; pixels reach **40** % (lesson 5 has
+# fewer training images, so its pixels reach less). The student is
 # ahead while the accuracy rises, because the teacher averages over past weights; at the end both are equal. In the paper, the
 # teacher is ahead for most of a much longer training (figure 6).
 #
@@ -236,7 +237,8 @@ with drawing.plot(
 # have the same probability. Both extremes are failures of the training; lesson 4 shows them.
 #
 # **Exercise (break).** Call `step` with `momentum=0`, which makes the teacher a copy of the student. Predict the curves and the
-# entropy. Then run the cell of the training and the cell of the figure again. Lesson 4 explains the result.
+# entropy. Then run the cell of the training and the cell of the figure again. Does the copy fail, as it does in the paper?
+# Lesson 4 compares both teachers.
 #
 # **Exercise (argue).** The teacher receives neither labels nor gradients. Why are its outputs a useful target?
 #

@@ -16,7 +16,7 @@
 # **Question.** When do useful features and attention to objects appear during training, and how certain is their order?
 #
 # You need lessons 2 and 5. You write two metrics, the lift and the step of half the gain. With these metrics you compare seven
-# states of the model `embedded-dino`.
+# states of the model `embedded-dino`: DINO, with terms of SimDINO after step 30,559. So the last states are not DINO alone.
 
 # %%
 import numpy as np

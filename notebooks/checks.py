@@ -5,7 +5,10 @@ is the sentence that the reader sees, with the wrong answer that it leads to.
 """
 
 import copy
+import html
 import math
+import os
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from numbers import Real
@@ -37,8 +40,16 @@ class Exercise:
 NO_ANSWER = "No answer yet: replace the three dots."
 
 
+QUIET = "LESSONS_QUIET"
+"""Environment variable of published lessons: an exercise without an answer prints nothing."""
+_wrong_answers: Counter[str] = Counter()
+"""Wrong answers to each exercise in this session: they select the help that is printed."""
+
+
 def check(exercise: str, answer: Any) -> Any:
     """Report whether an answer is correct, and return the answer that the lesson continues with.
+
+    The first wrong answer gets the name of the mistake, the second also a hint, the third the solution.
 
     Args:
         exercise: Number of the exercise, such as "1.2".
@@ -54,8 +65,27 @@ def check(exercise: str, answer: Any) -> Any:
     if mistake is None:
         print(f"Exercise {exercise}: correct.")
         return answer
-    print(f"Exercise {exercise}: {mistake} The lesson continues with the solution.")
+    if mistake != NO_ANSWER or not os.environ.get(QUIET):
+        print(f"Exercise {exercise}: {mistake} The lesson continues with the solution.")
+    _wrong_answers[exercise] += mistake != NO_ANSWER
+    if _wrong_answers[exercise] >= 2:
+        print(f"Hint: {HINTS[exercise]}")
+    if _wrong_answers[exercise] >= 3:
+        show_solution(exercise)
     return EXERCISES[exercise].solution
+
+
+def show_solution(exercise: str) -> None:
+    """Display the solution, folded. A student release has no readable solutions."""
+    from IPython.display import HTML, display
+
+    try:
+        from notebooks.solve import solution_of
+    except ImportError:
+        print("The solution is with your teacher.")
+        return
+    text = f"<details><summary>Solution</summary><pre>{html.escape(solution_of(exercise))}</pre></details>"
+    display(HTML(text))
 
 
 def complaint(number: str, answer: Any) -> str | None:
@@ -96,16 +126,21 @@ def _complaint_about_function(exercise: Exercise, answer: Any, inputs: tuple[Any
         return "Your result has no gradient; return a tensor without detach(), no_grad(), item() or float()."
     if isinstance(found, list) and isinstance(expected, tuple):
         return "Found a list; return the values separated by a comma, without brackets."
-    for describe in (_kinds, _shapes, _dtypes):
-        if describe(found) != describe(expected):
-            return f"Found {describe(found)}, expected {describe(expected)}."
-    difference = _first_difference(found, expected)
-    if difference is None:
+    if _kinds(found) != _kinds(expected):
+        return f"Found {_kinds(found)}, expected {_kinds(expected)}."
+    if _is_equal(found, expected):
         return None
     for sentence, mistake in exercise.mistakes.items():
-        wrong = _call(mistake, inputs)
-        if _shapes(found) == _shapes(wrong) and _first_difference(found, wrong) is None:
+        if _is_equal(found, _call(mistake, inputs)):
             return sentence
+    for describe in (_shapes, _dtypes):
+        if describe(found) != describe(expected):
+            return f"Found {describe(found)}, expected {describe(expected)}."
+    if _kinds(expected) == "one value" and _is_equal(
+        np.asarray(_arrays(found)[0]), 100 * _arrays(expected)[0]
+    ):
+        return "You gave percent; do not multiply by 100."
+    difference = _first_difference(found, expected)
     return f"The shape is correct, the values are not: {difference}."
 
 
@@ -165,6 +200,11 @@ def _dtypes(value: Any) -> str:
     return " and ".join("bool values" if array.dtype == bool else "numbers" for array in _arrays(value))
 
 
+def _is_equal(found: Any, expected: Any) -> bool:
+    is_alike = _shapes(found) == _shapes(expected) and _dtypes(found) == _dtypes(expected)
+    return is_alike and _first_difference(found, expected) is None
+
+
 def _first_difference(found: Any, expected: Any) -> str | None:
     """Describe the first value that differs; None if all values are equal."""
     for a, b in zip(_arrays(found), _arrays(expected), strict=True):
@@ -201,6 +241,13 @@ def _shares(attention: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def _vote(cosines: np.ndarray, labels: np.ndarray, weights: np.ndarray, k: int) -> np.ndarray:
     nearest = np.argsort(cosines)[-k:]
     return np.bincount(labels[nearest], weights[nearest], minlength=labels.max() + 1)
+
+
+def _vote_once(cosines: np.ndarray, labels: np.ndarray, k: int, temperature: float, order: int) -> np.ndarray:
+    votes = np.zeros(labels.max() + 1)
+    nearest = np.argsort(cosines)[-k:][::order]
+    votes[labels[nearest]] += np.exp(cosines[nearest] / temperature)
+    return votes
 
 
 def _average(
@@ -278,6 +325,10 @@ EXERCISES: dict[str, Exercise] = {
                 (products := q @ k.transpose(-1, -2) / 4) @ v,
                 products,
             ),
+            "You applied the softmax twice.": lambda q, k, v: (
+                (twice := softmax(_attend(q, k, v)[1], -1)) @ v,
+                twice,
+            ),
             "You divided after the softmax; divide the products of queries and keys.": (
                 lambda q, k, v: tuple(part / 4 for part in _attend(q, k, v, 1.0))
             ),
@@ -343,6 +394,9 @@ EXERCISES: dict[str, Exercise] = {
             "You compared with the maximum; add up the values from the largest on.": (
                 lambda a, mass: a >= mass * a.max()
             ),
+            "You did not divide by the sum; the mass is a share of the sum of the map.": (
+                lambda a, mass: a >= _shares(a)[0][int((np.cumsum(_shares(a)[0]) < mass).sum())]
+            ),
             "You kept the weakest patches; sort from the largest on.": (
                 lambda a, mass: ~right.keep_mass(a, 1 - mass)
             ),
@@ -359,6 +413,7 @@ EXERCISES: dict[str, Exercise] = {
             "This is the Dice coefficient; divide by the union.": (
                 lambda a, b: 2 * (a & b).sum() / (a.sum() + b.sum())
             ),
+            "This is 1 minus the similarity.": lambda a, b: 1 - right.jaccard(a, b),
             "You divided by one mask; divide by the union.": lambda a, b: (a & b).sum() / b.sum(),
             "This is the share of equal pixels, which counts the background.": lambda a, b: (a == b).mean(),
         },
@@ -373,6 +428,12 @@ EXERCISES: dict[str, Exercise] = {
             ),
             "You selected one head for all images; select one for each image.": (
                 lambda scores: scores.mean(axis=0).max() - scores[:, 0].mean()
+            ),
+            "Your maximum runs over the images; use the axis of the heads.": (
+                lambda scores: scores.max(axis=0).mean() - scores[:, 0].mean()
+            ),
+            "You subtracted the mean of all heads; subtract that of head 0.": (
+                lambda scores: scores.max(axis=1).mean() - scores.mean()
             ),
             "The sign is reversed.": lambda scores: scores[:, 0].mean() - scores.max(axis=1).mean(),
         },
@@ -406,6 +467,7 @@ EXERCISES: dict[str, Exercise] = {
             "Your softmax runs over the crops; use the last axis, the prototypes.": (
                 lambda x, c, t: softmax((x - c) / t, 0)
             ),
+            "You applied the softmax twice.": lambda x, c, t: softmax(softmax((x - c) / t, -1), -1),
             "The softmax is missing.": lambda x, c, t: (x - c) / t,
             "You returned logarithms; use softmax instead of log_softmax.": (
                 lambda x, c, t: log_softmax((x - c) / t, -1)
@@ -445,10 +507,13 @@ EXERCISES: dict[str, Exercise] = {
             "The logarithm is missing; use log_softmax for the student.": (
                 lambda p, x, t: -(p * softmax(x / t, -1).flip(0)).sum(-1).mean()
             ),
+            "You applied the softmax twice; log_softmax takes the logits.": (
+                lambda p, x, t: -(p * log_softmax(softmax(x / t, -1), -1).flip(0)).sum(-1).mean()
+            ),
             "You exchanged teacher and student; the logarithm belongs to the student.": (
                 lambda p, x, t: -(softmax(x / t, -1) * p.log().flip(0)).sum(-1).mean()
             ),
-            "You subtracted the entropy of the teacher; the loss is the cross-entropy.": (
+            "This is the KL divergence; the loss is the cross-entropy, with the entropy of the teacher.": (
                 lambda p, x, t: right.dino_loss(p, x, t) + (p * p.log()).sum(-1).mean()
             ),
         },
@@ -540,9 +605,21 @@ EXERCISES: dict[str, Exercise] = {
                 lambda f, s, y, k, t: _vote(s @ f, y, np.ones(len(s)), k)
             ),
             "The temperature is missing.": lambda f, s, y, k, t: _vote(s @ f, y, np.exp(s @ f), k),
+            "You divided by the sum of the votes; return the sums themselves.": (
+                lambda f, s, y, k, t: (votes := right.vote(f, s, y, k, t)) / votes.sum()
+            ),
+            "Several neighbors of a class count once: `votes[labels] += weights` adds repeated indices once.": (
+                lambda f, s, y, k, t: _vote_once(s @ f, y, k, t, 1)
+            ),
+            "Several neighbors of a class count once; add the votes of all of them.": (
+                lambda f, s, y, k, t: _vote_once(s @ f, y, k, t, -1)
+            ),
+            "Classes without a neighbor at the end are missing; pass minlength to np.bincount.": (
+                lambda f, s, y, k, t: np.trim_zeros(right.vote(f, s, y, k, t), "b")
+            ),
         },
-        (_UNIT[0], _UNIT[1:], _LABELS, 7, 0.07),
         (_UNIT[1], _UNIT[2:], _FAR_CLASSES, 9, 0.2),
+        (_UNIT[0], _UNIT[1:], _LABELS, 7, 0.07),
     ),
     "5.2": Exercise(
         right.BALANCED_ACCURACY,
@@ -570,6 +647,7 @@ EXERCISES: dict[str, Exercise] = {
             "This is the lift of a uniform map.": 1.0,
             "All of the attention can be on the object: its share is 1, not 0.8.": 4.0,
             "This is the share of the patches; divide 1 by it.": 0.2,
+            "You gave percent; the lift is a quotient of two shares, so 500 % is 5.": 500.0,
         },
     ),
     "6.3": Exercise(
@@ -581,11 +659,14 @@ EXERCISES: dict[str, Exercise] = {
             "This is half of the last score; the gain starts at the first score.": (
                 lambda steps, scores: int(steps[np.argmax(scores >= scores[-1] / 2)])
             ),
+            "You used the largest score; the gain ends at the last score.": (
+                lambda steps, scores: int(steps[np.argmax(scores >= (scores[0] + scores.max()) / 2)])
+            ),
             "You returned the last step below half of the gain; return the first step above it.": (
                 lambda steps, scores: int(steps[np.argmax(scores >= (scores[0] + scores[-1]) / 2) - 1])
             ),
         },
-        (np.array([0, 10, 30, 60, 100]), np.array([1.0, 1.2, 1.35, 1.7, 1.8])),
+        (np.array([0, 10, 30, 60, 100]), np.array([1.0, 1.2, 1.38, 1.9, 1.7])),
         (np.array([0, 5, 20, 70, 90]), np.array([0.2, 0.7, 0.5, 0.9, 1.0])),
     ),
     "A.1": Exercise(
@@ -645,3 +726,31 @@ EXERCISES: dict[str, Exercise] = {
     ),
 }
 """Exercises by number; lessons A and B have letters."""
+
+HINTS: Mapping[str, str] = {
+    "1.1": "unflatten gives rows and columns axes of their own; permute orders the axes; flatten joins them.",
+    "1.2": "Compute the number of patches on one side, then in the grid, then add [CLS].",
+    "1.3": "Compute the products of all queries and keys first, [B, heads, tokens, tokens]; then scale, then softmax.",
+    "1.4": "Write one line for each part, of the form tokens = tokens + part(norm(tokens)).",
+    "2.1": "np.argsort and np.cumsum of the shares give the sum that is reached before each patch.",
+    "2.2": "& and | of Boolean arrays give the pixels in both masks and in at least one mask.",
+    "2.3": "scores.max(axis=...) has one value for each image.",
+    "3.1": "Multiply the numbers of crops of both networks, then subtract the pairs of the same crop.",
+    "3.2": "The order is: subtract, divide, softmax with dim=-1.",
+    "3.3": "torch.log_softmax gives the logarithms; flip(0) exchanges the two crops.",
+    "3.4": "The two factors add up to 1.",
+    "4.1": "All 256 terms of the sum are equal.",
+    "4.2": "The KL is the cross-entropy of both distributions minus the entropy of the teacher.",
+    "4.3": "Solve λ^n = 0.5 with logarithms.",
+    "5.1": "np.bincount(labels, weights, minlength) adds weights by label.",
+    "5.2": "Two of the three classes are never predicted.",
+    "6.1": "attention[mask].sum() is the attention on the object; mask.mean() is its share of the patches.",
+    "6.2": "Which share of the attention can be on the object at most?",
+    "6.3": "np.argmax of a Boolean array gives the index of its first True.",
+    "A.1": "The weights of the k patches add up to 1.",
+    "A.2": "The window has the width 2 · 12 + 1.",
+    "B.1": "features @ features.T has all products; its diagonal belongs to the patches themselves.",
+    "B.2": "w(B, V) counts an edge inside of B at both of its ends.",
+    "B.3": "Compute the width and height of the shared box first.",
+}
+"""Second help for each exercise, after the name of the mistake."""

@@ -97,10 +97,15 @@ def execute(lesson: Path, output: Path = OUTPUT) -> Path:
 
 
 def environment() -> dict[str, str]:
-    """Return the environment variables of the kernels: offline, on one thread, which suits small networks."""
+    """Return the environment variables of the kernels: offline, on one thread, quiet about open exercises."""
     quiet = "ignore:IProgress not found"  # tqdm without ipywidgets
     paths = {"PYTHONPATH": str(LESSONS.parent), "PYTHONWARNINGS": quiet}
-    return {"OMP_WAIT_POLICY": "passive", "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"} | paths
+    return {
+        "OMP_WAIT_POLICY": "passive",
+        "OMP_NUM_THREADS": "1",
+        "HF_HUB_OFFLINE": "1",
+        "LESSONS_QUIET": "1",
+    } | paths
 
 
 if __name__ == "__main__":

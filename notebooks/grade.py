@@ -291,7 +291,9 @@ def run_check(checks: Any, number: str, code: str) -> tuple[str, str]:
         return "error", f"{type(error).__name__}: {error}"
     if not complaints:
         return NOT_CHECKED
-    return ("correct", "") if complaints[-1] is None else ("wrong", complaints[-1])
+    if complaints[-1] is None:
+        return "correct", ""
+    return "missing" if complaints[-1] == checks.NO_ANSWER else "wrong", complaints[-1]
 
 
 def report(results: IO[str], line: list[str]) -> None:

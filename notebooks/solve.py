@@ -3,10 +3,11 @@
 import ast
 import itertools
 import re
+import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from notebooks.execute import LESSONS, read
+from notebooks.execute import LESSONS, lessons, read
 
 if TYPE_CHECKING:
     from nbformat import NotebookNode
@@ -41,6 +42,41 @@ def solve_cell(source: str) -> str:
 
     source = re.sub(r"(def (\w+)\((?:.(?!\ndef ))*?)    return \.\.\.\n", body, source, flags=re.DOTALL)
     return re.sub(r'(.*check\("([^"]+)", )\.\.\.\)', value, source)
+
+
+def solution_of(number: str) -> str:
+    """Return the solution of an exercise as code: a function's body, or an expression with its reason."""
+    values = solutions_by_number()
+    if number in values:
+        expression, reason = values[number]
+        return f"{expression}  # {reason}"
+    for lesson in lessons((number[0].lower(),)):
+        if match := re.search(rf'check\("{re.escape(number)}", (\w+)\)', lesson.read_text(encoding="utf-8")):
+            return textwrap.dedent(solutions_by_name()[match[1]])
+    raise KeyError(number)
+
+
+def add_hints(text: str) -> str:
+    """Add a folded hint and a folded solution to every checked exercise of a lesson in percent format."""
+    from notebooks.checks import HINTS
+
+    def folded(match: re.Match[str]) -> str:
+        parts = {"Hint": HINTS[match[2]], "Solution": f"\n```python\n{solution_of(match[2])}\n```\n"}
+        lines = [
+            line
+            for title, content in parts.items()
+            for line in (
+                "",
+                f"<details><summary>{title}</summary>",
+                "",
+                *content.splitlines(),
+                "",
+                "</details>",
+            )
+        ]
+        return match[1] + "".join(f"# {line}".rstrip() + "\n" for line in lines)
+
+    return re.sub(r"(^# \*\*Exercise (\w\.\d) \(.*\n(?:#.*\n)*)", folded, text, flags=re.MULTILINE)
 
 
 def solutions_by_name() -> dict[str, str]:

@@ -41,7 +41,7 @@ def test_code_of_the_answers_of_a_lesson_computes_nothing_else(lesson):
         (["from notebooks.checks import *", "n = 18", 'check("3.1", n)'], ("correct", "")),
         ([IMPORT, "%pip list", "raise ValueError", RIGHT, 'check("2.3", best_head_gain)'], ("correct", "")),
         ([IMPORT, 'f = check("2.3", lambda s: 7.0)', 'f = check("2.3", f)'], ("wrong", "are not")),
-        ([IMPORT, 'check("2.3", lambda s: ...)'], ("wrong", "replace the three dots")),
+        ([IMPORT, 'check("2.3", lambda s: ...)'], ("missing", "replace the three dots")),
         ([IMPORT, 'check("2.3", best_head_gain)'], ("error", "NameError: name 'best_head_gain'")),
         (["if False:\n    from notebooks.checks import check\n    check('2.3', 1)"], grade.NOT_CHECKED),
         ([IMPORT, "import sys", 'check("2.3", sys.exit(3))'], ("error", "SystemExit: 3")),

@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +20,7 @@ import jupytext
 import nbformat
 
 from dino_model.inference import quantities
-from notebooks import checks, drawing, execute, solutions
+from notebooks import checks, drawing, execute, solutions, solve
 from segmentation.masks import keep_mass_of_maps
 from segmentation.metrics import jaccard
 from training.evaluation.knn import neighbors, votes
@@ -38,8 +39,9 @@ every_lesson = pytest.mark.parametrize("lesson", LESSONS, ids=lambda lesson: les
 
 
 @pytest.mark.parametrize("number", checks.EXERCISES)
-def test_check_accepts_the_solution_and_describes_any_other_answer(number, capsys):
+def test_check_accepts_the_solution_and_describes_any_other_answer(number, capsys, monkeypatch):
     def printed(answer) -> str:
+        monkeypatch.setattr(checks, "_wrong_answers", Counter())
         assert checks.check(number, answer) is exercise.solution
         return capsys.readouterr().out
 
@@ -51,6 +53,30 @@ def test_check_accepts_the_solution_and_describes_any_other_answer(number, capsy
         assert printed(answer).endswith(CONTINUES)
     for unanswered in (..., lambda *inputs: ...) if callable(exercise.solution) else (...,):
         assert "replace the three dots" in printed(unanswered)
+
+
+def test_check_helps_in_three_stages_and_published_lessons_are_quiet(monkeypatch, capsys):
+    monkeypatch.setattr(checks, "_wrong_answers", Counter())
+    shown = []
+    monkeypatch.setattr("IPython.display.display", shown.append)
+    texts = []
+    for _ in range(3):
+        checks.check("2.2", lambda a, b: 0.0)
+        texts.append(capsys.readouterr().out)
+    hint = checks.HINTS["2.2"]
+    assert [hint in text for text in texts] == [False, True, True]
+    assert [*checks.HINTS] == [*checks.EXERCISES]
+    (solution,) = shown
+    assert "(mask | truth).sum()" in solution.data
+    monkeypatch.setenv(checks.QUIET, "1")
+    checks.check("2.3", ...)
+    assert not capsys.readouterr().out
+
+
+def test_hints_are_folded_below_every_exercise_of_the_site():
+    texts = [solve.add_hints(lesson.read_text()) for lesson in LESSONS]
+    assert sum(text.count("<summary>Solution") for text in texts) == len(checks.EXERCISES)
+    assert all(f"# {hint}\n" in "".join(texts) for hint in checks.HINTS.values())
 
 
 def test_check_accepts_arrays_of_one_number_and_names_exercises():
@@ -71,10 +97,14 @@ def test_check_accepts_arrays_of_one_number_and_names_exercises():
         ("3.2", lambda logits, center, t: logits[0], "Found shape (3, 5), expected shape (2, 3, 5)."),
         ("3.3", lambda p, x, t: solutions.dino_loss(p, x, t).detach(), "Your result has no gradient"),
         ("3.3", lambda p, x, t: p + x, "Found a tensor, expected one value."),
-        ("5.1", lambda f, s, y, k, t: solutions.vote(f, s, y, k, 0.07), "first of two inputs only"),
+        ("5.1", lambda f, s, y, k, t: solutions.vote(f, s, y, k, 0.2), "first of two inputs only"),
         ("5.2", 1 / 3, "give percent"),
         ("5.2", 34, "34 is not correct"),
         ("1.3", lambda q, k, v: list(solutions.attention(q, k, v)), "without brackets"),
+        ("6.1", lambda a, m: 100 * solutions.lift(a, m), "You gave percent"),
+        ("6.2", 500, "500 % is 5"),
+        ("6.3", lambda s, y: int(s[np.argmax(y >= (y[0] + y.max()) / 2)]), "ends at the last score"),
+        ("5.1", lambda f, s, y, k, t: np.trim_zeros(solutions.vote(f, s, y, k, t), "b"), "minlength"),
         ("2.1", lambda a, mass: solutions.keep_mass(a, mass).astype(np.uint8), "expected bool values"),
     ],
 )
