@@ -11,7 +11,7 @@ venv_python := $(VENV)/bin/python
 pip_install := $(venv_python) -m pip install --disable-pip-version-check -c $(CONSTRAINTS)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo setup install test stage lint types tests test-fast test-slow test-browser cuda-tests javascript format notebooks ipynb solutions lesson lab docs slides slides-html published browser node bench mutants clean
+.PHONY: help demo setup install test stage lint types tests test-fast test-slow test-browser cuda-tests javascript format notebooks ipynb solutions student lesson lab docs slides slides-html published browser node bench mutants clean
 
 help:
 	@echo "make demo      install what is needed, open the page on http://127.0.0.1:7860"
@@ -21,6 +21,7 @@ help:
 	@echo "make notebooks execute the lessons; LESSONS='3 a' for some"
 	@echo "make ipynb     write the lessons as Jupyter notebooks into notebooks/ipynb"
 	@echo "make solutions the same with solutions and answers into build/solutions, for teachers"
+	@echo "make student   write a release without readable solutions into build/student"
 	@echo "make lesson    execute a notebook with requirements-lessons.txt only; LESSON=b"
 	@echo "make lab       open the lessons in Jupyter"
 	@echo "make docs      execute the lessons and build the documentation in build/docs, which opens from disk"
@@ -110,6 +111,9 @@ ipynb: $(VENV)/.installed-notebooks
 
 solutions: $(VENV)/.installed-notebooks
 	$(venv_python) -m notebooks.ipynb --solutions
+
+student: $(VENV)/.installed-notebooks
+	$(venv_python) -m notebooks.student
 
 # The kernel has only the packages of the list; `jupyter execute` runs outside of it. Lesson B uses most packages.
 LESSON      ?= b
