@@ -12,22 +12,21 @@ from dataclasses import asdict, replace
 from typing import Any
 
 import torch
-from torch import nn
 from torch.amp import GradScaler
 
 from dino_model.data.collections import Images
-from dino_model.runtime.device import ComputePrecision, autocast, set_tensor_float32
+from dino_model.runtime.device import ComputePrecision, autocast
 from dino_model.runtime.errors import SettingError, pluralize
-from dino_model.runtime.ranks import gather_objects, on_first
-from training.blocks import prepare_networks
+from dino_model.runtime.ranks import on_first
 from training.checkpoint import CheckpointWriter, load_checkpoint
 from training.crops import normalize
 from training.data import LoadedBatch, batches
-from training.distributed import barrier, data_parallel, rank, synchronise_batch_norm, world
+from training.distributed import barrier, data_parallel, rank, world
 from training.logging import MetricLogger, json_lines
-from training.methods.context import MethodContext
 from training.methods.method import Batch
+from training.methods.network import Network
 from training.optim import create_optimizer, decay_groups
+from training.prepare import check_batch, check_ranks, num_classes, prepare_model
 from training.recipe import Plan, Recipe, recipe_of
 from training.run import CONFIG_FORMAT, Run, RunError
 from training.train import Callbacks, train_step
@@ -76,46 +75,30 @@ class Session:
         recipe = replace(recipe, crops=recipe.crops.for_device(self.device.type, rgb=not recipe.low))
         images = replace(images, channel_range=recipe.channel_range)
         self.recipe, self.images, self.seed, self.workers = recipe, images, seed, workers
-        check_ranks("images", f"{len(images):,} whose names have the hash {images.name_hash()}")
-        self.inventory = on_first(images.inventory)  # millions of files may take minutes
-        check_ranks("settings", str((recipe, seed, precision, accumulate)))
-        self.plan = Plan.of(recipe, len(images))
-        self.classes = 0 if images.labels is None else len(images.classes)
         self.precision, self.accumulate = precision, accumulate
-        self.scaler = GradScaler(self.device.type, enabled=precision == "fp16")
-        self.side_stream: torch.cuda.Stream | None = None
-        check_batch(recipe, accumulate, self.classes)
-        with torch.random.fork_rng(devices=[]):
-            torch.default_generator.manual_seed(seed)
-            context = MethodContext(
-                recipe.backbone,
-                self.plan.method,
-                self.classes,
-                images,
-                recipe.mean,
-                recipe.std,
-                size=recipe.crops.global_size,
-                device=str(self.device),
-                precision=precision,
-            )
-            self.method = recipe.method.build(context)
-        self.method.head_only_steps = round(recipe.head_only_epochs * self.plan.steps_per_epoch)
-        self.method.to(self.device)
-        if recipe.resnet:
-            self.method.to(memory_format=torch.channels_last)
-        set_tensor_float32(precision)
-        if world() > 1 and self.device.type == "cuda":
-            nn.SyncBatchNorm.convert_sync_batchnorm(self.method)
-        elif world() > 1:
-            synchronise_batch_norm(self.method)
-        self.one_pass = prepare_networks(
-            self.method,
-            self.device,
-            precision,
+        check_ranks("images", f"{len(images):,} whose names have the hash {images.name_hash()}")
+        check_ranks("settings", str((recipe, seed, precision, accumulate)))
+        self.inventory = on_first(images.inventory)  # millions of files may take minutes
+        self.plan = Plan.of(recipe, len(images))
+        check_batch(recipe, accumulate, num_classes(images))
+        self.method = prepare_model(
+            recipe,
+            self.plan,
+            images,
+            seed=seed,
+            device=self.device,
+            precision=precision,
             compile=compile,
             checkpoint_activations=checkpoint_activations,
         )
         self.optimizer = create_optimizer(recipe.optimizer.name, decay_groups(self.method), self.device)
+        self.scaler = GradScaler(self.device.type, enabled=precision == "fp16")
+        self.side_stream: torch.cuda.Stream | None = None
+
+    @property
+    def one_pass(self) -> bool:
+        """Test if crops of all sizes share a forward pass."""
+        return any(module.one_pass for module in self.method.modules() if isinstance(module, Network))
 
     def config(self) -> dict[str, Any]:
         """Entries of config.json that decide the result, or that are needed to load the networks."""
@@ -263,7 +246,7 @@ class Session:
         full = f"{self.device} is out of memory with {own // parts} images at once"
         for more in range(parts + 1, own + 1):
             with suppress(SettingError):
-                check_batch(self.recipe, more, self.classes)
+                check_batch(self.recipe, more, num_classes(self.images))
                 return f"{full}: continue with --resume --accumulate {more}; the result is the same"
         if own > parts:
             return f"{full}: start again with --batch-size {own // 2 * world()}"
@@ -284,30 +267,3 @@ def _settings(config: Mapping[str, Any]) -> dict[str, Any]:
         for name in nested:
             settings |= {f"{name}.{key}": value for key, value in settings.pop(name).items()}
     return settings
-
-
-def check_ranks(what: str, own: str) -> None:
-    """Raise SettingError where ranks have other images or settings than the first one."""
-    first, *others = gather_objects(own)
-    for number, other in enumerate(others, 1):
-        if other != first:
-            raise SettingError(
-                f"the processes have different {what}: process 0 {first}, process {number} {other}"
-            )
-
-
-def check_batch(recipe: Recipe, accumulate: int, classes: int) -> None:
-    """Raise SettingError for a batch that cannot be split so, or that the method cannot use."""
-    own = recipe.batch_size // world()
-    if recipe.batch_size % world():
-        raise SettingError(f"--batch-size is {recipe.batch_size}, no multiple of the {world()} processes")
-    if not 1 <= accumulate <= own or own % accumulate:
-        raise SettingError(f"--accumulate is {accumulate}, expected a divisor of {own} images per process")
-    recipe.method.check(recipe.crops, recipe.batch_size, accumulate, classes)
-    if recipe.batch_norm and accumulate > 1:
-        raise SettingError(
-            "batch normalization needs the whole batch at once, and a ResNet or --batch-norm has it: "
-            f"leave out --accumulate {accumulate}"
-        )
-    if recipe.batch_norm and recipe.batch_size < 2:
-        raise SettingError("batch normalization needs 2 images or more at once: raise --batch-size")

@@ -13,8 +13,9 @@ from dino_model.runtime.errors import SettingError
 from tests.training.runs import RECIPE
 from training.checkpoint import CheckpointWriter
 from training.crop_config import CropConfig
+from training.prepare import check_batch
 from training.run import CheckpointOptions, Run
-from training.session import Session, check_batch
+from training.session import Session
 from training.train import Callbacks
 
 SMALL = replace(RECIPE, batch_size=3, epochs=2)  # 6 steps on 10 images
@@ -45,7 +46,7 @@ def test_session_prints_nothing_and_keeps_signals_and_the_random_state(collectio
 
 
 def test_check_batch_splits_the_share_of_each_process(monkeypatch):
-    monkeypatch.setattr("training.session.world", lambda: 2)
+    monkeypatch.setattr("training.prepare.world", lambda: 2)
     recipe = replace(SMALL, batch_size=24)
     check_batch(recipe, 12, 0)
     for parts in (8, 24):  # divisors of the batch of both
