@@ -5,8 +5,6 @@ DeiT's: AdamW, cosine, five epochs of warm-up, mixup 0.8 and cutmix 1.0, label s
 processes share every batch; a ViT then learns what one process would teach it.
 """
 
-import hashlib
-import json
 import math
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -32,6 +30,7 @@ from dino_model.models.weights import LoadedModel
 from dino_model.runtime import files, ranks
 from dino_model.runtime.device import ComputePrecision, autocast, choose_device
 from dino_model.runtime.errors import pluralize
+from dino_model.runtime.outputs import OutputFolder
 from dino_model.runtime.progress import progress
 from training.distributed import barrier, synchronise_batch_norm
 from training.evaluation.datasets import Split
@@ -152,8 +151,17 @@ def evaluate(options: Finetune) -> None:
         f" mixup {MIXUP:g}, cutmix {CUTMIX:g}, label smoothing {SMOOTHING:g}"
     )
     published = ("6", recipe.measure) if recipe.measure else ()
-    measure = partial(_finetune, options, recipe, split)
+    settings = {"recipe": asdict(recipe), "size": options.size, "resize_to": options.resize_to}
+    settings |= {"seed": options.seed, "precision": options.chosen_precision()}
+
+    def open_folder() -> OutputFolder:
+        return options.open_output(settings | {"images": split.train.inventory()})
+
+    folder = ranks.on_first(open_folder)  # the first process writes it, the others read it
+    measure = partial(_finetune, options, recipe, split, folder)
     evaluate_models(options, "finetune", description, measure, *published, split=split)
+    if ranks.rank() == 0:
+        folder.finish()
 
 
 def output_file(options: Finetune, model: str) -> Path:
@@ -164,8 +172,14 @@ def output_file(options: Finetune, model: str) -> Path:
     return options.output / f"{name}-on-{options.data.stem}.safetensors"
 
 
-def _finetune(options: Finetune, recipe: FinetuneRecipe, split: Split, model: LoadedModel) -> Metrics:
-    """Train a model, continuing an interrupted training; test and save it."""
+def _finetune(
+    options: Finetune,
+    recipe: FinetuneRecipe,
+    split: Split,
+    folder: OutputFolder,
+    model: LoadedModel,
+) -> Metrics:
+    """Train, test and save a model; continue the training that the folder holds."""
     if model.config is None:
         raise ValueError(
             f"{model.name} has no architecture of this package, so that its weights cannot be saved:"
@@ -175,9 +189,14 @@ def _finetune(options: Finetune, recipe: FinetuneRecipe, split: Split, model: Lo
     print(*(f"warning: {text}\n" for text in split.unreadable(readable, split.test)), sep="", end="")
     device, classes = choose_device(options.device), len(split.classes)
     images = replace(readable, channel_range=model.channel_range)
-    key = [model_fingerprint(model.backbone), images.inventory(), options.size, options.seed, asdict(recipe)]
-    digest = hashlib.sha256(json.dumps(key).encode()).hexdigest()[:16]
-    unfinished = options.output / f"finetune-{digest}.unfinished"
+    weights, file = model_fingerprint(model.backbone), output_file(options, model.name)
+    item = f"{model.name} {weights}"
+    if folder.has(item):
+        print(f"network: {file}, finished before")
+        return dict(folder.finished[item])
+    unfinished = options.output / f"{file.stem}-{weights[:8]}.unfinished"
+    if ranks.rank() == 0:
+        folder.path(unfinished.name)
     torch.manual_seed(options.seed)
     backbone = model.backbone.requires_grad_(True)
     head = nn.Linear(int(backbone.num_features), classes)  # type: ignore[arg-type]
@@ -207,14 +226,16 @@ def _finetune(options: Finetune, recipe: FinetuneRecipe, split: Split, model: Lo
                 torch.save({"epoch": epoch + 1, **state}, temporary)
     classifier = replace(model, backbone=network)
     scores = extract(replace(options, cache=None), classifier, framing, split.test)
-    result, file = accuracy(scores.features, split.labels(scores.images)), output_file(options, model.name)
+    result = accuracy(scores.features, split.labels(scores.images))
+    outcome: Metrics = {"metrics": asdict(result), "network": str(file), "broken": [*scores.broken]}
     if ranks.rank() == 0:
         statistics: Metrics = {"mean": model.mean, "std": model.std, "channel_range": model.channel_range}
-        write_safetensors(backbone.cpu(), file, config=model.config, **statistics)
+        write_safetensors(backbone.cpu(), folder.path(file.name), config=model.config, **statistics)
+        folder.add(item, outcome, files=[file])
         unfinished.unlink(missing_ok=True)
     compare = f"python -m app --models-dir {options.output}"
     print(result, f"network: {file}; `{compare}` compares it with the frozen one", sep="\n")
-    return {"metrics": asdict(result), "network": str(file), "broken": [*scores.broken]}
+    return outcome
 
 
 def _batches(
@@ -241,4 +262,4 @@ def _restore(network: nn.Module, optimizer: torch.optim.Optimizer, scaler: GradS
             scaler.load_state_dict(state["scaler"])
         return int(state["epoch"])
     except (WeightsError, KeyError, RuntimeError, ValueError) as error:
-        raise ValueError(f"{file} cannot be read: delete it to start again.") from error
+        raise ValueError(f"{file} cannot be read: pass --overwrite to start again.") from error

@@ -9,6 +9,7 @@ from tyro.conf import UseAppendAction
 
 from dino_model.inference.options import ComputeOptions
 from dino_model.runtime.errors import SettingError
+from dino_model.runtime.outputs import OutputOptions
 from training.validation import at_least, positive
 
 LEARNING_RATES = (1e-4, 2e-4, 5e-4, 1e-3, 2e-3, 5e-3, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
@@ -173,14 +174,14 @@ class Logistic(Predictions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Finetune(Classification):
+class Finetune(Classification, OutputOptions):
     """Train a whole network on labeled images and test it; the network is saved for the app.
 
     `python -m app --models-dir OUTPUT` compares its attention with that of the frozen model.
     """
 
     output: Path
-    """Folder for each network, MODEL-on-DATA.safetensors. An interrupted training continues from there."""
+    """Folder for each network, MODEL-on-DATA.safetensors."""
     recipe: RecipeName = "own"
     """Hyperparameters: own, or those of the paper for a data set; its results are at --size 224."""
     epochs: int | None = None

@@ -7,6 +7,7 @@ import torch
 from torch.amp import GradScaler
 
 from dino_model.models.weights import load_model
+from training import __main__ as command
 from training.evaluation import finetune as protocol
 from training.evaluation.finetune import RECIPES, FinetuneRecipe, learning_rate, output_file
 from training.evaluation.options import Finetune
@@ -17,7 +18,7 @@ TINY = ("--model", "random:embedded", "--size", 32)
 
 def weights(folder: Path) -> dict[str, torch.Tensor]:
     """Weights of the only network in a folder."""
-    (file,) = folder.iterdir()
+    (file,) = folder.glob("*.safetensors")
     return load_model(str(file)).backbone.state_dict()
 
 
@@ -47,11 +48,26 @@ def test_finetune_after_interruption_gives_same_weights(shapes, tmp_path: Path, 
     monkeypatch.setattr(protocol, "_batches", interrupted)
     with pytest.raises(KeyboardInterrupt):
         evaluate(*words, "--output", tmp_path / "two", "--rate", 0.001)
-    evaluate(*words, "--output", tmp_path / "two", "--rate", 0.002)  # another recipe begins anew
-    evaluate(*words, "--output", tmp_path / "two", "--rate", 0.001)
-    assert seeds == [mix(0, epoch) for epoch in (0, 1, *(0, 1, 2), *(1, 2))]
+    resumed = (*words, "--output", tmp_path / "two", "--resume", "--rate")
+    (result,) = evaluate(*resumed, 0.001)["results"]
+    assert seeds == [mix(0, epoch) for epoch in (0, 1, 1, 2)]
+    assert {path.suffix for path in (tmp_path / "two").iterdir()} == {".safetensors", ".json", ".jsonl"}
     for name, tensor in weights(tmp_path / "two").items():
         torch.testing.assert_close(tensor, changed[name], rtol=0, atol=1e-4)
+    assert evaluate(*resumed, 0.001)["results"] == [result]
+    assert len(seeds) == 4, "a finished network is not trained again"
+
+
+def test_finetune_replaces_or_continues_an_output_only_when_it_is_told_to(shapes, tmp_path: Path, capsys):
+    words = ("evaluate", "finetune", "--data", shapes, *TINY, "--epochs", 1, "--output", tmp_path / "out")
+    for more, error in (
+        ((), ""),
+        ((), "holds results already"),
+        (("--resume", "--rate", 0.002), "was made with other settings"),
+        (("--overwrite", "--rate", 0.002), ""),
+    ):
+        assert command.main([*map(str, (*words, *more))]) == bool(error)
+        assert error in capsys.readouterr().err
 
 
 def test_finetune_leaves_out_unreadable_images_and_names_them(shapes, tmp_path: Path, evaluate, capsys):
