@@ -40,6 +40,7 @@ from training import doctor
 from training.__main__ import main as train
 from training.commands.evaluate import PROTOCOLS
 from training.crops import Crops
+from training.log import metric_names
 from training.methods.config import SmallDataRecipe
 from training.methods.context import MethodSchedules
 from training.methods.dino_config import DINOConfig
@@ -49,7 +50,7 @@ from training.named_recipes import small_data
 from training.optim import create_optimizer, decay_groups
 from training.randomness import Randomness
 from training.recipe import Plan
-from training.run import Run, metric_names
+from training.run import Run
 from training.train import train_step
 
 

@@ -12,8 +12,7 @@ Names that other packages need, too, are in `dino_model.models.run_folder`.
 """
 
 import json
-import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +21,7 @@ from typing import Any
 from dino_model.models.run_folder import CHECKPOINT, CONFIG, LOG, milestone_name, milestones
 from dino_model.runtime import files
 from dino_model.runtime.outputs import PROVENANCE
+from training.log import read_log
 from training.validation import at_least
 
 CONFIG_FORMAT = 2
@@ -33,13 +33,6 @@ WRITTEN = (
 """Files that training and its doctor write into the folder of a run."""
 NEEDED = ("method", "recipe", "num_images", "seed", "precision")
 """Entries of a configuration without which a run can neither be resumed nor diagnosed."""
-LOOP_METRICS = re.compile(
-    r"step|phase|loss|gradient_norm_\w+|loss_scale|skipped|lr|weight_decay|teacher_(momentum|temperature)|"
-    r"global_size|images_per_second|data_wait|device_memory|(knn|lift|rank)_\w+"
-)
-"""Names in the log that are the loop's; all others are the method's."""
-MAX_STEPS = 10**12
-"""Steps above every run's: a larger number is a damaged line of a log."""
 UNFINISHED = (".checkpoint.*.pt", ".step-*.pt")
 """Checkpoints whose writing was interrupted."""
 
@@ -185,31 +178,3 @@ class Run:
         for pattern in patterns:
             for file in self.folder.glob(pattern):
                 file.unlink()
-
-
-def metric_names(records: Iterable[Mapping[str, Any]]) -> list[str]:
-    """Names of the metrics of a method in a log, in the order in which they appear."""
-    names = dict.fromkeys(name for record in records for name in record)
-    return [name for name in names if not LOOP_METRICS.fullmatch(name)]
-
-
-def read_log(path: Path) -> tuple[list[dict[str, Any]], list[int]]:
-    """Read the whole lines of a log, which may still grow.
-
-    Returns:
-        The records, each with an integer `step`; and the numbers, from 1, of lines that are no such record.
-    """
-    lines = path.read_bytes().split(b"\n")[:-1]  # after the last newline a line is still being written
-    found = [(number, _parse_record(line)) for number, line in enumerate(lines, 1)]
-    records = [record for _, record in found if record is not None]
-    return records, [number for number, record in found if record is None]
-
-
-def _parse_record(line: bytes) -> dict[str, Any] | None:
-    """Record of a line of the log; None if it is no object with a step."""
-    try:
-        record = json.loads(line)
-    except (ValueError, RecursionError):
-        return None
-    step = record.get("step") if isinstance(record, dict) else None
-    return record if type(step) is int and 0 <= step < MAX_STEPS else None

@@ -1,9 +1,10 @@
 import re
 from dataclasses import replace
+from operator import attrgetter
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dino_model.models.backbones import BackboneConfig
@@ -69,12 +70,98 @@ def test_warmup_may_be_a_fraction_of_an_epoch():
     st.integers(1, 300),
     st.sampled_from([None, 8, 14, 32]),
 )
+@settings(deadline=None)
 def test_small_data_of_any_collection_is_a_valid_recipe(images, short_side, batch_size, epochs, patch_size):
     for method in METHODS if images >= batch_size else ():
         recipe = named_recipes.small_data(method, images, short_side, batch_size, epochs, patch_size).recipe
         assert recipe.batch_size == batch_size
         assert recipe.backbone.patch_size == patch_size or patch_size is None
         assert 0.9 <= getattr(recipe.method, "teacher_momentum", 0.9) < 1
+
+
+SMALL_DATA = {
+    # method, images, short side, images of a step: settings by their place in the recipe
+    ("dino", 10_000, 300, 16): {
+        "crops.global_size": 224,
+        "crops.local_size": 96,
+        "crops.local_crops": 6,
+        "backbone.patch_size": 16,
+        "optimizer.lr": 0.0048,  # 0.0003 for 16 images
+        "optimizer.warmup_epochs": 10,
+        "method.head.prototypes": 1024,
+        "method.teacher_momentum": 0.99968,  # over 20 of 62,500 steps
+        "method.teacher_temperature": 0.04,
+        "method.center_momentum": 0.98,
+        "method.freeze_last_layer_epochs": 1,
+    },
+    ("dino", 50_000, 100, 64): {
+        "crops.global_size": 96,
+        "crops.local_size": 32,
+        "backbone.patch_size": 16,
+        "optimizer.lr": 0.0024,  # half, for four times the images
+        "method.head.prototypes": 4096,
+        "method.teacher_momentum": 0.99974,
+        "method.center_momentum": 0.9224,  # 0.98 ** 4
+    },
+    ("dino", 200_000, 90, 64): {
+        "crops.global_size": 80,
+        "crops.local_size": 32,
+        "backbone.patch_size": 8,
+        "method.head.prototypes": 16_384,
+        "method.teacher_momentum": 0.99975,  # 0.996 ** (64 / 1024): 0.996 is for batches of 1024
+        "method.teacher_temperature": 0.07,
+        "method.teacher_temperature_warmup_epochs": 30,
+    },
+    ("byol", 10_000, 300, 32): {"method.teacher_momentum": 0.99936, "crops.local_crops": 0},
+    ("moco-v2", 10_000, 300, 32): {"method.queue": 1248, "method.teacher_momentum": 0.99936},
+    ("moco-v2", 1_000, 300, 100): {"method.queue": 100, "method.teacher_momentum": 0.99},
+    ("swav", 10_000, 300, 64): {"method.head.prototypes": 200},
+    ("swav", 500, 300, 64): {"method.head.prototypes": 16},
+    ("distill", 100_000, 300, 48): {"method.average": 0.998},
+    ("distill", 1_000, 300, 50): {"method.average": 0.99},
+}
+
+
+@pytest.mark.parametrize(("method", "images", "short_side", "batch_size"), SMALL_DATA)
+def test_small_data_has_the_settings_of_its_formulas(method, images, short_side, batch_size):
+    recipe = named_recipes.small_data(method, images, short_side, batch_size).recipe
+    expected = SMALL_DATA[method, images, short_side, batch_size]
+    assert {path: attrgetter(path)(recipe) for path in expected} == pytest.approx(expected)
+    assert recipe.epochs == 100
+
+
+DEFAULTS = {
+    "dino": {  # the official code's
+        "student_temperature": 0.1,
+        "teacher_temperature_start": 0.04,
+        "teacher_temperature": 0.04,
+        "teacher_momentum": 0.996,
+        "teacher_momentum_end": 1.0,
+        "center_momentum": 0.9,
+        "freeze_last_layer_epochs": 1,
+        "sinkhorn_temperature": 0.05,
+        "sinkhorn_iterations": 3,
+        "infonce_temperature": 0.2,
+        "mask_hint": 0.1,
+    },
+    "byol": {"predictor": 4096, "teacher_momentum": 0.996},
+    "moco-v2": {"temperature": 0.2, "teacher_momentum": 0.999, "queue": 65_536},
+    "swav": {
+        "temperature": 0.1,
+        "epsilon": 0.05,
+        "sinkhorn_iterations": 3,
+        "freeze_last_layer_epochs": 1,
+        "queue_start_epoch": 15,
+    },
+    "supervised": {"label_smoothing": 0.1, "mixup": 0.8, "cutmix": 1.0},
+    "distill": {"sampled_rows": 32, "aligned": 0.7, "jitter": 0.3, "gray": 0.1, "average": 0.998},
+}
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_methods_have_the_defaults_of_their_papers(method):
+    config = METHODS[method]()
+    assert {name: getattr(config, name) for name in DEFAULTS[method]} == DEFAULTS[method]
 
 
 @pytest.mark.parametrize(

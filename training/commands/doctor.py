@@ -1,6 +1,5 @@
 """`python -m training doctor`: problems of a run, in words and on one page of plots."""
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,24 +10,12 @@ import tyro
 from tyro.conf import Positional
 
 from dino_model.runtime import files
-from training import doctor
-from training.doctor import Line
+from training import doctor, log
+from training.log import Line
 from training.recipe import method_of
-from training.run import DOCTOR_PAGE, Run, RunError, metric_names
+from training.run import DOCTOR_PAGE, Run, RunError
 
 EXIT_PROBLEMS = 3
-PANELS = {
-    "loss": "loss",
-    "teacher's output (nats)": "(teacher|code)_entropy|kl|ln_k",
-    "spread of projections": "spread",
-    "prototypes in use": "prototypes",
-    "k-NN top-1 (%)": r"knn_\w+",
-    "feature rank (RankMe)": r"rank_\w+",
-    "gradient norm": r"gradient_norm_\w+",
-    "images per second": "images_per_second",
-    "share of a step spent waiting": "data_wait",
-}
-"""Plots of the page and patterns of their metrics, where the log has them."""
 
 
 @dataclass(frozen=True)
@@ -73,37 +60,26 @@ class Doctor:
 
 
 def draw(lines: Sequence[Line], findings: Sequence[str], title: str, path: Path) -> None:
-    """Plot a panel for each group of metrics that the log has, and one for each other metric of the method.
-
-    The findings are below the title.
-    """
+    """Plot the panels of the log; the findings are below the title."""
     from training import figures  # imports matplotlib
 
-    logged = list(dict.fromkeys(name for line in lines for name in line))
-    groups = {
-        panel: [name for name in logged if re.fullmatch(names, name)] for panel, names in PANELS.items()
-    }
-    others = [name for name in metric_names(lines) if not any(name in group for group in groups.values())]
-    panels = {panel: names for panel, names in groups.items() if names}
-    panels |= {name.replace("_", " "): [name] for name in others}
-    columns = 3
+    drawn, columns = log.panels(lines), 3
     with figures.style(figures.STYLE):
         text = "\n".join(fill(finding, 120) for finding in findings)
-        rows = -(-len(panels) // columns)
+        rows = -(-len(drawn) // columns)
         figure, axes = figures.page(rows, columns, f"{title}\n{text}", width=11, height=2.6)
         figure.supxlabel("step", fontsize=10)
-        for plot in list(axes.flat)[len(panels) :]:
+        for plot in list(axes.flat)[len(drawn) :]:
             plot.set_axis_off()
-        for plot, (panel, names) in zip(axes.flat, panels.items(), strict=False):
-            for number, name in enumerate(names):
+        for plot, (panel, labels) in zip(axes.flat, drawn, strict=False):
+            for number, (name, label) in enumerate(labels.items()):
                 points = [(line["step"] + 1, line[name]) for line in lines if name in line]
-                label = name.removeprefix("gradient_norm_").replace("_", " ")
                 figures.curve(plot, points, label, number)
-            plot.set_title(panel, fontsize=10, pad=22 if len(names) > 1 else None)
+            plot.set_title(panel.heading, fontsize=10, pad=22 if len(labels) > 1 else None)
             plot.margins(y=0.1)
-            if names == ["data_wait"]:
+            if "data_wait" in labels:
                 plot.set_ylim(0, 1)
-            if len(names) > 1:  # between title and curves, where it covers nothing
+            if len(labels) > 1:  # between title and curves, where it covers nothing
                 where = {"loc": "lower center", "bbox_to_anchor": (0.5, 1)}
-                plot.legend(frameon=False, fontsize=8, ncols=len(names), **where)
+                plot.legend(frameon=False, fontsize=8, ncols=len(labels), **where)
         figures.save(figure, path)

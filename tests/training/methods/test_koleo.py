@@ -42,6 +42,7 @@ def test_koleo_of_equal_features_is_finite_and_larger():
     loss.backward()
     assert equal.grad.isfinite().all()
     assert loss > koleo(torch.eye(4, 3) - 0.5)
+    assert loss.item() == pytest.approx(-np.log(1e-8))
 
 
 def test_koleo_of_dino_is_added_for_the_global_crops_of_the_student():
