@@ -4,6 +4,7 @@ Runs are folders of `training.run.Run` directly inside --models-dir. The logs of
 of the package. A client chooses a run by name and never sends a path.
 """
 
+import itertools
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -19,7 +20,7 @@ from app.errors import NotHere
 from dino_model.models.published import EMBEDDED
 from dino_model.models.run_folder import LOG
 from training.doctor import RunSettings, diagnose, run_settings
-from training.log import KNN, LOSS, TERMS, THROUGHPUT, Panel, metric_names, names_of, read_log
+from training.log import metric_names, read_log
 from training.run import Run, RunError
 
 POINTS = 500
@@ -32,10 +33,52 @@ SHIPPED = {
 """Titles and logs of the runs that trained the models of the package."""
 
 
-OTHERS = Panel("Other metrics", "share of maximum", r"\w+")
-"""Metrics of the method in no other chart. They have different units, so that each is divided by its largest
-absolute value."""
-CHARTS = (LOSS, TERMS, KNN, THROUGHPUT, OTHERS)
+class Chart(NamedTuple):
+    """A plot of a run: title, unit, and labels of its curves by their keys in the log.
+
+    Without labels it has the curves of no other chart whose keys begin with `prefix`.
+    """
+
+    title: str
+    unit: str
+    curves: Mapping[str, str]
+    prefix: str = ""
+    is_relative: bool = False
+    """Each curve is divided by its largest absolute value, because the curves have different units."""
+
+    def labels(self, keys: Iterable[str]) -> Mapping[str, str]:
+        """Labels of the curves by their keys in the log, of which `keys` are all."""
+        if self.curves:
+            return self.curves
+        prefixes = [chart.prefix for chart in CHARTS if chart.prefix and chart != self]
+        labeled = {key for chart in CHARTS for key in chart.curves}
+        own = [key for key in keys if key.startswith(self.prefix) and key not in labeled]
+        return {
+            key: key.removeprefix(self.prefix).replace("_", " ").capitalize()
+            for key in own
+            if not key.startswith(tuple(prefixes))
+        }
+
+
+CHARTS = (
+    Chart("Loss", "", {"loss": "Loss"}),  # its terms depend on the method
+    Chart(
+        "Terms of the loss",
+        "",
+        {
+            "teacher_entropy": "Teacher entropy (nats)",
+            "kl": "KL(teacher, student) (nats)",
+            "ln_k": "ln K",
+            "patch_loss": "Patches",
+            "cls_loss": "[CLS] (1 - cos)",
+            "attention_loss": "[CLS] attention (KL)",
+            "rows_loss": "Patch attention (KL)",
+        },
+    ),
+    Chart("k-NN accuracy on training images", "top-1, %", {}, "knn_"),
+    Chart("Throughput", "images per second", {"images_per_second": "Images per second"}),
+    Chart("Other metrics", "share of maximum", {}, is_relative=True),
+)
 
 
 class Checkpoint(NamedTuple):
@@ -91,8 +134,9 @@ def summarize_log(path: Path) -> Log:
     steps = np.array(global_steps, np.float64)
     least_of_rest = np.minimum.accumulate(steps[::-1])[::-1]
     kept = steps < np.append(least_of_rest[1:], np.inf)
-    charted = [name for chart in CHARTS[:-1] for name in chart.select(names_of(records))]
-    plotted = list(dict.fromkeys([*metric_names(records), *charted]))
+    plotted = metric_names(records)
+    plotted += [key for key in dict.fromkeys(itertools.chain(*records)) if key.startswith("knn_")]
+    plotted += [key for chart in CHARTS for key in chart.curves if key not in plotted]
     curves = {}
     for name in plotted:
         values = np.array([_number(record.get(name)) for record in records], np.float64)
@@ -187,24 +231,16 @@ class Runs:
             raise NotHere("There is no such run (any more): choose another.") from error
 
 
-def chart_labels(chart: Panel, names: Iterable[str]) -> dict[str, str]:
-    """Return the labels of a chart's metrics by name, of which `names` are all."""
-    labels = chart.select(names)
-    for other in CHARTS[:-1] if chart == OTHERS else ():
-        labels = {name: label for name, label in labels.items() if not other.select([name])}
-    return labels
-
-
-def chart_table(chart: Panel, run: TrainingRun) -> pd.DataFrame:
+def chart_table(chart: Chart, run: TrainingRun) -> pd.DataFrame:
     """Return the curves of one chart as a table with the columns step, value and curve.
 
     A row without a value between two phases interrupts a curve.
     """
-    labels = chart_labels(chart, run.log.curves)
+    labels = chart.labels(run.log.curves)
     rows: list[tuple[float, float | None, str]] = []
     for key, label in labels.items():
         steps, values = run.log.curves[key]
-        largest = np.abs(values).max(initial=0) if chart == OTHERS else 1
+        largest = np.abs(values).max(initial=0) if chart.is_relative else 1
         pairs = zip(steps.tolist(), (values / (largest or 1)).tolist(), strict=True)
         rows += [(round(step, 1), float(f"{value:.6g}"), label) for step, value in pairs]
     present = {label for *_, label in rows}

@@ -31,7 +31,7 @@ class Panel(NamedTuple):
     """Labels of metrics whose names are no labels."""
 
     @property
-    def heading(self) -> str:
+    def title_with_unit(self) -> str:
         """Title with the unit."""
         return f"{self.title} ({self.unit})" if self.unit else self.title
 

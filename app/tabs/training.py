@@ -9,8 +9,7 @@ import gradio as gr
 from app import fairness
 from app.errors import LabError
 from app.page import HEAVY, LIGHT, Page, dropdown
-from app.runs import CHARTS, Checkpoint, TrainingRun, chart_table, status_text, warnings_text
-from training.log import Panel
+from app.runs import CHARTS, Chart, Checkpoint, TrainingRun, chart_table, status_text, warnings_text
 
 TITLE = "Training"
 USES_IMAGE = True
@@ -56,15 +55,16 @@ def build(page: Page) -> None:
         event(None, js="() => viewOf('training-image')?.showAgain()", **LIGHT)
 
 
-def plot(chart: Panel, run: TrainingRun, **props: Any) -> gr.LinePlot:
+def plot(chart: Chart, run: TrainingRun, **props: Any) -> gr.LinePlot:
     """Return the plot of a chart of a run; `props` are those of `gr.LinePlot`."""
-    named = {"title": chart.heading, "y_title": chart.unit or chart.title}
+    title = f"{chart.title} ({chart.unit})" if chart.unit else chart.title
+    named = {"title": title, "y_title": chart.unit or chart.title}
     return gr.LinePlot(
         x="step", y="value", color="curve", tooltip="all", **named | _curves(chart, run) | props
     )
 
 
-def _curves(chart: Panel, run: TrainingRun) -> dict[str, Any]:
+def _curves(chart: Chart, run: TrainingRun) -> dict[str, Any]:
     """Return the properties of a plot that depend on the run: its legend, and hidden without values."""
     table = chart_table(chart, run)
     curves = table["curve"].unique().tolist()

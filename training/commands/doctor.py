@@ -75,7 +75,7 @@ def draw(lines: Sequence[Line], findings: Sequence[str], title: str, path: Path)
             for number, (name, label) in enumerate(labels.items()):
                 points = [(line["step"] + 1, line[name]) for line in lines if name in line]
                 figures.curve(plot, points, label, number)
-            plot.set_title(panel.heading, fontsize=10, pad=22 if len(labels) > 1 else None)
+            plot.set_title(panel.title_with_unit, fontsize=10, pad=22 if len(labels) > 1 else None)
             plot.margins(y=0.1)
             if "data_wait" in labels:
                 plot.set_ylim(0, 1)
