@@ -1,5 +1,5 @@
-"""The page: one `gr.Blocks` with a header (images, model, resolution) and a tab for each module of
-`app.tabs`. The scripts of its events are functions of app/static/page.js.
+"""The page: one `gr.Blocks` with a header (tabs, model, resolution), a rail of images, and a tab for each
+module of `app.tabs`. The scripts of its events are functions of app/static/page.js.
 
 A choice in the header changes `page.count`, which triggers one handler, `show`, with
 `trigger_mode="always_last"`: of several quick choices, the newest is shown last. `show` returns one small
@@ -32,11 +32,7 @@ if (!/[?&](image|model|size|tab)=/.test(location.search))
   }"""
 """Fetches what the page opens with, unless its address names something else."""
 NEXT = "(ask) => String(Number(ask) + 1)"
-HEADER = """
-<h1>DINO attention lab</h1>
-<p>Move the pointer over an image. The maps show to which patches each attention head of a vision transformer
-attends from there. The network was trained without labels.</p>
-"""
+HEADER = '<a class="skip" href="#work">Skip to the image</a><h1>DINO attention lab</h1>'
 
 
 def build(backend: Backend) -> gr.Blocks:
@@ -57,8 +53,8 @@ def build(backend: Backend) -> gr.Blocks:
             for name, module in TABS.items():
                 with gr.Tab(module.TITLE, id=name) as tab:
                     module.build(page)
-                uses_image = str(module.USES_IMAGE).lower()
-                tab.select(None, js=f"async () => (await window.pageModule).tab('{name}', {uses_image})")
+                used = json.dumps(module.USES)
+                tab.select(None, js=f"async () => (await window.pageModule).tab('{name}', {used})")
         header = {"image": page.image, "model": page.model, "size": page.size}
         first = page.value(backend.first)
         for view in page.views:
@@ -139,14 +135,15 @@ def theme() -> gr.themes.Base:
 def _header(backend: Backend) -> Page:
     page = Page(backend)
     image, album, ask = page.image, page.album, page.count
-    with gr.Row(elem_id="images", equal_height=True):
-        images = strip(page.thumbnails(EXAMPLES), elem_id="strip", scale=6, min_width=300)
-        options: dict[str, Any] = {"file_types": ["image"], "file_count": "multiple", "elem_id": "upload"}
-        upload = gr.UploadButton("Open images", min_width=110, scale=1, size="sm", **options)
-        remove = gr.Button("Remove image", elem_id="remove-image", min_width=110, scale=0, size="sm")
-        toggle = gr.Button("Camera", elem_id="toggle-camera", min_width=80, scale=0, size="sm")
+    with gr.Row(elem_id="choices"):
         page.model.render()
         page.size.render()
+    with gr.Column(elem_id="rail", elem_classes="rail", min_width=0):
+        options: dict[str, Any] = {"file_types": ["image"], "file_count": "multiple", "elem_id": "upload"}
+        upload = gr.UploadButton("Open", min_width=0, size="sm", **options)
+        toggle = gr.Button("Camera", elem_id="toggle-camera", min_width=0, size="sm")
+        images = strip(page.thumbnails(EXAMPLES), elem_id="strip", min_width=0)
+        remove = gr.Button("Remove", elem_id="remove-image", min_width=0, size="sm")
     camera = gr.Image(sources=["webcam"], type="filepath", show_label=False, height=320, elem_id="camera")
     toggle.click(None, None, None, js="() => document.body.toggleAttribute('data-camera')")
     images.click(None, [images, album, ask], [image, ask], js=_script("choose"))

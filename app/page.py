@@ -20,6 +20,17 @@ from app.limits import RESOLUTIONS
 from app.temporary import read_upload
 from app.views import encoding_value
 
+
+def work() -> gr.Column:
+    """Return the column of a tab for its views, which fill the height of the page."""
+    return gr.Column(elem_classes="work", min_width=0)
+
+
+def inspector() -> gr.Column:
+    """Return the column of a tab for its controls, on the right of `work`, or below it on a phone."""
+    return gr.Column(elem_classes="inspector", min_width=0)
+
+
 PRIVATE: dict[str, Any] = {"api_visibility": "private"}
 LIGHT: dict[str, Any] = PRIVATE | {"concurrency_limit": None, "show_progress": "hidden"}
 """Options of events that only look something up."""
@@ -63,10 +74,12 @@ class Page:
         self.request = gr.JSON(visible=False)
         self.saved = gr.DownloadButton(visible="hidden", elem_id="saved")
         models = backend.models.choices()
-        wide: dict[str, Any] = {"scale": 3, "min_width": 160, "render": False}
-        self.model = dropdown(models, value=start.model, label="Model", elem_id="model", **wide)
-        narrow: dict[str, Any] = {"scale": 1, "min_width": 90, "render": False, "allow_custom_value": True}
-        self.size = dropdown(sizes, value=start.size, label="Resolution", elem_id="size", **narrow)
+        menu: dict[str, Any] = {"container": False, "min_width": 0, "render": False}
+        self.model = dropdown(models, value=start.model, label="Model", elem_id="model", **menu)
+        pixels = [(f"{size} px", size) for size in sizes]
+        self.size = dropdown(
+            pixels, value=start.size, label="Resolution", elem_id="size", allow_custom_value=True, **menu
+        )
         self.views: list[gr.HTML] = []
         self.linked: dict[str, gr.Dropdown] = {}
         self.block: gr.Slider
@@ -74,6 +87,11 @@ class Page:
     def view(self, name: str, value: dict[str, Any] | None = None, **props: Any) -> gr.HTML:
         """Return a view as `views.view`."""
         return views.view(name, value, routes=True, **props)
+
+    def aside(self, elem_id: str) -> gr.HTML:
+        """Return a place in the inspector for parts of a view, which has it as its setting `aside`."""
+        slot = f'<div class="lab-view lab-aside" id="{elem_id}"></div>'
+        return gr.HTML(slot, apply_default_css=False, padding=False)
 
     def image_signal(self, elem_id: str) -> gr.HTML:
         """Return a view without content: its event `shown` fires when the image of the header is another one.

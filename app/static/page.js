@@ -105,10 +105,34 @@ export function shown() {
   return values;
 }
 
-/** Show the images of the header on tabs that use them, and write the tab into the address. @param {string} name */
-export function tab(name, usesImage) {
+const UNUSED = { model: "This tab has models of its own.", size: "This tab has a resolution of its own." };
+const PHONE = window.matchMedia("(width <= 760px)"); // as in the style sheet
+
+/** Place header and rail where they are on the screen, because the keyboard follows the order of the elements. */
+function arrange() {
+  const [rail, tabs, work] = ["#rail", ".tab-wrapper", ".work"].map((name) =>
+    [...document.querySelectorAll(name)].find((one) => name !== ".work" || one.checkVisibility()),
+  );
+  tabs.after(document.getElementById("choices"));
+  if (PHONE.matches) work?.after(rail);
+  else tabs.nextElementSibling.after(rail);
+  if (work) work.id = "work"; // of the skip link
+}
+
+PHONE.addEventListener("change", arrange);
+
+/** Enable what a tab uses, and write the tab into the address. @param {string} name @param {string[]} uses */
+export function tab(name, uses) {
   document.body.dataset.tab = name;
-  document.body.toggleAttribute("data-image", usesImage);
+  document.body.dataset.uses = uses.join(" ");
+  for (const [id, reason] of Object.entries(UNUSED)) {
+    const used = uses.includes(id);
+    const control = document.getElementById(id);
+    control.title = used ? "" : reason;
+    for (const part of control.children) part.toggleAttribute("inert", !used);
+  }
+  document.querySelector("#work")?.removeAttribute("id");
+  arrange();
   if (pendingTab && pendingTab !== name) return;
   const chosen = !pendingTab;
   pendingTab = "";
@@ -131,9 +155,9 @@ function take(event) {
   const video = document.body.dataset.tab === "video";
   const every = [...((event.dataTransfer ?? event.clipboardData)?.files ?? [])];
   const files = video ? every.slice(0, 1) : every.filter(({ type }) => type.startsWith("image/"));
-  const selector = video ? "[data-testid='Open a clip-upload-button']" : "#images input[type=file]";
+  const selector = video ? ".rail:not(#rail) input[type=file]" : "#rail input[type=file]";
   const input = document.querySelector(selector);
-  if (!files.length || !input || !(video || document.body.hasAttribute("data-image"))) return;
+  if (!files.length || !input || !(video || document.body.dataset.uses.includes("image"))) return;
   event.preventDefault();
   const moved = new DataTransfer();
   for (const file of files) moved.items.add(file);
@@ -142,7 +166,7 @@ function take(event) {
 }
 
 document.addEventListener("change", ({ target }) => {
-  if (/** @type {Element} */ (target).matches("#images input[type=file]")) uploaded = turn += 1;
+  if (/** @type {Element} */ (target).matches("#rail input[type=file]")) uploaded = turn += 1;
 }, true); // prettier-ignore
 window.addEventListener("popstate", goBack);
 window.addEventListener("dragover", (event) => event.preventDefault());

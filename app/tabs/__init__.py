@@ -1,8 +1,9 @@
 """The tabs of the page, one module each, in the order of `TABS`.
 
 Contract of a tab
-- app/tabs/NAME.py has `TITLE`, `USES_IMAGE` and `build(page)`, called once inside `gr.Tab(TITLE, id=NAME)`.
-  The images of the header are hidden while a tab with `USES_IMAGE = False` is open.
+- app/tabs/NAME.py has `TITLE`, `USES` and `build(page)`, called once inside `gr.Tab(TITLE, id=NAME)`. `USES`
+  names what the tab takes of "image", "model" and "size"; the others are disabled while it is open.
+- `build` fills two columns: `with work():` its views, and `with inspector():` its controls.
 - A view that shows the image of the header is appended to `page.views`: the page sends it the value of
   every new image, model and resolution. A handler that depends on that image listens to the view's `shown`
   event, which fires only while the view is visible. A tab that encodes the image by a model of its own
@@ -27,7 +28,10 @@ class Tab(Protocol):
     """A module of `app.tabs`."""
 
     TITLE: str
-    USES_IMAGE: bool
+
+    @property
+    def USES(self) -> tuple[str, ...]:
+        """Of "image", "model" and "size"."""
 
     def build(self, page: Page) -> None:
         """Build the tab inside its `gr.Tab`."""

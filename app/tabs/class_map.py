@@ -7,10 +7,10 @@ import gradio as gr
 
 from app import class_maps, fairness
 from app.errors import LabError, NotHere
-from app.page import HEAVY, LIGHT, Page, dropdown, split
+from app.page import HEAVY, LIGHT, Page, dropdown, inspector, split, work
 
 TITLE = "Class map"
-USES_IMAGE = True
+USES = ("image",)
 NOTE = (
     "Classes that are close on the map are similar to the model. t-SNE keeps neighborhoods, not distances: "
     "the distance between separate groups has no meaning."
@@ -22,14 +22,15 @@ def build(page: Page) -> None:
     backend = page.backend
     choices = backend.maps.choices()
     first = choices[0][1]
-    with gr.Row():
-        name = dropdown(choices, value=first, label="Map", min_width=200)
-        search = gr.Dropdown(_classes(page, first), value=None, label="Find a class or group", min_width=200)
-    view = page.view("class_map", elem_id="class-map", map=first, placed=None)
-    page.views.append(view)
-    opened = gr.Textbox(visible="hidden")
-    gr.Markdown(NOTE)
-    facts = gr.Markdown(class_maps.facts(backend.maps.get(first)), elem_classes="facts")
+    with work():
+        view = page.view("class_map", elem_id="class-map", map=first, placed=None)
+        page.views.append(view)
+    with inspector():
+        name = dropdown(choices, value=first, label="Map")
+        search = gr.Dropdown(_classes(page, first), value=None, label="Find a class or group")
+        opened = gr.Textbox(visible="hidden")
+        gr.Markdown(NOTE)
+        facts = gr.Markdown(class_maps.facts(backend.maps.get(first)), elem_classes="facts")
 
     def open_map(chosen: str) -> tuple[Any, ...]:
         dropdown = gr.Dropdown(choices=_classes(page, chosen), value=None)

@@ -5,11 +5,11 @@ from typing import Any
 import gradio as gr
 
 from app import fairness
-from app.page import HEAVY, LIGHT, Page, dropdown
+from app.page import HEAVY, LIGHT, Page, dropdown, inspector, work
 from app.tabs.explore import LAYERS
 
 TITLE = "Compare"
-USES_IMAGE = True
+USES = ("image", "model", "size")
 OTHER = "random:embedded"
 QUANTITIES = [("Attention", "attention"), ("Key similarity", "key-similarity")]
 SIDES = ("compare-left", "compare-right")
@@ -18,7 +18,9 @@ SIDES = ("compare-left", "compare-right")
 def build(page: Page) -> None:
     """Build the tab inside its `gr.Tab`."""
     backend = page.backend
-    with gr.Row():
+    with work(), gr.Row(elem_id="compare"):
+        left, right = (_view(page, side) for side in SIDES)
+    with inspector():
         other = dropdown(
             backend.models.choices(), value=OTHER, label="Compare with", min_width=200, elem_id="other"
         )
@@ -34,8 +36,6 @@ def build(page: Page) -> None:
             "layer": gr.Radio(LAYERS, value="light", label="Layer", min_width=200),
             "mass": gr.Slider(10, 100, 60, step=1, label="Mass kept (%)", min_width=140),
         }
-    with gr.Row(elem_id="compare"):
-        left, right = (_view(page, side) for side in SIDES)
     page.views.append(left)
     encode = fairness.in_turn(page.encode_image, page.loader)
     encoded = left.shown(encode, [page.image, other, page.size], right, **HEAVY)
@@ -52,5 +52,4 @@ def build(page: Page) -> None:
 def _view(page: Page, side: str) -> gr.HTML:
     label = f"Image with maps of the {side.partition('-')[2]} model"
     options: dict[str, Any] = {"pins": False, "title": True, "group": "compare"}
-    with gr.Column(min_width=300):
-        return page.view("attention", elem_id=side, label=label, **options)
+    return page.view("attention", elem_id=side, label=label, **options)

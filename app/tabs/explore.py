@@ -12,10 +12,10 @@ from app.attention_maps import FILES, MapSettings
 from app.backend import Backend
 from app.errors import LabError
 from app.images import clean_name, stem
-from app.page import LIGHT, Page, write_download
+from app.page import LIGHT, Page, inspector, work, write_download
 
 TITLE = "Explore"
-USES_IMAGE = True
+USES = ("image", "model", "size")
 
 QUANTITIES = [
     ("Attention", "attention"),
@@ -45,14 +45,13 @@ REQUEST = 'viewOf("explore")?.request'
 
 def build(page: Page) -> None:
     """Build the tab inside its `gr.Tab`."""
-    with gr.Row(elem_classes="bench"):
-        with gr.Column(scale=2, min_width=300):
-            view = page.view("attention", elem_id="explore", address=True, grid=True, facts=True)
-        with gr.Column(scale=1, min_width=300, elem_id="explore-side"):
-            controls = _controls(page)
-            _files(page)
-            if page.backend.index:
-                searching.build(page)
+    with work():
+        view = page.view("attention", elem_id="explore", address=True, grid=True, facts=True)
+    with inspector():
+        controls = _controls(page)
+        _files(page)
+        if page.backend.index:
+            searching.build(page)
     page.views.append(view)
     names, values = list(controls), list(controls.values())
     change = f'async (...values) => (await pageModule).setView("explore", {names}, values)'
@@ -69,11 +68,10 @@ def _controls(page: Page) -> dict[str, Any]:
         "quantity": gr.Radio(QUANTITIES, value="attention", label="Quantity", elem_id="quantity"),
         "layer": gr.Radio(LAYERS, value="light", label="Layer", elem_id="layer"),
     }
-    with gr.Row():
-        controls |= {
-            "mass": gr.Slider(10, 100, 60, step=1, label="Mass kept, %", elem_id="mass", min_width=140),
-            "block": gr.Slider(1, blocks, blocks, step=1, label="Block", elem_id="block", min_width=140),
-        }
+    controls |= {
+        "mass": gr.Slider(10, 100, 60, step=1, label="Mass kept, %", elem_id="mass"),
+        "block": gr.Slider(1, blocks, blocks, step=1, label="Block", elem_id="block"),
+    }
     with gr.Accordion("Display", open=False):
         controls |= {
             "opacity": gr.Slider(0, 100, 80, step=1, label="Opacity, %", elem_id="opacity"),

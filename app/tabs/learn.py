@@ -9,12 +9,12 @@ import gradio as gr
 from app import fairness
 from app.errors import LabError
 from app.lessons import RANDOM, TRAINED, fill, lessons, numbers, settings, training_numbers
-from app.page import HEAVY, LIGHT, Page
+from app.page import HEAVY, LIGHT, Page, inspector, work
 from app.runs import CHARTS
 from app.tabs.training import plot
 
 TITLE = "Learn"
-USES_IMAGE = True
+USES = ("image", "size")
 APPLY = """(text) => {
   const { lesson, center, ...settings } = JSON.parse(text || "{}");
   const view = viewOf("learn-view");
@@ -27,29 +27,28 @@ APPLY = """(text) => {
 
 def build(page: Page) -> None:
     """Build the tab inside its `gr.Tab`."""
-    with gr.Row():
-        with gr.Column(scale=3, min_width=300):
-            with gr.Column() as stage:
-                view = page.view("attention", elem_id="learn-view", pins=False)
-                mass = gr.Slider(10, 100, value=60, step=1, label="Attention kept (%)", visible=False)
-                block = gr.Slider(1, 12, value=12, step=1, label="Block", visible=False)
-                trained = [("Trained with DINO", TRAINED), ("Random", RANDOM)]
-                weights = gr.Radio(trained, value=TRAINED, label="Weights", visible=False)
-            # "hidden" stays in the page: a plot that leaves it while it is drawn throws.
-            run, title = page.backend.runs.read(TRAINED), f"Training of {TRAINED}"
-            curves = plot(CHARTS[1], run, title=title, y_title="nats", visible="hidden")
-        with gr.Column(scale=2, min_width=300, elem_id="lesson-text"):
-            choices = [(f"{index + 1} {one.title}", index) for index, one in enumerate(lessons())]
-            number = gr.Radio(choices, value=0, label="Topic", elem_id="lesson")
-            body = gr.Markdown(fill(lessons()[0].body, {}), elem_id="lesson-body")
-            with gr.Accordion("Answer", open=False) as accordion:
-                answer = gr.Markdown(fill(lessons()[0].answer, {}), elem_id="lesson-answer")
-            paper = gr.Markdown(lessons()[0].paper, elem_classes="note")
-            with gr.Row():
-                for label, step in (("Back", -1), ("Next", 1)):
-                    button = gr.Button(label, size="sm", variant="primary" if step > 0 else "secondary")
-                    turn = f"(index) => Math.max(0, Math.min({len(choices) - 1}, index + {step}))"
-                    button.click(None, number, number, js=turn, **LIGHT)
+    with work():
+        with gr.Column(elem_id="lesson-stage", min_width=0) as stage:
+            view = page.view("attention", elem_id="learn-view", pins=False)
+        # "hidden" stays in the page: a plot that leaves it while it is drawn throws.
+        run, title = page.backend.runs.read(TRAINED), f"Training of {TRAINED}"
+        curves = plot(CHARTS[1], run, title=title, y_title="nats", visible="hidden")
+    with inspector():
+        choices = [(f"{index + 1} {one.title}", index) for index, one in enumerate(lessons())]
+        number = gr.Radio(choices, value=0, label="Topic", elem_id="lesson")
+        body = gr.Markdown(fill(lessons()[0].body, {}), elem_id="lesson-body")
+        mass = gr.Slider(10, 100, value=60, step=1, label="Attention kept (%)", visible=False)
+        block = gr.Slider(1, 12, value=12, step=1, label="Block", visible=False)
+        trained = [("Trained with DINO", TRAINED), ("Random", RANDOM)]
+        weights = gr.Radio(trained, value=TRAINED, label="Weights", visible=False)
+        with gr.Accordion("Answer", open=False) as accordion:
+            answer = gr.Markdown(fill(lessons()[0].answer, {}), elem_id="lesson-answer")
+        paper = gr.Markdown(lessons()[0].paper, elem_classes="note")
+        with gr.Row():
+            for label, step in (("Back", -1), ("Next", 1)):
+                button = gr.Button(label, size="sm", variant="primary" if step > 0 else "secondary")
+                turn = f"(index) => Math.max(0, Math.min({len(choices) - 1}, index + {step}))"
+                button.click(None, number, number, js=turn, **LIGHT)
 
     state = gr.Textbox("", visible="hidden", elem_id="lesson-state")
     inputs, show = [number, weights, page.image, page.size], fairness.in_turn(partial(_show, page))

@@ -7,10 +7,10 @@ import gradio as gr
 from app import fairness, matching
 from app.errors import LabError
 from app.images import EXAMPLES, stem
-from app.page import HEAVY, LIGHT, PRIVATE, Page, dropdown, split
+from app.page import HEAVY, LIGHT, PRIVATE, Page, dropdown, inspector, split, work
 
 TITLE = "Match"
-USES_IMAGE = True
+USES = ("image", "model", "size")
 RATIO = "Largest distance of a match, in percent of the distance to the second best patch. 100 keeps all."
 TURNED = "turned"
 """Choice of the second image: the first one, turned within its frame."""
@@ -20,13 +20,13 @@ def build(page: Page) -> None:
     """Build the tab inside its `gr.Tab`."""
     choices = [(f"The first image, turned by {matching.TURN_DEGREES}°", TURNED)]
     choices += [(title, name) for name, title in EXAMPLES.items()]
-    with gr.Row():
+    with work():
+        view = page.view("pair", elem_id="match")
+    with inspector():
         second = dropdown(choices, value=TURNED, label="Second image", min_width=200, elem_id="second")
         page.link("second", second)
         own = gr.UploadButton("Open a second image", file_types=["image"], size="sm", min_width=110, scale=0)
         ratio = gr.Slider(50, 100, 100, step=1, label="Ratio to the next best (%)", info=RATIO, min_width=160)
-
-    view = page.view("pair", elem_id="match")
     page.views.append(view)
 
     def find(*inputs: Any) -> Any:

@@ -11,10 +11,10 @@ from app.backend import Backend
 from app.clips import runs_of
 from app.images import stem
 from app.objects import ObjectSettings
-from app.page import HEAVY, LIGHT, Page
+from app.page import HEAVY, LIGHT, Page, inspector, work
 
 TITLE = "Segment"
-USES_IMAGE = True
+USES = ("image", "model", "size")
 BY_HAND = {"Mask (PNG)": "mask.png", "Cut-out (PNG)": "cutout.png", "Mask (COCO)": "mask.json"}
 COMPUTED = {"Labels (PNG)": "labels.png", "Masks (COCO)": "masks.json", "Overlay (PNG)": "overlay.png"}
 
@@ -29,25 +29,23 @@ class ObjectsRequest(ObjectSettings):
 
 def build(page: Page) -> None:
     """Build the tab inside its `gr.Tab`."""
-    with gr.Row():
-        with gr.Column(scale=3, min_width=300):
-            view = page.view("mask", elem_id="segment", methods=objects.method_choices(), address=["method"])
-            page.views.append(view)
-        with gr.Column(scale=1, min_width=220):
-            for name, control in _settings().items():
-                script = f"(value) => viewOf('segment')?.set({{ {name}: value }})"
-                control.change(None, control, None, js=script, **LIGHT)
-            for label, file in BY_HAND.items():
-                button = gr.Button(label, size="sm", elem_classes=["by-hand"])
-                button.click(None, None, None, js=f"() => viewOf('segment').save('{file}')", **LIGHT)
-            for label, file in COMPUTED.items():
-                button = gr.Button(label, size="sm", elem_classes=["computed"])
-                page.save(button, partial(objects_file, page.backend, file), "viewOf('segment').request")
+    with work():
+        view = page.view("mask", elem_id="segment", methods=objects.method_choices(), address=["method"])
+        page.views.append(view)
+    with inspector():
+        for name, control in _settings().items():
+            script = f"(value) => viewOf('segment')?.set({{ {name}: value }})"
+            control.change(None, control, None, js=script, **LIGHT)
+        for label, file in BY_HAND.items():
+            button = gr.Button(label, size="sm", elem_classes=["by-hand"])
+            button.click(None, None, None, js=f"() => viewOf('segment').save('{file}')", **LIGHT)
+        for label, file in COMPUTED.items():
+            button = gr.Button(label, size="sm", elem_classes=["computed"])
+            page.save(button, partial(objects_file, page.backend, file), "viewOf('segment').request")
+        _scribbles(page)
 
     def find(raw_request: object) -> Any:
         return gr.skip() if raw_request is None else gr.HTML(found=find_objects(page.backend, raw_request))
-
-    _scribbles(page)
 
     view.edited(
         fairness.in_turn(find, turns=fairness.FINDING),

@@ -8,19 +8,14 @@ import gradio as gr
 
 from app import fairness
 from app.errors import LabError
-from app.page import HEAVY, LIGHT, Page, dropdown
+from app.page import HEAVY, LIGHT, Page, dropdown, inspector, work
 from app.runs import CHARTS, Chart, Checkpoint, TrainingRun, chart_table, status_text, warnings_text
 
 TITLE = "Training"
-USES_IMAGE = True
+USES = ("image", "size")
 HINT = (
     "To see your own runs here, start the app with their folder: `python -m app --models-dir runs`. "
     "Choose a run again to read its newest lines. `tensorboard --logdir runs` shows a live run."
-)
-GROWTH = (
-    "### Attention during training\n"
-    "The image above, encoded by the checkpoints of this run: the attention of [CLS], or of the patch "
-    "under the pointer, in the last block."
 )
 
 
@@ -29,20 +24,19 @@ def build(page: Page) -> None:
     choices = page.backend.runs.choices()
     first = choices[0][1]
     status = page.backend.runs.read(first)
-    run = dropdown(choices, value=first, label="Training run", elem_id="run")
-    state = gr.Markdown(status_text(status), elem_id="run-state")
-    warnings = gr.Markdown(warnings_text(status), visible=bool(warnings_text(status)), elem_id="run-warnings")
-    gr.Markdown(HINT, elem_id="run-hint")
-    plots: list[gr.LinePlot] = []
-    for pair in (CHARTS[:2], CHARTS[2:4], CHARTS[4:]):
-        with gr.Row():
-            plots += [plot(chart, status, height=260, min_width=300, show_label=False) for chart in pair]
-    gr.Markdown(GROWTH)
     last = len(status.checkpoints) - 1
-    checkpoint = gr.Slider(0, max(1, last), value=last, step=1, label="Checkpoint", elem_id="checkpoint")
-    text = f"Shown: {status.checkpoints[last].label}" if status.checkpoints else "No checkpoint yet"
-    label = gr.Markdown(text, elem_id="checkpoint-label")
-    view = page.view("attention", elem_id="checkpoints", pins=False)
+    with work():
+        view = page.view("attention", elem_id="checkpoints", pins=False)
+        checkpoint = gr.Slider(0, max(1, last), value=last, step=1, label="Checkpoint", elem_id="checkpoint")
+        text = f"Shown: {status.checkpoints[last].label}" if status.checkpoints else "No checkpoint yet"
+        label = gr.Markdown(text, elem_id="checkpoint-label")
+    with inspector():
+        run = dropdown(choices, value=first, label="Training run", elem_id="run")
+        state = gr.Markdown(status_text(status), elem_id="run-state")
+        faults = warnings_text(status)
+        warnings = gr.Markdown(faults, visible=bool(faults), elem_id="run-warnings")
+        plots = [plot(chart, status, height=200, show_label=False) for chart in CHARTS]
+        gr.Markdown(HINT, elem_id="run-hint")
 
     shown: list[Any] = [state, warnings, checkpoint, *plots]
 

@@ -15,13 +15,13 @@ from app.clips import COLORS, FILES, MAX_OBJECTS, from_runs, limits_in_words
 from app.errors import ClientValue, LabError
 from app.example_clips import EXAMPLES
 from app.images import clean_name, thumbnail
-from app.page import HEAVY, LIGHT, PRIVATE, Page, split, strip
+from app.page import HEAVY, LIGHT, PRIVATE, Page, inspector, split, strip, work
 from app.values import image_address
 from dino_model import photographs
 from segmentation.labels import palette
 
 TITLE = "Video"
-USES_IMAGE = False
+USES = ("model", "size")
 SUFFIXES = ["video", ".mkv", ".mpg", ".mpeg", ".ogv", ".flv", ".gif", ".webp", ".apng", ".avif"]
 MARK = (
     "### Mark\nClick an object on any frame: patches with similar keys are marked. "
@@ -66,25 +66,21 @@ def build(page: Page) -> None:
     backend = page.backend
     clip = gr.Textbox(backend.start.clip, visible="hidden", elem_id="clip")
     _choice(page, clip)
-    with gr.Row():
-        with gr.Column(scale=3, min_width=300):
-            value = _clip_value(page, backend.start.clip)
-            view = page.view("clip", value, elem_id="tracking", encoding=None, tracked=None)
-        with gr.Column(scale=1, min_width=300):
-            gr.Markdown(MARK)
-            reach = gr.Slider(50, 99, value=90, step=1, label="Similarity kept (%)")
-            gr.Markdown(TRACK)
-            with gr.Row():
-                track = gr.Button("Track objects", variant="primary", min_width=110, elem_id="track")
-                stop = gr.Button("Stop", min_width=80, elem_id="stop-tracking")
-            gr.Markdown("### Download")
-            with gr.Row():
-                for file, label in LABELS.items():
-                    name = f"save-{file.partition('.')[0]}"
-                    button = gr.Button(label, size="sm", min_width=90, elem_id=name)
-                    page.save(button, partial(_file, page, file), 'viewOf("tracking")?.request')
-    with gr.Accordion("Credits of the example clips", open=False):
-        gr.Markdown(_credits())
+    with work():
+        value = _clip_value(page, backend.start.clip)
+        view = page.view("clip", value, elem_id="tracking", encoding=None, tracked=None)
+    with inspector():
+        gr.Markdown(MARK)
+        reach = gr.Slider(50, 99, value=90, step=1, label="Similarity kept (%)")
+        gr.Markdown(TRACK)
+        with gr.Row():
+            track = gr.Button("Track objects", variant="primary", min_width=110, elem_id="track")
+            stop = gr.Button("Stop", min_width=80, elem_id="stop-tracking")
+        for file, label in LABELS.items():
+            name = f"save-{file.partition('.')[0]}"
+            button = gr.Button(label, size="sm", min_width=90, elem_id=name)
+            page.save(button, partial(_file, page, file), 'viewOf("tracking")?.request')
+        gr.Markdown(limits_in_words(page.backend.limits), elem_classes="note")
 
     inputs = [clip, page.model, page.size]
     clip.change(partial(_open, page), clip, view, trigger_mode="always_last", **LIGHT)
@@ -118,15 +114,12 @@ def build(page: Page) -> None:
 
 
 def _choice(page: Page, clip: gr.Textbox) -> None:
-    with gr.Row(equal_height=True):
+    with gr.Column(elem_classes="rail", min_width=0):
+        upload = gr.UploadButton("Open", file_types=SUFFIXES, size="sm", elem_id="upload-clip", min_width=0)
         thumbnails = [thumbnail(photographs.image(one.actors[0].image)) for one in EXAMPLES.values()]
         titles = [one.title for one in EXAMPLES.values()]
         images = zip(map(image_address, thumbnails), titles, strict=True)
-        choices = strip(images, elem_id="clips", scale=4)
-        upload = gr.UploadButton(
-            "Open a clip", file_types=SUFFIXES, size="sm", elem_id="upload-clip", min_width=110, scale=0
-        )
-    gr.Markdown(limits_in_words(page.backend.limits), elem_classes="note")
+        choices = strip(images, elem_id="clips", min_width=0)
     choices.click(None, choices, clip, js=f"(index) => {list(EXAMPLES)}[index]", **LIGHT)
     options = PRIVATE | {"concurrency_id": "clips", "concurrency_limit": 1, "show_progress": "minimal"}
     upload.upload(partial(_keep, page), upload, clip, **options)
@@ -214,9 +207,3 @@ def _file(page: Page, file: str, seen: Any) -> tuple[str, bytes]:
     clip = replace(found.clip, name=name)
     shown = replace(found, clip=clip, masks=found.masks[: request.done])
     return f"{clip.stem}-{file}", FILES[file](shown)
-
-
-def _credits() -> str:
-    names = dict.fromkeys(name for example in EXAMPLES.values() for name in example.images)
-    ones = (photographs.table()[name] for name in names)
-    return "\n".join(f"- {one.title}, {one.author}, {one.license}, <{one.source}>" for one in ones)

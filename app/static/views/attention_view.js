@@ -78,7 +78,7 @@ export class AttentionView extends View {
     const names = Object.keys(SETTINGS).map((name) => PROPS[name] ?? name);
     this.watch(names, () => this.set(this.given(SETTINGS)));
     const below = [this.scale, readout, this.tiles.element, this.pinBox, this.grid && this.grid.element];
-    this.mount("value", props.title && this.title, this.banner, this.stage.element, ...below, props.facts && details);
+    this.mount("value", props.title && this.title, this.banner, this.stage.cell, ...below, props.facts && details);
   }
 
   /** Change settings. A block that is not in memory is fetched after a rest. @param {Record<string, any>} change */

@@ -42,7 +42,7 @@ export class ClipView extends Editor {
     this.element.classList.add("clip");
     const time = el("div", { class: "clip-time lab-tools" }, this.play, this.scrub, this.place);
     const { stage, tools, chips, progress, status } = this;
-    this.mount(["value", "encoding", "tracked"], stage.element, time, tools, chips, progress, status);
+    this.mount(["value", "encoding", "tracked"], stage.cell, time, tools, chips, progress, status);
   }
 
   async load() {

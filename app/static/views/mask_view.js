@@ -48,7 +48,7 @@ export class MaskView extends Editor {
     const table = el("table", { class: "lab-scores" }, el("thead", {}, header), this.scores);
     this.watch("found", () => this.receive());
     const { stage, tools, help, methods, heads } = this;
-    this.mount("value", stage.element, tools, table, help, methods.element, heads.element);
+    this.mount("value", stage.cell, tools, table, help, methods.element, heads.element);
   }
 
   open(encoding, block) {

@@ -37,8 +37,8 @@ export class PairView extends View {
   pair = el(
     "div",
     { class: "lab-pair" },
-    side(this.left.element, el("p", { class: "lab-readout" }, this.where[0])),
-    side(this.right.element, this.scale, el("p", { class: "lab-readout" }, this.where[1], this.what)),
+    side(this.left.cell, el("p", { class: "lab-readout" }, this.where[0])),
+    side(this.right.cell, this.scale, el("p", { class: "lab-readout" }, this.where[1], this.what)),
     this.lines,
   );
 

@@ -55,6 +55,7 @@ export class Stage {
       hidden: true,
     });
     this.element = el("div", { class: "lab-stage", ...role }, this.sheet, this.reset);
+    this.cell = el("div", { class: "lab-cell" }, this.element);
     this.listen();
   }
 
@@ -68,7 +69,7 @@ export class Stage {
       Object.assign(this.image, { src: image, alt: `Image ${name}` });
       this.zoomAt(0);
     }
-    this.element.parentElement?.style.setProperty("--ratio", String(width / height)); // of the color bar below, too
+    this.cell.style.setProperty("--ratio", String(width / height));
     this.canvas.resize(rows, columns);
   }
 

@@ -30,8 +30,9 @@ export class Tiles {
     this.element = el("div", { class: `lab-tiles ${kind}`, role: "radiogroup", "aria-label": label });
   }
 
-  /** Show one tile per entry. @param {{ image: string } & Grid} encoding @param {Tile[]} entries */
-  open({ image, rows, columns }, entries) {
+  /** Show one tile per entry. @param {{ image: string } & Size & Grid} encoding @param {Tile[]} entries */
+  open({ image, width, height, rows, columns }, entries) {
+    this.element.style.setProperty("--ratio", String(width / height));
     const opened = JSON.stringify([rows, columns, entries]);
     if (opened !== this.opened) this.build(entries);
     this.opened = opened;
