@@ -66,7 +66,7 @@ class Endpoints:
         """Compute the attention maps of [CLS], or of one patch, for every head of a vision transformer.
 
         Args:
-            image: Name of an example (kitten, sheep, komodo, red_pyramid, polar_bear, drums, dutar, owl), or
+            image: Name of an example (sheep, kitten, macaw, komodo, polar_bear, owl, panda, red_pyramid), or
                 an image file.
             model: Name of a model that the page offers.
             size: Resolution: pixels of the short side, 32 to 2048.

@@ -29,7 +29,7 @@ class Start:
 
     model: str
     size: int
-    image: str = "owl"
+    image: str = "sheep"
     clip: str = "sheep"
 
 

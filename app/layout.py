@@ -19,7 +19,7 @@ from app.arrays import STATIC, static_address
 from app.backend import Backend
 from app.errors import LabError
 from app.images import EXAMPLES
-from app.page import HEAVY, LIGHT, Page, samples, split, strip
+from app.page import HEAVY, LIGHT, Page, samples, script, split, strip
 from app.tabs import TABS
 
 MOST_OWN = 48  # of a user's images that the strip shows
@@ -42,10 +42,10 @@ def build(backend: Backend) -> gr.Blocks:
         title="DINO attention lab", analytics_enabled=False, delete_cache=(600, 3600), fill_width=True
     ) as demo:
         add_endpoints(backend)  # first: the names of its functions stay as they are
-        style, script = static_address("page.css"), static_address("page.js")
+        style, code = static_address("page.css"), static_address("page.js")
         gr.HTML(
             f'<link rel="stylesheet" href="{style}">{HEADER}',
-            js_on_load=f"window.pageModule = import(new URL('{script}', document.baseURI));",
+            js_on_load=f"window.pageModule = import(new URL('{code}', document.baseURI));",
             elem_id="header",
         )
         page = _header(backend)
@@ -61,13 +61,12 @@ def build(backend: Backend) -> gr.Blocks:
             view.value = first
 
         def show(*inputs: Any) -> list[Any]:
-            value = page.encode_image(*inputs)
-            return [value] * len(page.views) + [gr.Slider(maximum=value["blocks"])]
+            return [page.encode_image(*inputs)] * len(page.views)
 
-        choices, shown = list(header.values()), [*page.views, page.block]
-        change = page.count.change(fairness.in_turn(show, page.loader), choices, shown, **HEAVY)
-        change.success(None, choices, None, js=_script("writeHeader"))
-        change.failure(None, choices, choices, js=_script("shown"))
+        choices = list(header.values())
+        change = page.count.change(fairness.in_turn(show, page.loader), choices, page.views, **HEAVY)
+        change.success(None, choices, None, js=script("writeHeader"))
+        change.failure(None, choices, choices, js=script("shown"))
         linked = header | page.linked
         opening = {
             "tabs": list(TABS),
@@ -146,7 +145,7 @@ def _header(backend: Backend) -> Page:
         remove = gr.Button("Remove", elem_id="remove-image", min_width=0, size="sm")
     camera = gr.Image(sources=["webcam"], type="filepath", show_label=False, height=320, elem_id="camera")
     toggle.click(None, None, None, js="() => document.body.toggleAttribute('data-camera')")
-    images.click(None, [images, album, ask], [image, ask], js=_script("choose"))
+    images.click(None, [images, album, ask], [image, ask], js=script("choose"))
     for choice in (page.model, page.size):
         choice.input(None, ask, ask, js=NEXT)
 
@@ -178,14 +177,10 @@ def _header(backend: Backend) -> Page:
         return rest[min(place, len(rest) - 1)], *album_and_strip(rest)
 
     opened = gr.Textbox(visible="hidden")
-    for event, source, script in ((upload.upload, upload, "open"), (camera.input, camera, "show")):
+    for event, source, function in ((upload.upload, upload, "open"), (camera.input, camera, "show")):
         handler = fairness.in_turn(keep, turns=fairness.DECODING)
         kept = event(handler, [source, album], [opened, album, images], **HEAVY)
-        kept.success(None, [opened, image, ask], [image, ask], js=_script(script))
+        kept.success(None, [opened, image, ask], [image, ask], js=script(function))
     removed = remove.click(forget, [image, album], [image, album, images], **LIGHT)
     removed.success(None, ask, ask, js=NEXT)
     return page
-
-
-def _script(function: str) -> str:
-    return f"async (...values) => (await window.pageModule).{function}(...values)"

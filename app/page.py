@@ -26,6 +26,18 @@ def work() -> gr.Column:
     return gr.Column(elem_classes="work", min_width=0)
 
 
+def segments(
+    choices: Sequence[tuple[str, str]], *, elem_classes: Sequence[str] = (), **props: Any
+) -> gr.Radio:
+    """Return a choice of a few words, the first chosen, drawn as segments of one bar."""
+    return gr.Radio(choices, value=choices[0][1], elem_classes=["segments", *elem_classes], **props)
+
+
+def script(function: str) -> str:
+    """Return the script of an event that calls a function of app/static/page.js."""
+    return f"async (...values) => (await window.pageModule).{function}(...values)"
+
+
 def inspector() -> gr.Column:
     """Return the column of a tab for its controls, on the right of `work`, or below it on a phone."""
     return gr.Column(elem_classes="inspector", min_width=0)
@@ -62,7 +74,6 @@ class Page:
         saved: Hidden: clicked by the browser when a file is ready.
         views: Views that show the image of the header.
         linked: Controls of tabs whose value is in the address of the page, by their names there.
-        block: Of the tab Explore; the page sets its range.
     """
 
     def __init__(self, backend: Backend) -> None:
@@ -82,7 +93,6 @@ class Page:
         )
         self.views: list[gr.HTML] = []
         self.linked: dict[str, gr.Dropdown] = {}
-        self.block: gr.Slider
 
     def view(self, name: str, value: dict[str, Any] | None = None, **props: Any) -> gr.HTML:
         """Return a view as `views.view`."""

@@ -1,5 +1,6 @@
 // The page around the views: views by name, the address, files that are dropped and pasted.
 
+import { QUANTITIES } from "./maths/quantities.js";
 import { read, restoreQuery, write } from "./views/address.js";
 
 /** Return the view in a component, for scripts of events. @param {string} id */
@@ -9,15 +10,22 @@ function viewOf(id) {
 
 Object.assign(window, { viewOf });
 
-/** Set the settings of a view from its controls. @param {string[]} names @param {any[]} values */
-export function setView(id, names, values) {
-  viewOf(id)?.set(Object.fromEntries(names.map((name, at) => [name, values[at]])));
+/** Show the variant of a mode in Explore. @param {string} mode @param {string[]} variants  chosen in each mode */
+export function setQuantity(mode, ...variants) {
+  const quantity = variants.find((name) => QUANTITIES[name].mode === mode);
+  viewOf("explore")?.set({ quantity });
 }
 
-/** Return the settings of a view for its controls. @param {string[]} names */
-export function stateOf(id, names) {
-  return names.map((name) => viewOf(id).state[name]);
+/** Return mode, variants and settings of Explore for its controls. @param {string[]} modes @param {string[]} names */
+export function stateOf(modes, names) {
+  const { state, definition, quantity } = viewOf("explore");
+  modes.forEach((mode, at) => {
+    VARIANTS[at] = mode === definition.mode ? quantity : VARIANTS[at];
+  });
+  return [definition.mode, ...VARIANTS, ...names.map((name) => state[name])];
 }
+
+const VARIANTS = ["attention", "key-similarity", "key-pca"]; // the last shown in each mode
 
 let turn = 0; // number of the newest choice of an image
 let uploaded = 0; // the choice that sends files

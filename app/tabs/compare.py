@@ -5,13 +5,12 @@ from typing import Any
 import gradio as gr
 
 from app import fairness
-from app.page import HEAVY, LIGHT, Page, dropdown, inspector, work
-from app.tabs.explore import LAYERS
+from app.page import HEAVY, LIGHT, Page, dropdown, inspector, segments, work
+from app.tabs.explore import MODES, drawing_controls, set_each
 
 TITLE = "Compare"
 USES = ("image", "model", "size")
 OTHER = "random:embedded"
-QUANTITIES = [("Attention", "attention"), ("Key similarity", "key-similarity")]
 SIDES = ("compare-left", "compare-right")
 
 
@@ -25,17 +24,10 @@ def build(page: Page) -> None:
             backend.models.choices(), value=OTHER, label="Compare with", min_width=200, elem_id="other"
         )
         page.link("other", other)
-        controls: dict[str, Any] = {
-            "quantity": gr.Radio(
-                QUANTITIES,
-                value="attention",
-                label="Quantity",
-                min_width=160,
-                elem_id="compare-quantity",
-            ),
-            "layer": gr.Radio(LAYERS, value="light", label="Layer", min_width=200),
-            "mass": gr.Slider(10, 100, 60, step=1, label="Mass kept (%)", min_width=140),
-        }
+        modes = [(name.title(), variants[0][1]) for name, variants in MODES.items()]
+        controls = {
+            "quantity": segments(modes, label="Show", elem_id="compare-quantity")
+        } | drawing_controls()
     page.views.append(left)
     encode = fairness.in_turn(page.encode_image, page.loader)
     encoded = left.shown(encode, [page.image, other, page.size], right, **HEAVY)
@@ -44,9 +36,7 @@ def build(page: Page) -> None:
     )
     other.input(None, js="() => viewOf('compare-left')?.showAgain()", **LIGHT)
     other.focus(lambda: gr.Dropdown(choices=backend.models.choices()), None, other, **LIGHT)
-    for name, control in controls.items():
-        script = f"(value) => {list(SIDES)}.forEach((side) => viewOf(side)?.set({{ {name}: value }}))"
-        control.change(None, control, None, js=script, **LIGHT)
+    set_each(list(SIDES), controls)
 
 
 def _view(page: Page, side: str) -> gr.HTML:

@@ -1,6 +1,6 @@
 """The tab Explore: attention of every head, for the whole image or for the patch under the pointer."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from functools import partial
 from typing import Any
 
@@ -11,26 +11,26 @@ from app.album import album_zip
 from app.attention_maps import FILES, MapSettings
 from app.backend import Backend
 from app.errors import LabError
-from app.images import clean_name, stem
-from app.page import LIGHT, Page, inspector, work, write_download
+from app.images import WALK, clean_name, stem
+from app.page import LIGHT, Page, inspector, script, segments, work, write_download
 
 TITLE = "Explore"
 USES = ("image", "model", "size")
 
-QUANTITIES = [
-    ("Attention", "attention"),
-    ("Key similarity", "key-similarity"),
-    ("Rollout", "rollout"),
-    ("q · k", "logits"),
-    ("Key cosine", "key-cosine"),
-    ("Token cosine", "token-cosine"),
-    ("Token norm", "token-norm"),
-    ("Key PCA", "key-pca"),
-    ("Token PCA", "token-pca"),
-]
-LAYERS = [("Light", "light"), ("Heat map", "heat"), ("Mask", "mask")]
+MODES = {
+    "attention": [("Attention", "attention"), ("Rollout", "rollout"), ("q · k", "logits")],
+    "similarity": [
+        ("Keys", "key-similarity"),
+        ("Keys of each head", "key-cosine"),
+        ("Tokens", "token-cosine"),
+    ],
+    "overview": [("PCA of keys", "key-pca"), ("PCA of tokens", "token-pca"), ("Norms", "token-norm")],
+}
+"""Variants of each mode, the default first."""
+LAYERS = [("Heat", "heat"), ("Light", "light"), ("Mask", "mask")]
+SUMMARIES = [("Mean", "mean"), ("Max", "max"), ("All", "heads")]
 COLORMAPS = [
-    ("Default of the quantity", ""),
+    ("Default of the variant", ""),
     ("Inferno", "inferno"),
     ("Viridis", "viridis"),
     ("Gray", "gray"),
@@ -45,41 +45,50 @@ REQUEST = 'viewOf("explore")?.request'
 
 def build(page: Page) -> None:
     """Build the tab inside its `gr.Tab`."""
+    parts = {"aside": "explore-aside", "blocks": True, "numbers": True}
     with work():
-        view = page.view("attention", elem_id="explore", address=True, grid=True, facts=True)
+        view = page.view("attention", elem_id="explore", address=True, walk=WALK, **parts)
     with inspector():
-        controls = _controls(page)
+        mode = segments([(name.title(), name) for name in MODES], label="Show", elem_id="mode")
+        controls = drawing_controls()
+        page.aside("explore-aside")
+        with gr.Accordion("More", open=False, elem_id="more"):
+            variants = [
+                gr.Radio(choices, value=choices[0][1], label="Variant", elem_classes=[f"of-{name}"])
+                for name, choices in MODES.items()
+            ]
+            controls |= {
+                "head": segments(SUMMARIES, label="Summary of the heads", elem_id="summary"),
+                "outline": gr.Checkbox(False, label="Outline of the mask", elem_id="outline"),
+                "opacity": gr.Slider(0, 100, 85, step=1, label="Opacity (%)", elem_id="opacity"),
+                "colormap": gr.Dropdown(COLORMAPS, value="", label="Colors", elem_id="colormap"),
+            }
         _files(page)
         if page.backend.index:
             searching.build(page)
     page.views.append(view)
-    names, values = list(controls), list(controls.values())
-    change = f'async (...values) => (await pageModule).setView("explore", {names}, values)'
-    gr.on([control.change for control in values], None, values, None, js=change)
-    # The view changes settings itself: from the address, by its grid of blocks, and back after a refusal.
-    state = f'async () => (await pageModule).stateOf("explore", {names})'
+    set_each(["explore"], controls)
+    quantity = [mode, *variants]
+    gr.on([one.change for one in quantity], None, quantity, None, js=script("setQuantity"))
+    # The view changes settings itself: from the address, by its tiles, and back after a refusal.
+    state = f"async () => (await pageModule).stateOf({list(MODES)}, {list(controls)})"
     for event in (view.shown, view.edited):  # no events that `gr.on` takes
-        event(None, None, values, js=state)
+        event(None, None, [*quantity, *controls.values()], js=state)
 
 
-def _controls(page: Page) -> dict[str, Any]:
-    blocks = page.backend.first.predictor.blocks
-    controls: dict[str, Any] = {
-        "quantity": gr.Radio(QUANTITIES, value="attention", label="Quantity", elem_id="quantity"),
-        "layer": gr.Radio(LAYERS, value="light", label="Layer", elem_id="layer"),
+def drawing_controls() -> dict[str, Any]:
+    """Build the controls of layer and mask, by the names of the settings of an attention view."""
+    return {
+        "layer": segments(LAYERS, label="Draw as", elem_classes=["layer"]),
+        "mass": gr.Slider(10, 100, 60, step=1, label="Mask keeps (%)", elem_classes=["mass"]),
     }
-    controls |= {
-        "mass": gr.Slider(10, 100, 60, step=1, label="Mass kept, %", elem_id="mass"),
-        "block": gr.Slider(1, blocks, blocks, step=1, label="Block", elem_id="block"),
-    }
-    with gr.Accordion("Display", open=False):
-        controls |= {
-            "opacity": gr.Slider(0, 100, 80, step=1, label="Opacity, %", elem_id="opacity"),
-            "similar": gr.Slider(0, 20, 5, step=1, label="Similar patches outlined", elem_id="similar"),
-            "colormap": gr.Dropdown(COLORMAPS, value="", label="Colors", elem_id="colormap"),
-        }
-    page.block = controls["block"]
-    return controls
+
+
+def set_each(views: list[str], controls: Mapping[str, Any]) -> None:
+    """Let each control change its setting of the views with these ids."""
+    for name, control in controls.items():
+        change = f"(value) => {views}.forEach((id) => viewOf(id)?.set({{ {name}: value }}))"
+        control.change(None, control, None, js=change, **LIGHT)
 
 
 def _files(page: Page) -> None:

@@ -10,10 +10,12 @@ import {
 } from "./attention.js";
 
 /**
+ * mode: of the page, which offers variants of three. says: what colors mean, with SUBJECT and BLOCK to be filled in.
  * arrays: input of `maps`, by kind in their address. maps: maps of one token. signed: values are no shares. fixed: the map
  * does not depend on the token. needsPatch: [CLS] is not the default. heads: one map per head. colors:
  * `arrays` are finished colors of all patches. colormap: default.
  * @typedef {object} Quantity
+ * @property {"attention" | "similarity" | "overview"} mode @property {string} says
  * @property {"blocks" | "tokens" | "norms" | "rollout" | "key-pca" | "token-pca"} arrays
  * @property {(arrays: any, token: number) => Float32Array[]} [maps]
  * @property {boolean} [signed] @property {boolean} [needsPatch] @property {boolean} [heads] @property {boolean} [colors]
@@ -23,17 +25,63 @@ import {
 /** @type {Record<string, Quantity>} */
 export const QUANTITIES = {
   "key-similarity": {
+    mode: "similarity",
+    says: "Bright patches are similar to this one · keys of all heads",
     arrays: "blocks",
     maps: (block, token) => [keySimilarityMap(block, token)],
     signed: true,
     needsPatch: true,
   },
-  attention: { arrays: "blocks", maps: attentionMaps, heads: true },
-  rollout: { arrays: "rollout", maps: rolloutMaps },
-  logits: { arrays: "blocks", maps: logitMaps, signed: true, heads: true, colormap: "coolwarm" },
-  "key-cosine": { arrays: "blocks", maps: keyCosineMaps, signed: true, heads: true },
-  "token-cosine": { arrays: "tokens", maps: tokenCosineMaps, signed: true },
-  "token-norm": { arrays: "norms", maps: (arrays) => [arrays.norms], signed: true, fixed: true },
-  "key-pca": { arrays: "key-pca", colors: true },
-  "token-pca": { arrays: "token-pca", colors: true },
+  attention: {
+    mode: "attention",
+    says: "SUBJECT attends to the lit places",
+    arrays: "blocks",
+    maps: attentionMaps,
+    heads: true,
+  },
+  rollout: {
+    mode: "attention",
+    says: "SUBJECT attends to the lit places through blocks 1 to BLOCK",
+    arrays: "rollout",
+    maps: rolloutMaps,
+  },
+  logits: {
+    mode: "attention",
+    says: "SUBJECT: attention before the softmax, q · k",
+    arrays: "blocks",
+    maps: logitMaps,
+    signed: true,
+    heads: true,
+    colormap: "coolwarm",
+  },
+  "key-cosine": {
+    mode: "similarity",
+    says: "SUBJECT is similar to the bright patches · keys",
+    arrays: "blocks",
+    maps: keyCosineMaps,
+    signed: true,
+    heads: true,
+  },
+  "token-cosine": {
+    mode: "similarity",
+    says: "SUBJECT is similar to the bright patches · tokens",
+    arrays: "tokens",
+    maps: tokenCosineMaps,
+    signed: true,
+  },
+  "token-norm": {
+    mode: "overview",
+    says: "Bright patches have long tokens; outliers are outlined",
+    arrays: "norms",
+    maps: (arrays) => [arrays.norms],
+    signed: true,
+    fixed: true,
+  },
+  "key-pca": { mode: "overview", says: "Similar patches have similar colors · PCA of the keys", arrays: "key-pca", colors: true },
+  "token-pca": {
+    mode: "overview",
+    says: "Similar patches have similar colors · PCA of the tokens",
+    arrays: "token-pca",
+    colors: true,
+  },
 };

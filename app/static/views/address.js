@@ -15,7 +15,7 @@ const ALLOWED = {
   head: /^(heads|mean|max|\d{1,3})$/,
   layer: /^(light|heat|mask)$/,
   colormap: /^[a-z]{1,20}$/,
-  similar: /^\d{1,2}$/,
+  outline: /^true$/,
   opacity: /^(\d{1,2}|100)$/,
   mass: /^([1-9]\d|100)$/,
   patch: /^\d{1,4},\d{1,4}$/,

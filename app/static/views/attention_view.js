@@ -2,7 +2,7 @@
 //
 // Pointing, pinning and settings are computed in the browser; the server is called once per image, block and quantity.
 
-import { entropy, keptShares, largest, likelyPatch } from "../maths/attention.js";
+import { entropy, keptShares, likelyPatch } from "../maths/attention.js";
 import { css, decimals, figure, percent } from "../maths/format.js";
 import { outlinePath, resized } from "../maths/labels.js";
 import { drawnSize } from "../maths/levels.js";
@@ -10,7 +10,7 @@ import { Maps } from "../maths/maps.js";
 import { Pins, samePatch } from "../maths/pins.js";
 import { QUANTITIES } from "../maths/quantities.js";
 import { write } from "./address.js";
-import { BlocksGrid } from "./blocks_grid.js";
+import { Blocks } from "./blocks.js";
 import { button, el } from "./dom.js";
 import { Encoding } from "./encoding.js";
 import { cocoFile, imageFile, overlayFile, save } from "./files.js";
@@ -18,28 +18,29 @@ import { rested } from "./newest.js";
 import { COLORMAPS, LIGHT } from "./paint.js";
 import { COLORS } from "./palette.js";
 import { STAGE_PIXELS, Stage } from "./stage.js";
-import { Tiles, colorBar, writeScale } from "./tiles.js";
+import { Tiles, colorBar } from "./tiles.js";
 import { PROPS, View } from "./view.js";
+import { walk } from "./walk.js";
 
 const SPEAK_AFTER = 500; // milliseconds of rest
 const MASK_OPACITY = 0.6; // of a mask, relative to a heat map
-const OUTLIER = "#0ff"; // outline of patches of unusual norm, and of the most similar ones
+const OUTLIER = "#0ff"; // outline of patches of unusual norm
 const TILE_PIXELS = 8_000; // of a tile, about 90 pixels wide on the screen
 
 const SETTINGS = {
   quantity: "attention",
   block: 0, // from 1; 0 is the last
   head: "mean", // or "heads", "max", the number of a head
-  layer: "light", // or "heat", "mask"
+  layer: "heat", // or "light", "mask"
   mass: 60, // percent, as opacity
-  opacity: 80,
+  opacity: 85,
   colormap: "", // "": default of the quantity
-  similar: 5, // number of patches outlined as the most similar to a patch
+  outline: false, // of the mask, on the other layers too
 };
+const SUMMARIES = { mean: "Mean", max: "Max", heads: "All heads" };
 const KEYS =
   "Move the pointer or use the arrow keys to choose a patch. Enter pins it, Delete removes the pin, Escape returns to the whole image.";
-const RANDOM =
-  "Random weights: this network was not trained. Its maps show the architecture and the colors of the image.";
+const RANDOM = "Random weights: this network was not trained.";
 
 /** @type {Map<string, Set<AttentionView>>} */
 const GROUPS = new Map(); // views that share the pointer
@@ -53,17 +54,22 @@ export class AttentionView extends View {
   maps = null; // on the stage
   pins = new Pins(COLORS.pins);
   pinned = false; // by the last press
-  title = el("h3");
-  banner = el("p", { class: "lab-banner", hidden: true }, RANDOM);
+  summary = "mean"; // of the first tile
+  guided = null; // patch of the pin that walks over the first image
+  ends = null; // values at both ends of the colors
+  title = el("h3", { class: "lab-chip" });
+  banner = el("p", { class: "lab-chip lab-banner", hidden: true }, RANDOM);
+  caption = el("p", { class: "lab-chip" });
   scale = colorBar();
-  where = el("span", { class: "lab-where" });
-  what = el("span", { class: "lab-what" });
   tiles = new Tiles("Attention head", (head) => this.set({ head }));
-  hint = el("p", { class: "lab-soft" }, "Click, tap or press Enter to pin a patch; up to eight pins are compared.");
+  hint = el("p", { class: "lab-soft" }, "Click, tap or press Enter to pin a patch. Up to eight pins are compared.");
   pinTiles = new Tiles("Pinned patches", (key) => this.activate(this.pins.list[key] ?? null));
   remove = button("Remove", () => this.removePin());
-  pinBox = el("div", { class: "lab-pins" }, this.hint, this.remove, this.pinTiles.element);
+  pinBox = el("div", { class: "lab-pins" }, this.hint, this.pinTiles.element, this.remove);
+  where = el("span", { class: "lab-where" });
+  what = el("span", { class: "lab-what lab-soft" });
   facts = el("dl", { class: "lab-facts" });
+  ranges = el("dl", { class: "lab-facts" });
   seek = rested(() => this.reload());
   speak = rested(() => (this.spoken.textContent = `${this.where.textContent}. ${this.what.textContent}.`), SPEAK_AFTER);
 
@@ -71,14 +77,18 @@ export class AttentionView extends View {
     super(mounted, SETTINGS);
     const { props } = this;
     this.stage = new Stage(props.label ?? "Image with attention maps", KEYS, this);
-    const readout = el("p", { class: "lab-readout", hidden: props.readout === false }, this.where, this.what);
-    this.grid = props.grid && new BlocksGrid(this);
-    const details = el("details", {}, el("summary", {}, "Details of the computation"), this.facts);
+    this.stage.cell.append(el("div", { class: "lab-top" }, props.title && this.title, this.banner));
+    this.stage.cell.append(el("div", { class: "lab-bottom" }, this.caption, this.scale));
+    this.blocks = props.blocks && new Blocks(this);
+    const readout = el("p", { class: "lab-readout" }, this.where, this.what);
+    const heading = el("summary", {}, "Numbers");
+    this.numbers = el("details", { hidden: !props.numbers }, heading, readout, this.ranges, this.facts);
+    this.numbers.addEventListener("toggle", () => this.writeRanges());
     if (props.group) GROUPS.set(props.group, (GROUPS.get(props.group) ?? new Set()).add(this));
     const names = Object.keys(SETTINGS).map((name) => PROPS[name] ?? name);
     this.watch(names, () => this.set(this.given(SETTINGS)));
-    const below = [this.scale, readout, this.tiles.element, this.pinBox, this.grid && this.grid.element];
-    this.mount("value", props.title && this.title, this.banner, this.stage.cell, ...below, props.facts && details);
+    const aside = this.asideOf(this.blocks && this.blocks.element, this.pinBox, this.numbers);
+    this.mount("value", this.stage.cell, this.tiles.element, aside);
   }
 
   /** Change settings. A block that is not in memory is fetched after a rest. @param {Record<string, any>} change */
@@ -134,13 +144,18 @@ export class AttentionView extends View {
     Object.assign(this, { encoding, arrays, quantity });
     const { heads, colors, fixed, needsPatch } = this.definition;
     this.likely = needsPatch ? (encoding.pinned ?? likelyPatch(arrays, encoding)) : null;
-    if (before?.source !== encoding.source) this.pins.read(this.linked, encoding);
+    if (before?.source !== encoding.source) {
+      this.pins.read(this.linked, encoding);
+      this.guided = null;
+      this.endWalk?.();
+    }
     if (!before || ["source", "rows", "columns", "heads"].some((fact) => before[fact] !== encoding[fact])) {
       this.hovered = null;
       this.stage.show(encoding);
       for (const side of ["rows", "columns"]) element.style.setProperty(`--${side}`, String(encoding[side]));
     } else this.stage.image.src = encoding.image; // the next frame of a camera
     this.tiles.open(encoding, this.entries());
+    const walks = props.walk && !before && !Object.keys(this.linked).length;
     this.linked = {};
     this.title.textContent = encoding.value.model ?? "";
     this.banner.hidden = !encoding.value.random;
@@ -150,16 +165,29 @@ export class AttentionView extends View {
     this.facts.replaceChildren(...facts.flatMap(([term, text]) => [el("dt", {}, term), el("dd", {}, text)]));
     this.showPins();
     this.render();
-    this.grid?.show();
-    Object.assign(element.dataset, { token: encoding.token, quantity, block: arrays.number }); // tests wait for it
+    if (this.blocks) this.blocks.show();
+    const { mode } = this.definition;
+    Object.assign(element.dataset, { token: encoding.token, quantity, mode, block: arrays.number }); // tests wait for it
     this.emitShown(encoding.token);
+    if (walks && encoding.source === props.walk.source) this.endWalk = walk(this, props.walk.places);
   }
 
+  /** Move the pin of the first view; null removes it. @param {Place} place */
+  guide(place) {
+    this.guided = place && this.encoding.patchAt(place);
+    this.stage.pin(place);
+    this.draw();
+  }
+
+  /** The mean of the heads, or another summary, and every head. */
   entries() {
     const entry = (key, label) => ({ key, label, color: css(this.colorOf(key)) });
     const each = Array.from({ length: this.encoding.heads }, (_, head) => entry(String(head), `Head ${head}`));
+    const { head } = this.settings;
+    if (head in SUMMARIES) this.summary = head;
     const all = `conic-gradient(${COLORS.heads.slice(0, 6).map(css)})`;
-    return [...each, entry("mean", "Mean"), entry("max", "Max"), { key: "heads", label: "All", color: all }];
+    const color = this.summary === "heads" ? all : css(this.colorOf(this.summary));
+    return [{ key: this.summary, label: SUMMARIES[this.summary], color }, ...each];
   }
 
   point(place) {
@@ -205,6 +233,7 @@ export class AttentionView extends View {
 
   activate(pin) {
     this.hovered = null; // the pointer is elsewhere
+    this.endWalk?.();
     this.changePins(() => (this.pins.active = pin));
   }
 
@@ -230,7 +259,7 @@ export class AttentionView extends View {
     const rest = { key: "", label: this.likely ? "The object" : "[CLS]" };
     pinTiles.open(encoding, entries.length ? [rest, ...entries] : []);
     pinTiles.mark(pins.active ? String(pins.list.indexOf(pins.active)) : "");
-    this.remove.disabled = !pins.active;
+    this.remove.hidden = !pins.active;
     this.hint.hidden = pins.list.length > 0;
   }
 
@@ -241,7 +270,7 @@ export class AttentionView extends View {
   /** The patch whose maps are shown; null: [CLS]. */
   get patch() {
     const { active } = this.pins;
-    return this.hovered ?? (active ? this.encoding.patchAt(active) : this.likely);
+    return this.hovered ?? (active ? this.encoding.patchAt(active) : (this.guided ?? this.likely));
   }
 
   /** The map on the stage: "mean" if heads have no maps of their own. */
@@ -282,6 +311,7 @@ export class AttentionView extends View {
   render() {
     const { encoding, settings, pins, likely, props } = this;
     if (!encoding) return;
+    this.tiles.open(encoding, this.entries());
     this.dress();
     this.draw();
     const suggested = likely && { ...encoding.placeOf(likely), color: "#fff", number: "" };
@@ -295,14 +325,15 @@ export class AttentionView extends View {
   draw() {
     const { patch, shown, definition, stage, pins } = this;
     this.maps = definition.colors ? null : this.mapsOf(patch);
-    const ends = this.paint(stage.canvas, shown, this.maps, { digits: 4, units: [" %", " %"], pixels: STAGE_PIXELS });
-    writeScale(this.scale, ends && [`${ends[0]} or less`, `${ends[1]} or more`]);
-    for (const [key, { canvas, scale }] of definition.heads ? this.tiles.tiles : [])
-      writeScale(scale, this.paint(canvas, key, this.maps));
-    stage.draw(this.outlines(), this.encoding, patch, (!this.hovered && pins.active?.color) || "#fff");
+    this.ends = this.paint(stage.canvas, shown, this.maps, { digits: 4, pixels: STAGE_PIXELS });
+    this.scale.hidden = !this.ends;
+    for (const [key, { canvas }] of definition.heads ? this.tiles.tiles : []) this.paint(canvas, key, this.maps);
+    stage.draw(this.outlines(), this.encoding, this.guided ? null : patch, (!this.hovered && pins.active?.color) || "#fff");
     [this.where.textContent, this.what.textContent] = this.describe();
+    this.caption.textContent = this.says();
+    this.writeRanges();
     this.speak();
-    this.grid?.follow();
+    if (this.blocks) this.blocks.follow();
   }
 
   /** Set what the style sheet needs. */
@@ -326,18 +357,15 @@ export class AttentionView extends View {
   paintPins() {
     const { pins, encoding, shown, pinTiles, definition } = this;
     if (definition.colors) return;
-    for (const [key, { canvas, note, scale }] of pinTiles.tiles) {
-      const maps = this.mapsOf(key ? encoding.patchAt(pins.list[key]) : this.likely);
-      writeScale(scale, this.paint(canvas, shown, maps));
-      note.textContent = `${percent(keptShares(maps.map("mean"), maps.kept(shown)).area)} kept`;
-    }
+    for (const [key, { canvas }] of pinTiles.tiles)
+      this.paint(canvas, shown, this.mapsOf(key ? encoding.patchAt(pins.list[key]) : this.likely));
   }
 
   /**
-   * Draw one map; returns the values at both ends of its colors with `units`, null if colors do not stand for values.
+   * Draw one map; returns the values at both ends of its colors, null if colors do not stand for values.
    * @param {import("./paint.js").PatchCanvas} canvas @param {string} key @param {Maps} maps  null: principal components
    */
-  paint(canvas, key, maps, { arrays = this.arrays, digits = 2, units = ["", " %"], pixels = TILE_PIXELS } = {}) {
+  paint(canvas, key, maps, { arrays = this.arrays, digits = 2, pixels = TILE_PIXELS } = {}) {
     const { settings, encoding, definition } = this;
     const { layer } = settings;
     const size = drawnSize(encoding, pixels / (key === "heads" ? encoding.heads : 1));
@@ -350,22 +378,45 @@ export class AttentionView extends View {
     else {
       const range = maps.scale(key);
       canvas.values(maps.map(key), encoding, size, range, layer === "light" ? LIGHT : COLORMAPS[this.colormap]);
-      const text = (/** @type {number} */ value) => figure(definition.signed ? value : 100 * value, digits);
-      return range.map((value, end) => text(value) + (definition.signed ? "" : units[end]));
+      return range.map((value) => this.written(value, digits));
     }
     return null;
+  }
+
+  /** Write a value of a map; shares as percentages. @param {number} value */
+  written(value, digits = 2) {
+    return this.definition.signed ? figure(value, digits) : `${figure(100 * value, digits)} %`;
+  }
+
+  /** Write the values of each tile at both ends of its colors. */
+  writeRanges() {
+    const { tiles, maps, numbers, definition } = this;
+    if (!numbers.open || !maps) return void this.ranges.replaceChildren();
+    const keys = definition.heads ? [...tiles.tiles.keys()].filter((key) => key !== "heads") : ["mean"];
+    const line = (key) => {
+      const [low, high] = maps.scale(key).map((value) => this.written(value));
+      return [el("dt", {}, SUMMARIES[key] ?? `Head ${key}`), el("dd", {}, `colors from ${low} to ${high}`)];
+    };
+    this.ranges.replaceChildren(...keys.flatMap(line));
   }
 
   outlines() {
     const { shown, settings, definition } = this;
     if (definition.fixed) return [{ path: outlinePath(this.mask(this.arrays.outliers)), color: OUTLIER }];
     const masked = settings.layer === "mask";
-    if (definition.colors || shown === "heads" || !(masked || settings.opacity)) return [];
-    const mask = { path: outlinePath(this.mask()), color: masked ? css(this.colorOf(shown)) : "#fff" };
-    if (!definition.signed || !this.patch || !settings.similar) return [mask];
-    const own = this.encoding.tokenOf(this.patch) - this.encoding.prefix;
-    const similar = this.mask(largest(this.maps.map(shown), settings.similar, own));
-    return [mask, { path: outlinePath(similar), color: OUTLIER }];
+    if (definition.colors || shown === "heads" || !(masked || settings.outline)) return [];
+    return [{ path: outlinePath(this.mask()), color: masked ? css(this.colorOf(shown)) : "#fff" }];
+  }
+
+  /** Say in one sentence what the colors mean. */
+  says() {
+    const { definition, patch, shown, encoding, settings } = this;
+    const { heads } = encoding;
+    const of = shown in SUMMARIES ? `${shown === "heads" ? "all" : shown + " of"} ${heads} heads` : `head ${shown} of 0 to ${heads - 1}`;
+    const subject = patch ? "This patch" : "[CLS], the whole image,";
+    const sentence = definition.says.replace("SUBJECT", subject).replace("BLOCK", String(this.arrays.number + 1));
+    const masked = settings.layer === "mask" && !definition.colors && !definition.fixed;
+    return [sentence, definition.heads && of, masked && `mask of ${settings.mass} %`].filter(Boolean).join(" · ");
   }
 
   describe() {
@@ -412,13 +463,12 @@ export class AttentionView extends View {
 
   /** Save the stage, or its mask at the size of the image: "overlay.png", "mask.png" or "mask.json". @param {string} file */
   async save(file) {
-    const { encoding, maps, stage, scale, element, opacity, stops } = this;
+    const { encoding, maps, stage, element, opacity, stops, ends } = this;
     if (!encoding) return;
     if (file === "overlay.png") {
       const { layer, show } = element.dataset;
-      const ends = scale.hidden ? null : [scale.firstChild, scale.lastChild].map(({ textContent }) => textContent);
-      const gray = layer === "heat" || show === "heads"; // as in the style sheet
-      const look = { gray, opacity, smooth: layer !== "mask", ends, stops };
+      const dim = layer === "heat" || show === "heads"; // as in the style sheet
+      const look = { dim, opacity, smooth: layer !== "mask", ends, stops };
       return save(await overlayFile(stage, look), encoding.name, file);
     }
     if (!maps) return super.refuse("Principal components have no mask: choose another quantity.");

@@ -46,6 +46,12 @@ export class Encoding {
     this.pinned = value.pin ? this.patchAt({ x: value.pin[0], y: value.pin[1] }) : null;
   }
 
+  /** False if the value holds the arrays of some blocks only. */
+  get hasEveryBlock() {
+    const { arrays } = this.value;
+    return typeof arrays === "string" || Object.keys(arrays).length >= this.blocks;
+  }
+
   /** Return the index of a patch's token; 0 for null, [CLS]. @param {Patch} patch */
   tokenOf(patch) {
     return patch ? this.prefix + patch.row * this.columns + patch.column : 0;

@@ -12,21 +12,19 @@ export function save(content, image, ending) {
 /**
  * Draw a stage as PNG, with the scale of its colors below.
  * @param {import("./stage.js").Stage} stage
- * @param {{ gray: boolean, opacity: number, smooth: boolean, ends: string[], stops: string[] }} look  gray: the image is gray
+ * @param {{ dim: boolean, opacity: number, smooth: boolean, ends: string[], stops: string[] }} look  dim: the image is gray
  *   and dark, as in the style sheet; ends: labels of the scale, null without one; stops: its colors
  */
-export async function overlayFile({ image, canvas }, { gray, opacity, smooth, ends, stops }) {
+export async function overlayFile({ image, canvas }, { dim, opacity, smooth, ends, stops }) {
   await image.decode();
   const { naturalWidth: width, naturalHeight: height } = image;
   const bar = ends ? Math.max(20, Math.round(width / 24)) : 0;
   const drawn = new OffscreenCanvas(width, height + bar);
   const context = drawn.getContext("2d");
   context.drawImage(image, 0, 0);
-  if (gray) {
+  if (dim) {
     const pixels = context.getImageData(0, 0, width, height);
-    const { data } = pixels;
-    for (let at = 0; at < data.length; at += 4)
-      data.fill((0.2126 * data[at] + 0.7152 * data[at + 1] + 0.0722 * data[at + 2]) / 2, at, at + 3);
+    dimPixels(pixels.data);
     context.putImageData(pixels, 0, 0);
   }
   context.globalAlpha = opacity;
@@ -35,6 +33,14 @@ export async function overlayFile({ image, canvas }, { gray, opacity, smooth, en
   context.globalAlpha = 1;
   if (ends) drawScale(context, ends, stops, { y: height, width, height: bar });
   return drawn.convertToBlob({ type: "image/png" });
+}
+
+/** Apply `saturate(0.35) brightness(0.6)` of the style sheet. @param {Uint8ClampedArray} data  RGBA */
+function dimPixels(data) {
+  for (let at = 0; at < data.length; at += 4) {
+    const gray = 0.65 * (0.213 * data[at] + 0.715 * data[at + 1] + 0.072 * data[at + 2]);
+    for (let channel = at; channel < at + 3; channel++) data[channel] = 0.6 * (0.35 * data[channel] + gray);
+  }
 }
 
 /** Draw a color bar between its labels over the width of a canvas. @param {string[]} ends */

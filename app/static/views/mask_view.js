@@ -194,9 +194,9 @@ export class MaskView extends Editor {
     this.lights = method === "click";
     this.element.dataset.method = method;
     this.element.dataset.needs = this.choice(method).needs.join(" ");
-    for (const [key, tile] of this.heads.tiles) paintTile(tile, masks.get(key), drawn);
+    for (const [key, tile] of this.heads.tiles) tile.canvas.labels(masks.get(key), COLORS.objects);
     for (const [key, tile] of this.methods.tiles)
-      paintTile(tile, key === method && labels ? labels : this.labelsOf(key, masks), drawn);
+      tile.canvas.labels(key === method && labels ? labels : this.labelsOf(key, masks), COLORS.objects);
     this.methods.mark(method);
     this.heads.mark(settings.head);
     this.heads.element.hidden = !this.choice(method).needs.includes("attention");
@@ -245,12 +245,6 @@ export class MaskView extends Editor {
 function scoreLine([name, share, score, color]) {
   const swatch = color ? { class: "lab-swatch", style: `--pin: ${css(color)}` } : {};
   return el("tr", {}, el("th", { scope: "row", ...swatch }, name), el("td", {}, share), el("td", {}, score));
-}
-
-/** Draw labels on a tile, with their similarity to the mask by hand, or their area. */
-function paintTile({ canvas, note }, labels, drawn) {
-  note.textContent = !labels ? "" : drawn ? jaccard(labels, drawn).toFixed(2) : percent(area(labels));
-  canvas.labels(labels, COLORS.objects);
 }
 
 function numbers(labels) {

@@ -12,7 +12,7 @@ import { el, svg } from "./dom.js";
 import { Encoding, fetchBytes, memory } from "./encoding.js";
 import { LIGHT } from "./paint.js";
 import { STAGE_PIXELS, Stage } from "./stage.js";
-import { colorBar, writeScale } from "./tiles.js";
+import { colorBar } from "./tiles.js";
 import { View } from "./view.js";
 
 const MAX_LINES = 100; // of the matches with the largest cosines
@@ -118,7 +118,7 @@ export class PairView extends View {
     const range = found && displayRange(found.map);
     if (range) right.canvas.values(found.map, b, drawnSize(b, STAGE_PIXELS), range, LIGHT);
     else right.canvas.clear();
-    writeScale(this.scale, range && [`${decimals(range[0])} or less`, `${decimals(range[1])} or more`]);
+    this.scale.hidden = !range;
     const where = ({ rows, columns }, one) =>
       one ? `Row ${one.row}, column ${one.column} of ${rows} × ${columns} patches` : "";
     this.where[0].textContent = where(a, patch);

@@ -45,7 +45,8 @@ export class Stage {
     this.ink = svg("svg", { preserveAspectRatio: "none" });
     this.markers = el("div", { class: "lab-markers" });
     this.ring = el("span", { class: "lab-ring", hidden: true });
-    const layers = [this.canvas.canvas, this.overlay, this.ink, this.markers, this.ring];
+    this.walker = el("span", { class: "lab-marker lab-walker", hidden: true });
+    const layers = [this.canvas.canvas, this.overlay, this.ink, this.markers, this.ring, this.walker];
     for (const layer of layers) layer.setAttribute("aria-hidden", "true");
     this.sheet = el("div", { class: "lab-sheet" }, this.image, ...layers);
     const role = { tabindex: 0, role: "application", "aria-label": label, "aria-description": keys };
@@ -94,6 +95,12 @@ export class Stage {
         return el("span", { class: "lab-marker", style }, String(number ?? index + 1));
       }),
     );
+  }
+
+  /** Move the pin of the first view; null hides it. @param {Place} place */
+  pin(place) {
+    this.walker.hidden = !place;
+    if (place) Object.assign(this.walker.style, { left: `${100 * place.x}%`, top: `${100 * place.y}%` });
   }
 
   /** Draw a circle around a place; null hides it. @param {Place} place */

@@ -7,15 +7,9 @@ import { PatchCanvas } from "./paint.js";
 
 let groups = 0;
 
-/** Create an empty color bar. @param {Record<string, any>} [attributes] */
-export function colorBar(attributes) {
-  return el("span", { class: "lab-scale", hidden: true, ...attributes }, el("span"), el("i"), el("span"));
-}
-
-/** Write the values at both ends of a color bar; null hides it. @param {Element} bar @param {string[]} ends */
-export function writeScale(bar, ends) {
-  bar.toggleAttribute("hidden", !ends);
-  if (ends) [bar.children[0].textContent, bar.children[2].textContent] = ends;
+/** Create a color bar. */
+export function colorBar() {
+  return el("span", { class: "lab-chip lab-scale", hidden: true }, el("span", {}, "low"), el("i"), el("span", {}, "high"));
 }
 
 export class Tiles {
@@ -47,16 +41,14 @@ export class Tiles {
       const canvas = el("canvas");
       const layers = [el("img", { alt: "", draggable: "false" }), canvas];
       const badge = marker !== undefined && el("span", { class: "lab-marker" }, String(marker));
-      const [note, scale] = [el("span", { class: "lab-note" }), colorBar({ "aria-hidden": "true" })];
       const input = el("input", { type: "radio", name: this.name, value: key, onchange: () => this.choose(key) });
-      const name = el("span", { class: color ? "lab-swatch" : "" }, label);
+      const name = el("span", { class: color ? "lab-name lab-swatch" : "lab-name" }, label);
       const element = el(
         "label",
         { class: "lab-tile", "data-key": key, style: color && `--pin: ${color}` },
-        ...[input, el("span", { class: "lab-tile-image" }, ...layers, badge), scale],
-        el("span", { class: "lab-caption" }, name, note),
+        ...[input, el("span", { class: "lab-tile-image" }, ...layers, badge), name],
       );
-      return { element, input, canvas: new PatchCanvas(canvas), note, scale };
+      return { element, input, canvas: new PatchCanvas(canvas) };
     };
     this.tiles = new Map(entries.map((entry) => [entry.key, tile(entry)]));
     this.element.replaceChildren(...[...this.tiles.values()].map(({ element }) => element));

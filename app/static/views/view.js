@@ -58,6 +58,15 @@ export class View {
     this.reload();
   }
 
+  /** Gather parts that the page shows in its inspector, if it has a place for them. @param {...any} children */
+  asideOf(...children) {
+    const place = this.props.aside && document.getElementById(this.props.aside);
+    const parts = children.filter(Boolean);
+    if (!place) return el("div", { class: "lab-aside" }, ...parts);
+    place.replaceChildren(...parts);
+    return null;
+  }
+
   /** Change settings. @param {Record<string, any>} change */
   set(change) {
     Object.assign(this.settings, change);
