@@ -94,7 +94,7 @@ def measure_page(model: str, size: int, moves: int, images: int) -> dict[str, An
 def seconds_to_upload(page: Any, number: int) -> float:
     """Time from a chosen file to its maps; each number has an image of its own."""
     file = {"name": "new.png", "mimeType": "image/png", "buffer": as_png(new_image(0, number)[:480, :480])}
-    page.set_input_files("#images input[type=file]", file)
+    page.set_input_files("#rail input[type=file]", file)
     return seconds_waited(page)
 
 

@@ -121,9 +121,11 @@ function arrange() {
   const [rail, tabs, work] = ["#rail", ".tab-wrapper", ".work"].map((name) =>
     [...document.querySelectorAll(name)].find((one) => name !== ".work" || one.checkVisibility()),
   );
-  tabs.after(document.getElementById("choices"));
-  if (PHONE.matches) work?.after(rail);
-  else tabs.nextElementSibling.after(rail);
+  const choices = document.getElementById("choices");
+  if (PHONE.matches) {
+    tabs.before(choices);
+    work?.after(rail);
+  } else tabs.after(choices, rail);
   if (work) work.id = "work"; // of the skip link
 }
 

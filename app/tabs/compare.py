@@ -25,9 +25,9 @@ def build(page: Page) -> None:
         )
         page.link("other", other)
         modes = [(name.title(), variants[0][1]) for name, variants in MODES.items()]
-        controls = {
+        controls: dict[str, Any] = {
             "quantity": segments(modes, label="Show", elem_id="compare-quantity")
-        } | drawing_controls()
+        } | drawing_controls("compare-")
     page.views.append(left)
     encode = fairness.in_turn(page.encode_image, page.loader)
     encoded = left.shown(encode, [page.image, other, page.size], right, **HEAVY)

@@ -45,7 +45,7 @@ REQUEST = 'viewOf("explore")?.request'
 
 def build(page: Page) -> None:
     """Build the tab inside its `gr.Tab`."""
-    parts = {"aside": "explore-aside", "blocks": True, "numbers": True}
+    parts: dict[str, Any] = {"aside": "explore-aside", "blocks": True, "numbers": True}
     with work():
         view = page.view("attention", elem_id="explore", address=True, walk=WALK, **parts)
     with inspector():
@@ -76,11 +76,11 @@ def build(page: Page) -> None:
         event(None, None, [*quantity, *controls.values()], js=state)
 
 
-def drawing_controls() -> dict[str, Any]:
-    """Build the controls of layer and mask, by the names of the settings of an attention view."""
+def drawing_controls(prefix: str = "") -> dict[str, Any]:
+    """Build the controls of layer and mask, by the names of settings of an attention view; `prefix` is of ids."""
     return {
-        "layer": segments(LAYERS, label="Draw as", elem_classes=["layer"]),
-        "mass": gr.Slider(10, 100, 60, step=1, label="Mask keeps (%)", elem_classes=["mass"]),
+        "layer": segments(LAYERS, label="Draw as", elem_id=f"{prefix}layer"),
+        "mass": gr.Slider(10, 100, 60, step=1, label="Mask keeps (%)", elem_id=f"{prefix}mass"),
     }
 
 

@@ -9,7 +9,7 @@ const IMAGES = ["sheep", "macaw", "shepherd"];
 /** The page's own view, with data in the place of a server. @param {Record<string, any>} props */
 function mount(props) {
   const element = el("div", { class: "lab-view" });
-  const all = { pins: false, readout: false, ...props };
+  const all = { pins: false, ...props };
   return new AttentionView({ element, props: all, watch: () => {}, emit: () => {} });
 }
 

@@ -8,13 +8,14 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
+from app.tabs.explore import MODES
 from dino_model import photographs
 from dino_model.inference.predictor import AttentionPredictor
 
 MODEL, SIZE = "random:vit_tiny/16", 224
 AXE = Path(__file__).parent / "axe" / "axe.min.js"
 EXPLORER = "viewOf('explore')"
-FILE = "#images input[type=file]"
+FILE = "#rail input[type=file]"
 WIDER = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
 ARRAY = """() => {
   const { array, shape } = %s;
@@ -32,7 +33,7 @@ VIOLATIONS = """async () => {
 }"""
 
 
-def reference(model: str = MODEL, image: str = "owl", size: int = SIZE) -> AttentionPredictor:
+def reference(model: str = MODEL, image: str = "sheep", size: int = SIZE) -> AttentionPredictor:
     """Return a predictor with an image, in fp32 on the CPU as the page computes."""
     predictor = AttentionPredictor(model, size=size, precision="fp32", device="cpu")
     predictor.set_image(photographs.image(image))
@@ -155,9 +156,19 @@ def slide(page: Any, elem_id: str, value: int) -> None:
 
 def choose_quantity(page: Any, quantity: str, block: int = 11) -> None:
     """Choose a quantity of Explore and a block counted from 0, and wait until they are shown."""
-    page.locator(f"#quantity label:has(input[value={quantity}])").click()
-    slide(page, "block", block + 1)
+    if page.evaluate(f"{EXPLORER}.quantity") != quantity:
+        mode = next(name for name, variants in MODES.items() if quantity in dict(variants).values())
+        page.locator(f"#mode label:has(input[value={mode}])").click()
+        if not page.locator("#outline").is_visible():
+            page.locator("#more > button").click()
+        page.locator(f".of-{mode} label:has(input[value={quantity}])").click()
+    choose_block(page, block)
     page.wait_for_selector(f"#explore [data-quantity={quantity}][data-block='{block}']")
+
+
+def choose_block(page: Any, block: int) -> None:
+    """Choose a block, counted from 0, in the film of Explore."""
+    page.locator(f"#explore-aside .lab-film [data-key='{block}']").click()
 
 
 def violations(page: Any) -> list[str]:

@@ -31,7 +31,7 @@ OPERABLE = """() => {
   const chosen = ({ name }) => document.querySelector(`input[name="${name}"]:checked`);
   const shown = (one) => one.checkVisibility({ visibilityProperty: true });
   const stop = (one) => !one.disabled && one.tabIndex >= 0 && (one.type !== "radio" || chosen(one) === one);
-  const panel = [...document.querySelectorAll("[role=tabpanel]")].find(shown);
+  const panel = [...document.querySelectorAll("[role=tabpanel]")].find(({ style }) => style.display !== "none");
   window.missed = [...panel.querySelectorAll(all)].filter((one) => shown(one) && stop(one));
   document.addEventListener("focusin", ({ target }) => {
     window.missed = window.missed.filter((one) => one !== target);
@@ -42,11 +42,7 @@ OPERABLE = """() => {
 
 
 def _open(page, title: str):
-    tab = page.get_by_role("tab", name=title, exact=True)
-    if tab.count() == 0:  # a narrow page lists its last tabs in a menu
-        page.get_by_role("button", name="More tabs").click()
-        tab = page.get_by_role("button", name=title, exact=True)
-    tab.click()
+    page.get_by_role("tab", name=title, exact=True).click()
     page.wait_for_selector(TABS[title])
     actions.wait(page, "!document.querySelector('.pending')")
     page.evaluate(QUIET)
@@ -86,3 +82,27 @@ def test_keyboard_alone_reaches_everything(desktop):
             break
     missed = desktop.evaluate("window.missed.map((one) => one.outerHTML.slice(0, 160))")
     assert not missed, f"of {operable} the keyboard did not reach:\n" + "\n".join(missed)
+
+
+ORDER = """() => {
+  const { x, y, bottom } = document.activeElement.getBoundingClientRect();
+  const parts = ["#header", ".tab-wrapper", "#choices", ".rail", ".work", ".inspector", "footer"];
+  return parts.findIndex((name) => document.activeElement.closest(name));
+}"""
+
+
+@pytest.mark.parametrize(("width", "order"), [(1280, [0, 1, 2, 3, 4, 5]), (390, [0, 2, 1, 4, 3, 5])])
+def test_keyboard_goes_through_the_page_as_it_is_seen(open_page, width, order):
+    page = open_page(query="", width=width, height=844)
+    page.evaluate("document.activeElement?.blur()")
+    parts: list[int] = []
+    for _ in range(60):
+        page.keyboard.press("Tab")
+        part = page.evaluate(ORDER)
+        if part in (-1, 6):
+            break
+        if part not in parts:
+            parts.append(part)
+        else:
+            assert part == parts[-1], "the keyboard returns to a part that it has left"
+    assert parts == order

@@ -9,7 +9,7 @@ from dino_model.inference.class_map import files
 from tests.browser import actions
 
 VIEW = "viewOf('class-map')"
-READY = "#class-map .lab-view[data-token=owl]"
+READY = "#class-map .lab-view[data-token=sheep]"
 PLOT = "#class-map .map-plot"
 
 

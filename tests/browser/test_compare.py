@@ -63,7 +63,7 @@ def test_pointer_shows_the_same_place_in_both_models(tab, predictors, side):
 def test_other_model_can_be_the_same_and_another_image_is_shown_by_both(tab):
     _choose_other(tab, actions.MODEL)
     assert tab.evaluate(f"{LEFT}.encoding.token === {RIGHT}.encoding.token")
-    for photo in ("sheep", "kitten"):
+    for photo in ("owl", "kitten"):
         tab.locator(f"#strip button:has(img[src*='{photo}'])").click()
         actions.wait(tab, f"[{LEFT}, {RIGHT}].every((view) => view.encoding.source === '{photo}')")
 
@@ -79,4 +79,4 @@ def test_link_opens_the_tab_with_its_second_model(open_page):
 def test_opens_with_attention_on_an_image_where_random_weights_fail(open_page):
     page = open_page(query="?tab=compare", ready="#compare-right .lab-view[data-token]")
     shown = page.evaluate(f"[{LEFT}, {RIGHT}].map(({{ encoding, quantity }}) => [encoding.source, quantity])")
-    assert shown == [["owl", "attention"]] * 2
+    assert shown == [["sheep", "attention"]] * 2

@@ -43,10 +43,10 @@ def _choose(page, layer: str, head: int | str) -> None:
 def test_first_view_shows_the_example_and_the_map_of_every_head(open_page, predictor):
     page = open_page(query="")
     tiles = page.locator("#explore .lab-tiles").first.locator(".lab-tile")
-    assert tiles.count() == predictor.heads + 3
-    assert tiles.first.inner_text().endswith("Head 0")
+    assert tiles.count() == predictor.heads + 1
+    assert tiles.first.inner_text() == "Mean"
     assert tiles.first.is_visible()
-    assert actions.state(page)["name"] == "owl"
+    assert actions.state(page)["name"] == "sheep"
     assert page.locator("#explore .lab-banner").is_visible()  # random weights
     np.testing.assert_allclose(actions.maps(page), predictor.cls_attention(), atol=1e-3)
 
@@ -59,7 +59,7 @@ def test_hover_shows_the_attention_of_the_patch_without_a_request(page, predicto
         _hover(page, row, column)
         expected = actions.point_attention(predictor, row, column)
         np.testing.assert_allclose(actions.maps(page), expected, atol=1e-3)
-        assert f"row {row}, column {column}" in page.locator("#explore .lab-where").inner_text()
+        assert f"row {row}, column {column}" in page.locator("#explore-aside .lab-where").text_content()
     page.locator("h1").hover()
     actions.wait(page, f"{VIEW}.patch === null")
     assert requests == []
@@ -82,11 +82,11 @@ def test_token_norms_mark_outliers_and_have_no_pins(page, predictor):
     norms = predictor.token_norms(11)
     actions.choose_quantity(page, "token-norm")
     np.testing.assert_allclose(actions.maps(page), norms[None], rtol=1e-3)
-    what = page.locator("#explore .lab-what")
-    assert f"{int(quantities.outlier_patches(norms).sum())} outlier" in what.inner_text()
-    assert page.locator("#explore .lab-pins").is_hidden()
+    what = page.locator("#explore-aside .lab-what")
+    assert f"{int(quantities.outlier_patches(norms).sum())} outlier" in what.text_content()
+    assert page.locator("#explore-aside .lab-pins").is_hidden()
     _hover(page, 4, 6)
-    assert "Norm " in what.inner_text()
+    assert "Norm " in what.text_content()
 
 
 def test_rapid_clicks_pin_every_patch(page):
@@ -94,7 +94,7 @@ def test_rapid_clicks_pin_every_patch(page):
     for row, column in patches:
         page.locator(STAGE).click(position=actions.center(page, row, column))
     assert actions.state(page)["pins"] == [list(patch) for patch in patches]
-    assert page.locator("#explore .lab-pins .lab-tile").count() == 6
+    assert page.locator("#explore-aside .lab-pins .lab-tile").count() == 6
     assert "pins=1,1;5,9;10,3;2,12;8,8" in page.url
 
 
@@ -155,11 +155,11 @@ def test_overlay_download_is_the_stage_to_the_pixel(page, quantity, layer, head,
     page.evaluate(f"(words) => {VIEW}.changePins(() => {VIEW}.pins.read(words, {VIEW}.encoding))", words)
     drawn = actions.array(page, CANVAS).astype(np.float64)
     image = actions.array(page, PHOTO)[..., :3].astype(np.float64)
-    assert drawn.shape[:2] == image.shape[:2] == photographs.image("owl").shape[:2]
-    if layer == "heat":  # as the style sheet draws the image: gray, at half its brightness
+    assert drawn.shape[:2] == image.shape[:2] == photographs.image("sheep").shape[:2]
+    if layer == "heat":  # as the style sheet draws the image: grayer and darker
         style = page.locator(f"{STAGE} img").evaluate("(image) => getComputedStyle(image).filter")
-        assert "grayscale(1) brightness(0.5)" in style
-        image = np.repeat((image @ [0.2126, 0.7152, 0.0722] * 0.5)[..., None], 3, axis=2)
+        assert "saturate(0.35) brightness(0.6)" in style
+        image = 0.6 * (0.35 * image + 0.65 * (image @ [0.213, 0.715, 0.072])[..., None])
     opacity = float(page.locator("#explore .lab-map").evaluate("(map) => getComputedStyle(map).opacity"))
     alpha = opacity * drawn[..., 3:] / 255
     seen = image * (1 - alpha) + drawn[..., :3] * alpha
@@ -171,13 +171,13 @@ def test_overlay_download_is_the_stage_to_the_pixel(page, quantity, layer, head,
 
 
 def test_grid_of_all_blocks_opens_the_chosen_head(page, predictor):
-    page.get_by_text("Every head of every block").click()
-    page.wait_for_selector("#explore .lab-blocks[data-blocks]")
-    tiles = page.locator("#explore .lab-blocks .lab-tile")
+    page.get_by_role("button", name="Heads × blocks").click()
+    page.wait_for_selector("#explore-aside [data-blocks]")
+    tiles = page.locator(".lab-blocks .lab-tile")
     assert tiles.count() == predictor.blocks * predictor.heads
     tiles.nth(4 * predictor.heads + 1).click()
     page.wait_for_selector("#explore [data-block='4']")
-    assert page.locator("#block input[type=range]").input_value() == "5"
+    assert page.locator("#explore-aside .lab-film :checked").input_value() == "4"
 
 
 def test_phone_takes_taps_and_strokes_of_a_finger(open_page):
@@ -196,13 +196,25 @@ def test_phone_takes_taps_and_strokes_of_a_finger(open_page):
 
 
 def test_search_finds_the_image_itself_first_and_then_a_part_of_it(open_page):
-    page = open_page(query="?image=sheep&pins=1,1;2,2")
+    page = open_page(query="?image=owl&pins=1,1;2,2")
     page.locator("#search").get_by_text("Search my images").click()
     page.locator("#search-whole").click()
     captions = page.locator("#search-results .caption-label")
     expect(captions).to_have_count(12)
     whole = captions.first.inner_text()
-    assert "sheep.jpg" in whole
+    assert "owl.jpg" in whole
     page.locator("#search-part").click()
     expect(captions.first).not_to_have_text(whole)
     expect(captions).to_have_count(12)
+
+
+def test_pin_of_the_first_view_walks_once_and_leaves_no_trace(open_page):
+    page = open_page(query="", ready="#explore [data-walk]", reduced_motion="no-preference")
+    page.wait_for_selector("#explore [data-walk=over]")
+    assert page.locator("#explore .lab-walker").is_visible()
+    assert "?" not in page.url
+    assert "attends to the lit places" in page.locator("#explore .lab-bottom").inner_text()
+    page.locator(STAGE).hover()
+    assert page.locator("#explore .lab-walker").is_hidden()
+    still = open_page(query="", ready="#explore [data-walk=over]", reduced_motion="reduce")
+    assert still.locator("#explore .lab-walker").is_visible()

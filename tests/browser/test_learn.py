@@ -27,7 +27,7 @@ def test_every_lesson_has_a_question_and_values(tab):
     for index in range(len(lessons())):
         _go(tab, index)
         assert "?" in tab.locator("#lesson-body").inner_text()
-        tab.locator("#lesson-text").get_by_role("button", name="Answer").click()
+        tab.get_by_role("button", name="Answer").click()
         expect(tab.locator("#lesson-answer")).to_be_visible()
         expect(tab.locator("#lesson-answer")).not_to_contain_text("…")
     assert tab.locator("#learn-view").is_hidden()  # the curves replace it

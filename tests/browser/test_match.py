@@ -20,7 +20,7 @@ def tab(open_shared):
     page = open_shared(query=QUERY, ready=READY)
     page.mouse.move(0, 0)
     if not page.evaluate(f"{VIEW}.shown.b.name").endswith("turned"):
-        _choose_second(page, "The first image", "owl turned")
+        _choose_second(page, "The first image", "sheep turned")
     return page
 
 
@@ -42,12 +42,12 @@ def test_image_matches_its_turned_copy(tab):
 
 
 def test_pointer_shows_the_cosines_of_the_package(tab):
-    _choose_second(tab, "Sheep", "sheep")
+    _choose_second(tab, "Sheep", "owl")
     tab.locator("#match .lab-stage").first.hover(position=actions.place(tab, "#match .lab-stage", 0.62, 0.41))
     actions.wait(tab, f"{VIEW}.hovered !== null")
     patch = tab.evaluate(f"{VIEW}.hovered")
     size, features = round(tab.evaluate(f"{VIEW}.shown.scale") * actions.SIZE), []
-    for name, pixels in (("owl", actions.SIZE), ("sheep", size)):
+    for name, pixels in (("sheep", actions.SIZE), ("owl", size)):
         predictor = actions.reference("embedded", name, pixels)
         features.append(matching.image_features(predictor, photographs.image(name)).features)
     expected = matching.similarities(*matching.prepare_pair(*features), (patch["row"], patch["column"]))
@@ -84,8 +84,8 @@ def test_own_second_image_is_matched_and_one_without_texture_refused(tab, image_
 
 
 def test_link_opens_the_second_image(open_page):
-    page = open_page(query=f"{QUERY}&second=sheep", ready=READY)
-    assert page.evaluate(f"{VIEW}.shown.b.name") == "sheep"
+    page = open_page(query=f"{QUERY}&second=owl", ready=READY)
+    assert page.evaluate(f"{VIEW}.shown.b.name") == "owl"
     _choose_second(page, "Kitten", "kitten")
     actions.wait(page, "location.search.includes('second=kitten')")
 

@@ -39,7 +39,7 @@ def test_page_works_in_an_empty_network_namespace(browser):
     )
     assert done.returncode == 0, done.stderr[-3000:]
     found = json.loads(done.stdout.splitlines()[-1])
-    assert found == {"interfaces": ["lo"], "encoded": "owl", "tabs": TABS, "faults": []}
+    assert found == {"interfaces": ["lo"], "encoded": "sheep", "tabs": TABS, "faults": []}
 
 
 def main() -> None:

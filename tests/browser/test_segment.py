@@ -49,7 +49,7 @@ def _scores(page) -> list[list[str]]:
 
 def _clicked(predictor: AttentionPredictor, row: int, column: int) -> np.ndarray:
     """The mask of a click by the package: Boolean [height, width]."""
-    photo = photographs.image("owl")
+    photo = photographs.image("sheep")
     token = predictor.prefix_tokens + row * predictor.grid[1] + column
     similar = library_maps(predictor, "key-similarity", token, 11)[0].clip(0)
     patches = component_at(keep_mass_of_maps(similar, 0.9), row, column)
@@ -82,12 +82,12 @@ def test_click_adds_the_object_and_alt_click_subtracts(tab, predictor):
 def test_clicked_mask_is_saved_as_mask_cutout_and_coco(tab):
     tab.locator(STAGE).click()
     files = dict(download(tab, button) for button in ("Mask (PNG)", "Cut-out (PNG)", "Mask (COCO)"))
-    assert set(files) == {"owl-mask.png", "owl-cutout.png", "owl-mask.json"}
-    mask = image(files["owl-mask.png"])[..., 0] == 255
-    assert mask.shape == photographs.image("owl").shape[:2]
-    cutout = image(files["owl-cutout.png"])
+    assert set(files) == {"sheep-mask.png", "sheep-cutout.png", "sheep-mask.json"}
+    mask = image(files["sheep-mask.png"])[..., 0] == 255
+    assert mask.shape == photographs.image("sheep").shape[:2]
+    cutout = image(files["sheep-cutout.png"])
     np.testing.assert_array_equal(cutout[..., 3] == 255, mask)
-    run_lengths = json.loads(files["owl-mask.json"])
+    run_lengths = json.loads(files["sheep-mask.json"])
     decoded = coco_mask.decode(coco_mask.frPyObjects(run_lengths, *run_lengths["size"]))
     np.testing.assert_array_equal(decoded.astype(bool), mask)
 
@@ -120,7 +120,7 @@ def test_objects_equal_the_package_and_files_decode_to_what_is_shown(tab, predic
 
 def _check_files(tab, method: str, shown: np.ndarray) -> None:
     name, content = download(tab, "Labels (PNG)")
-    assert name == f"owl-{method}-labels.png"
+    assert name == f"sheep-{method}-labels.png"
     saved = image(content)
     np.testing.assert_array_equal(saved, enlarge(shown, saved.shape))
     records = json.loads(download(tab, "Masks (COCO)")[1])

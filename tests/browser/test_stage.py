@@ -15,8 +15,7 @@ INSIDE = """(selector) => {
   const { top, bottom, left, right, width } = document.querySelector(selector).getBoundingClientRect();
   return width > 20 && top >= 0 && left >= 0 && bottom <= innerHeight && right <= innerWidth;
 }"""
-LAST = "#explore .lab-tiles .lab-tile[data-key=heads]"
-MARKED = "#explore .lab-tiles .lab-tile:has(:checked)"
+TILE = "#explore .lab-tiles .lab-tile:has(:checked) canvas"
 CORRELATION = """async (value) => {
   const explore = viewOf("explore");
   explore.props.value = value;
@@ -60,14 +59,17 @@ def test_two_places_show_different_maps_at_the_default_settings(open_page):
 @pytest.mark.parametrize(("width", "height"), [(640, 480), (300, 600), (1200, 150), (400, 400)])
 def test_image_of_every_shape_is_visible_with_its_tiles(open_shared, image_file, width, height):
     file = image_file(f"{width}x{height}.png", width, height)
-    for screen, tile in (((1280, 800), LAST), ((390, 844), MARKED)):
+    for screen in ((1280, 800), (390, 844)):
         page = open_shared(query="", width=screen[0], height=screen[1])
-        page.evaluate("document.querySelector('#explore .lab-banner')?.remove()")  # of random weights
         actions.send_images(page, file)
         actions.wait(page, f"{VIEW}.encoding.name === '{file.name}'")
         assert page.evaluate(INSIDE, STAGE)
-        assert page.evaluate(INSIDE, f"{tile} canvas")
-        box = page.locator(STAGE).bounding_box()
+        assert page.evaluate(INSIDE, TILE)
+        box, cell = (page.locator(selector).bounding_box() for selector in (STAGE, "#explore .lab-cell"))
+        spare = [cell[side] - box[side] for side in ("width", "height")]
+        assert min(spare) == pytest.approx(0, abs=1), "the image touches two opposite edges"
+        assert cell["height"] >= 500 or screen[0] < 500
+        assert cell["y"] <= 120
         assert box["width"] / box["height"] == pytest.approx(width / height, rel=0.03)
         assert page.evaluate(actions.WIDER) <= 0
 
@@ -142,6 +144,7 @@ def test_pinch_zooms_the_stage_and_not_the_page(open_page):
 def test_mass_moves_the_contour_of_the_mask(page, layer):
     page.locator(f"#layer label:has(input[value={layer}])").click()
     page.wait_for_selector(f"#explore [data-layer={layer}]")
+    page.evaluate(f"{VIEW}.set({{ outline: true }})")
     paths = []
     for mass in (30, 80):
         actions.slide(page, "mass", mass)

@@ -42,7 +42,7 @@ def test_attention_view_in_a_bare_blocks_shows_the_maps_of_the_package(address, 
     np.testing.assert_allclose(actions.maps(page, view, "null"), predictor.cls_attention(), atol=2e-4)
     page.locator(".lab-stage").hover()
     actions.wait(page, f"{view}.patch !== null")
-    assert page.locator(".lab-tile").count() == predictor.heads + 3
+    assert page.locator(".lab-tile").count() == predictor.heads + 1
 
 
 @pytest.fixture

@@ -77,7 +77,12 @@ export const QUANTITIES = {
     signed: true,
     fixed: true,
   },
-  "key-pca": { mode: "overview", says: "Similar patches have similar colors · PCA of the keys", arrays: "key-pca", colors: true },
+  "key-pca": {
+    mode: "overview",
+    says: "Similar patches have similar colors · PCA of the keys",
+    arrays: "key-pca",
+    colors: true,
+  },
   "token-pca": {
     mode: "overview",
     says: "Similar patches have similar colors · PCA of the tokens",

@@ -328,7 +328,12 @@ export class AttentionView extends View {
     this.ends = this.paint(stage.canvas, shown, this.maps, { digits: 4, pixels: STAGE_PIXELS });
     this.scale.hidden = !this.ends;
     for (const [key, { canvas }] of definition.heads ? this.tiles.tiles : []) this.paint(canvas, key, this.maps);
-    stage.draw(this.outlines(), this.encoding, this.guided ? null : patch, (!this.hovered && pins.active?.color) || "#fff");
+    stage.draw(
+      this.outlines(),
+      this.encoding,
+      this.guided ? null : patch,
+      (!this.hovered && pins.active?.color) || "#fff",
+    );
     [this.where.textContent, this.what.textContent] = this.describe();
     this.caption.textContent = this.says();
     this.writeRanges();
@@ -412,7 +417,10 @@ export class AttentionView extends View {
   says() {
     const { definition, patch, shown, encoding, settings } = this;
     const { heads } = encoding;
-    const of = shown in SUMMARIES ? `${shown === "heads" ? "all" : shown + " of"} ${heads} heads` : `head ${shown} of 0 to ${heads - 1}`;
+    const of =
+      shown in SUMMARIES
+        ? `${shown === "heads" ? "all" : shown + " of"} ${heads} heads`
+        : `head ${shown} of 0 to ${heads - 1}`;
     const subject = patch ? "This patch" : "[CLS], the whole image,";
     const sentence = definition.says.replace("SUBJECT", subject).replace("BLOCK", String(this.arrays.number + 1));
     const masked = settings.layer === "mask" && !definition.colors && !definition.fixed;

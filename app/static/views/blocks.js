@@ -15,9 +15,14 @@ export class Blocks {
   arrays = []; // of each block
   film = new Tiles("Block", (key) => this.choose(key), "lab-film");
   matrix = new Tiles("Block and head", (key) => this.choose(key));
+  /** @type {any} */
   dialog = el(
     "dialog",
-    { class: "lab-dialog lab-blocks", "aria-label": "Heads and blocks", onclose: () => this.view.stage.element.focus() },
+    {
+      class: "lab-dialog lab-blocks",
+      "aria-label": "Heads and blocks",
+      onclose: () => this.view.stage.element.focus(),
+    },
     button("Close", () => this.dialog.close()),
     this.matrix.element,
   );
@@ -47,7 +52,10 @@ export class Blocks {
       Object.assign(this, { shown: state, arrays: [] });
       this.newest.cancel();
       delete this.element.dataset.blocks;
-      film.open(encoding, Array.from({ length: encoding.blocks }, (_, at) => ({ key: String(at), label: String(at + 1) })));
+      film.open(
+        encoding,
+        Array.from({ length: encoding.blocks }, (_, at) => ({ key: String(at), label: String(at + 1) })),
+      );
       for (const { canvas } of film.tiles.values()) canvas.clear();
       if (this.dialog.open) this.open();
       else if (CHEAP.includes(view.definition.arrays) && encoding.blocks * bytesOf(arrays) < MAX_BYTES) this.loadSoon();

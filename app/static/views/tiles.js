@@ -9,7 +9,13 @@ let groups = 0;
 
 /** Create a color bar. */
 export function colorBar() {
-  return el("span", { class: "lab-chip lab-scale", hidden: true }, el("span", {}, "low"), el("i"), el("span", {}, "high"));
+  return el(
+    "span",
+    { class: "lab-chip lab-scale", hidden: true },
+    el("span", {}, "low"),
+    el("i"),
+    el("span", {}, "high"),
+  );
 }
 
 export class Tiles {
