@@ -77,7 +77,7 @@ def build(page: Page) -> None:
 
 
 def drawing_controls(prefix: str = "") -> dict[str, Any]:
-    """Build the controls of layer and mask, by the names of settings of an attention view; `prefix` is of ids."""
+    """Build the controls of layer and mask, by the names of the settings; `prefix` begins their ids."""
     return {
         "layer": segments(LAYERS, label="Draw as", elem_id=f"{prefix}layer"),
         "mass": gr.Slider(10, 100, 60, step=1, label="Mask keeps (%)", elem_id=f"{prefix}mass"),

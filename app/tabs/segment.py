@@ -11,9 +11,11 @@ from app.backend import Backend
 from app.clips import runs_of
 from app.images import stem
 from app.objects import ObjectSettings
-from app.page import HEAVY, LIGHT, Page, inspector, work
+from app.page import HEAVY, LIGHT, Page, inspector, segments, work
+from app.tabs.explore import set_each
 
 TITLE = "Segment"
+WAYS = [("Clicks and methods", "objects"), ("Scribbles", "scribbles")]
 USES = ("image", "model", "size")
 BY_HAND = {"Mask (PNG)": "mask.png", "Cut-out (PNG)": "cutout.png", "Mask (COCO)": "mask.json"}
 COMPUTED = {"Labels (PNG)": "labels.png", "Masks (COCO)": "masks.json", "Overlay (PNG)": "overlay.png"}
@@ -30,19 +32,26 @@ class ObjectsRequest(ObjectSettings):
 def build(page: Page) -> None:
     """Build the tab inside its `gr.Tab`."""
     with work():
-        view = page.view("mask", elem_id="segment", methods=objects.method_choices(), address=["method"])
+        places: dict[str, Any] = {"aside": "segment-aside", "methods": objects.method_choices()}
+        view = page.view("mask", elem_id="segment", address=["method"], **places)
         page.views.append(view)
+        strokes = page.view("scribble", elem_id="scribbles", aside="scribbles-aside")
+        page.views.append(strokes)
     with inspector():
-        for name, control in _settings().items():
-            script = f"(value) => viewOf('segment')?.set({{ {name}: value }})"
-            control.change(None, control, None, js=script, **LIGHT)
-        for label, file in BY_HAND.items():
-            button = gr.Button(label, size="sm", elem_classes=["by-hand"])
-            button.click(None, None, None, js=f"() => viewOf('segment').save('{file}')", **LIGHT)
-        for label, file in COMPUTED.items():
-            button = gr.Button(label, size="sm", elem_classes=["computed"])
-            page.save(button, partial(objects_file, page.backend, file), "viewOf('segment').request")
-        _scribbles(page)
+        way = segments(WAYS, label="Segment by", elem_id="way")
+        way.change(None, way, None, js="(way) => { document.body.dataset.segment = way; }", **LIGHT)
+        with gr.Column(elem_classes="of-objects", min_width=0):
+            page.aside("segment-aside")
+            set_each(["segment"], _settings())
+            for label, file in BY_HAND.items():
+                button = gr.Button(label, size="sm", elem_classes=["by-hand"])
+                button.click(None, None, None, js=f"() => viewOf('segment').save('{file}')", **LIGHT)
+            for label, file in COMPUTED.items():
+                button = gr.Button(label, size="sm", elem_classes=["computed"])
+                page.save(button, partial(objects_file, page.backend, file), "viewOf('segment').request")
+        with gr.Column(elem_classes="of-scribbles", min_width=0):
+            page.aside("scribbles-aside")
+            _scribbles(page, strokes)
 
     def find(raw_request: object) -> Any:
         return gr.skip() if raw_request is None else gr.HTML(found=find_objects(page.backend, raw_request))
@@ -56,13 +65,9 @@ def build(page: Page) -> None:
     ).failure(None, js="() => viewOf('segment').failed()")
 
 
-def _scribbles(page: Page) -> None:
-    with gr.Accordion("Scribbles: a few strokes segment all your images", open=False, elem_id="scribbling"):
-        view = page.view("scribble", elem_id="scribbles")
-        page.views.append(view)
-        with gr.Row():
-            masks = gr.Button("Masks of all your images (PNG, ZIP)", size="sm", elem_id="scribbled-masks")
-            head = gr.Button("Head for the command line", size="sm", elem_id="scribbled-head")
+def _scribbles(page: Page, view: gr.HTML) -> None:
+    masks = gr.Button("Masks of all your images (PNG, ZIP)", size="sm", elem_id="scribbled-masks")
+    head = gr.Button("Head for the command line", size="sm", elem_id="scribbled-head")
 
     def segment(raw_request: object) -> Any:
         return (

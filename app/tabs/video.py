@@ -23,14 +23,9 @@ from segmentation.labels import palette
 TITLE = "Video"
 USES = ("model", "size")
 SUFFIXES = ["video", ".mkv", ".mpg", ".mpeg", ".ogv", ".flv", ".gif", ".webp", ".apng", ".avif"]
-MARK = (
-    "### Mark\nClick an object on any frame: patches with similar keys are marked. "
-    "Correct the masks with the brush."
-)
-TRACK = (
-    "### Track\nEvery patch takes the label of the most similar patches in the frames next to it, forward "
-    "and backward from every marked frame. Between two marked frames, both directions are averaged. "
-    "Correct any frame, then track again: its mask counts from there on."
+HINT = (
+    "Click an object in any frame: patches with similar keys are marked. Track it, correct any frame, then track "
+    "again: tracking runs forward and backward from every marked frame."
 )
 LABELS = {"overlay.webm": "Video (WebM)", "davis.zip": "Masks (DAVIS)", "masks.json": "Masks (COCO)"}
 MAX_TRACKED = 4
@@ -68,13 +63,13 @@ def build(page: Page) -> None:
     _choice(page, clip)
     with work():
         value = _clip_value(page, backend.start.clip)
-        view = page.view("clip", value, elem_id="tracking", encoding=None, tracked=None)
+        view = page.view("clip", value, elem_id="tracking", aside="video-aside", encoding=None, tracked=None)
     with inspector():
-        gr.Markdown(MARK)
+        page.aside("video-aside")
         reach = gr.Slider(50, 99, value=90, step=1, label="Similarity kept (%)")
-        gr.Markdown(TRACK)
+        gr.Markdown(HINT, elem_classes="note")
         with gr.Row():
-            track = gr.Button("Track objects", variant="primary", min_width=110, elem_id="track")
+            track = gr.Button("Track", variant="primary", min_width=110, elem_id="track")
             stop = gr.Button("Stop", min_width=80, elem_id="stop-tracking")
         for file, label in LABELS.items():
             name = f"save-{file.partition('.')[0]}"

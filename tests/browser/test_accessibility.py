@@ -31,7 +31,8 @@ OPERABLE = """() => {
   const chosen = ({ name }) => document.querySelector(`input[name="${name}"]:checked`);
   const shown = (one) => one.checkVisibility({ visibilityProperty: true });
   const stop = (one) => !one.disabled && one.tabIndex >= 0 && (one.type !== "radio" || chosen(one) === one);
-  const panel = [...document.querySelectorAll("[role=tabpanel]")].find(({ style }) => style.display !== "none");
+  const panels = [...document.querySelectorAll("[role=tabpanel]")];
+  const panel = panels.find(({ style }) => style.display !== "none");
   window.missed = [...panel.querySelectorAll(all)].filter((one) => shown(one) && stop(one));
   document.addEventListener("focusin", ({ target }) => {
     window.missed = window.missed.filter((one) => one !== target);

@@ -14,7 +14,9 @@ import { Newest, rested } from "./newest.js";
 import { packed } from "./paint.js";
 
 const KEYS =
-  "The arrow keys move the cursor, Space marks or paints. C clicks objects, B draws, E erases, digits choose an object, Control Z undoes.";
+  "The arrow keys move the cursor, Space marks or paints. C clicks objects, X subtracts, B draws, E erases, digits choose an object, Control Z undoes.";
+
+const FILM = 10; // frames of the film
 
 export class ClipView extends Editor {
   clip = null; // the prop `value`
@@ -33,16 +35,18 @@ export class ClipView extends Editor {
   objects = null; // by color of the mask files
   play = button("▶", () => (this.player ? this.pause() : this.playOn()), { "aria-label": "Play" });
   scrub = el("input", { type: "range", min: 1, max: 1, value: 1, "aria-label": "Frame", oninput: () => this.seek() });
+  film = el("div", { class: "clip-film", "aria-hidden": "true" }); // some frames; the slider below chooses
   place = el("output", {}, "–");
   progress = el("progress", { max: 1, value: 0, "aria-label": "Finished frames" });
-  status = el("p", { class: "clip-status lab-soft", role: "status" });
+  status = el("p", { class: "clip-status lab-chip", role: "status" });
 
   constructor(mounted) {
     super(mounted, {}, ["Frame of the clip with its objects", KEYS, "canvas"]);
     this.element.classList.add("clip");
-    const time = el("div", { class: "clip-time lab-tools" }, this.play, this.scrub, this.place);
-    const { stage, tools, chips, progress, status } = this;
-    this.mount(["value", "encoding", "tracked"], stage.cell, time, tools, chips, progress, status);
+    const { stage, chips, progress, status, film, scrub, play, place } = this;
+    stage.cell.append(el("div", { class: "lab-bottom" }, status), progress);
+    const time = el("div", { class: "clip-time" }, play, el("div", { class: "clip-frames" }, film, scrub), place);
+    this.mount(["value", "encoding", "tracked"], stage.cell, time, this.asideOf(chips));
   }
 
   async load() {
@@ -78,6 +82,13 @@ export class ClipView extends Editor {
     this.take(clip.clip, () => new Painting({ width, height }, colors.length));
     Object.assign(this.scrub, { max: String(count), value: "1" });
     this.element.dataset.clip = clip.clip;
+    this.film.replaceChildren(
+      ...Array.from({ length: Math.min(FILM, count) }, (_, at, of = Math.min(FILM, count)) => {
+        const number = Math.floor(((at + 0.5) * count) / of);
+        const src = new URL(`${clip.frames}/${number}.jpg`, document.baseURI).href;
+        return el("img", { src, alt: "", loading: "lazy", onclick: () => this.seek(number) });
+      }),
+    );
     this.seekTo(0);
     this.refresh();
   }
@@ -208,10 +219,10 @@ export class ClipView extends Editor {
     this.stage.mark(marks.map(([number, place]) => ({ ...place, number, color: css(colors[number - 1]) })));
   }
 
-  seek() {
+  seek(number = Number(this.scrub.value) - 1) {
     this.pause();
     this.trailing = false;
-    this.seekTo(Number(this.scrub.value) - 1);
+    this.seekTo(number);
   }
 
   async playOn() {
@@ -257,7 +268,7 @@ export class ClipView extends Editor {
     if (!clip) return;
     this.paint(painting.values);
     this.listObjects();
-    Object.assign(this.progress, { max: 1, value: run?.progress ?? 0 });
+    Object.assign(this.progress, { max: 1, value: run?.progress ?? 0, hidden: !this.busy });
     const { statusText } = this;
     if (this.status.textContent !== statusText) this.status.textContent = statusText;
     this.element.dataset.state = run?.state ?? "idle"; // tests wait for it

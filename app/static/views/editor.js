@@ -14,7 +14,7 @@ import { View } from "./view.js";
 const REFINED_SIDE = 640; // pixels at which the edges of a click are refined
 const MIN_PART = 1 / 800; // of the image: smaller parts of a refined mask are removed
 const MAX_PAINTINGS = 8; // kept
-const TOOLS = { c: "click", b: "draw", e: "erase" }; // by key
+const TOOLS = { c: "click", x: "subtract", b: "draw", e: "erase" }; // by key
 
 let groups = 0;
 
@@ -31,6 +31,8 @@ export class Editor extends View {
   chips = el("ul", { class: "lab-tools", "aria-label": "Objects" });
   size = el("input", { type: "range", min: 1, max: 25, value: 8 }); // of the brush, percent of the long side
 
+  brush = el("label", {}, "Brush", this.size);
+
   /** @param {Mounted} mounted @param {Record<string, any>} settings @param {[string, string, ("img" | "canvas")?]} texts  of `Stage` */
   constructor(mounted, settings, [label, keys, kind]) {
     super(mounted, { reach: 90, ...settings }); // reach: percent of the positive similarity that a click keeps
@@ -45,9 +47,10 @@ export class Editor extends View {
     this.tools = el(
       "div",
       { class: "lab-tools", role: "group", "aria-label": "Your mask", oninput: () => this.apply() },
-      ...[choice("click", "Click"), choice("draw", "Draw"), choice("erase", "Erase")],
-      ...[el("label", {}, "Brush", this.size), this.undo, act("clear", "Clear")],
+      ...[choice("click", "+ Click"), choice("subtract", "− Click"), choice("draw", "Draw"), choice("erase", "Erase")],
+      ...[this.brush, this.undo, act("clear", "Clear")],
     );
+    this.stage.cell.append(el("div", { class: "lab-top" }, this.tools));
   }
 
   async load(signal) {
@@ -111,7 +114,7 @@ export class Editor extends View {
     const patches = this.proposed(place);
     if (!patches) return;
     this.painting.remember();
-    this.painting.take(this.refined(patches), subtract ? 0 : this.painting.active);
+    this.painting.take(this.refined(patches), subtract || this.tool === "subtract" ? 0 : this.painting.active);
     this.changed();
   }
 
@@ -187,8 +190,9 @@ export class Editor extends View {
   /** Apply the tool, and show which buttons can be used. */
   apply() {
     const { stage, tool, painting } = this;
-    stage.paints = this.enabled && tool !== "click";
+    stage.paints = this.enabled && (tool === "draw" || tool === "erase");
     stage.element.dataset.tool = stage.paints ? tool : "click";
+    this.brush.hidden = !stage.paints;
     this.undo.disabled = !painting.past.length;
     this.point();
   }

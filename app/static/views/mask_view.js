@@ -20,13 +20,13 @@ import { Tiles } from "./tiles.js";
 const CLICK = {
   key: "click",
   label: "Click",
-  help: "Click an object: the connected patches with similar keys are added. Alt-click subtracts; draw or erase to correct.",
+  help: "Click an object: the connected patches with similar keys are added. − Click subtracts; draw or erase to correct.",
   needs: [],
 };
 const SETTINGS = { method: "click", head: "best", mass: 60, count: 3, refined: false }; // head: or "mean", a number
 const LONG_SIDE = 1024; // cells of a mask
 const KEYS =
-  "Move with the arrow keys and press Enter to add the object. C clicks, B draws and E erases; Enter then uses the brush. Control Z undoes.";
+  "Move with the arrow keys and press Enter to add the object. C adds, X subtracts, B draws and E erases; Enter then uses the tool. Control Z undoes.";
 
 export class MaskView extends Editor {
   attention = []; // of [CLS], a map per head
@@ -43,12 +43,12 @@ export class MaskView extends Editor {
   constructor(mounted) {
     super(mounted, SETTINGS, ["Image with objects: click one, or draw", KEYS]);
     this.element.classList.add("lab-masks");
-    const titles = ["Object", "Share of the image", "Jaccard with your mask"];
+    const titles = ["Object", "Share", "Jaccard"];
     const header = el("tr", {}, ...titles.map((title) => el("th", { scope: "col" }, title)));
-    const table = el("table", { class: "lab-scores" }, el("thead", {}, header), this.scores);
+    this.table = el("table", { class: "lab-scores" }, el("thead", {}, header), this.scores);
     this.watch("found", () => this.receive());
-    const { stage, tools, help, methods, heads } = this;
-    this.mount("value", stage.cell, tools, table, help, methods.element, heads.element);
+    const { stage, help, methods, heads, table } = this;
+    this.mount("value", stage.cell, heads.element, this.asideOf(methods.element, help, table));
   }
 
   open(encoding, block) {
@@ -229,15 +229,15 @@ export class MaskView extends Editor {
     };
     const lines = found.map((number) => line(`Object ${number}`, number));
     if (found.length > 1) lines.push(line("All objects", 0));
-    if (method === "click" && !drawn) lines.push(["Click an object", "", ""]);
-    else if (method !== "click" && !labels) lines.push([this.pendingKey ? "Computing …" : "Not found", "", ""]);
+    if (method !== "click" && !labels) lines.push([this.pendingKey ? "Computing …" : "Not found", "", ""]);
     else if (labels && !found.length) lines.push(line("No object found", 0));
     if (drawn) lines.push(["Your mask", percent(area(drawn)), ""]);
+    this.table.hidden = !lines.length;
     this.scores.replaceChildren(...lines.map((cells) => scoreLine(cells)));
     this.spoken.textContent = lines.map((cells) => cells.slice(0, 3).filter(Boolean).join(", ")).join(". ");
-    const score = drawn ? "Jaccard similarity with your mask" : "share of the image";
     const head = drawn ? `head ${this.bestHead}` : "needs your mask";
-    this.help.textContent = `${this.choice(method).help} Numbers: ${score}.${method === "attention" ? ` Best: ${head}.` : ""}`;
+    const best = method === "attention" ? ` Best: ${head}.` : "";
+    this.help.textContent = `${this.choice(method).help}${best}`;
   }
 }
 

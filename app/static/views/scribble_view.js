@@ -26,7 +26,7 @@ export class ScribbleView extends Editor {
     this.element.classList.add("lab-masks");
     this.tools.querySelector("[value=draw]")["checked"] = true;
     this.watch("found", () => this.receive());
-    this.mount("value", this.stage.cell, this.tools, this.chips, this.status);
+    this.mount("value", this.stage.cell, this.asideOf(this.chips, this.status));
   }
 
   open(encoding, block) {
