@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
 from app.errors import NotHere
@@ -34,37 +33,27 @@ SHIPPED = {
 
 
 class Chart(NamedTuple):
-    """A plot of a run: title, unit, and labels of its curves by their keys in the log.
+    """A plot of a run: title with unit, and labels of its curves by their keys in the log.
 
-    Without labels it has the curves of no other chart whose keys begin with `prefix`.
+    Without labels it has the curves whose keys begin with `prefix`.
     """
 
     title: str
-    unit: str
     curves: Mapping[str, str]
     prefix: str = ""
-    is_relative: bool = False
-    """Each curve is divided by its largest absolute value, because the curves have different units."""
 
     def labels(self, keys: Iterable[str]) -> Mapping[str, str]:
         """Labels of the curves by their keys in the log, of which `keys` are all."""
-        if self.curves:
-            return self.curves
-        prefixes = [chart.prefix for chart in CHARTS if chart.prefix and chart != self]
-        labeled = {key for chart in CHARTS for key in chart.curves}
-        own = [key for key in keys if key.startswith(self.prefix) and key not in labeled]
-        return {
-            key: key.removeprefix(self.prefix).replace("_", " ").capitalize()
-            for key in own
-            if not key.startswith(tuple(prefixes))
+        own = [key for key in keys if self.prefix and key.startswith(self.prefix)]
+        return self.curves or {
+            key: key.removeprefix(self.prefix).replace("_", " ").capitalize() for key in own
         }
 
 
 CHARTS = (
-    Chart("Loss", "", {"loss": "Loss"}),  # its terms depend on the method
+    Chart("Loss", {"loss": "Loss"}),  # its terms depend on the method
     Chart(
         "Terms of the loss",
-        "",
         {
             "teacher_entropy": "Teacher entropy (nats)",
             "kl": "KL(teacher, student) (nats)",
@@ -75,17 +64,16 @@ CHARTS = (
             "rows_loss": "Patch attention (KL)",
         },
     ),
-    Chart("k-NN accuracy on training images", "top-1, %", {}, "knn_"),
-    Chart("Throughput", "images per second", {"images_per_second": "Images per second"}),
-    Chart("Other metrics", "share of maximum", {}, is_relative=True),
+    Chart("k-NN top-1 on training images (%)", {}, "knn_"),
 )
 
 
 class Checkpoint(NamedTuple):
-    """A model of a run: its name in `app.models`, and its label."""
+    """A model of a run: its name in `app.models`, its label, and its step."""
 
     model: str
     label: str
+    step: int
 
 
 @dataclass(frozen=True)
@@ -187,12 +175,16 @@ class TrainingRun:
         """Models of the run, oldest first."""
         if self.folder is None:
             return [
-                Checkpoint("random:embedded", "untrained: random weights"),
-                Checkpoint(self.name, "final weights"),
+                Checkpoint("random:embedded", "untrained: random weights", 0),
+                Checkpoint(self.name, "final weights", self.log.last),
             ]
         kept = milestones(self.folder)
-        found = [Checkpoint(f"{self.name}@{step}", f"step {step:,}") for step, _ in kept]
-        return found + [Checkpoint(self.name, "newest checkpoint")] * Run(self.folder).checkpoint.is_file()
+        found = [Checkpoint(f"{self.name}@{step}", f"step {step:,}", step) for step, _ in kept]
+        return (
+            found
+            + [Checkpoint(self.name, "newest checkpoint", self.log.last)]
+            * Run(self.folder).checkpoint.is_file()
+        )
 
 
 class Runs:
@@ -231,22 +223,19 @@ class Runs:
             raise NotHere("There is no such run (any more): choose another.") from error
 
 
-def chart_table(chart: Chart, run: TrainingRun) -> pd.DataFrame:
-    """Return the curves of one chart as a table with the columns step, value and curve.
-
-    A row without a value between two phases interrupts a curve.
-    """
-    labels = chart.labels(run.log.curves)
-    rows: list[tuple[float, float | None, str]] = []
-    for key, label in labels.items():
+def chart_value(chart: Chart, run: TrainingRun) -> dict[str, Any]:
+    """Return the value of a chart view: title and curves, which are interrupted between two phases."""
+    curves = []
+    for key, label in chart.labels(run.log.curves).items():
         steps, values = run.log.curves[key]
-        largest = np.abs(values).max(initial=0) if chart.is_relative else 1
-        pairs = zip(steps.tolist(), (values / (largest or 1)).tolist(), strict=True)
-        rows += [(round(step, 1), float(f"{value:.6g}"), label) for step, value in pairs]
-    present = {label for *_, label in rows}
-    rows += [(step - 0.5, None, label) for step in run.log.phases for label in present]
-    rows.sort(key=lambda row: (list(labels.values()).index(row[2]), row[0]))
-    return pd.DataFrame(rows, columns=["step", "value", "curve"])
+        points: list[list[float | None]] = [
+            [round(step, 1), float(f"{value:.6g}")]
+            for step, value in zip(steps.tolist(), values.tolist(), strict=True)
+        ]
+        points += [[step - 0.5, None] for step in run.log.phases]
+        if len(steps):
+            curves.append({"label": label, "points": sorted(points, key=lambda point: point[0] or 0)})
+    return {"title": chart.title, "curves": curves}
 
 
 def status_text(run: TrainingRun) -> str:

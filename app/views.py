@@ -77,7 +77,7 @@ def view(name: str, value: Mapping[str, Any] | None = None, *, routes: bool = Fa
     """Show a value in the view of app/static/views/NAME_view.js; see the module for its contract.
 
     Args:
-        name: attention, class_map, clip, mask, pair, scribble or signal.
+        name: attention, chart, class_map, clip, mask, pair, scribble or signal.
         value: JSON, or None for an empty view.
         routes: Whether the server has `app.arrays.routes`.
         props: Settings of the view and arguments of `gr.HTML`.

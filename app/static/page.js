@@ -27,6 +27,36 @@ export function stateOf(modes, names) {
 
 const VARIANTS = ["attention", "key-similarity", "key-pca"]; // the last shown in each mode
 
+let playing = 0; // timer of the film
+
+/** Show the checkpoints of a run one after the other, from the first if the last is shown; or stop. */
+export function playRun() {
+  const [slider, play] = ["#checkpoint input[type=range]", "#play-run"].map((name) => document.querySelector(name));
+  const most = Number(slider["max"]);
+  const move = (number) => {
+    slider["value"] = number;
+    slider.dispatchEvent(new Event("input", { bubbles: true }));
+  };
+  const stop = () => {
+    clearInterval(playing);
+    playing = 0;
+    play.textContent = "Play";
+  };
+  if (playing) return stop();
+  play.textContent = "Stop";
+  move(Number(slider["value"]) >= most ? 0 : Number(slider["value"]) + 1);
+  let before = viewOf("checkpoints").element.dataset.token;
+  playing = window.setInterval(() => {
+    const { token } = viewOf("checkpoints").element.dataset;
+    const now = Number(slider["value"]);
+    if (!slider.checkVisibility() || now >= most) return stop();
+    if (token === before) return; // it is not computed yet
+    before = token;
+    move(now + 1);
+  }, FRAME);
+}
+
+const FRAME = 700; // milliseconds of a checkpoint
 let turn = 0; // number of the newest choice of an image
 let uploaded = 0; // the choice that sends files
 

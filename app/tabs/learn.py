@@ -10,8 +10,7 @@ from app import fairness
 from app.errors import LabError
 from app.lessons import RANDOM, TRAINED, fill, lessons, numbers, settings, training_numbers
 from app.page import HEAVY, LIGHT, Page, inspector, work
-from app.runs import CHARTS
-from app.tabs.training import plot
+from app.runs import CHARTS, chart_value
 
 TITLE = "Learn"
 USES = ("image", "size")
@@ -30,9 +29,8 @@ def build(page: Page) -> None:
     with work():
         with gr.Column(elem_id="lesson-stage", min_width=0) as stage:
             view = page.view("attention", elem_id="learn-view", pins=False)
-        # "hidden" stays in the page: a plot that leaves it while it is drawn throws.
-        run, title = page.backend.runs.read(TRAINED), f"Training of {TRAINED}"
-        curves = plot(CHARTS[1], run, title=title, y_title="nats", visible="hidden")
+        value = chart_value(CHARTS[1], page.backend.runs.read(TRAINED)) | {"title": f"Training of {TRAINED}"}
+        curves = page.view("chart", value, elem_id="lesson-curves", visible="hidden")
     with inspector():
         choices = [(f"{index + 1} {one.title}", index) for index, one in enumerate(lessons())]
         number = gr.Radio(choices, value=0, label="Topic", elem_id="lesson")
@@ -85,7 +83,7 @@ def _show(page: Page, index: Any, weights: Any, image: Any, size: Any) -> list[A
         value,
         json.dumps(shown | {"lesson": index}),
         gr.Column(visible=not lesson.plot),
-        gr.LinePlot(visible=lesson.plot or "hidden"),
+        gr.HTML(visible=lesson.plot or "hidden"),
         gr.Slider(value=60, visible="mass" in lesson.controls),
         gr.Slider(maximum=blocks, value=blocks, visible="block" in lesson.controls),
         gr.Radio(value=weights, visible="weights" in lesson.controls),

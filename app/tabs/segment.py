@@ -15,7 +15,7 @@ from app.page import HEAVY, LIGHT, Page, inspector, segments, work
 from app.tabs.explore import set_each
 
 TITLE = "Segment"
-WAYS = [("Clicks and methods", "objects"), ("Scribbles", "scribbles")]
+WAYS = [("Objects", "objects"), ("Scribbles", "scribbles")]
 USES = ("image", "model", "size")
 BY_HAND = {"Mask (PNG)": "mask.png", "Cut-out (PNG)": "cutout.png", "Mask (COCO)": "mask.json"}
 COMPUTED = {"Labels (PNG)": "labels.png", "Masks (COCO)": "masks.json", "Overlay (PNG)": "overlay.png"}

@@ -8,8 +8,8 @@ import gradio as gr
 
 from app import fairness
 from app.errors import LabError
-from app.page import HEAVY, LIGHT, Page, dropdown, inspector, work
-from app.runs import CHARTS, Chart, Checkpoint, TrainingRun, chart_table, status_text, warnings_text
+from app.page import HEAVY, LIGHT, Page, dropdown, inspector, script, work
+from app.runs import CHARTS, Checkpoint, TrainingRun, chart_value, status_text, warnings_text
 
 TITLE = "Training"
 USES = ("image", "size")
@@ -27,51 +27,44 @@ def build(page: Page) -> None:
     last = len(status.checkpoints) - 1
     with work():
         view = page.view("attention", elem_id="checkpoints", pins=False)
-        checkpoint = gr.Slider(0, max(1, last), value=last, step=1, label="Checkpoint", elem_id="checkpoint")
-        text = f"Shown: {status.checkpoints[last].label}" if status.checkpoints else "No checkpoint yet"
-        label = gr.Markdown(text, elem_id="checkpoint-label")
+        with gr.Row(elem_id="film"):
+            play = gr.Button("Play", size="sm", min_width=0, scale=0, elem_id="play-run")
+            checkpoint = gr.Slider(
+                0, max(1, last), value=last, step=1, label="Checkpoint", elem_id="checkpoint"
+            )
+            text = f"Shown: {status.checkpoints[last].label}" if status.checkpoints else "No checkpoint yet"
+            label = gr.Markdown(text, elem_id="checkpoint-label")
     with inspector():
         run = dropdown(choices, value=first, label="Training run", elem_id="run")
         state = gr.Markdown(status_text(status), elem_id="run-state")
         faults = warnings_text(status)
         warnings = gr.Markdown(faults, visible=bool(faults), elem_id="run-warnings")
-        plots = [plot(chart, status, height=200, show_label=False) for chart in CHARTS]
-        gr.Markdown(HINT, elem_id="run-hint")
+        loss, *others = CHARTS
+        charts = [page.view("chart", chart_value(loss, status), elem_id="run-loss", marker=None)]
+        with gr.Accordion("More curves", open=False, elem_id="more-curves"):
+            charts += [page.view("chart", chart_value(chart, status)) for chart in others]
+        gr.Markdown(HINT, elem_id="run-hint", elem_classes="note")
 
-    shown: list[Any] = [state, warnings, checkpoint, *plots]
+    shown: list[Any] = [state, warnings, checkpoint, *charts]
 
     run.focus(lambda: gr.Dropdown(choices=page.backend.runs.choices()), None, run, **LIGHT)  # new runs appear
     redrawn = run.input(partial(_read, page), run, shown, trigger_mode="always_last", **LIGHT)
     inputs = [run, checkpoint, page.image, page.size]
     see = fairness.in_turn(partial(_see, page), partial(_loader, page))
-    page.image_signal("training-image").shown(see, inputs, [view, label], **HEAVY)
+    page.image_signal("training-image").shown(see, inputs, [view, label, charts[0]], **HEAVY)
     for event in (checkpoint.input, redrawn.success):
         event(None, js="() => viewOf('training-image')?.showAgain()", **LIGHT)
-
-
-def plot(chart: Chart, run: TrainingRun, **props: Any) -> gr.LinePlot:
-    """Return the plot of a chart of a run; `props` are those of `gr.LinePlot`."""
-    title = f"{chart.title} ({chart.unit})" if chart.unit else chart.title
-    named = {"title": title, "y_title": chart.unit or chart.title}
-    return gr.LinePlot(
-        x="step", y="value", color="curve", tooltip="all", **named | _curves(chart, run) | props
-    )
-
-
-def _curves(chart: Chart, run: TrainingRun) -> dict[str, Any]:
-    """Return the properties of a plot that depend on the run: its legend, and hidden without values."""
-    table = chart_table(chart, run)
-    curves = table["curve"].unique().tolist()
-    return {"value": table, "colors_in_legend": curves, "visible": bool(curves) or "hidden"}
+    play.click(None, None, None, js=script("playRun"), **LIGHT)
 
 
 def _loader(page: Page, name: Any, index: Any, image: Any, size: Any) -> Callable[[], object] | None:
     return page.backend.models.loader(_checkpoint(page.backend.runs.read(name), index).model)
 
 
-def _see(page: Page, name: Any, index: Any, image: Any, size: Any) -> tuple[Any, str]:
+def _see(page: Page, name: Any, index: Any, image: Any, size: Any) -> tuple[Any, str, Any]:
     checkpoint = _checkpoint(page.backend.runs.read(name), index)
-    return page.encode_image(image, checkpoint.model, size), f"Shown: {checkpoint.label}"
+    value = page.encode_image(image, checkpoint.model, size)
+    return value, f"Shown: {checkpoint.label}", gr.HTML(marker=checkpoint.step)
 
 
 def _read(page: Page, name: Any) -> list[Any]:
@@ -82,7 +75,7 @@ def _read(page: Page, name: Any) -> list[Any]:
         status_text(run),
         gr.Markdown(faults, visible=bool(faults)),
         gr.Slider(maximum=max(1, last), value=last, interactive=last > 0),
-        *(gr.LinePlot(**_curves(chart, run)) for chart in CHARTS),
+        *(chart_value(chart, run) for chart in CHARTS),
     ]
 
 

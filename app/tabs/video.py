@@ -24,8 +24,8 @@ TITLE = "Video"
 USES = ("model", "size")
 SUFFIXES = ["video", ".mkv", ".mpg", ".mpeg", ".ogv", ".flv", ".gif", ".webp", ".apng", ".avif"]
 HINT = (
-    "Click an object in any frame: patches with similar keys are marked. Track it, correct any frame, then track "
-    "again: tracking runs forward and backward from every marked frame."
+    "Click an object in any frame: patches with similar keys are marked. Track it, correct any frame, then "
+    "track again: tracking runs forward and backward from every marked frame."
 )
 LABELS = {"overlay.webm": "Video (WebM)", "davis.zip": "Masks (DAVIS)", "masks.json": "Masks (COCO)"}
 MAX_TRACKED = 4

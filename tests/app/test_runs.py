@@ -8,8 +8,7 @@ import pytest
 
 from app import runs as module
 from app.errors import NotHere
-from app.runs import CHARTS, Runs, TrainingRun, chart_table, status_text, warnings_text
-from app.tabs.training import plot
+from app.runs import CHARTS, Runs, TrainingRun, chart_value, status_text, warnings_text
 from dino_model import photographs
 from dino_model.inference.predictor import AttentionPredictor
 from tests.app.conftest import line, save_milestone, small_backend, write_run
@@ -22,8 +21,8 @@ def read(folder: Path, *lines: bytes) -> TrainingRun:
 
 def points(run: TrainingRun) -> tuple[list[float], list[float]]:
     """Steps and values of the loss as they are plotted."""
-    table = chart_table(CHARTS[0], run)
-    return table["step"].tolist(), table["value"].tolist()
+    steps, values = zip(*chart_value(CHARTS[0], run)["curves"][0]["points"], strict=True)
+    return list(steps), list(values)
 
 
 def test_long_curve_is_reduced_to_means(tmp_path):
@@ -85,21 +84,12 @@ def test_shipped_logs_have_every_plotted_quantity():
     runs = [Runs(None).read(name) for name in ("embedded-dino", "embedded")]
     assert [warnings_text(run) for run in runs] == ["", ""]
     for chart in CHARTS:
-        curves = {curve for run in runs for curve in chart_table(chart, run)["curve"]}
+        curves = {curve["label"] for run in runs for curve in chart_value(chart, run)["curves"]}
         keys = {key for run in runs for key, curve in run.log.curves.items() if curve.size}
-        assert curves == set(chart.labels(sorted(keys)).values())
-    relative = chart_table(CHARTS[4], runs[0])
-    assert relative.groupby("curve")["value"].agg(lambda values: values.abs().max()).eq(1).all()
-    others = {*relative["curve"]}
-    assert others == {"Center norm", "Coding rate", "Misalignment", "Prototypes", "Teacher distance"}
-    assert {*chart_table(CHARTS[2], runs[0])["curve"]} == {"Teacher", "Student"}
+        assert curves == {label for key, label in chart.labels(sorted(keys)).items() if key in keys}
+    assert [curve["label"] for curve in chart_value(CHARTS[2], runs[0])["curves"]] == ["Teacher", "Student"]
     models = [[one.model for one in run.checkpoints] for run in runs]
     assert models == [["random:embedded", "embedded-dino"], ["random:embedded", "embedded"]]
-
-
-def test_chart_without_values_is_hidden(tmp_path):
-    run = read(tmp_path, *(line(step, loss=1.0 - step, kl=1.0) for step in range(3)))
-    assert [plot(chart, run).visible for chart in CHARTS] == [True, True, "hidden", "hidden", "hidden"]
 
 
 def test_status_names_steps_and_phases(tmp_path):
@@ -111,7 +101,7 @@ def test_status_names_steps_and_phases(tmp_path):
     run = runs.read("run")
     assert status_text(run).startswith("2 steps · phases with other settings begin at steps 1:")
     assert status_text(run).endswith(" · its settings cannot be read, so the number of all steps is unknown")
-    np.testing.assert_array_equal(chart_table(CHARTS[0], run)["value"], [1, math.nan, -1])  # no line between
+    assert points(run) == ([0, 0.5, 1], [1, None, -1])  # no line between
 
 
 def test_checkpoints_have_their_own_weights_and_old_tokens_are_refused_when_replaced(tmp_path):
