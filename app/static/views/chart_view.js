@@ -8,7 +8,6 @@ import { el, svg } from "./dom.js";
 import { COLORS } from "./palette.js";
 import { View } from "./view.js";
 
-const HEIGHT = 130; // pixels
 const EDGE = { left: 40, right: 8, top: 8, bottom: 20 };
 
 export class ChartView extends View {
@@ -41,21 +40,22 @@ export class ChartView extends View {
   draw(title, curves) {
     const { plot, props } = this;
     const width = this.element.clientWidth;
+    const height = Math.round(Math.min(360, Math.max(130, 0.4 * width)));
     const points = curves.flatMap((curve) => curve.points.filter(([, value]) => value !== null));
     const [steps, values] = [0, 1].map((axis) => bounds(points.map((point) => point[axis])));
     const x = (step) => EDGE.left + share(step, steps) * (width - EDGE.left - EDGE.right);
-    const y = (value) => HEIGHT - EDGE.bottom - share(value, values) * (HEIGHT - EDGE.top - EDGE.bottom);
+    const y = (value) => height - EDGE.bottom - share(value, values) * (height - EDGE.top - EDGE.bottom);
     const text = (words, attributes) => svg("text", attributes, document.createTextNode(words));
     const labels = [
       ...values.map((value) => text(figure(value, 2), { x: EDGE.left - 5, y: y(value) + 4, "text-anchor": "end" })),
-      text(figure(steps[0]), { x: EDGE.left, y: HEIGHT - 5 }),
-      text(`step ${figure(steps[1])}`, { x: width - EDGE.right, y: HEIGHT - 5, "text-anchor": "end" }),
+      text(figure(steps[0]), { x: EDGE.left, y: height - 5 }),
+      text(`step ${figure(steps[1])}`, { x: width - EDGE.right, y: height - 5, "text-anchor": "end" }),
     ];
     const lines = curves.map((curve, at) => svg("path", { d: path(curve.points, x, y), stroke: color(at) }));
     const at = props.marker ?? null;
-    const marker = at !== null && svg("path", { d: `M${x(at)} ${EDGE.top}V${HEIGHT - EDGE.bottom}`, class: "lab-now" });
-    const frame = svg("path", { d: `M${EDGE.left} ${EDGE.top}V${HEIGHT - EDGE.bottom}H${width}`, class: "lab-axis" });
-    for (const [name, value] of Object.entries({ width, height: HEIGHT, "aria-label": `${title} over the steps` }))
+    const marker = at !== null && svg("path", { d: `M${x(at)} ${EDGE.top}V${height - EDGE.bottom}`, class: "lab-now" });
+    const frame = svg("path", { d: `M${EDGE.left} ${EDGE.top}V${height - EDGE.bottom}H${width}`, class: "lab-axis" });
+    for (const [name, value] of Object.entries({ width, height, "aria-label": `${title} over the steps` }))
       plot.setAttribute(name, value);
     plot.replaceChildren(...[frame, ...lines, marker, ...labels].filter(Boolean));
   }
