@@ -25,8 +25,8 @@ def tab(open_shared):
     """The tab without a mask, ready for clicks."""
     page = open_shared(query="?tab=segment", ready="#segment .lab-view[data-token]")
     page.mouse.move(0, 0)
-    page.locator("#segment .lab-methods .lab-tile").first.click()
-    page.locator("#segment .lab-tools").get_by_text("Click", exact=True).click()
+    page.locator("#segment-aside .lab-methods .lab-tile").first.click()
+    page.locator("#segment .lab-tools").get_by_text("+ Click", exact=True).click()
     page.evaluate(f"{VIEW}.set({{ mass: 60, refined: false, head: 'best' }})")
     page.locator("#segment .lab-clear").click()
     assert page.evaluate(f"{VIEW}.painting.labels === null")
@@ -34,7 +34,7 @@ def tab(open_shared):
 
 
 def _choose(page, gallery: str, name: str) -> np.ndarray:
-    page.locator(f"#segment {gallery} .lab-tile").filter(has_text=name).click()
+    page.locator(f":is(#segment, #segment-aside) {gallery} .lab-tile").filter(has_text=name).click()
     actions.wait(page, f"{VIEW}.labels()")
     return labels(page, f"{VIEW}.labels()")
 
@@ -44,7 +44,7 @@ def _by_hand(page) -> np.ndarray:
 
 
 def _scores(page) -> list[list[str]]:
-    return [row.split("\t") for row in page.locator("#segment .lab-scores tbody").inner_text().splitlines()]
+    return [row.split("\t") for row in page.locator("#segment-aside .lab-scores tbody").inner_text().splitlines()]
 
 
 def _clicked(predictor: AttentionPredictor, row: int, column: int) -> np.ndarray:
@@ -59,7 +59,7 @@ def _clicked(predictor: AttentionPredictor, row: int, column: int) -> np.ndarray
 
 def test_link_opens_the_method(open_page):
     page = open_page(query="?tab=segment&method=attention", ready="#segment .lab-view[data-method=attention]")
-    page.locator("#segment .lab-methods .lab-tile").first.click()
+    page.locator("#segment-aside .lab-methods .lab-tile").first.click()
     actions.wait(page, "location.search === '?tab=segment'")
 
 
@@ -158,11 +158,12 @@ def test_answer_about_another_image_is_dropped(tab):
 
 def test_strokes_of_two_classes_segment_the_image_and_download(tab, tmp_path):
     stage = "#scribbles .lab-stage"
-    tab.locator("#scribbling").get_by_text("Scribbles").click()
+    tab.locator("#way").get_by_text("Scribbles").click()
     tab.wait_for_selector("#scribbles .lab-view[data-token]")
+    tab.locator("#scribbles .lab-tools").get_by_text("Draw", exact=True).click()
     actions.stroke(tab, stage, (0.4, 0.5), (0.6, 0.5))
     assert tab.evaluate("viewOf('scribbles').request") is None  # one class is not enough
-    tab.locator("#scribbles").get_by_text("Background", exact=True).click()
+    tab.locator("#scribbles-aside").get_by_text("Background", exact=True).click()
     actions.stroke(tab, stage, (0.05, 0.1), (0.95, 0.1))
     actions.wait(tab, "viewOf('scribbles').labels")
     shown = labels(tab, "viewOf('scribbles').labels")

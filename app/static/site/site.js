@@ -8,7 +8,7 @@ import { Refused, encode, loadModel } from "./model.js";
 
 const OPTIONS = {
   quantity: { attention: "Attention", "key-similarity": "Key similarity", logits: "q · k", "key-cosine": "Key cosine" },
-  layer: { light: "Light", heat: "Heat map", mask: "Mask" },
+  layer: { heat: "Heat", light: "Light", mask: "Mask" },
   size: Object.fromEntries([112, 168, 224, 320, 448].map((size) => [size, `${size} pixels`])),
 };
 const LIVE_SIZE = 112;
@@ -20,7 +20,7 @@ let model = null;
 let shown = null; // { file, name } of the image on the screen
 let newest = 0;
 
-const props = { value: null, facts: true };
+const props = { value: null, numbers: true, blocks: true };
 const view = new AttentionView({ element: part("view"), props, watch: () => {}, emit: (event) => event === "edited" && update() }); // prettier-ignore
 
 /**
