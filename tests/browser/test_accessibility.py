@@ -100,8 +100,10 @@ def test_keyboard_goes_through_the_page_as_it_is_seen(open_page, width, order):
     for _ in range(60):
         page.keyboard.press("Tab")
         part = page.evaluate(ORDER)
-        if part in (-1, 6):
+        if part == 6:
             break
+        if part < 0:
+            continue  # the browser's own
         if part not in parts:
             parts.append(part)
         else:

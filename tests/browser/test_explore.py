@@ -36,7 +36,10 @@ def _hover(page, row: int, column: int) -> None:
 
 def _choose(page, layer: str, head: int | str) -> None:
     page.locator(f"#layer label:has(input[value={layer}])").click()
-    page.locator(f"#explore .lab-tile[data-key='{head}']").first.click()
+    if head == "mean":
+        page.evaluate(f"{VIEW}.set({{ head: 'mean' }})")
+    else:
+        page.locator(f"#explore .lab-tile[data-key='{head}']").first.click()
     page.wait_for_selector(f"#explore [data-layer={layer}][data-show='{head}']")
 
 
@@ -48,7 +51,7 @@ def test_first_view_shows_the_example_and_the_map_of_every_head(open_page, predi
     assert tiles.first.is_visible()
     assert actions.state(page)["name"] == "sheep"
     assert page.locator("#explore .lab-banner").is_visible()  # random weights
-    np.testing.assert_allclose(actions.maps(page), predictor.cls_attention(), atol=1e-3)
+    np.testing.assert_allclose(actions.maps(page, VIEW, "null"), predictor.cls_attention(), atol=1e-3)
 
 
 def test_hover_shows_the_attention_of_the_patch_without_a_request(page, predictor):

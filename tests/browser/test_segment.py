@@ -44,7 +44,9 @@ def _by_hand(page) -> np.ndarray:
 
 
 def _scores(page) -> list[list[str]]:
-    return [row.split("\t") for row in page.locator("#segment-aside .lab-scores tbody").inner_text().splitlines()]
+    return [
+        row.split("\t") for row in page.locator("#segment-aside .lab-scores tbody").inner_text().splitlines()
+    ]
 
 
 def _clicked(predictor: AttentionPredictor, row: int, column: int) -> np.ndarray:

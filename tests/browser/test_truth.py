@@ -71,7 +71,7 @@ def test_quick_choices_end_on_the_last_and_known_images_are_not_fetched(page):
     _keeps(page, source="kitten")
     assert "image=kitten" in page.url
     requests = []
-    page.on("request", lambda request: "/arrays/" in request.url and requests.append(request.url))
+    page.on("request", lambda request: "/arrays/sheep" in request.url and requests.append(request.url))
     _example(page, "sheep")
     _shows(page, source="sheep")
     marked = page.locator("#strip [aria-current=true] img")
@@ -118,7 +118,7 @@ def test_late_response_of_a_model_is_not_shown_for_the_next(open_page):
     actions.pick(page, "model", "random:embedded · the same network, untrained")
     held.release(0)
     _keeps(page, model="random:embedded")
-    assert "random:embedded" in page.locator("#explore-aside .lab-facts").text_content()
+    assert "random:embedded" in page.locator("#explore-aside .lab-facts").last.text_content()
 
 
 def test_blocks_that_come_in_another_order_end_on_the_last_chosen(open_page):
@@ -137,9 +137,9 @@ def test_refused_resolution_and_failed_block_return_to_what_is_shown(page, image
     actions.send_images(page, image_file("ribbon.png", 1000, 64))
     shown = actions.state(page)
     assert shown["name"] == "ribbon.png"  # 3,052 patches at 224, 25,000 at 640: more than the 8,192 allowed
-    actions.pick(page, "size", "640")
+    actions.pick(page, "size", "640 px")
     assert "choose resolution 336" in actions.toast(page)
-    actions.wait(page, "document.querySelector('#size input').value === '224'")
+    actions.wait(page, "document.querySelector('#size input').value === '224 px'")
     assert actions.state(page)["token"] == shown["token"]
     assert page.locator("#image textarea, #image input").input_value().endswith("ribbon.png")
     response = {"status": 503, "content_type": "text/plain", "body": "Not now."}
@@ -158,6 +158,7 @@ def test_address_restores_image_model_and_settings(open_page):
     assert settings.items() <= page.evaluate(f"{VIEW}.state").items()
     assert actions.state(page)["pins"] == [[1, 2], [4, 5]]
     assert page.locator("#explore-aside .lab-film :checked").input_value() == "2"
+    page.locator("#more > button").click()
     assert page.locator(".of-attention input:checked").input_value() == "logits"
     page.reload()
     page.wait_for_selector("#explore [data-token]")
