@@ -60,9 +60,11 @@ def attention_view(
               "key-pca" or "token-pca".
             - block: From 1; 0 is the last.
             - layer: "light", "heat" or "mask".
-            - mass: 10..100. opacity: 0..100. colormap: A name.
+            - mass: 10..100. opacity: 0..100. colormap: A name. outline: True outlines the mask on every layer.
             - title: True shows the name of the model. tiles: False hides the row of heads.
-            - grid: True shows every head of every block. pins: False makes a click only emit "select".
+            - blocks: True shows a tile of each block, and every head of every block in a dialog.
+            - numbers: True shows values and facts. pins: False makes a click only emit "select".
+            - aside: The id of an element for pins, blocks and numbers; without it they are below the image.
             - group: Views of one group share the pointer.
 
     Events:

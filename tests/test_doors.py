@@ -323,7 +323,7 @@ def test_door_tab_is_on_the_page_and_reads_the_image_of_the_header(monkeypatch):
     config: dict[str, Any] = client.get("/page/config").json()
     (tab,) = (one for one in config["components"] if one["props"].get("label") == "Size")
     scripts = [event["js"] for event in config["dependencies"] if [tab["id"], "select"] in event["targets"]]
-    assert [script for script in scripts if "tab('size', true)" in script]
+    assert [script for script in scripts if "tab('size', [\"image\"])" in script]
     (image,) = (one for one in config["components"] if one["props"].get("elem_id") == "image")
     *_, event = (one for one in config["dependencies"] if one["targets"] == [[image["id"], "change"]])
     body = {"data": ["kitten"], "fn_index": event["id"], "session_hash": "toy"}
