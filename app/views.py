@@ -60,7 +60,7 @@ def attention_view(
               "key-pca" or "token-pca".
             - block: From 1; 0 is the last.
             - layer: "light", "heat" or "mask".
-            - mass: 10..100. opacity: 0..100. colormap: A name. outline: True outlines the mask on every layer.
+            - mass: 10..100. opacity: 0..100. colormap: A name. outline: True draws it on every layer.
             - title: True shows the name of the model. tiles: False hides the row of heads.
             - blocks: True shows a tile of each block, and every head of every block in a dialog.
             - numbers: True shows values and facts. pins: False makes a click only emit "select".
