@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import tyro
 
-from dino_model.data.labels import describe_classes
+from dino_model.data.classes import LabelOptions, describe_classes
 from dino_model.inference.class_map.command import DrawClassMap
 from dino_model.inference.options import ComputeOptions, ModelOptions
 from dino_model.models.configs import CheckpointOptions
@@ -154,7 +154,7 @@ class Export(CheckpointOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class EmbedOptions(ModelOptions):
+class EmbedOptions(LabelOptions, ModelOptions):
     """Options of both commands that write features."""
 
     size: int = 224
@@ -178,7 +178,7 @@ class EmbedOptions(ModelOptions):
         from dino_model.runtime.device import choose_device
         from dino_model.runtime.ranks import process_group
 
-        images = open_images(data, arrays=self.channels is not None)
+        images = open_images(data, arrays=self.channels is not None, options=self.label_options())
         raw = images.raw_channels(self.channels or 3)
         with process_group(choose_device(self.device)) as device:
             model = fit_channels(self.load(), raw, self.channels)

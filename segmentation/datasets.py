@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 from xml.etree import ElementTree
 
-from dino_model.data import lists
+from dino_model.data import tables
 from dino_model.data.images import SUFFIXES, ImageError
 from dino_model.data.names import suffix_of
 from segmentation.frames import frame_files
@@ -78,7 +78,7 @@ def _find_clip(root: Path, name: str, listed: Path | None) -> Clip:
 
 
 def read_names(file: Path, known: Sequence[str], hint: str = "") -> tuple[str, ...]:
-    """Read the names of sequences or images as `lists.read_names`; what is left out is printed.
+    """Read the names of sequences or images as `tables.read_names`; what is left out is printed.
 
     Raises:
         DataError: No such file, with `hint`; or no text, or no name in it.
@@ -87,7 +87,7 @@ def read_names(file: Path, known: Sequence[str], hint: str = "") -> tuple[str, .
         there = ", ".join(sorted(path.stem for path in file.parent.glob("*.txt"))) or "none"
         raise DataError(f"the list {file} is missing; lists there: {there}{hint}")
     try:
-        names, note = lists.read_names(file, known)
+        names, note = tables.read_names(file, known)
     except ImageError as error:
         raise DataError(f"the list {error}") from None
     if note:

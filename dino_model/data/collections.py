@@ -12,20 +12,24 @@ from pathlib import Path
 import numpy as np
 
 from dino_model.data.channels import ARRAY_SUFFIX, MEASURED_IMAGES, ChannelRange, read_channels
+from dino_model.data.classes import (
+    BACKGROUND,
+    Labeling,
+    LabelOptions,
+    Split,
+    describe_classes,
+    number_classes,
+)
 from dino_model.data.columns import Column, take
+from dino_model.data.folders import divide
 from dino_model.data.images import MAX_PIXELS, SUFFIXES, ImageError, read, read_file
 from dino_model.data.index import open_index
-from dino_model.data.labels import Labeling, Split, describe_classes, find_splits, number_classes
-from dino_model.data.lists import join_rows
 from dino_model.data.names import NameIndex
+from dino_model.data.shards import read_part
 from dino_model.data.sources import Store, find_parts
-from dino_model.data.tables import read_paths, read_rows
-from dino_model.data.tars import read_part
+from dino_model.data.tables import join_rows, read_paths, read_table
 from dino_model.runtime.errors import pluralize, sentence
 from dino_model.runtime.files import printable
-
-BACKGROUND = "BACKGROUND_Google"
-"""Caltech-101's folder of images that belong to no class."""
 
 
 class ShardError(ImageError):
@@ -38,17 +42,19 @@ class Images:
 
     Attributes:
         names: Paths relative to the folder, with "/": sorted, those of a list in its order.
-        labels: Indices into `classes`; None without classes, or with several for an image.
-        classes: Names of the classes, see `dino_model.data.labels`.
+        labels: Indices into `classes`, -1 for an image without one; None without classes, or with several for
+            an image.
+        classes: Names of the classes.
         root: Folder that names are relative to, or the tar.
         extents: Store, offset and size in bytes of every image; None: all are files below `root`.
         stores: Folders and tars that `extents` refers to.
         ignored: Number of files that are not images.
         channel_range: Of images of other channels than RGB.
         label_sets: Indices of the classes of every image, if an image has several; else None.
-        no_classes: Reason why there are no classes; empty if there are.
-        notes: Folders and lines that were left out.
-        table_splits: Part of the data set that each image is in, as a column of a table names it.
+        no_classes: Reason why there are no classes, with the option that helps; empty if there are.
+        reading: How the classes were read, in one line with an example.
+        notes: Folders, lines and images that were left out.
+        splits: Split of each image; None: the images are not divided.
         max_pixels: Largest image that is read.
     """
 
@@ -62,8 +68,9 @@ class Images:
     channel_range: ChannelRange | None = None
     label_sets: Sequence[tuple[int, ...]] | None = None
     no_classes: str = "it has no class folders"
+    reading: str = ""
     notes: tuple[str, ...] = ()
-    table_splits: Sequence[Split] | None = None
+    splits: Sequence[Split] | None = None
     max_pixels: int = MAX_PIXELS
 
     def __len__(self) -> int:
@@ -72,7 +79,7 @@ class Images:
     def __str__(self) -> str:
         in_classes = f" in {describe_classes(self.classes)}" if self.classes else ""
         found = f"{pluralize(len(self), 'image')} of {printable(self.root.absolute().name)}{in_classes}"
-        return "; ".join([found, *self.remarks()])
+        return "; ".join([found, *filter(None, [self.reading]), *self.remarks()])
 
     def remarks(self) -> list[str]:
         """Return what is not among the images: the number of other files, and `notes`."""
@@ -167,45 +174,53 @@ class Images:
             labels=None if self.labels is None else take(self.labels, chosen),
             extents=None if self.extents is None else take(self.extents, chosen),
             label_sets=None if self.label_sets is None else take(self.label_sets, chosen),
-            table_splits=None if self.table_splits is None else take(self.table_splits, chosen),
+            splits=None if self.splits is None else take(self.splits, chosen),
         )
 
-    def splits(self) -> Sequence[Split]:
-        """Return the part of the data set that each image is in, by its table, else by its folders."""
-        return find_splits(self.names) if self.table_splits is None else self.table_splits
-
     def with_labels(self, found: Labeling, *notes: str) -> "Images":
-        """Return these images with other classes."""
+        """Return these images with other classes and splits."""
         return replace(
             self,
             labels=None if found.labels is None else tuple(found.labels.tolist()),
             classes=found.classes,
             label_sets=found.sets,
             no_classes=found.reason,
+            reading=found.reading,
+            splits=found.splits,
             notes=(*self.notes, *notes),
         )
 
-    def without_background(self) -> "Images":
-        """Leave out the images and the class of `BACKGROUND`, with a note."""
-        classes = [name for name in self.classes if posixpath.basename(name) != BACKGROUND]
-        if len(classes) == len(self.classes) or self.labels is None:
+    def labeled(self) -> "Images":
+        """Return the images that have a class, without `BACKGROUND`; notes count the others.
+
+        Raises:
+            ImageError: No classes. The message has the reason and the option that helps.
+        """
+        if not self.classes:
+            raise ImageError(f"no classes in {printable(str(self.root))}: {self.no_classes}")
+        if self.labels is None:
             return self
+        classes = [name for name in self.classes if posixpath.basename(name) != BACKGROUND]
         number = {name: index for index, name in enumerate(classes)}
-        labels = [number.get(self.classes[label]) for label in self.labels]
-        rest = self.subset(index for index, label in enumerate(labels) if label is not None)
-        note = f"{pluralize(len(self) - len(rest), 'image')} of {BACKGROUND}, which is no class, left out"
-        return replace(
-            rest,
-            labels=tuple(label for label in labels if label is not None),
-            classes=tuple(classes),
-            notes=(*self.notes, note),
-        )
+        found = [number.get(self.classes[label], -2) if label >= 0 else -1 for label in self.labels]
+        notes = []
+        if background := found.count(-2):
+            notes.append(f"{pluralize(background, 'image')} of {BACKGROUND}, which is no class, left out")
+        if missing := found.count(-1):
+            first = printable(self.names[found.index(-1)])
+            outside = "a class or split" if self.splits is not None else "a class"
+            notes.append(f"{pluralize(missing, 'image')} without {outside} left out, the first is {first}")
+        if not notes:
+            return self
+        rest = self.subset(index for index, label in enumerate(found) if label >= 0)
+        labels = tuple(label for label in found if label >= 0)
+        return replace(rest, labels=labels, classes=tuple(classes), notes=(*self.notes, *notes))
 
     def label_names(self, index: int) -> tuple[str, ...]:
         """Return the classes of an image."""
         if self.label_sets is not None:
             return tuple(self.classes[label] for label in self.label_sets[index])
-        return () if self.labels is None else (self.classes[self.labels[index]],)
+        return () if self.labels is None or self.labels[index] < 0 else (self.classes[self.labels[index]],)
 
     def _place(self, index: int) -> tuple[Store, Path | str, int, int]:
         """Store, file or tar, and offset and size in a tar."""
@@ -221,15 +236,15 @@ def open_images(
     *,
     exclude: str | Path | None = None,
     arrays: bool = False,
-    labels: Path | None = None,
+    options: LabelOptions | None = None,
 ) -> Images:
     """Open the images of a folder, uncompressed tars, a list, or several of these. Nothing is decoded.
 
     A folder is searched through all its levels, except hidden and system folders and links that lead back up.
     Files with the suffix of no image are counted as ignored. In a single tar, one top folder that holds
-    everything is left out of the names. A list is a text or table of paths, see `dino_model.data.lists`. All
-    its paths are images, or all are tars. With several sources or tars, the name of each is the folder of its
-    images. Classes come from folders, lists, or the .cls and .json files of WebDataset.
+    everything is left out of the names. A list is a text or table of paths: all are images, or all are tars.
+    With several sources or tars, the name of each is the folder of its images. Classes that are not clear are
+    an error of `Images.labeled` only.
 
     Args:
         source: FOLDER, TAR, LIST, an image or a pattern of images (`*/*.jpg`), or a pattern of tars:
@@ -238,23 +253,24 @@ def open_images(
         exclude: Text file with the names of images to leave out, one a line, as in `Images.names`. The end of
             a name is enough if no other name ends with it: a list made for one source serves for several.
         arrays: Count .npy files as images, too.
-        labels: Table of paths and classes, which replaces all other classes. Images that are not in it are
-            left out.
+        options: Where classes and splits are; with `labels`, images that are not in that table are left out.
 
     Raises:
         ImageError: Nothing found, no images, or a compressed or damaged tar. A listed or excluded name does
             not exist, or several images have an excluded one. A table without classes of these images.
     """
     sources = [source] if isinstance(source, str | Path) else source
+    options = (options or LabelOptions()).label_options()
     suffixes = frozenset(SUFFIXES | {ARRAY_SUFFIX} if arrays else SUFFIXES)
-    root, parts = find_parts(map(str, sources), suffixes)
-    table, facts = open_index(parts, suffixes)
+    root, parts = find_parts(map(str, sources), suffixes, replace(options, labels=None))
+    table, facts = open_index(parts, suffixes, replace(options, labels=None))
     images = Images(
         Column(table, "name"),
         Column(table, "label") if facts["classes"] and facts["label_sets"] is None else None,
         root=root,
         extents=Column(table, "extent") if len(parts) > 1 or parts[0].store.stamp else None,
         stores=tuple(part.store for part in parts),
+        splits=Column(table, "split") if facts.pop("is_divided") else None,
         **facts,
     )
     if exclude is not None:
@@ -263,7 +279,7 @@ def open_images(
         if not numbers:
             raise ImageError(f"{exclude} leaves no image: it names all {len(images)}")
         images = images.subset(numbers)
-    return images if labels is None else label_by_table(images, labels)
+    return images if options.labels is None else label_by_table(images, options.labels, options)
 
 
 def find_listed(images: Images, file: Path) -> list[int]:
@@ -276,36 +292,45 @@ def find_listed(images: Images, file: Path) -> list[int]:
     return index.find_all(read_paths(file, index.find), file)
 
 
-def label_by_table(images: Images, table: Path) -> Images:
+def label_by_table(images: Images, file: Path, options: LabelOptions) -> Images:
     """Label images by a table of paths and classes; images without a row are left out and counted.
+
+    The table has the splits, too, or folders are splits as in `folders.divide`.
 
     Raises:
         ImageError: A table without classes or without these images, or a path of several images.
     """
     index = NameIndex(images.names)
-    rows = read_rows(table, index.find)
-    numbers = [index.find_one(row.path, table) for row in rows]
-    if not rows:
-        raise ImageError(f"{table} is empty: expected a path and classes in each line")
-    if not (unknown := numbers.count(None)) < len(rows):
+    table = read_table(file, index.find, options)
+    if table.reason:
+        raise ImageError(table.reason)
+    if not table.rows:
+        raise ImageError(f"{file} is empty: expected a path and classes in each line")
+    numbers = [index.find_one(row.path, file) for row in table.rows]
+    if not (unknown := numbers.count(None)) < len(numbers):
         raise ImageError(
-            f"{table} names no image of {images.root}: names look like {index.names[0]}, its first path is"
-            f" {rows[0].path!r}"
+            f"{file} names no image of {images.root}: names look like {index.names[0]}, its first path is"
+            f" {table.rows[0].path!r}"
         )
-    if all(row.classes is None for row in rows):
-        raise ImageError(f"{table} has paths and no classes: expected a column 'label' behind them")
-    pairs = zip(numbers, rows, strict=True)
-    by_image = join_rows(table, ((number, row) for number, row in pairs if number is not None))
-    is_multi = any(len(row.classes or ()) > 1 for row in by_image.values())
-    chosen = [number for number, row in sorted(by_image.items()) if row.classes or is_multi]
+    if all(row.classes is None for row in table.rows):
+        raise ImageError(f"{file} has paths and no classes: expected a column label, or pass --class-column")
+    pairs = zip(numbers, table.rows, strict=True)
+    by_image = join_rows(file, ((number, row) for number, row in pairs if number is not None), options)
+    chosen = [number for number, row in sorted(by_image.items()) if row.classes or table.several]
     missing = len(images) - len(chosen)
-    notes = [f"{pluralize(missing, 'image')} without a class in {table.name} left out"] if missing else []
-    notes += [f"{pluralize(unknown, 'row')} of {table.name} without an image"] if unknown else []
-    found = number_classes([by_image[number].classes or () for number in chosen])
-    labeled = images.subset(chosen).with_labels(found, *notes)
-    if not any(row.split for row in by_image.values()):
-        return labeled
-    return replace(labeled, table_splits=tuple(by_image[number].split for number in chosen))
+    notes = [f"{pluralize(missing, 'image')} without a class in {file.name} left out"] if missing else []
+    notes += [f"{pluralize(unknown, 'row')} of {file.name} without an image"] if unknown else []
+    rows = [by_image[number] for number in chosen]
+    found = number_classes([row.classes or () for row in rows], can_be_several=table.several)
+    splits: Sequence[Split] | None = [row.split for row in rows] if table.has_splits else None
+    images = images.subset(chosen)
+    if splits is None:
+        places, unclear = divide({posixpath.dirname(name) for name in images.names}, options)
+        if unclear:
+            raise ImageError(f"{images.root}: {unclear}")
+        by_folder = [places[posixpath.dirname(name)].split for name in images.names]
+        splits = by_folder if any(by_folder) else None
+    return images.with_labels(found._replace(splits=splits, reading=table.reading), *notes)
 
 
 def _status(path: Path) -> os.stat_result | None:

@@ -1,44 +1,14 @@
-"""Rules for names of files: which are images, which folders are searched, which name a path means."""
+"""Names of files: their suffixes and forms, and which of them a written path means."""
 
-import errno
-import os
 import posixpath
 import unicodedata
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from itertools import zip_longest
 from pathlib import Path
-from typing import NamedTuple
 
 from dino_model.data.images import SUFFIXES, ImageError
 from dino_model.runtime.files import printable
-
-SYSTEM_FOLDERS = frozenset(
-    {
-        *("@eadir", "@recycle", "#recycle", "@__thumb", "@recently-snapshot", "#snapshot", "~snapshot"),
-        *("$recycle.bin", "recycler", "system volume information", "lost+found"),
-        *("__macosx", "__pycache__", "cvs"),
-    }
-)
-"""Folders of network drives, systems and tools, in lower case. Their images are thumbnails or deleted."""
-
-
-def is_left_out(part: str) -> bool:
-    """Return whether a folder below a source is hidden or one of `SYSTEM_FOLDERS`."""
-    return (part.startswith(".") and part not in (".", "..")) or part.lower() in SYSTEM_FOLDERS
-
-
-def left_out_folder(name: str) -> str:
-    """Return the part of a path down to its first folder that is left out; empty if there is none."""
-    parts = name.split("/")[:-1]
-    depth = next((depth for depth, part in enumerate(parts, 1) if is_left_out(part)), 0)
-    return "/".join(parts[:depth])
-
-
-def is_image(name: str, suffixes: Iterable[str]) -> bool:
-    """Return whether a file that was found, not named, is an image."""
-    head, base = posixpath.split(name)
-    return suffix_of(base) in suffixes and not base.startswith(".") and not left_out_folder(f"{head}/")
 
 
 def suffix_of(name: str) -> str:
@@ -49,46 +19,6 @@ def suffix_of(name: str) -> str:
 def stem(name: str) -> str:
     """Return a name without its suffix."""
     return posixpath.splitext(name)[0]
-
-
-class FoundFiles(NamedTuple):
-    """Files of a folder."""
-
-    names: list[str]
-    """Paths relative to the folder, with "/"."""
-    left_out: list[str]
-    """Hidden folders and `SYSTEM_FOLDERS`."""
-    unreadable: list[str]
-    """Folders that cannot be read, with the reason."""
-
-
-def walk(folder: Path) -> FoundFiles:
-    """Find all files below a folder, except in links that lead back up."""
-    found = FoundFiles([], [], [])
-
-    def relative(path: str) -> str:
-        return Path(path).relative_to(folder).as_posix()
-
-    def note(error: OSError) -> None:
-        found.unreadable.append(f"{relative(error.filename)} ({os.strerror(error.errno or errno.EIO)})")
-
-    above: dict[str, frozenset[str]] = {}  # real paths of each folder and its parents
-    for parent, folders, names in os.walk(folder, followlinks=True, onerror=note):
-        here = above.pop(parent, frozenset()) | {os.path.realpath(parent)}
-        inside = {name: str(Path(parent) / name) for name in folders}
-        found.left_out.extend(relative(path) for name, path in inside.items() if is_left_out(name))
-        folders[:] = [
-            name
-            for name, path in inside.items()
-            if not is_left_out(name) and os.path.realpath(path) not in here
-        ]
-        above |= {inside[name]: here for name in folders}
-        beginning = relative(parent)
-        links = (path for name in names if not suffix_of(name) and (path := Path(parent, name)).is_symlink())
-        missing = (relative(str(path)) for path in links if not path.exists())
-        found.unreadable.extend(f"{name} (a link to a missing folder)" for name in missing)
-        found.names.extend(posixpath.normpath(f"{beginning}/{name}") for name in names)
-    return found
 
 
 def clean_path(text: str) -> str:

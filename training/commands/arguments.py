@@ -17,6 +17,7 @@ import tyro
 from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, PrimitiveTypeInfo
 
 from dino_model.data.channels import ChannelStatistics, measure_channels
+from dino_model.data.classes import LabelOptions
 from dino_model.data.collections import Images, open_images
 from dino_model.data.images import ImageError
 from dino_model.runtime.errors import SettingError
@@ -61,7 +62,7 @@ def name_rules() -> ConstructorRegistry:
 
 
 @dataclass(frozen=True)
-class RunOptions:
+class RunOptions(LabelOptions):
     """Options that are no settings of a recipe."""
 
     data: tuple[str, ...] = ()
@@ -81,9 +82,6 @@ class RunOptions:
     """Defaults of the settings below. Default: the method's first recipe."""
     exclude: Path | None = None
     """Text file with names of images to leave out, one a line."""
-    labels: Path | None = None
-    """Table of paths and classes instead of class folders. Images that are not in it are left out."""
-
     init_from: Path | None = None
     """Start from the weights of another run, or from a full checkpoint of the official DINO code. Only
     student, teacher, projection heads and center are used."""
@@ -193,7 +191,7 @@ def parse(arguments: Sequence[str]) -> Pretrain:
             check_name(choice.init_backbone)
     if not help_ and (choice.channels is not None or name == named_recipes.SMALL_DATA):
         collection = open_images(
-            choice.data, exclude=choice.exclude, labels=choice.labels, arrays=choice.channels is not None
+            choice.data, exclude=choice.exclude, options=choice, arrays=choice.channels is not None
         )
         if choice.channels is not None:
             statistics = measure_channels(collection.raw_channels(choice.channels))
@@ -262,6 +260,8 @@ def of_run(choice: PartialArgs) -> Pretrain:
     """Options of a run that is resumed; raises RunError for another recipe than before."""
     config = choice.run.config()
     options, init = config.get("options", {}), config.get("init", {})
+    label_options: Any = dict(options.get("label_options", {}))
+    label_options["labels"] = _path(label_options.get("labels"))
     recipe = RecipeName(options["recipe"]) if options.get("recipe") else choice.recipe
     if choice.recipe and choice.recipe != recipe:
         raise RunError(f"{choice.output} was started with --recipe {recipe}: pass no other to resume it")
@@ -272,13 +272,13 @@ def of_run(choice: PartialArgs) -> Pretrain:
         method=MethodName(method_of(config)),
         recipe=recipe,
         exclude=_path(options.get("exclude")),
-        labels=_path(options.get("labels")),
         init_from=_path(init.get("from")),
         init_backbone=init.get("backbone"),
         seed=config["seed"],
         precision=config["precision"],
         accumulate=options.get("accumulate", 1),
         settings=recipe_of(config),
+        **label_options,
     )
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from dino_model.data.classes import LabelOptions
 from dino_model.data.collections import open_images
 from dino_model.data.remote import is_remote
 from dino_model.models.weights import is_path
@@ -48,14 +49,11 @@ def run(options: Pretrain) -> int:
 
 def _run(options: Pretrain, run: Run, device: torch.device) -> int:
     resumed = options.resume and run.checkpoint.exists()  # before any rank writes one
+    settings = options.settings
+    images = open_images(options.data, exclude=options.exclude, arrays=bool(settings.low), options=options)
     session = Session(
-        options.settings,
-        open_images(
-            options.data,
-            exclude=options.exclude,
-            arrays=bool(options.settings.low),
-            labels=options.labels,
-        ),
+        settings,
+        images.labeled() if settings.method.uses_labels else images,
         seed=options.seed,
         device=device,
         precision=choose_precision(options.precision, device),
@@ -119,7 +117,7 @@ def train(options: Pretrain, session: Session, run: Run, first_step: int) -> int
     """
     recipe, steps, precision = session.recipe, session.plan.steps, session.precision
     print(session.images)
-    numbers = Counter(session.images.splits())
+    numbers = Counter(session.images.splits or ())
     if numbers["train"] and (tested := numbers["val"] + numbers["test"]):
         print(
             f"warning: trains on {pluralize(tested, 'image')} of val and test, too: leave them out of --data"
@@ -161,13 +159,14 @@ def train(options: Pretrain, session: Session, run: Run, first_step: int) -> int
 
 def create_monitor(options: Pretrain, session: Session, first_step: int) -> Monitor:
     """Progress, probe and diagnosis of the run."""
-    every, recipe, images = options.probe_every, session.recipe, session.images
+    every, recipe = options.probe_every, session.recipe
+    labeled = session.images.labeled() if every and session.images.labels is not None else None
     probe = None
-    if every and (images.labels is None or len(images.classes) < 2 or len(images) < 10):
-        reason = f" ({images.no_classes})" if images.no_classes else ""
-        print(f"no k-NN probe: it needs 10 images or more, in a folder for each class{reason}")
+    if labeled and len(labeled.classes) > 1 and len(labeled) >= 10:
+        probe = Probe(labeled, recipe, session.precision, session.device)
     elif every:
-        probe = Probe(images, recipe, session.precision, session.device)
+        reason = f" ({session.images.no_classes})" if session.images.no_classes else ""
+        print(f"no k-NN probe: it needs 10 images or more, in a folder for each class{reason}")
     bar = progress((), "steps", session.plan.steps, done=first_step)
     return Monitor(bar, session.method, probe, every, run_settings(session.config()))
 
@@ -196,7 +195,7 @@ def start_entries(options: Pretrain) -> dict[str, Any]:
         "options": {
             "data": sources,
             "exclude": options.exclude and _absolute(options.exclude),
-            "labels": options.labels and _absolute(options.labels),
+            "label_options": _label_options(options),
             "recipe": options.recipe,
             "accumulate": options.accumulate,
         },
@@ -204,6 +203,13 @@ def start_entries(options: Pretrain) -> dict[str, Any]:
         "processes": world(),
         **outputs.run_metadata(),
     }
+
+
+def _label_options(options: Pretrain) -> dict[str, Any]:
+    """Options of labels that are not the default; the table by its absolute path."""
+    given, default = vars(options.label_options()), vars(LabelOptions())
+    chosen = {name: value for name, value in given.items() if value != default[name]}
+    return chosen | ({"labels": _absolute(options.labels)} if options.labels else {})
 
 
 def _start(options: Pretrain) -> dict[str, str | None]:

@@ -15,8 +15,8 @@ from PIL import Image, ImageFilter, ImageOps
 from torch import Tensor
 from torch.nn.functional import normalize
 
+from dino_model.data.classes import describe_classes
 from dino_model.data.collections import Images, open_images
-from dino_model.data.labels import describe_classes
 from dino_model.inference.features import OUTPUT, FeatureType, has_cls
 from dino_model.models.weights import LoadedModel
 from dino_model.runtime.errors import pluralize
@@ -184,7 +184,7 @@ def evaluate(options: CopyDetection) -> None:
 
 def evaluate_synthetic(options: CopyDetectionSynthetic) -> None:
     """Run `evaluate copy-detection synthetic`."""
-    images = open_labeled(options.data, labels=options.labels)
+    images = open_labeled(options.data, options=options.label_options())
     labels = torch.zeros(len(images)) if images.labels is None else torch.tensor(images.labels)
     database = images.subset(every_fifth(labels)[1].tolist())
     count = min(DEFAULT_COPIES, len(database)) if options.copies is None else options.copies
@@ -205,7 +205,7 @@ def evaluate_synthetic(options: CopyDetectionSynthetic) -> None:
     description = (
         f"{_describe(options)}; {pluralize(count, 'image')} copied in each way (seed {options.seed}),"
         f" searched among {len(database):,} of {options.data.name}, {describe_classes(images.classes)}; "
-        + "; ".join((*images.remarks(), "no whitening"))
+        + "; ".join((*filter(None, [images.reading]), *images.remarks(), "no whitening"))
     )
     evaluate_models(options, "copies", description, measure)
 

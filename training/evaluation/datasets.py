@@ -2,19 +2,19 @@
 
 import posixpath
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from dino_model.data.collections import Images, find_listed, open_images
+from dino_model.data.classes import LabelOptions, describe_classes, number_classes, sort_classes
+from dino_model.data.collections import Images, find_listed, label_by_table, open_images
+from dino_model.data.folders import is_left_out, label_by_folders
 from dino_model.data.images import ImageError
-from dino_model.data.labels import describe_classes, has_word_of, label_by_folders, sort_classes
-from dino_model.data.names import is_left_out
 from dino_model.runtime.errors import pluralize
 
 FEW_IMAGES = 5
@@ -107,81 +107,100 @@ def open_split(
     test: Path | None = None,
     split: Path | None = None,
     *,
+    test_labels: Path | None = None,
     arrays: bool = False,
-    labels: Path | None = None,
+    options: LabelOptions | None = None,
 ) -> Split:
-    """Open training and test images.
+    """Open training and test images: the first of these ways that the arguments or the images have.
 
     Args:
-        data: Labeled images as `open_images` takes them. Folders such as `train` and `val` (else `test`), in
-            any capitalization, divide them; without `train`, all images outside `val` are for training. A
-            column `split` of a list or of `labels` does the same.
-        test: Test images, if they are not part of `data`.
+        data: Labeled images as `open_images` takes them.
+        test: Test images, if they are not part of `data`. Of `data`, the split train is for training, or all.
         split: Text file with the names of the test images of `data`, one per line.
+        test_labels: Table of the test images and their classes, of `test`, else of `data`.
         arrays: Count .npy files as images, too.
-        labels: Table of paths and classes, instead of class folders.
+        options: Where classes and splits are. The split val, else test, has the test images.
 
-    Without `test`, `split` and such folders or columns, every fifth image of each class is a test image.
+    Without these, every fifth image of each class is a test image.
 
     Raises:
-        ImageError: As `open_images`.
-        ValueError: No classes, one class, an empty class folder, classes without training images, images that
-            are in both parts, names in `split` that do not exist.
+        ImageError: As `open_images` and `Images.labeled`.
+        ValueError: One class, an empty class folder, classes without training images, images that are in both
+            parts, names in `split` that do not exist, splits without training or test images.
     """
+    options = options or LabelOptions()
     if test is not None:
-        parts = (open_labeled(path, arrays=arrays, labels=labels) for path in (data, test))
-        return Split(*_in_same_classes(*parts), f"those in {test.name}")
-    images = open_images(data, arrays=arrays, labels=labels)
-    names = images.names
-    splits = images.splits()
-    tested = next((split for split in ("val", "test") if split in splits), "")
-    if images.table_splits is not None and split is None and not tested and "" in splits:
+        of_test = options if test_labels is None else replace(options, labels=test_labels)
+        train, unused = _training_part(_open_labeled(data, arrays, options))
+        tested = _open_labeled(test, arrays, of_test)
+        return Split(*_in_same_classes(train, tested), f"those in {(test_labels or test).name}", unused)
+    if test_labels is not None:
+        return _split_by_table(data, test_labels, arrays, options)
+    images = _open_labeled(data, arrays, options)
+    if split is not None:
+        chosen = set(find_listed(images, split))
+        train = images.subset(index for index in range(len(images)) if index not in chosen)
+        return Split(train, images.subset(sorted(chosen)), f"those listed in {split.name}")
+    if images.splits is None:
+        rest, fifth = every_fifth(_groups(images))
+        parts = images.subset(rest.tolist()), images.subset(fifth.tolist())
+        return Split(*parts, "every fifth of each class, in order")
+    counts: Counter[str] = Counter(images.splits)
+    tested_split = "val" if counts["val"] else "test"
+    if not counts["train"] or not counts[tested_split]:
+        found = ", ".join(f"{number:,} of {name or 'no split'}" for name, number in counts.items())
         raise ValueError(
-            f"The table of {data} has training images and others, and none of val or test: name its test"
-            " images test, or pass --split."
+            f"The images of {data} are {found}: training and test images are needed. Pass --test or --split,"
+            " or --split-folders none or --split-column none."
         )
-    if split is not None or not tested:
-        images = _without_background(images, None if labels else data, names)
-        if split is not None:
-            chosen, rule = torch.tensor(sorted(find_listed(images, split))), f"those listed in {split.name}"
-            rest = torch.tensor(sorted({*range(len(images))}.difference(chosen.tolist())))
-        else:
-            (rest, chosen), rule = every_fifth(_groups(images)), "every fifth of each class, in order"
-        return Split(images.subset(rest.tolist()), images.subset(chosen.tolist()), rule)
-    trained = "train" if "train" in splits else ""
-    if trained not in splits:
-        others = " and ".join(sorted({*splits}))
-        raise ValueError(f"Found {others} in {data}, and no training images: pass --data and --test.")
-    left = Counter(split or "outside of them" for split in splits if split not in (trained, tested))
-    unused = "".join(f"; not used: {pluralize(number, 'image')} ({name})" for name, number in left.items())
-    images = images.subset(i for i, split in enumerate(splits) if split in (trained, tested))
-    if not images.classes and (found := label_by_folders(images.names)).classes:
-        images = images.with_labels(found)
-    images = _without_background(images, None if labels else data, names)
-    splits = images.splits()
-    train, test_images = (
-        images.subset(i for i, split in enumerate(splits) if split == wanted) for wanted in (trained, tested)
+    train, tested = (_of_split(images, name) for name in ("train", tested_split))
+    return Split(train, tested, f"the split {tested_split}", _unused(counts, "train", tested_split))
+
+
+def _of_split(images: Images, wanted: str) -> Images:
+    return images.subset(index for index, split in enumerate(images.splits or ()) if split == wanted)
+
+
+def open_labeled(path: Path, *, arrays: bool = False, options: LabelOptions | None = None) -> Images:
+    """Open labeled images, see `Images.labeled`; arguments and errors as `open_split`."""
+    return _open_labeled(path, arrays, options or LabelOptions())
+
+
+def _open_labeled(path: Path, arrays: bool, options: LabelOptions) -> Images:
+    opened = open_images(path, arrays=arrays, options=options)
+    images = opened.labeled()
+    if images.labels is not None and options.labels is None and path.is_dir():
+        _refuse_empty_class(path, images.names, opened.names)
+    return images
+
+
+def _unused(counts: Mapping[str, int], *used: str) -> str:
+    """Describe the images of other splits."""
+    left = {name: number for name, number in counts.items() if name not in used and number}
+    return "".join(
+        f"; not used: {pluralize(number, 'image')} ({name or 'no split'})" for name, number in left.items()
     )
-    if images.table_splits is not None:
-        return Split(train, test_images, f"those of {tested!r} in the table", unused)
-    folder = next(part for part in test_images.names[0].split("/") if has_word_of(tested, part))
-    return Split(train, test_images, f"those in {folder}", unused)
 
 
-def open_labeled(path: Path, *, arrays: bool = False, labels: Path | None = None) -> Images:
-    """Open labeled images, see `Images.without_background`; arguments and errors as `open_split`."""
-    images = open_images(path, arrays=arrays, labels=labels)
-    return _without_background(images, None if labels else path, images.names)
+def _training_part(images: Images) -> tuple[Images, str]:
+    """Return the images of the split train, or all without splits, and words about the others."""
+    if images.splits is None:
+        return images, ""
+    return _of_split(images, "train"), _unused(Counter(images.splits), "train")
 
 
-def _without_background(images: Images, folder: Path | None, names: Sequence[str]) -> Images:
-    """Refuse images without classes and empty class folders; `names` are all images of the folder."""
-    _class_names(images)  # raises for images without classes
-    if images.label_sets is not None:
-        return images
-    if folder and folder.is_dir():
-        _refuse_empty_class(folder, images.names, names)
-    return images.without_background()
+def _split_by_table(data: Path, table: Path, arrays: bool, options: LabelOptions) -> Split:
+    """Take the images of a table of test images for testing, and the others for training."""
+    opened = open_images(data, arrays=arrays)
+    test = label_by_table(opened, table, replace(options, split_folders="none"))
+    tested = set(test.names)
+    if options.labels is None:
+        opened = opened.with_labels(label_by_folders(opened.names, options))
+    else:
+        opened = label_by_table(opened, options.labels, options)
+    rest = opened.subset(index for index, name in enumerate(opened.names) if name not in tested)
+    train, unused = _training_part(rest.labeled())
+    return Split(train, test.labeled(), f"those in {table.name}", unused)
 
 
 def _groups(images: Images) -> Tensor:
@@ -190,18 +209,19 @@ def _groups(images: Images) -> Tensor:
 
 
 def _in_same_classes(train: Images, test: Images) -> tuple[Images, Images]:
-    """Name the classes of two collections alike if their folders begin differently."""
-    if {*_class_names(test)} <= {*_class_names(train)}:
+    """Name the classes of two folders alike if one has levels that the other has not: `a/cat` and `cat`."""
+    classes = {*_class_names(train)}
+    if {*_class_names(test)} <= classes or test.labels is None:
         return train, test
-    found = label_by_folders([*train.names, *test.names])
-    if found.labels is None or train.labels is None:
+    ends = defaultdict(set)
+    for name in classes:
+        for depth in range(name.count("/") + 1):
+            ends[name.split("/", depth)[-1]].add(name)
+    names = [next(iter(ends[name])) if len(ends[name]) == 1 else name for name in _class_names(test)]
+    if not {*names} <= classes:
         return train, test
-    parts = found.labels[: len(train)], found.labels[len(train) :]
-    first, second = (
-        images.with_labels(found._replace(labels=part))
-        for images, part in zip((train, test), parts, strict=True)
-    )
-    return (first, second) if {*_class_names(second)} <= {*_class_names(first)} else (train, test)
+    found = number_classes([(name,) for name in names])
+    return train, test.with_labels(found._replace(splits=test.splits, reading=test.reading))
 
 
 def every_fifth(labels: Tensor) -> tuple[Tensor, Tensor]:
@@ -259,14 +279,7 @@ def draw_labeled(labels: Tensor, seed: int, names: Sequence[str], wanted: str) -
 
 def _class_names(images: Images) -> list[str]:
     """Classes of all images, one after the other."""
-    if not images.classes:
-        raise ValueError(
-            f"Images in {images.root} have no classes: {images.no_classes}. Expected a folder for each class:"
-            " move them, or pass --labels TABLE."
-        )
-    if images.labels is not None:
-        return [images.classes[label] for label in images.labels]
-    return [images.classes[label] for given in images.label_sets or () for label in given]
+    return [name for index in range(len(images)) for name in images.label_names(index)]
 
 
 def _refuse_empty_class(folder: Path, names: Iterable[str], all_names: Iterable[str]) -> None:

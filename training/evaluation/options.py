@@ -7,6 +7,7 @@ from typing import Literal
 
 from tyro.conf import UseAppendAction
 
+from dino_model.data.classes import LabelOptions
 from dino_model.inference.options import ComputeOptions
 from dino_model.runtime.errors import SettingError
 from dino_model.runtime.outputs import OutputOptions
@@ -55,19 +56,19 @@ class Evaluation(ComputeOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Classification(Evaluation):
+class Classification(LabelOptions, Evaluation):
     """An evaluation on labeled images, each shown as a center crop."""
 
     data: Path
     """Labeled images, a folder per class: FOLDER, uncompressed TAR or LIST; or a folder with `train` and
-    `val`."""
+    `val`. Images with several classes are for knn and linear."""
     test: Path | None = None
-    """Test images. Default: `val` next to `train`, else every fifth image of each class by name."""
+    """Test images. Default: those of --test-labels or --split, else of the split val, else test, else every
+    fifth image of each class by name."""
+    test_labels: Path | None = None
+    """Table of test images and their classes. They are images of --test, else of --data."""
     split: Path | None = None
     """Text file with the names of the test images of --data, one per line."""
-    labels: Path | None = None
-    """Table of paths and classes (CSV, TSV or text) instead of class folders; several classes of an image for
-    knn and linear. Images that are not in it are left out."""
     channels: int | None = None
     """Channels of the images, which are then read as they are stored (gray, 16-bit and multispectral TIFF,
     .npy). A model of RGB is adapted to them. Default: images are read as RGB."""
@@ -78,10 +79,12 @@ class Classification(Evaluation):
     224."""
 
     def __post_init__(self) -> None:
-        super().__post_init__()
+        Evaluation.__post_init__(self)
+        LabelOptions.__post_init__(self)
         short_side = self.size if self.resize_to is None else self.resize_to
         require(self.size <= short_side, f"--size {self.size} cannot be cropped from {short_side} pixels.")
-        require(not (self.test and self.split), "--test and --split both name test images: pass one of them.")
+        named = self.split and (self.test or self.test_labels)
+        require(not named, "--split names the test images: pass no --test and no --test-labels.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -231,13 +234,11 @@ class CopyDetection(Evaluation):
 
 
 @dataclass(frozen=True, kw_only=True)
-class CopyDetectionSynthetic(Evaluation):
+class CopyDetectionSynthetic(LabelOptions, Evaluation):
     """mAP of seeded copies, each searched among all test images of a labeled folder."""
 
     data: Path
     """FOLDER, uncompressed TAR or LIST, a folder per class; every fifth image is in the database."""
-    labels: Path | None = None
-    """Table of paths and classes instead of class folders."""
     size: int = 112
     """Side of the square in pixels."""
     copies: int | None = None
@@ -246,7 +247,8 @@ class CopyDetectionSynthetic(Evaluation):
     """Seed of the copies."""
 
     def __post_init__(self) -> None:
-        super().__post_init__()
+        Evaluation.__post_init__(self)
+        LabelOptions.__post_init__(self)
         if self.copies is not None:
             at_least(self, copies=1)
 

@@ -53,7 +53,8 @@ class Labeled(NamedTuple):
 def open_options(options: Classification) -> Split:
     """Open the images that the options name; errors as `open_split`."""
     arrays = options.channels is not None
-    return open_split(options.data, options.test, options.split, arrays=arrays, labels=options.labels)
+    paths = options.data, options.test, options.split
+    return open_split(*paths, test_labels=options.test_labels, arrays=arrays, options=options.label_options())
 
 
 def framing_of(options: Evaluation, model: LoadedModel | None = None, **how: Any) -> Framing:
@@ -167,9 +168,15 @@ def evaluate_models(
     print(description)
     if split:
         notes = dict.fromkeys((*split.train.remarks(), *split.test.remarks()))
-        print("; ".join([f"{settings['data']}: {split}", *notes]))
+        reading = [*dict.fromkeys(filter(None, (split.train.reading, split.test.reading)))]
+        print("; ".join([f"{settings['data']}: {split}", *notes]), *reading, sep="\n")
         warnings = [*split.warnings(), *warnings]
-        protocol |= {"split": str(split), "classes": len(split.classes), "notes": list(notes)}
+        protocol |= {
+            "split": str(split),
+            "classes": len(split.classes),
+            "notes": list(notes),
+            "reading": reading,
+        }
     print(*(f"warning: {sentence}\n" for sentence in warnings), sep="", end="", flush=True)
     protocol |= {"warnings": list(warnings)}
     results: list[Metrics] = []

@@ -73,6 +73,8 @@ class MethodConfig(ABC):
     """Options that avoid a collapse, for `training.doctor`."""
     rank_remedy: ClassVar[str] = "lower --lr or --weight-decay-end"
     """Options that avoid features of few dimensions, for `training.doctor`."""
+    uses_labels: ClassVar[bool] = False
+    """Whether the method trains on labels: images without a class are left out."""
     global_crops: ClassVar[int | None] = 2
     """Number of global crops that the method reads; None: any number."""
     local_crops: ClassVar[bool] = False

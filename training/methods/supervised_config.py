@@ -16,6 +16,7 @@ class SupervisedConfig(MethodConfig):
 
     name: ClassVar[str] = "supervised"
     implementation: ClassVar[str] = "training.methods.supervised:Supervised"
+    uses_labels: ClassVar[bool] = True
     global_crops: ClassVar[int | None] = None
     local_crops: ClassVar[bool] = True
     recipes: ClassVar[Mapping[str, RecipeChanges]] = {

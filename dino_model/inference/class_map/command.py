@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dino_model.data.classes import LabelOptions
 from dino_model.inference.options import ModelOptions
 from dino_model.runtime.files import printable
 from dino_model.runtime.outputs import PROVENANCE, check_output_folder, write_provenance
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class DrawClassMap(ModelOptions):
+class DrawClassMap(LabelOptions, ModelOptions):
     """Draw every class as a point near classes with similar features: mean features, PCA, t-SNE.
 
     Writes a folder with map.json and the figure map.png. The app shows it if it is in its --models-dir.
@@ -51,7 +52,7 @@ class DrawClassMap(ModelOptions):
         from dino_model.inference.feature_cache import weights_fingerprint
         from dino_model.inference.features import OUTPUT, FeatureExtractor
 
-        images = open_images(self.data).without_background()
+        images = open_images(self.data, options=self.label_options()).labeled()
         layout.check_classes(_classes_of(images))
         model = self.load()
         framing = Framing(self.size, model.mean, model.std, self.resize_to)
@@ -71,7 +72,7 @@ class DrawClassMap(ModelOptions):
         print(f"{len(drawn.classes):,} classes, {len(extracted.images):,} images: {self.output}")
         print(f"feature: {origin.feature}", drawn.protocol, drawn.overlap, sep="\n")
         settings = {"model": model.name, "precision": self.chosen_precision(), "framing": asdict(framing)}
-        settings |= asdict(protocol) | {"data": str(self.data)}
+        settings |= asdict(protocol) | {"data": str(self.data), "reading": images.reading}
         write_provenance(self.output / PROVENANCE, settings, contents=[files.JSON, files.FIGURE])
 
 

@@ -15,6 +15,7 @@ from PIL import Image
 
 from dino_model.data import index, remote
 from dino_model.data.channels import ChannelRange
+from dino_model.data.classes import LabelOptions
 from dino_model.data.collections import Images, ShardError, open_images
 from dino_model.data.images import ImageError
 
@@ -99,7 +100,7 @@ def test_open_folders_of_one_name_labels_by_those_above(tmp_path: Path):
         write_folder(tmp_path / name, {f"images/{name}_0.JPEG": 1, f"{name}_boxes.txt": b"0 0 1 1"})
     found = open_images(tmp_path)
     assert (found.classes, found.labels) == (("n01", "n02"), (0, 1))
-    assert str(found) == f"2 images of {tmp_path.name} in 2 classes (n01, n02); 2 other files ignored"
+    assert found.remarks() == ["2 other files ignored"]
     assert columns(open_images(tmp_path / "n01" / "images")) == (("n01_0.JPEG",), None, ())
 
 
@@ -213,7 +214,7 @@ def test_open_tars_of_classes_by_pattern_or_in_one_tar_makes_folders(tmp_path: P
     if packed:
         tars = {tar.name: tar.read_bytes() for tar in source.parent.iterdir()}
         source = write_tar(tmp_path / "all.tar", tars)
-    images = open_images(source)
+    images = open_images(source, options=None if packed else LabelOptions(sources="classes"))
     assert images.names == ("n01/n01_0.png", "n01/n01_1.png", "n02/n02_0.png", "n02/n02_1.png")
     assert (images.classes, images.labels) == (("n01", "n02"), (0, 0, 1, 1))
     assert values(images) == [10, 11, 0, 1]
@@ -252,7 +253,7 @@ def test_open_folder_and_tar_together_is_one_collection(tmp_path: Path):
     assert len({images.inventory(), part.inventory(), images.fingerprint(), part.fingerprint()}) == 4
     assert len(set(images.places())) == 4
     assert images.places()[2:] == open_images(tar).places()
-    unlabeled = open_images([folder / "dog", folder / "cat"])
+    unlabeled = open_images([folder / "dog", folder / "cat"], options=LabelOptions(sources="classes"))
     assert (unlabeled.names, unlabeled.classes) == (("cat/1.png", "dog/1.png"), ("cat", "dog"))
 
 
@@ -280,7 +281,12 @@ def test_index_of_tars_is_made_once_and_again_after_a_change(tmp_path: Path, mon
     (tmp_path / "named").mkdir()
     for name, tar in {"cat": "x", "dog": "y"}.items():  # other names of the same tars
         (tmp_path / "named" / f"{name}.tar").symlink_to(folder / f"{tar}.tar")
-    assert open_images(tmp_path / "named" / "*.tar").classes == ("cat", "dog")
+    assert open_images(tmp_path / "named" / "*.tar").names == (
+        "cat/3.png",
+        "cat/4.png",
+        "dog/0.png",
+        "dog/1.png",
+    )
 
 
 def test_tar_missing_damaged_cut_or_changed_is_named(tmp_path: Path):

@@ -5,6 +5,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from dino_model.data.classes import LabelOptions
+from dino_model.data.images import ImageError
 from tests.training.runs import write_rectangles
 from training.evaluation.datasets import draw_labeled, every_fifth, open_split
 
@@ -24,7 +26,7 @@ def test_open_split_matches_classes_by_name(tmp_path: Path):
     train = write_rectangles(tmp_path / "train", {"a": 3, "b": 3, "c": 3})
     test = write_rectangles(tmp_path / "val", {"b": 2, "c": 1}, shade=100)
     for split in (open_split(train, test=test), open_split(tmp_path)):
-        assert (len(split.train), len(split.test), split.rule) == (9, 3, "those in val")
+        assert (len(split.train), len(split.test)) == (9, 3)
         assert split.classes == ("a", "b", "c")
         assert split.labels(split.test).tolist() == [1, 1, 2]
     with pytest.raises(ValueError, match="Test classes without training images: a"):
@@ -57,19 +59,18 @@ def test_open_split_with_shared_image_or_link_raises(tmp_path: Path):
         open_split(train, test=test)
 
 
-def test_open_split_with_empty_class_or_loose_image_raises(shapes, tmp_path: Path):
+def test_open_split_with_empty_class_or_one_class_raises(shapes, tmp_path: Path):
     (shapes / "empty").mkdir()
     with pytest.raises(ValueError, match=r"The class folder .*empty holds no image: fill"):
         open_split(shapes)
     (shapes / "empty").rmdir()
-    (shapes / "loose.png").write_bytes((shapes / "a" / "000.png").read_bytes())
-    with pytest.raises(ValueError, match=r"1 image of 28 in no class folder, the first is loose\.png"):
-        open_split(shapes)
-    with pytest.raises(ValueError, match="have no classes: 10 images of 10 in no class folder"):
+    with pytest.raises(ImageError, match="--labels"):
         open_split(shapes / "a")
     only = write_rectangles(tmp_path / "only", {"BACKGROUND_Google": 5, "a": 10})
     with pytest.raises(ValueError, match="All training images are of one class, 'a': two are needed"):
         open_split(only)
+    (shapes / "loose.png").write_bytes((shapes / "a" / "000.png").read_bytes())
+    assert any("loose.png" in note for note in open_split(shapes).train.notes)
 
 
 def test_draw_labeled_is_stratified_and_seeded():
@@ -86,101 +87,63 @@ def test_draw_labeled_is_stratified_and_seeded():
         draw_labeled(labels, 0, "abc", "150%")
 
 
-@pytest.mark.parametrize(
-    ("train", "test", "rule"),
-    [
-        ("train", "val", "those in val"),
-        ("Train", "VALID", "those in VALID"),
-        ("training_set", "test_set", "those in test_set"),
-        ("Training", "Testing", "those in Testing"),
-        ("data/train", "data/validation", "those in validation"),
-        (".", "val", "those in val"),
-    ],
-)
-def test_open_split_finds_split_folders_of_any_name(tmp_path: Path, train: str, test: str, rule: str):
-    write_rectangles(tmp_path / train, {"a": 3, "b": 3})
-    write_rectangles(tmp_path / test, {"a": 1, "b": 2}, shade=100)
-    split = open_split(tmp_path)
-    assert (len(split.train), len(split.test), split.classes, split.rule) == (6, 3, ("a", "b"), rule)
-
-
 def test_open_split_names_unused_images_and_takes_one_tested_class(tmp_path: Path):
     write_rectangles(tmp_path / "train", {"a": 5, "b": 5})
-    write_rectangles(tmp_path / "val", {"b": 2}, shade=100)
-    (tmp_path / "test").mkdir()
-    (tmp_path / "test" / "1.png").write_bytes((tmp_path / "train" / "a" / "000.png").read_bytes())
-    assert "2 classes (a, b); not used: 1 image (test)" in str(open_split(tmp_path))
+    write_rectangles(tmp_path / "Validation", {"b": 2}, shade=100)
     write_rectangles(tmp_path / "unlabeled", {"c": 2})
-    unused = {*str(open_split(tmp_path)).split("; ")[1:]}
-    assert unused == {"not used: 1 image (test)", "not used: 2 images (outside of them)"}
-    assert open_split(tmp_path / "train", tmp_path / "val").labels(open_split(tmp_path).test).tolist() == [
-        1,
-        1,
-    ]
+    split = open_split(tmp_path)
+    assert (len(split.train), split.labels(split.test).tolist()) == (10, [1, 1])
+    assert any("unlabeled/c" in note for note in split.train.notes)
+    assert len(open_split(tmp_path, tmp_path / "Validation").train) == 10
 
 
 @pytest.mark.parametrize(
-    ("header", "trained", "tested", "other"),
+    ("splits", "options", "expected"),
     [
-        ("image,label,split", "train", "val", "test"),
-        ("image,kind,Partition", "TRAINING", "Valid", "unlabeled"),
-        ("image;set;breed", "train", "test", ""),
-        ("image,label,is_valid", "False", "True", None),
-        ("image,label,is_training_image", "1", "0", None),
-        ("image,label,is_training_img", "1", "0", None),
-        ("class id,labels,data set", "train", "valid", "test"),
-        ("image,label,set", "train", "valid", "unlabeled"),
-        ("image,label,split", "0", "1", "2"),
-        ("image,label,split", "train", "validate", ""),
-        ("image,label,split", ' "train"', ' "val"', ' "test"'),
-        ("", "TRAIN", "VALIDATION", "TEST"),
-        ("path label split", "train", "val", "test"),
+        ("train val test", {}, (4, 4)),
+        ("train TEST x", {"split_values": "train=train,test=TEST"}, (4, 4)),
+        ("train train train", {}, "training and test images are needed"),
+        ("a b c", {}, "--split-values"),
+        ("a b c", {"split_column": "none"}, (10, 2)),
     ],
 )
 @pytest.mark.parametrize("as_labels", [False, True])
-def test_open_split_follows_the_column_of_a_table(tmp_path: Path, header, trained, tested, other, as_labels):
-    folder = write_rectangles(tmp_path / "images", {"train": 6, "b": 6})
-    words = [*(trained, tested, trained), *(trained, tested, trained if other is None else other)] * 2
-    separator = ";" if ";" in header else " " if header == "path label split" else ","
-    rows = [
-        separator.join(
-            [f"images/{name}/{number:03d}.png", *((word, name) if ";" in header else (name, word))]
-        )
-        for name, numbers in (("train", range(6)), ("b", range(6, 12)))
-        for number, word in zip(range(6), (words[each] for each in numbers), strict=True)
-    ]
+def test_open_split_follows_the_column_of_a_table(tmp_path: Path, splits, options, expected, as_labels):
+    folder = write_rectangles(tmp_path / "images", {"a": 6, "b": 6})
+    rows = [f"images/{n}/{i:03d}.png,{n},{splits.split()[i % 3]}" for n in "ab" for i in range(6)]
     table = tmp_path / "table.csv"
-    table.write_text("\n".join([header, *rows]))
-    split = open_split(folder, labels=table) if as_labels else open_split(table)
-    left = 0 if other is None else 2
-    assert (len(split.train), len(split.test), split.classes) == (8 - left, 4, ("b", "train"))
-    assert ("not used: 2 images" in str(split)) == bool(left)
-    assert all("001.png" in name or "004.png" in name for name in split.test.names)
+    table.write_text("\n".join(["image,label,split", *rows]))
+    chosen = LabelOptions(labels=table if as_labels else None, **options)
+
+    def opened():
+        return open_split(folder if as_labels else table, options=chosen)
+
+    if isinstance(expected, str):
+        with pytest.raises(ValueError, match=expected):
+            opened()
+    else:
+        assert (len(opened().train), len(opened().test)) == expected
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        ("0 1", "has a column 'split' with 0, 1: expected train, val and test, or 0, 1 and 2; write these"),
-        ("query gallery", "has a column 'split' with gallery, query: expected train"),
-        (
-            "train holdout",
-            "has training images and others, and none of val or test: name its test images test",
-        ),
-        ("train val train", r"has lines of images/a/000\.png with train and val: remove one of them"),
-    ],
-)
-@pytest.mark.parametrize("as_labels", [False, True])
-def test_open_split_refuses_a_column_of_splits_that_it_cannot_follow(tmp_path, words, message, as_labels):
-    folder, (first, *others) = write_rectangles(tmp_path / "images", {"a": 6, "b": 6}), words.split()
-    rows = [f"images/{name}/{number:03d}.png,{name},{first}" for name in "ab" for number in range(6)]
-    rows += [f"images/a/{number:03d}.png,a,{word}" for number, word in enumerate(others)]
-    table = tmp_path / "table.csv"
-    table.write_text(
-        "\n".join(["image,label,split", *(rows if len(others) > 1 else [*rows[1:6], *rows[6:]])])
-    )
-    with pytest.raises(ValueError, match=message):
-        open_split(folder, labels=table) if as_labels else open_split(table)
+def test_open_split_of_a_table_with_two_splits_of_an_image_raises(tmp_path: Path):
+    write_rectangles(tmp_path / "images", {"a": 2})
+    (tmp_path / "t.csv").write_text("image,label,split\nimages/a/000.png,a,train\nimages/a/000.png,a,val\n")
+    with pytest.raises(ValueError, match="with train and val"):
+        open_split(tmp_path / "t.csv")
+
+
+@pytest.mark.parametrize("inside", [True, False])
+def test_open_split_tests_the_images_of_a_second_table(tmp_path: Path, inside: bool):
+    write_rectangles(tmp_path / "d" / "train", {"a": 3, "b": 3})
+    write_rectangles(tmp_path / "d" / "val", {"x": 4}, shade=100)
+    (tmp_path / "t.csv").write_text("ImageId,Prediction\nx/000,a 1 2\nx/001,b 1 2\nx/002,b 3\nx/003,b 3\n")
+    options = LabelOptions(image_column="ImageId", class_column="Prediction:1")
+    folders = {"data": tmp_path / "d" / "train", "test": tmp_path / "d" / "val"}
+    if inside:
+        options = LabelOptions(**vars(options) | {"split_folders": "train=train,test=val"})
+        folders = {"data": tmp_path / "d"}
+    split = open_split(**folders, test_labels=tmp_path / "t.csv", options=options)
+    assert (len(split.train), split.labels(split.test).tolist()) == (6, [0, 1, 1, 1])
 
 
 @pytest.mark.parametrize(
@@ -208,4 +171,4 @@ def test_open_split_of_folds_that_share_an_image_raises(tmp_path: Path):
     write_rectangles(tmp_path / "fold1" / "train", {"a": 3, "b": 3})
     write_rectangles(tmp_path / "fold2" / "val", {"a": 2})
     with pytest.raises(ValueError, match=r"2 test images among the training images.* fold2/val/a/000\.png"):
-        open_split(tmp_path)
+        open_split(tmp_path, options=LabelOptions(split_folders="train=train,val=val"))

@@ -1,0 +1,145 @@
+"""Classes and splits of images: the options that name where they are, and numbered classes."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dino_model.data.names import compose
+from dino_model.runtime.errors import SettingError, pluralize
+
+Split = Literal["train", "val", "test", ""]
+SPLITS: dict[str, Split] = {
+    **{"train": "train", "test": "test"},
+    **dict.fromkeys(("val", "valid", "validation"), "val"),
+}
+"""Names of splits, in lower case; folders and tables may have them in any capitals."""
+BACKGROUND = "BACKGROUND_Google"
+"""Caltech-101's folder of images that belong to no class."""
+FIRST_NAMES = 5
+
+
+@dataclass(frozen=True, kw_only=True)
+class LabelOptions:
+    """Where classes and splits of images are. The defaults are the conventions of docs/inputs.md."""
+
+    labels: Path | None = None
+    """Table of images and classes (CSV, TSV or text) instead of class folders. Images that are not in it are
+    left out."""
+    class_level: Literal["path", "top", "last"] = "path"
+    """Folders of an image that are its class, below the split: their path, the top one or the last one."""
+    split_folders: str | None = None
+    """Folders that are splits, such as train=A,test=B; or none. Without train, all other folders are for
+    training. Default: top folders train and val, valid, validation or test that hold class folders."""
+    sources: Literal["together", "classes"] = "together"
+    """Whether each of several sources is a class."""
+    image_column: str | None = None
+    """Column of a table with the images: its title or its number from 1. Default: the only one of image,
+    file, filename, file_name and path; the first one without titles."""
+    class_column: str | None = None
+    """Column of a table with the classes: its title or its number; none: no classes. TITLE:1 is the first
+    word of a cell, 2- all from the second column on. Default: the only one of label and class."""
+    split_column: str | None = None
+    """Column of a table with the splits: its title or its number; none: no splits. Default: split."""
+    split_values: str | None = None
+    """Values of the splits in a table, such as train=A,test=B; images with other values are not used."""
+    header_row: int | None = None
+    """Line of a table with the titles, from 1; 0: there are none."""
+    label_separator: str | None = None
+    """Character between several classes in a cell; none: a cell is one class."""
+    class_columns: str | None = None
+    """Columns of a table that are classes, such as A,B,C, with 0 and 1, or -1 and 1, in their cells; 2-: all
+    from the second one on."""
+    several_classes: Literal["refuse", "rows"] = "refuse"
+    """rows: an image in several rows of a table has the classes of all."""
+    image_key: str | None = None
+    """Extension of the image in samples of WebDataset that have several, such as left.jpg; several with
+    commas."""
+    class_key: str | None = None
+    """Class in samples of WebDataset: an extension such as cls or txt, json:FIELD, or none for folders."""
+
+    def __post_init__(self) -> None:
+        self.split_of_folder()
+        self.split_of_value()
+        if self.header_row is not None and self.header_row < 0:
+            raise SettingError(f"--header-row is {self.header_row}: expected a line from 1, or 0 for none.")
+        if self.class_columns and self.class_column:
+            raise SettingError("--class-column and --class-columns both name classes: pass one of them.")
+
+    def label_options(self) -> "LabelOptions":
+        """Return these options only, without those of a subclass."""
+        return LabelOptions(**{field.name: getattr(self, field.name) for field in fields(LabelOptions)})
+
+    def split_of_folder(self) -> dict[str, Split] | None:
+        """Return the split of each folder of `split_folders`; empty for none, None by default."""
+        return _parse_splits("--split-folders", self.split_folders)
+
+    def split_of_value(self) -> dict[str, Split] | None:
+        """Return the split of each value of `split_values`; None by default."""
+        return _parse_splits("--split-values", self.split_values)
+
+
+def _parse_splits(option: str, text: str | None) -> dict[str, Split] | None:
+    if text is None or text == "none":
+        return None if text is None else {}
+    pairs = [part.partition("=")[::2] for part in text.split(",")]
+    if any(split not in SPLITS or not name for split, name in pairs):
+        raise SettingError(f"{option} is {text!r}: expected train=A,test=B with your names for A and B.")
+    return {name.strip().rstrip("/"): SPLITS[split] for split, name in pairs}
+
+
+class Labeling(NamedTuple):
+    """Classes and splits of images.
+
+    Attributes:
+        labels: int64 [images], indices into `classes`, -1 for none; None without classes, or with several for
+            an image.
+        classes: Names, in the order of `sort_classes`.
+        sets: Indices of the classes of each image, if an image has several; else None.
+        reason: Reason why there are no classes, with the option that helps; empty if there are.
+        splits: Split of each image; None: the images are not divided.
+        reading: How the classes were read, in one line.
+    """
+
+    labels: NDArray[np.int64] | None = None
+    classes: tuple[str, ...] = ()
+    sets: tuple[tuple[int, ...], ...] | None = None
+    reason: str = ""
+    splits: Sequence[Split] | None = None
+    reading: str = ""
+
+
+def number_classes(sets: Sequence[tuple[str, ...]], *, can_be_several: bool = False) -> Labeling:
+    """Number the classes of images by their names.
+
+    Args:
+        sets: Classes of each image.
+        can_be_several: An image without a class has none of them, unless every image has exactly one. Else
+            its class is unknown.
+    """
+    sets = [tuple(map(compose, given)) for given in sets]
+    classes = sort_classes({name for given in sets for name in given})
+    if not classes:
+        return Labeling(reason=f"{pluralize(len(sets), 'image')} without a class")
+    number = {name: index for index, name in enumerate(classes)}
+    counts = {len(given) for given in sets}
+    if counts == {1} or (counts <= {0, 1} and not can_be_several):
+        return Labeling(np.array([number[given[0]] if given else -1 for given in sets]), classes)
+    return Labeling(None, classes, tuple(tuple(sorted(number[name] for name in given)) for given in sets))
+
+
+def sort_classes(names: Iterable[str]) -> tuple[str, ...]:
+    """Sort names of classes; numbers by their value."""
+    unique = {*names}
+    numeric = all(name.isdecimal() for name in unique)
+    return tuple(sorted(unique, key=lambda name: (int(name), name) if numeric else (0, name)))
+
+
+def describe_classes(classes: Sequence[str]) -> str:
+    """Return number and first names of classes: `1,000 classes (n01440764, n01443537, …)`."""
+    names = ", ".join(classes[:FIRST_NAMES]) + (", …" if len(classes) > FIRST_NAMES else "")
+    number = "1 class" if len(classes) == 1 else f"{len(classes):,} classes"
+    return f"{number} ({names})" if classes else "no classes"

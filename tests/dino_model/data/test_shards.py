@@ -1,0 +1,66 @@
+"""Classes of tars in the form of WebDataset."""
+
+from pathlib import Path
+
+import pytest
+
+from dino_model.data.collections import open_images
+from tests.dino_model.data.samples import make_tar, read_labels
+
+KEY = "refused: --class-key"
+JSON = '{"caption": "x", "label": 1, "name": "cat"}'
+
+
+@pytest.fixture(autouse=True)
+def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("DINO_CACHE", str(tmp_path / "cache"))
+
+
+@pytest.mark.parametrize(
+    ("members", "options", "expected"),
+    [
+        ({"a.jpg": "", "a.cls": "7", "d.jpg": "", "d.cls": "3\n"}, {}, "7 3"),
+        ({"0001.left.jpg": "", "0001.cls": "7", "0002.left.jpg": "", "0002.cls": "3"}, {}, "7 3"),
+        ({"a.input.jpg": "", "a.output.cls": "7", "b.input.jpg": "", "b.output.cls": "3"}, {}, "7 3"),
+        ({"x.1/a.b.jpg": "", "x.1/a.cls": "cat\n", "x.1/c.jpg": "", "x.1/c.cls": "dog"}, {}, "cat dog"),
+        ({"a.jpg": "", "a.cls": "caf\udce9", "b.jpg": "", "b.cls": "caf\udce8"}, {}, "caf\\xe9 caf\\xe8"),
+        ({"a.jpg": "", "a.json": '{"label": 1}', "a.cls": "9", "b.jpg": "", "b.cls": "8"}, {}, "9 8"),
+        ({"a.jpg": "", "a.cls": "9", "b.jpg": ""}, {}, "9"),
+        # further images of a sample
+        ({"a.left.jpg": "", "a.right.jpg": "", "a.cls": "7"}, {}, "refused: --image-key"),
+        ({"a.jpg": "", "a.mask.png": "", "a.cls": "7"}, {"image_key": "jpg"}, "7"),
+        ({"a.left.jpg": "", "a.right.jpg": "", "a.cls": "7"}, {"image_key": "left.jpg,right.jpg"}, "7 7"),
+        ({"a.jpg": "", "a.cls": "7"}, {"image_key": "png"}, "refused: --image-key"),
+        # JSON
+        ({"a.jpg": "", "a.json": '{"Class": "cat"}', "b.jpg": "", "b.json": '{"Class": 2.0}'}, {}, "cat 2"),
+        ({"a.jpg": "", "a.json": JSON}, {}, KEY),
+        ({"a.jpg": "", "a.json": JSON}, {"class_key": "json:name"}, "cat"),
+        ({"a.jpg": "", "a.json": JSON}, {"class_key": "json:gone"}, KEY),
+        ({"a.jpg": "", "a.json": '{"label": {"x": 1}}'}, {}, "refused: "),
+        ({"a.jpg": "", "a.json": '{"y": ["x", "y"]}', "b.jpg": "", "b.json": '{"y": []}'}, {}, "x|y "),
+        ({"cat/a.jpg": "", "cat/a.json": JSON, "dog/b.jpg": ""}, {"class_key": "none"}, "cat dog"),
+        # text
+        ({"a.jpg": "", "a.txt": "cat"}, {}, KEY),
+        ({"a.jpg": "", "a.txt": "cat"}, {"class_key": "txt"}, "cat"),
+        ({"a.jpg": "", "a.cls.txt": "cat"}, {"class_key": "cls.txt"}, "cat"),
+        ({"a.jpg": "", "a.x.cls": "1", "a.y.cls": "2"}, {}, KEY),
+        ({"a.jpg": "", "a.x.cls": "1", "a.y.cls": "2"}, {"class_key": "y.cls"}, "2"),
+        # no WebDataset
+        ({"cat/a.jpg": "", "dog/b.jpg": "", "readme.txt": "", "meta.json": JSON}, {}, "cat dog"),
+        ({"cat/1.5.jpg": "", "cat/1.6.jpg": "", "dog/1.7.jpg": ""}, {}, "cat cat dog"),
+    ],
+)
+def test_classes_of_samples(tmp_path: Path, members: dict[str, str], options: dict, expected: str):
+    tar = make_tar(tmp_path / "s.tar", members)
+    open_images(tar)  # an index without options is cached
+    assert read_labels(tar, **options) == expected
+
+
+def test_images_left_out_by_the_key_are_named(tmp_path: Path):
+    tar = make_tar(tmp_path / "s.tar", {"a.jpg": "", "a.mask.png": "", "a.cls": "7"})
+    assert len(open_images(tar)) == 2
+    from dino_model.data.classes import LabelOptions
+
+    images = open_images(tar, options=LabelOptions(image_key="jpg"))
+    assert images.names == ("a.jpg",)
+    assert "a.mask.png" in str(images)
