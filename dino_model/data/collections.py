@@ -190,7 +190,7 @@ class Images:
             notes=(*self.notes, *notes),
         )
 
-    def labeled(self) -> "Images":
+    def require_classes(self) -> "Images":
         """Return the images that have a class, without `BACKGROUND`; notes count the others.
 
         Raises:
@@ -244,7 +244,7 @@ def open_images(
     Files with the suffix of no image are counted as ignored. In a single tar, one top folder that holds
     everything is left out of the names. A list is a text or table of paths: all are images, or all are tars.
     With several sources or tars, the name of each is the folder of its images. Classes that are not clear are
-    an error of `Images.labeled` only.
+    an error of `Images.require_classes` only.
 
     Args:
         source: FOLDER, TAR, LIST, an image or a pattern of images (`*/*.jpg`), or a pattern of tars:

@@ -135,7 +135,7 @@ def divide(folders: Iterable[str], options: LabelOptions) -> tuple[dict[str, Pla
     """
     parts = {folder: tuple(folder.split("/")) if folder else () for folder in folders}
     ends = _ends(parts)
-    depth = _shared([parts[folder] for folder in ends])
+    depth = _common_depth([parts[folder] for folder in ends])
     paths = {folder: path[depth:] for folder, path in parts.items()}
     named = options.split_of_folder()
     if named:
@@ -208,7 +208,7 @@ def _ends(folders: Iterable[str]) -> set[str]:
     return {folder for folder in folders if folder not in inner}
 
 
-def _shared(paths: Sequence[Folder]) -> int:
+def _common_depth(paths: Sequence[Folder]) -> int:
     """Count the levels that all paths begin with; the last one of a path is not counted."""
     depth = len(list(takewhile(lambda level: len({*level}) == 1, zip(*paths, strict=False))))
     return min([depth, *(max(0, len(path) - 1) for path in paths)])
@@ -217,8 +217,8 @@ def _shared(paths: Sequence[Folder]) -> int:
 def _trim(paths: Mapping[str, Folder], ends: set[str]) -> dict[str, Folder]:
     """Remove the levels at which all images share one folder, above and below, not the whole of a path."""
     last = [path for folder, path in paths.items() if folder in ends]
-    first = _shared(last)
-    below = _shared([path[first:][::-1] for path in last])
+    first = _common_depth(last)
+    below = _common_depth([path[first:][::-1] for path in last])
     lengths = {folder: len(path) - below if folder in ends else len(path) for folder, path in paths.items()}
     return {folder: path[first : lengths[folder]] for folder, path in paths.items()}
 

@@ -239,7 +239,7 @@ class _Columns:
         if wanted == "none":
             return None
         if wanted is not None:
-            return self.named(wanted, option)
+            return self.find_named(wanted, option)
         titles = [title.strip().lower() for title in self.titles or ()]
         found = [place for place, title in enumerate(titles) if title in conventional]
         if len(found) > 1:
@@ -248,7 +248,7 @@ class _Columns:
             raise error(f"{self.shown}. Both {both} could be meant: pass {option} with one of them")
         return found[0] if found else None
 
-    def named(self, wanted: str, option: str) -> int:
+    def find_named(self, wanted: str, option: str) -> int:
         """Return the column with a title or number; raises ImageError if there is none."""
         titles = self.titles or []
         if titles.count(wanted) == 1:
@@ -313,9 +313,9 @@ def _read_classes(
 
 def _class_columns(text: str, columns: _Columns, image: int) -> list[int]:
     if match := re.fullmatch(r"(\d+)-", text):
-        first = columns.named(match[1], "--class-columns")
+        first = columns.find_named(match[1], "--class-columns")
         return [place for place in range(first, columns.width) if place != image]
-    return [columns.named(name.strip(), "--class-columns") for name in text.split(",")]
+    return [columns.find_named(name.strip(), "--class-columns") for name in text.split(",")]
 
 
 def _read_flags(rows: list[Cells], places: Sequence[int], columns: _Columns) -> list[tuple[str, ...] | None]:

@@ -53,7 +53,7 @@ def _run(options: Pretrain, run: Run, device: torch.device) -> int:
     images = open_images(options.data, exclude=options.exclude, arrays=bool(settings.low), options=options)
     session = Session(
         settings,
-        images.labeled() if settings.method.uses_labels else images,
+        images.require_classes() if settings.method.uses_labels else images,
         seed=options.seed,
         device=device,
         precision=choose_precision(options.precision, device),
@@ -160,7 +160,7 @@ def train(options: Pretrain, session: Session, run: Run, first_step: int) -> int
 def create_monitor(options: Pretrain, session: Session, first_step: int) -> Monitor:
     """Progress, probe and diagnosis of the run."""
     every, recipe = options.probe_every, session.recipe
-    labeled = session.images.labeled() if every and session.images.labels is not None else None
+    labeled = session.images.require_classes() if every and session.images.labels is not None else None
     probe = None
     if labeled and len(labeled.classes) > 1 and len(labeled) >= 10:
         probe = Probe(labeled, recipe, session.precision, session.device)

@@ -124,7 +124,7 @@ def open_split(
     Without these, every fifth image of each class is a test image.
 
     Raises:
-        ImageError: As `open_images` and `Images.labeled`.
+        ImageError: As `open_images` and `Images.require_classes`.
         ValueError: One class, an empty class folder, classes without training images, images that are in both
             parts, names in `split` that do not exist, splits without training or test images.
     """
@@ -154,7 +154,7 @@ def open_split(
             " or --split-folders none or --split-column none."
         )
     train, tested = (_of_split(images, name) for name in ("train", tested_split))
-    return Split(train, tested, f"the split {tested_split}", _unused(counts, "train", tested_split))
+    return Split(train, tested, f"the split {tested_split}", _describe_unused(counts, "train", tested_split))
 
 
 def _of_split(images: Images, wanted: str) -> Images:
@@ -162,19 +162,19 @@ def _of_split(images: Images, wanted: str) -> Images:
 
 
 def open_labeled(path: Path, *, arrays: bool = False, options: LabelOptions | None = None) -> Images:
-    """Open labeled images, see `Images.labeled`; arguments and errors as `open_split`."""
+    """Open labeled images, see `Images.require_classes`; arguments and errors as `open_split`."""
     return _open_labeled(path, arrays, options or LabelOptions())
 
 
 def _open_labeled(path: Path, arrays: bool, options: LabelOptions) -> Images:
     opened = open_images(path, arrays=arrays, options=options)
-    images = opened.labeled()
+    images = opened.require_classes()
     if images.labels is not None and options.labels is None and path.is_dir():
         _refuse_empty_class(path, images.names, opened.names)
     return images
 
 
-def _unused(counts: Mapping[str, int], *used: str) -> str:
+def _describe_unused(counts: Mapping[str, int], *used: str) -> str:
     """Describe the images of other splits."""
     left = {name: number for name, number in counts.items() if name not in used and number}
     return "".join(
@@ -186,7 +186,7 @@ def _training_part(images: Images) -> tuple[Images, str]:
     """Return the images of the split train, or all without splits, and words about the others."""
     if images.splits is None:
         return images, ""
-    return _of_split(images, "train"), _unused(Counter(images.splits), "train")
+    return _of_split(images, "train"), _describe_unused(Counter(images.splits), "train")
 
 
 def _split_by_table(data: Path, table: Path, arrays: bool, options: LabelOptions) -> Split:
@@ -199,8 +199,8 @@ def _split_by_table(data: Path, table: Path, arrays: bool, options: LabelOptions
     else:
         opened = label_by_table(opened, options.labels, options)
     rest = opened.subset(index for index, name in enumerate(opened.names) if name not in tested)
-    train, unused = _training_part(rest.labeled())
-    return Split(train, test.labeled(), f"those in {table.name}", unused)
+    train, unused = _training_part(rest.require_classes())
+    return Split(train, test.require_classes(), f"those in {table.name}", unused)
 
 
 def _groups(images: Images) -> Tensor:

@@ -84,7 +84,7 @@ class Classification(LabelOptions, Evaluation):
         short_side = self.size if self.resize_to is None else self.resize_to
         require(self.size <= short_side, f"--size {self.size} cannot be cropped from {short_side} pixels.")
         named = self.split and (self.test or self.test_labels)
-        require(not named, "--split names the test images: pass no --test and no --test-labels.")
+        require(not named, "--split and --test or --test-labels both name test images: pass one of them.")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -52,7 +52,7 @@ class DrawClassMap(LabelOptions, ModelOptions):
         from dino_model.inference.feature_cache import weights_fingerprint
         from dino_model.inference.features import OUTPUT, FeatureExtractor
 
-        images = open_images(self.data, options=self.label_options()).labeled()
+        images = open_images(self.data, options=self.label_options()).require_classes()
         layout.check_classes(_classes_of(images))
         model = self.load()
         framing = Framing(self.size, model.mean, model.std, self.resize_to)

@@ -35,7 +35,7 @@ def class_names(images: Images) -> list[str]:
 def read_labels(source: Path | list[Path], **options) -> str:
     """Return the class of each labeled image behind its split, or the options that a refusal names."""
     try:
-        images = open_images(source, options=LabelOptions(**options)).labeled()
+        images = open_images(source, options=LabelOptions(**options)).require_classes()
     except ImageError as error:
         text = str(error)
         return "refused: " + " ".join(

@@ -118,8 +118,8 @@ def test_images_without_class_stay_and_are_named_where_classes_are_used(tmp_path
     images = open_images(make_folder(tmp_path, "a/cat/1.jpg a/dog/1.jpg a/preview.jpg b/fern/1.jpg"))
     assert len(images) == 4
     assert images.label_names(images.names.index("a/preview.jpg")) == ()
-    assert "1 image" in images.labeled().notes[0]
-    assert "a/preview.jpg" in images.labeled().notes[0]
+    assert "1 image" in images.require_classes().notes[0]
+    assert "a/preview.jpg" in images.require_classes().notes[0]
 
 
 @pytest.mark.parametrize(

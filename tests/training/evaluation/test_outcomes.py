@@ -102,7 +102,8 @@ def test_grid_with_several_classes_trains_as_binary_cross_entropy():
 
 def test_knn_of_several_classes_predicts_own_images(bands, tmp_path, evaluate):
     table, output = bands.parent / "labels.csv", tmp_path / "own.csv"
-    words = ("--data", bands, "--labels", table, "--model", "pixels", "--size", 16, "--k", 3)
+    words = ("--data", bands, "--labels", table, "--class-column", "labels")
+    words += ("--label-separator", "|", "--model", "pixels", "--size", 16, "--k", 3)
     content = evaluate("knn", *words, "--predict", bands, "--output", output)
     metrics = content["results"][0]["metrics"]
     assert (metrics["map"], metrics["micro_f1"], metrics["macro_f1"]) == (100, 100, 100)
