@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, Self
 
 from dino_model.models.configs import HeadConfig
-from training.methods.config import RESNET50, MethodConfig, RecipeChanges, SmallData, SmallDataRecipe
+from training.methods.config import RESNET50, MethodConfig, RecipeChanges, SmallData, SmallDataRecipe, rates
 from training.methods.context import MethodSchedules
 from training.schedules import cosine
 from training.validation import at_least, shares
@@ -32,14 +32,7 @@ class BYOLConfig(MethodConfig):
                 "backbone": RESNET50,
                 "method": {"teacher_momentum": 0.99},
                 "crops": {"local_crops": 0, "global_scale": [0.08, 1.0]},
-                "optimizer": {
-                    "name": "lars",
-                    "lr": 0.3,
-                    "min_lr": 0.0,
-                    "weight_decay": 1e-6,
-                    "weight_decay_end": 1e-6,
-                    "clip_grad": 0.0,
-                },
+                "optimizer": rates("lars", 0.3, 1e-6, min_lr=0.0),
             },
         ),
         "comparison": RecipeChanges(

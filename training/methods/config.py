@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 from dino_model.runtime.errors import SettingError
 from training.crop_config import CropConfig
 from training.methods.context import MethodContext, MethodSchedules
+from training.validation import OptimizerName
 
 if TYPE_CHECKING:
     from training.methods.method import Method
@@ -19,6 +20,14 @@ if TYPE_CHECKING:
 
 RESNET50 = {"architecture": "resnet50", "drop_path": 0.0, "position_mode": "size"}
 """Settings of the backbone in the recipes of ResNet-50."""
+
+
+def rates(
+    name: OptimizerName, lr: float, weight_decay: float, *, clip_grad: float = 0.0, **others: float
+) -> dict[str, Any]:
+    """Settings of an optimizer with constant weight decay and, by default, without clipping, for recipes."""
+    decay = {"weight_decay": weight_decay, "weight_decay_end": weight_decay}
+    return {"name": name, "lr": lr, "clip_grad": clip_grad} | decay | others
 
 
 class RecipeChanges(NamedTuple):

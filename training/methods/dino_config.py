@@ -7,7 +7,7 @@ from typing import ClassVar, Self
 from dino_model.models.configs import HeadConfig
 from dino_model.runtime.errors import SettingError
 from training.crop_config import CropConfig
-from training.methods.config import RESNET50, MethodConfig, RecipeChanges, SmallData, SmallDataRecipe
+from training.methods.config import RESNET50, MethodConfig, RecipeChanges, SmallData, SmallDataRecipe, rates
 from training.methods.context import MethodSchedules
 from training.schedules import cosine, linear_warmup
 from training.validation import at_least, no_longer_than, positive, shares
@@ -52,7 +52,7 @@ class DINOConfig(MethodConfig):
             {
                 "backbone": RESNET50,
                 "crops": {"global_scale": [0.14, 1.0], "local_scale": [0.05, 0.14]},
-                "optimizer": {"name": "sgd", "lr": 0.03, "weight_decay": 1e-4, "weight_decay_end": 1e-4},
+                "optimizer": rates("sgd", 0.03, 1e-4, clip_grad=3.0),
             },
         ),
     }

@@ -7,7 +7,7 @@ from typing import ClassVar, Self
 
 from dino_model.runtime.errors import SettingError
 from training.crop_config import CropConfig
-from training.methods.config import MethodConfig, RecipeChanges, SmallData, SmallDataRecipe
+from training.methods.config import MethodConfig, RecipeChanges, SmallData, SmallDataRecipe, rates
 from training.validation import at_least, shares
 
 WEIGHTS = ("patch_weight", "cls_weight", "attention_weight", "rows_weight")
@@ -31,16 +31,9 @@ class DistillConfig(MethodConfig):
                 "epochs": 60,
                 "batch_size": 48,
                 "head_only_epochs": 0.16,
-                "optimizer": {
-                    "name": "muon",
-                    "lr": 0.008,
-                    "min_lr": 1.5e-05,
-                    "warmup_epochs": 0.36,
-                    "hold": 0.4,
-                    "weight_decay": 0.05,
-                    "weight_decay_end": 0.05,
-                    "clip_grad": 1.0,
-                },
+                "optimizer": rates(
+                    "muon", 0.008, 0.05, min_lr=1.5e-5, warmup_epochs=0.36, hold=0.4, clip_grad=1.0
+                ),
                 "backbone": {
                     "architecture": "vit_tiny",
                     "patch_size": 8,

@@ -8,7 +8,7 @@ import numpy as np
 
 from dino_model.models.configs import HeadConfig
 from training.crop_config import CropConfig
-from training.methods.config import RESNET50, MethodConfig, RecipeChanges, SmallData, SmallDataRecipe
+from training.methods.config import RESNET50, MethodConfig, RecipeChanges, SmallData, SmallDataRecipe, rates
 from training.methods.context import MethodSchedules
 from training.validation import at_least, multiple_of, positive, shares
 
@@ -33,15 +33,7 @@ class MoCoConfig(MethodConfig):
                 "batch_size": 256,
                 "backbone": RESNET50,
                 "crops": {"local_crops": 0, "global_scale": [0.2, 1.0], "augmentation": "moco-v2"},
-                "optimizer": {
-                    "name": "sgd",
-                    "lr": 0.03,
-                    "min_lr": 0.0,
-                    "warmup_epochs": 0,
-                    "weight_decay": 1e-4,
-                    "weight_decay_end": 1e-4,
-                    "clip_grad": 0.0,
-                },
+                "optimizer": rates("sgd", 0.03, 1e-4, min_lr=0.0, warmup_epochs=0),
             },
         ),
         "comparison": RecipeChanges(

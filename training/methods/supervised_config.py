@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from dino_model.runtime.errors import SettingError
 from training.crop_config import CropConfig
-from training.methods.config import RESNET50, MethodConfig, RecipeChanges, SmallDataRecipe
+from training.methods.config import RESNET50, MethodConfig, RecipeChanges, SmallDataRecipe, rates
 from training.validation import at_least, shares
 
 
@@ -33,14 +33,7 @@ class SupervisedConfig(MethodConfig):
                     "global_scale": [0.08, 1.0],
                     "augmentation": "deit",
                 },
-                "optimizer": {
-                    "lr": 0.00025,
-                    "min_lr": 1e-5,
-                    "warmup_epochs": 5,
-                    "weight_decay": 0.05,
-                    "weight_decay_end": 0.05,
-                    "clip_grad": 0.0,
-                },
+                "optimizer": rates("adamw", 0.00025, 0.05, min_lr=1e-5, warmup_epochs=5),
             },
         ),
         "resnet50": RecipeChanges(
@@ -58,15 +51,7 @@ class SupervisedConfig(MethodConfig):
                     "global_scale": [0.08, 1.0],
                     "augmentation": "supervised",
                 },
-                "optimizer": {
-                    "name": "sgd",
-                    "lr": 0.1,
-                    "min_lr": 0.0,
-                    "warmup_epochs": 5,
-                    "weight_decay": 1e-4,
-                    "weight_decay_end": 1e-4,
-                    "clip_grad": 0.0,
-                },
+                "optimizer": rates("sgd", 0.1, 1e-4, min_lr=0.0, warmup_epochs=5),
             },
         ),
     }

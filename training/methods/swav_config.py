@@ -7,7 +7,7 @@ from typing import ClassVar, Self
 from dino_model.models.configs import HeadConfig
 from dino_model.runtime.errors import SettingError
 from training.crop_config import CropConfig
-from training.methods.config import RESNET50, MethodConfig, RecipeChanges, SmallData, SmallDataRecipe
+from training.methods.config import RESNET50, MethodConfig, RecipeChanges, SmallData, SmallDataRecipe, rates
 from training.methods.context import MethodSchedules
 from training.validation import at_least, multiple_of, no_longer_than, positive
 
@@ -41,14 +41,7 @@ class SwAVConfig(MethodConfig):
                 "batch_size": 4096,
                 "backbone": RESNET50,
                 "crops": CROPS,
-                "optimizer": {
-                    "name": "lars",
-                    "lr": 0.3,
-                    "min_lr": 0.0048,
-                    "weight_decay": 1e-6,
-                    "weight_decay_end": 1e-6,
-                    "clip_grad": 0.0,
-                },
+                "optimizer": rates("lars", 0.3, 1e-6, min_lr=0.0048),
             },
         ),
         "small-batch": RecipeChanges(
@@ -61,15 +54,7 @@ class SwAVConfig(MethodConfig):
                 "backbone": RESNET50,
                 "method": {"queue": 3840},
                 "crops": CROPS,
-                "optimizer": {
-                    "name": "lars",
-                    "lr": 0.6,
-                    "min_lr": 0.0006,
-                    "warmup_epochs": 0,
-                    "weight_decay": 1e-6,
-                    "weight_decay_end": 1e-6,
-                    "clip_grad": 0.0,
-                },
+                "optimizer": rates("lars", 0.6, 1e-6, min_lr=0.0006, warmup_epochs=0),
             },
         ),
         "comparison": RecipeChanges(
