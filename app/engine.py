@@ -126,7 +126,8 @@ def encode(key: Key, predictor: AttentionPredictor, image: ImageArray, limits: L
         _, keys = sized.queries_keys(-1)
     except ValueError as error:
         raise LabError(
-            f"The attention of {key.model} needs more than queries, keys and [CLS]: choose another model."
+            f"The page needs attention of [CLS] that follows from queries and keys, which {key.model} does "
+            "not have: choose another model."
         ) from error
     return Encoding(key, time.perf_counter() - started, 4 * (sized.blocks + 1) * keys.size, sized)
 

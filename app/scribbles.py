@@ -22,8 +22,9 @@ from app.images import labels_png, stem
 from app.objects import COLORS, MOST_OBJECTS
 from app.page import Page, split
 from dino_model.inference.feature_cache import model_fingerprint
+from dino_model.runtime.files import as_tuples
 from segmentation import heads
-from segmentation.heads import Classifier, Head
+from segmentation.heads import PatchClassifier, PatchTask
 from segmentation.labels import VOID, DataError, Labels
 
 MOST_COLORS = MOST_OBJECTS + 1
@@ -62,7 +63,7 @@ class ScribbleRequest(ClientValue):
     key: str = Field(default="", max_length=200)
 
 
-def fit(backend: Backend, images: Sequence[Scribble]) -> tuple[Classifier, Encoding]:
+def fit(backend: Backend, images: Sequence[Scribble]) -> tuple[PatchClassifier, Encoding]:
     """Fit a k-NN head to all strokes; return it, and an encoding by the model and size that it needs.
 
     k-NN needs no training and answers at once.
@@ -128,20 +129,19 @@ def masks_file(page: Page, raw_request: object, album: object = "") -> tuple[str
 def head_file(backend: Backend, raw_request: object) -> tuple[str, bytes]:
     """Write the head as `python -m segmentation head apply` reads it: name and content."""
     classifier, encoding = fit(backend, _strokes(raw_request).images)
-    head = Head(
-        classifier,
+    task = PatchTask(
+        labels=classifier.labels,
         kind="knn",
-        model=encoding.key.model,
-        weights=model_fingerprint(encoding.predictor.model.backbone),
         layers=1,
         size=encoding.key.size,
         foreground=False,
-        names=["background", *(f"class {label}" for label in range(1, MOST_COLORS))],
-        colors=PALETTE,
+        names=("background", *(f"class {label}" for label in range(1, MOST_COLORS))),
+        colors=as_tuples(PALETTE),
     )
+    weights = model_fingerprint(encoding.predictor.model.backbone)
     with tempfile.TemporaryDirectory(prefix="dino-lab-head-") as folder:
         path = Path(folder, "head.safetensors")
-        head.save(path)
+        heads.save_head(path, classifier, task, model=encoding.key.model, weights=weights)
         return path.name, path.read_bytes()
 
 

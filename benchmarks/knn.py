@@ -12,7 +12,8 @@ from sklearn.neighbors import NearestNeighbors
 from torch import Tensor
 
 from benchmarks.measure import Benchmark
-from training.evaluation.knn import neighbors, votes
+from dino_model.inference.classifier import vote
+from training.evaluation.knn import neighbors
 
 STORED, WIDTH, CLASSES, K, TEMPERATURE = 200_000, 384, 1_000, 200, 0.07
 LABELS = torch.arange(STORED) % CLASSES
@@ -30,7 +31,7 @@ class Knn(Benchmark):
     def package(self) -> Callable[[], Tensor]:
         """Vote by our nearest neighbors."""
         stored, queries = features(STORED, 0), features(self.queries, 1)
-        return lambda: votes(*neighbors(stored, LABELS, queries, K), TEMPERATURE, CLASSES)
+        return lambda: vote(*neighbors(stored, LABELS, queries, K), TEMPERATURE, CLASSES)
 
     def reference(self) -> Callable[[], Tensor]:
         """Vote by scikit-learn's nearest neighbors."""
@@ -39,7 +40,7 @@ class Knn(Benchmark):
         def classify() -> Tensor:
             search = NearestNeighbors(n_neighbors=K, algorithm="brute").fit(stored.numpy())
             distances, indices = (torch.from_numpy(array) for array in search.kneighbors(queries.numpy()))
-            return votes(1 - distances.float() ** 2 / 2, LABELS[indices], TEMPERATURE, CLASSES)
+            return vote(1 - distances.float() ** 2 / 2, LABELS[indices], TEMPERATURE, CLASSES)
 
         return classify
 

@@ -293,25 +293,20 @@ class Predict(ComputeOptions):
             raise SettingError("Pass at least one image or folder, and a --batch-size of at least 1.")
         check_output_file(self.output, overwrite=self.overwrite)
         from dino_model.data.collections import open_images
-        from dino_model.inference.classifier import feature_type, read_classifier
+        from dino_model.inference.classifier import ImageTask, feature_type, read_classifier
         from dino_model.inference.features import FeatureExtractor
         from dino_model.inference.predictions import write_predictions
-        from dino_model.models.weights import load_model
 
-        classifier = read_classifier(self.head)
-        checkpoint: Any = classifier.checkpoint | self.checkpoint()
-        named_by = None if self.model else self.head
-        model = load_model(self.model or classifier.model, **checkpoint, named_by=named_by)
-        classifier.check(model)
+        head = read_classifier(self.head, ImageTask)
+        model, task = head.load_model(self.head, self.model, **self.checkpoint()), head.task
         images = open_images(self.images, arrays=model.channel_range is not None)
-        print(f"{model.name}: {model.source}; {describe_classes(classifier.classes)}; {images}", flush=True)
+        print(f"{model.name}: {model.source}; {describe_classes(head.classes)}; {images}", flush=True)
         compute: Any = {"precision": self.precision, "device": self.device, "batch_size": self.batch_size}
-        kind = feature_type(model, classifier.head.spec.blocks)
-        extractor = FeatureExtractor(model, classifier.framing(model), kind, **compute)
+        kind = feature_type(model, task.spec.blocks)
+        extractor = FeatureExtractor(model, task.framing(model), kind, **compute)
         table = extractor.extract(images, title=pluralize(len(images), "image"))
-        probabilities = classifier.probabilities(model, table.features)
-        several = classifier.several
-        write_predictions(self.output, table.images.names, probabilities, classifier.classes, several=several)
+        shares = task.probabilities(head.classifier, model, table.features)
+        write_predictions(self.output, table.images.names, shares, head.classes, several=task.several)
         print(f"{pluralize(len(table.images), 'prediction')}: {self.output}")
 
 

@@ -4,25 +4,28 @@ A classifier maps the feature of each patch to one score per class. Scores are e
 image, and each pixel takes the class with the highest score.
 """
 
-import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from dino_model.inference.quantities import unit_vectors
 from dino_model.inference.resize import fed_size
-from dino_model.runtime.files import replace_file
+from dino_model.runtime.files import as_tuples
 from segmentation.labels import VOID, DataError, Labels
 from segmentation.mask_files import MaskKind
 from segmentation.masks import ImageArray, enlarge
 
 if TYPE_CHECKING:  # commands import this module before they need PyTorch
+    from torch import Tensor
+
+    from dino_model.inference.classifier import Classifier, SavedClassifier
     from dino_model.inference.predictor import AttentionPredictor
+
+    SavedHead = SavedClassifier["PatchTask"]
 
 Kind = Literal["linear", "logistic", "knn"]
 Array = NDArray[np.float32]
@@ -30,14 +33,7 @@ Array = NDArray[np.float32]
 MAX_PATCHES = 50_000  # that a head is fitted on, over all images
 STRIP = 256  # rows whose scores are enlarged at once: scores of a whole image could take gigabytes
 STEPS, BATCH = 1_000, 1_024  # of the linear head
-NEIGHBORS, TEMPERATURE = 20, 0.07  # of the k-NN head, as in the paper's classification
-_FORMAT = "segmentation-head-1"
-ARRAYS: dict[Kind, tuple[str, str]] = {
-    "linear": ("weight", "bias"),
-    "logistic": ("weight", "bias"),
-    "knn": ("features", "shares"),
-}
-"""Names of a head's arrays."""
+LOGISTIC_TOLERANCE = 1e-4  # largest entry of the gradient at the end of a logistic regression
 
 
 def patch_features(predictor: "AttentionPredictor", image: ImageArray, layers: int = 1) -> Array:
@@ -89,67 +85,73 @@ def sample_patches(maps: Iterable[tuple[Array, Labels]], images: int) -> tuple[A
 
 
 @dataclass(frozen=True)
-class Classifier:
-    """Scores of classes from the feature of a patch."""
+class PatchClassifier:
+    """Labels of pixels from the features of patches."""
 
-    labels: tuple[int, ...]  # of each class, ascending: those that occur in the masks it was fitted on
-    arrays: dict[str, Array]
-    """`weight` [classes, width] and `bias` [classes]; of k-NN the unit `features` [patches, width] and class
-    `shares` [patches, classes] of the labeled patches."""
+    labels: tuple[int, ...]
+    """Label of each class, ascending: those that occur in the masks it was fitted on."""
+    classifier: "Classifier"
 
     def segment(self, features: Array, size: tuple[int, int]) -> Labels:
         """Label each pixel of an image: features [rows, columns, width] -> labels of `size`.
 
         Scores are enlarged in strips of `STRIP` rows, so their memory does not grow with the height.
         """
-        if "shares" in self.arrays:
-            scores = _vote(features, **self.arrays)
-        else:
-            scores = features @ self.arrays["weight"].T + self.arrays["bias"]  # [rows, columns, classes]
-        rows, (height, width) = len(scores), size
+        import torch
+
+        rows, columns, width = features.shape
+        flat = self.classifier.scores(torch.from_numpy(features.reshape(-1, width))).numpy()
+        scores, height = flat.reshape(rows, columns, -1), size[0]  # [rows, columns, classes]
         down = enlarge(np.eye(rows, dtype=np.float32), (height, rows), "bilinear")  # [height, rows]
         labels = np.empty(size, dtype=np.uint8)
         for top in range(0, height, STRIP):
             strip = np.moveaxis(np.tensordot(down[top : top + STRIP], scores, 1), -1, 0)
-            wide = enlarge(strip, (strip.shape[1], width), "bilinear")  # [classes, strip, width]
+            wide = enlarge(strip, (strip.shape[1], size[1]), "bilinear")  # [classes, strip, width]
             labels[top : top + STRIP] = np.array(self.labels, dtype=np.uint8)[wide.argmax(axis=0)]
         return labels
 
 
-def fit_classifier(features: Array, shares: Array, kind: Kind = "linear") -> Classifier:
+def fit_classifier(features: Array, shares: Array, kind: Kind = "linear") -> PatchClassifier:
     """Fit a classifier to the result of `sample_patches`.
 
     `linear` is DINOv2's head: batch norm and a linear layer, trained on the cross-entropy with the shares of
     the classes. AdamW takes 1,000 steps with weight decay 1e-4 and a learning rate that falls from 1e-2 to 0
-    (there 40,000 steps from 1e-3). `logistic` is scikit-learn's logistic regression of standardized features.
+    (there 40,000 steps from 1e-3). `logistic` is a logistic regression of standardized features with l2 = 1.
     `knn` averages the shares of the 20 most similar patches, weighted by exp(cosine / 0.07). Raises DataError
     for fewer than two classes.
 
     Source: Oquab et al. 2023, section 7.4; Caron et al. 2021, section 4.1.
     """
+    import torch
+
+    from dino_model.inference.classifier import NeighborClassifier
+
     labels = np.flatnonzero(shares.any(axis=0))
     if len(labels) < 2:
         binary = "; if 255 marks an object, pass --binary" if labels[0] == 0 else ""
         raise DataError(f"the masks have label {labels[0]} only; expected at least two classes{binary}")
-    shares = np.ascontiguousarray(shares[:, labels])
-    fits = {"knn": _fit_knn, "linear": _fit_linear, "logistic": _fit_logistic}
-    arrays = fits[kind](features, shares)
-    return Classifier(tuple(labels.tolist()), arrays)
+    examples, targets = torch.from_numpy(features), torch.from_numpy(np.ascontiguousarray(shares[:, labels]))
+    classifier: Classifier
+    match kind:
+        case "knn":
+            classifier = NeighborClassifier(features=examples, targets=targets, classes=len(labels))
+        case "linear":
+            classifier = _fit_linear(examples, targets)
+        case "logistic":
+            classifier = _fit_logistic(examples, targets)
+    return PatchClassifier(tuple(labels.tolist()), classifier)
 
 
-def _fit_knn(features: Array, shares: Array) -> dict[str, Array]:
-    return {"features": unit_vectors(features), "shares": shares}
-
-
-def _fit_linear(features: Array, shares: Array) -> dict[str, Array]:
-    """Train batch norm and a linear layer, and return them as one linear layer."""
+def _fit_linear(inputs: "Tensor", targets: "Tensor") -> "Classifier":
+    """Train batch norm and a linear layer, and return them as one linear classifier."""
     import torch
 
-    inputs, targets = torch.from_numpy(features), torch.from_numpy(shares)
+    from dino_model.inference.classifier import LinearClassifier
+
     with torch.random.fork_rng(devices=[]), torch.enable_grad():
         torch.manual_seed(0)
         norm = torch.nn.BatchNorm1d(inputs.shape[1])
-        linear = torch.nn.Linear(inputs.shape[1], shares.shape[1])
+        linear = torch.nn.Linear(inputs.shape[1], targets.shape[1])
         torch.nn.init.normal_(linear.weight, std=0.01)
         torch.nn.init.zeros_(linear.bias)
         parameters = [*norm.parameters(), *linear.parameters()]
@@ -166,79 +168,87 @@ def _fit_linear(features: Array, shares: Array) -> dict[str, Array]:
     with torch.no_grad():  # the layers are affine: their outputs at 0 and at the unit vectors define them
         bias = linear(norm(torch.zeros(1, inputs.shape[1])))[0]
         weight = (linear(norm(torch.eye(inputs.shape[1]))) - bias).T.contiguous()
-    return {"weight": weight.numpy(), "bias": bias.numpy()}
+    return LinearClassifier(weight, bias)
 
 
-def _fit_logistic(features: Array, shares: Array) -> dict[str, Array]:
-    from sklearn.linear_model import LogisticRegression
+def _fit_logistic(inputs: "Tensor", targets: "Tensor") -> "Classifier":
+    from dino_model.inference.classifier import LinearClassifier, fit_logistic
 
-    mean, std = features.mean(axis=0), features.std(axis=0) + 1e-6
-    rows, classes = np.nonzero(shares)  # a patch with several classes counts for each with its share
-    model = LogisticRegression(max_iter=1000, tol=1e-3)
-    model.fit(((features - mean) / std)[rows], classes, sample_weight=shares[rows, classes])
-    weight, bias = model.coef_ / std, model.intercept_ - model.coef_ @ (mean / std)
-    if len(bias) == 1:  # of two classes scikit-learn returns the logit of the second
-        weight, bias = np.concatenate([0 * weight, weight]), np.append(0, bias)
-    return {"weight": weight.astype(np.float32), "bias": bias.astype(np.float32)}
+    mean, std = inputs.mean(dim=0), inputs.std(dim=0, correction=0) + 1e-6
+    standardized, classes = (inputs - mean) / std, targets.shape[1]
+    fit = fit_logistic(standardized, targets, classes, l2=1, intercept=True, tolerance=LOGISTIC_TOLERANCE)
+    weight = fit.classifier.weight / std
+    return LinearClassifier(weight.float(), (fit.classifier.bias - weight @ mean.double()).float())
 
 
-def _vote(queries: Array, features: Array, shares: Array) -> Array:
-    """Average the class shares of the nearest patches: [rows, columns, width] -> [rows, columns, classes]."""
-    import torch
+@dataclass(frozen=True, kw_only=True)
+class PatchTask:
+    """Input and output of a segmentation head."""
 
-    stored, targets = torch.from_numpy(features), torch.from_numpy(shares)
-    votes = []
-    for part in torch.from_numpy(unit_vectors(queries)).flatten(0, 1).split(256):
-        similarity, nearest = (part @ stored.T).topk(min(NEIGHBORS, len(stored)))
-        weights = (similarity / TEMPERATURE).softmax(dim=-1)
-        votes.append((weights[..., None] * targets[nearest]).sum(dim=1))
-    return torch.cat(votes).unflatten(0, queries.shape[:2]).numpy()
+    task: ClassVar[str] = "patches"
+    writer: ClassVar[str] = "segmentation head fit …"
 
-
-@dataclass(frozen=True)
-class Head:
-    """A classifier, and all that is needed to use it on images."""
-
-    classifier: Classifier
+    labels: tuple[int, ...]
+    """See `PatchClassifier`."""
     kind: Kind
-    model: str  # name of the model that it needs
-    weights: str  # `model_fingerprint` of the model
-    layers: int  # argument of `patch_features`
-    size: int  # short side of the model's input in pixels
-    foreground: bool  # masks were read with every label other than 0 and 255 as class 1
-    names: list[str]  # of labels, from 0 on
-    colors: list[list[int]]  # red, green and blue of each of these labels
+    layers: int
+    """Argument of `patch_features`."""
+    size: int
+    """Short side of the model's input in pixels."""
+    foreground: bool
+    """Whether masks were read with every label other than 0 and 255 as class 1."""
+    names: tuple[str, ...]
+    """Of labels, from 0 on."""
+    colors: tuple[tuple[int, int, int], ...]
+    """Red, green and blue of each of these labels."""
     threshold: int | None = None  # these three as of `MaskReader`, for masks to score
     mask_kind: MaskKind = "labels"
     mask_values: Sequence[int] = ()
 
-    def save(self, path: Path) -> None:
-        """Write a .safetensors file, whole or not at all."""
-        from safetensors.numpy import save
+    def __post_init__(self) -> None:
+        if not 0 <= min(self.labels) <= max(self.labels) < len(self.names) <= VOID:
+            raise ValueError(f"its labels {self.labels} are not those of {len(self.names)} names")
 
-        fields = {key: value for key, value in vars(self).items() if key != "classifier"}
-        metadata = {"format": _FORMAT, "head": json.dumps(fields | {"labels": self.classifier.labels})}
-        with replace_file(path) as temporary:
-            temporary.write_bytes(save(self.classifier.arrays, metadata))
+    @classmethod
+    def parse(cls, settings: dict[str, Any]) -> Self:
+        """Make the task of its fields from JSON."""
+        return cls(**{name: as_tuples(value) for name, value in settings.items()})
 
 
-def read_head(path: Path) -> Head:
-    """Read a head file; raises DataError if it is damaged or no head, OSError if it is missing."""
-    from safetensors import SafetensorError, safe_open
+def save_head(
+    path: Path,
+    fitted: PatchClassifier,
+    task: PatchTask,
+    *,
+    model: str,
+    weights: str,
+    checkpoint: dict[str, Any] | None = None,
+) -> "SavedHead":
+    """Write a head, whole or not at all, and return it.
 
-    try:
-        with safe_open(path, framework="np") as file:
-            metadata = file.metadata() or {}
-            if metadata.get("format") != _FORMAT:
-                raise DataError(f"{path} is no segmentation head; pass a file that `head fit` has written")
-            fields: dict[str, Any] = json.loads(metadata["head"])
-            names = ARRAYS[fields["kind"]]
-            rows, others = (file.get_tensor(name) for name in names)
-        labels = tuple(fields.pop("labels"))
-        head = Head(Classifier(labels, dict(zip(names, (rows, others), strict=True))), **fields)
-        fits = len(rows) == len(others) and others.shape[-1] == len(labels)
-        if not fits or not 0 <= min(labels) <= max(labels) < len(head.names) <= VOID:
-            raise DataError(f"the head {path} is damaged: its arrays do not fit its {len(labels)} classes")
-    except (SafetensorError, KeyError, TypeError, json.JSONDecodeError) as error:
-        raise DataError(f"the head {path} cannot be read: {error}") from None
+    Args:
+        path: File, .safetensors.
+        fitted: The classifier.
+        task: Its input and output.
+        model, weights: Name of the model, and its `model_fingerprint`.
+        checkpoint: Options that choose the network of a checkpoint.
+    """
+    from dino_model.inference.classifier import SavedClassifier
+
+    head = SavedClassifier(
+        classifier=fitted.classifier,
+        task=task,
+        classes=tuple(task.names[label] for label in task.labels),
+        model=model,
+        weights=weights,
+        checkpoint=checkpoint or {},
+    )
+    head.write(path)
     return head
+
+
+def read_head(path: Path) -> "SavedHead":
+    """Read a head file; raises ValueError if it is missing, damaged or no head."""
+    from dino_model.inference.classifier import read_classifier
+
+    return read_classifier(path, PatchTask)

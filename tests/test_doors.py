@@ -22,6 +22,8 @@ from starlette.testclient import TestClient
 from torch import Tensor, nn
 
 from app import objects
+from app.engine import Key, encode
+from app.limits import Limits
 from app.models import Models
 from dino_model import AttentionPredictor
 from dino_model.commands import main as dino
@@ -255,8 +257,8 @@ def test_door_model_computes_the_attention_of_its_blocks(monkeypatch, tmp_path):
     tokens = predictor._encoding.tokens[1]
     attention = predictor.model.backbone.blocks[1].self_attn
     _, expected = attention(tokens, tokens, tokens, average_attn_weights=False)
-    found = predictor.point_attention(0, 0, block=1)
-    np.testing.assert_allclose(found.reshape(2, -1), expected[0, :, 0], atol=1e-5)
+    for found, token in ((predictor.cls_attention(1), 0), (predictor.point_attention(0, 8, block=1), 2)):
+        np.testing.assert_allclose(found.reshape(2, -1), expected[0, :, token, 1:], atol=1e-5)
     assert predictor.token_features().shape == (8, 12, 32)
 
 
@@ -273,18 +275,23 @@ def test_door_model_is_a_model_of_every_command_and_of_the_page(monkeypatch, tmp
     sheet = f"--output {tmp_path / 'sheet.png'} {compute}"
     dino(f"search {query} --index {index} --model my_vit:MyViT {sheet}".split())
     assert train(f"evaluate knn --data {images} --k 3 {own}".split()) == 0
-    assert train(f"evaluate linear --data {images} --epochs 1 --save-head {head} {own}".split()) == 0
+    assert (
+        train(
+            f"evaluate linear --data {images} --epochs 1 --features 1 2+average --save-head {head} {own}".split()
+        )
+        == 0
+    )
     table = f"--output {tmp_path / 'predicted.csv'} {compute}"
     dino(f"predict {images} --head {head} --model my_vit:MyViT {table}".split())
     dino(f"class-map --data {images} --output {tmp_path / 'map'} --iterations 250 {own}".split())
     shown = capsys.readouterr().out
-    assert shown.count("the mean of the patches after the final norm") >= 4
+    assert shown.count("[CLS] after the final norm") >= 4
     with torch.no_grad():
         crop = Framing(24, (0.5,) * 3, (0.5,) * 3).crop(np.asarray(Image.open(query)))
         tokens = module.embed(crop[None] / 127.5 - 1)
         for block in module.blocks.eval():
             tokens = block(tokens)
-        expected = module.norm(tokens).mean(dim=1)[0]
+        expected = module.norm(tokens)[0, 0]
     stored = read_features(features)
     found = stored.features[stored.names.index(f"narrow/{query.name}")]
     np.testing.assert_allclose(found, expected, atol=1e-4)
@@ -292,7 +299,10 @@ def test_door_model_is_a_model_of_every_command_and_of_the_page(monkeypatch, tmp
         with pytest.raises(WeightsError, match="names own code, which is not run unless you name it"):
             dino([*words.split(), "--overwrite"] if "predict" in words else words.split())
     models = Models("my_vit:MyViT", device="cpu")
-    assert models.ready(models.first).model.source == "own code"
+    predictor = models.ready(models.first)
+    image = np.zeros((64, 96, 3), np.uint8)
+    encoding = encode(Key("an image", "my_vit:MyViT", 64), predictor, image, Limits())
+    assert encoding.predictor.cls_attention().shape == (2, 8, 12)
 
 
 @pytest.mark.parametrize(

@@ -1,32 +1,198 @@
-"""Linear classifiers of frozen features: inputs, scores, and the files of `python -m dino_model predict`.
-
-Features are [CLS] of the last blocks, then the mean of the last block's patches: [images, blocks + 1, width].
-"""
+"""Classifiers of frozen features of images and of patches: a linear one and k-NN, and their files."""
 
 import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Generic, Literal, Protocol, Self, TypeVar
 
 import safetensors
 import torch
+import torch.nn.functional as F
 from safetensors.torch import save_file
 from torch import Tensor
-from torch.nn.functional import normalize
 
 from dino_model.data.framing import Framing
 from dino_model.inference.feature_cache import model_fingerprint
 from dino_model.inference.features import OUTPUT, FeatureType, has_cls
-from dino_model.models.weights import LoadedModel
+from dino_model.inference.search import nearest
+from dino_model.models.weights import LoadedModel, load_model
 from dino_model.runtime.files import replace_file
 
-FORMAT = "classifier-1"
-_ROWS_AT_ONCE = 4096
+FORMAT = "DINO classifier 2"
+TOLERANCE = 1e-6
+"""Largest entry of the gradient at which a logistic regression ends."""
+_ROWS_AT_ONCE = 1024
+_MAX_ITERATIONS = 5000
+_MAX_LOGITS = 2**25  # in memory: 256 MB of doubles
+
+
+def vote(cosines: Tensor, targets: Tensor, temperature: float, classes: int) -> Tensor:
+    """Compute the share of each class in the vote of the nearest examples.
+
+    Each example has the weight exp(cosine / temperature). A smaller temperature gives near ones more weight.
+
+    Args:
+        cosines: Of the nearest examples, [rows, k].
+        targets: Their classes, int64 [rows, k]; or their share of each class, [rows, k, classes].
+        temperature: Above 0.
+        classes: Number of classes.
+
+    Returns:
+        float32 [rows, classes], at least 0; 0 for a class without a vote.
+
+    Raises:
+        ValueError: A temperature that is not above 0.
+
+    Source: section 4.1, after Wu et al. 2018; there the shares are not divided by the sum of the weights.
+    """
+    if not temperature > 0:
+        raise ValueError(f"temperature is {temperature}: expected a number above 0")
+    weights = (cosines.float() / temperature).softmax(dim=1)
+    if targets.ndim == 3:
+        return torch.einsum("tk,tkc->tc", weights, targets.float())
+    return weights.new_zeros(len(weights), classes).scatter_add_(1, targets, weights)
+
+
+@dataclass(frozen=True, kw_only=True)
+class NeighborClassifier:
+    """Vote of the `k` most similar examples, see `vote`."""
+
+    kind: ClassVar[str] = "knn"
+
+    features: Tensor
+    """[examples, values], of any length."""
+    targets: Tensor
+    """Class of each example, int64 [examples]; or its share of each class, [examples, classes]."""
+    classes: int
+    k: int = 20
+    temperature: float = 0.07
+    device: str | torch.device | None = None
+    """Device of the search. Default: that of the features."""
+
+    def scores(self, features: Tensor) -> Tensor:
+        """Compute shares of the vote: [rows, values] -> [rows, classes]."""
+        cosines, numbers = nearest(features, self.features, min(self.k, len(self.features)), self.device)
+        parts = zip(cosines.split(_ROWS_AT_ONCE), numbers.split(_ROWS_AT_ONCE), strict=True)
+        return torch.cat(
+            [vote(near, self.targets[rows], self.temperature, self.classes) for near, rows in parts]
+        )
+
+
+@dataclass(frozen=True)
+class LinearClassifier:
+    """Linear classifier: W x + b."""
+
+    kind: ClassVar[str] = "linear"
+
+    weight: Tensor
+    """W [classes, values]."""
+    bias: Tensor
+    """b [classes]."""
+    unit_length: bool = False
+    """True if x is divided by its length."""
+
+    def scores(self, features: Tensor) -> Tensor:
+        """Compute logits: [rows, values] -> [rows, classes]."""
+        return torch.cat([self._score(part) for part in features.split(_ROWS_AT_ONCE)])
+
+    def _score(self, features: Tensor) -> Tensor:
+        inputs = features.to(self.weight)
+        return (F.normalize(inputs, dim=1) if self.unit_length else inputs) @ self.weight.T + self.bias
+
+
+Classifier = LinearClassifier | NeighborClassifier
+
+
+@dataclass(frozen=True)
+class LogisticFit:
+    """Result of `fit_logistic`."""
+
+    classifier: LinearClassifier
+    """Weights and biases are float64; the biases have the mean 0."""
+    objective: float
+    """F at the end."""
+    gradient: float
+    """Largest entry of the gradient at the end."""
+
+
+def fit_logistic(
+    features: Tensor,
+    targets: Tensor,
+    classes: int,
+    *,
+    l2: float = 0.1,
+    intercept: bool = False,
+    tolerance: float = TOLERANCE,
+    device: str | torch.device = "cpu",
+) -> LogisticFit:
+    """Minimize F(W, b) = 1/n Σ −log softmax(W x + b)[y] + λ/2 ‖W‖² by L-BFGS.
+
+    scikit-learn's solver needs three classes, an example of each, and memory for the logits of all examples.
+
+    Args:
+        features: x [examples, values], finite.
+        targets: y, int64 [examples] below `classes`; or the share of each class [examples, classes], in which
+            case the first term is the cross-entropy with the shares.
+        classes: Number of classes.
+        l2: λ · n.
+        intercept: Fit biases b.
+        tolerance: Largest entry of the gradient at which the fit ends.
+        device: Device of the computation; doubles on a CPU, else fp32.
+
+    Raises:
+        ValueError: One class, or a fit that did not end in finite weights.
+    """
+    if len(targets.unique() if targets.ndim == 1 else targets.any(dim=0).nonzero()) < 2:
+        raise ValueError("All training images are of one class: two are needed.")
+    device = torch.device(device)
+    dtype = torch.float64 if device.type == "cpu" else torch.float32  # doubles are slow elsewhere, or missing
+    both = torch.zeros(classes, features.shape[1] + 1, dtype=dtype, device=device, requires_grad=True)
+    x, y = features.to(device), targets.to(device)
+    optimizer = torch.optim.LBFGS(
+        [both],
+        max_iter=_MAX_ITERATIONS,
+        max_eval=2 * _MAX_ITERATIONS,
+        tolerance_grad=tolerance,
+        tolerance_change=0,
+        history_size=20,
+        line_search_fn="strong_wolfe",
+    )
+
+    def closure() -> Tensor:
+        optimizer.zero_grad()
+        value = _objective(both, x, y, l2 / len(y))
+        assert both.grad is not None
+        if not intercept:
+            both.grad[:, -1] = 0
+        return value
+
+    optimizer.step(closure)
+    if not both.isfinite().all():
+        raise ValueError("Logistic regression did not end in finite weights: raise --l2.")
+    value = float(closure())
+    assert both.grad is not None
+    solution = both.detach().double().cpu()
+    weight, bias = solution[:, :-1].contiguous(), solution[:, -1] - solution[:, -1].mean()
+    return LogisticFit(LinearClassifier(weight, bias), value, float(both.grad.abs().max()))
+
+
+def _objective(both: Tensor, features: Tensor, targets: Tensor, penalty: float) -> Tensor:
+    """Compute F of weights and biases [classes, values + 1] in chunks of examples; set their gradient."""
+    value = penalty / 2 * both[:, :-1].square().sum()
+    value.backward()
+    value, rows = value.detach(), max(1, _MAX_LOGITS // len(both))
+    for chunk, truth in zip(features.split(rows), targets.split(rows), strict=True):
+        logits = F.linear(chunk.to(both.dtype), both[:, :-1], both[:, -1])
+        truth = truth if truth.ndim == 1 else truth.to(both.dtype)
+        loss = F.cross_entropy(logits, truth, reduction="sum") / len(targets)
+        loss.backward()
+        value += loss.detach()
+    return value
 
 
 @dataclass(frozen=True)
 class FeatureSpec:
-    """Input of a linear classifier."""
+    """Input of a linear classifier of images."""
 
     blocks: int = 4
     """Number of last blocks whose [CLS] is used, oldest first."""
@@ -56,27 +222,6 @@ class FeatureSpec:
                 return torch.stack([selected, average], dim=-1).flatten(1)
 
 
-@dataclass(frozen=True)
-class LinearHead:
-    """Linear classifier."""
-
-    spec: FeatureSpec
-    weights: Tensor
-    """[classes, values]."""
-    bias: Tensor
-    """[classes]."""
-    unit_length: bool = False
-    """True if the inputs are divided by their lengths."""
-
-    def scores(self, features: Tensor) -> Tensor:
-        """Compute logits: [images, blocks + 1, width] -> [images, classes]."""
-        return torch.cat([self._score(part) for part in features.split(_ROWS_AT_ONCE)])
-
-    def _score(self, features: Tensor) -> Tensor:
-        inputs = self.spec.select(features).to(self.weights)
-        return (normalize(inputs, dim=1) if self.unit_length else inputs) @ self.weights.T + self.bias
-
-
 def feature_type(model: LoadedModel, blocks: int) -> FeatureType:
     """Return the features that classifiers of this many last blocks select from."""
     return FeatureType(blocks, "average", "cls") if has_cls(model.backbone) else OUTPUT
@@ -89,72 +234,153 @@ def in_blocks(model: LoadedModel, features: Tensor, blocks: int) -> Tensor:
     return features.unflatten(1, (blocks + 1, -1))
 
 
-@dataclass(frozen=True)
-class Classifier:
-    """A linear classifier with everything that its predictions depend on."""
+@dataclass(frozen=True, kw_only=True)
+class ImageTask:
+    """Input and output of a classifier of images."""
 
-    head: LinearHead
-    classes: tuple[str, ...]
+    task: ClassVar[str] = "images"
+    writer: ClassVar[str] = "training evaluate linear … --save-head FILE"
+
+    spec: FeatureSpec
     several: bool
     """True if an image has several classes or none: a sigmoid predicts each one."""
-    model: str
-    """Name of the model."""
-    weights: str
-    """Fingerprint of the model's weights."""
-    checkpoint: dict[str, Any]
-    """Options that choose the network of a checkpoint, as `CheckpointOptions.checkpoint`."""
     size: int
     """Side of the center crop in pixels."""
     resize_to: int
     """Short side before the crop in pixels."""
 
+    @classmethod
+    def parse(cls, settings: dict[str, Any]) -> Self:
+        """See `Task`."""
+        return cls(**settings | {"spec": FeatureSpec(**settings["spec"])})
+
     def framing(self, model: LoadedModel) -> Framing:
         """Return how images are framed for the model."""
         return Framing(self.size, model.mean, model.std, self.resize_to)
 
-    def probabilities(self, model: LoadedModel, features: Tensor) -> Tensor:
+    def scores(self, classifier: Classifier, model: LoadedModel, features: Tensor) -> Tensor:
+        """Compute logits from features of `feature_type`: [images, values] -> [images, classes]."""
+        return classifier.scores(self.spec.select(in_blocks(model, features, self.spec.blocks)))
+
+    def probabilities(self, classifier: Classifier, model: LoadedModel, features: Tensor) -> Tensor:
         """Compute probabilities from features of `feature_type`: [images, values] -> [images, classes]."""
-        logits = self.head.scores(in_blocks(model, features, self.head.spec.blocks)).float()
+        logits = self.scores(classifier, model, features).float()
         return logits.sigmoid() if self.several else logits.softmax(dim=1)
 
-    def check(self, model: LoadedModel) -> None:
-        """Raise ValueError for a model with other weights."""
+
+class Task(Protocol):
+    """A dataclass of JSON types: what the features and the outputs of a classifier depend on."""
+
+    task: ClassVar[str]
+    """Name in files."""
+    writer: ClassVar[str]
+    """Command that writes such a file."""
+
+    @classmethod
+    def parse(cls, settings: dict[str, Any]) -> Self:
+        """Make the task of its fields from JSON; a KeyError, TypeError or ValueError refuses them."""
+
+
+T = TypeVar("T", bound=Task)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SavedClassifier(Generic[T]):
+    """A classifier, and all that is needed to use it."""
+
+    classifier: Classifier
+    task: T
+    classes: tuple[str, ...]
+    """Names of the classes."""
+    model: str
+    """Name of the model of its features."""
+    weights: str
+    """`model_fingerprint` of the model."""
+    checkpoint: dict[str, Any]
+    """Options that choose the network of a checkpoint, as `CheckpointOptions.checkpoint`."""
+
+    def load_model(self, file: Path, name: str | None = None, **checkpoint: Any) -> LoadedModel:
+        """Load the model.
+
+        Args:
+            file: File of the classifier.
+            name: Another name of the model. Default: the name in the file.
+            checkpoint: Further arguments of `load_model`, None for those in the file.
+
+        Raises:
+            WeightsError, DownloadError: As `load_model`.
+            ValueError: Other weights than those of the fit.
+        """
+        own = {option: value for option, value in checkpoint.items() if value is not None}
+        options: Any = self.checkpoint | own | {"named_by": None if name else file}
+        model = load_model(name or self.model, **options)
         if model_fingerprint(model.backbone) != self.weights:
             raise ValueError(
-                f"It was fitted to other weights of {self.model!r}: pass that model with --model, or fit"
-                " again."
+                f"{file} was fitted to other weights of {self.model!r} than {model.name!r} has: pass that "
+                "model with --model and --checkpoint-key, or fit again."
             )
+        return model
+
+    def write(self, file: Path) -> None:
+        """Write a .safetensors file, whole or not at all."""
+        classifier, parts = self.classifier, dict[str, Any]()
+        if isinstance(classifier, LinearClassifier):
+            tensors = {"weight": classifier.weight, "bias": classifier.bias}
+            parts = {"unit_length": classifier.unit_length}
+        else:
+            tensors = {"features": classifier.features, "targets": classifier.targets}
+            parts = {"k": classifier.k, "temperature": classifier.temperature}
+        names: Any = {"classes": self.classes, "model": self.model, "weights": self.weights}
+        settings: Any = asdict(self.task)  # type: ignore[call-overload]
+        header = names | {"checkpoint": self.checkpoint, "task": self.task.task, "settings": settings}
+        header |= {"kind": classifier.kind, "parts": parts}
+        stored = {name: tensor.float().contiguous() for name, tensor in tensors.items()}
+        with replace_file(file) as temporary:
+            save_file(stored, temporary, {"format": FORMAT, "classifier": json.dumps(header)})
 
 
-def write_classifier(path: Path, classifier: Classifier) -> None:
-    """Write a classifier as .safetensors, whole or not at all."""
-    head = classifier.head
-    settings = {name: value for name, value in vars(classifier).items() if name != "head"}
-    settings |= {"format": FORMAT, "spec": asdict(head.spec), "unit_length": head.unit_length}
-    tensors = {"weight": head.weights.float().contiguous(), "bias": head.bias.float().contiguous()}
-    with replace_file(path) as temporary:
-        save_file(tensors, temporary, {"classifier": json.dumps(settings)})
+def read_classifier(file: Path, kind: type[T]) -> SavedClassifier[T]:
+    """Read what `SavedClassifier.write` wrote.
 
-
-def read_classifier(path: Path) -> Classifier:
-    """Read what `write_classifier` wrote.
+    Args:
+        file: The file.
+        kind: Expected task.
 
     Raises:
-        ValueError: No such file, or one of another kind.
+        ValueError: A missing, damaged or other file, one of another version or of another task.
     """
     try:
-        with safetensors.safe_open(path, "np") as file:
-            settings: dict[str, Any] = json.loads((file.metadata() or {})["classifier"])
-            weights, bias = (*(torch.from_numpy(file.get_tensor(name)) for name in ("weight", "bias")),)
-        if settings.pop("format") != FORMAT:
-            raise ValueError("another format")
-        spec, unit_length = FeatureSpec(**settings.pop("spec")), settings.pop("unit_length")
-        classes = tuple(settings.pop("classes"))
-        if weights.ndim != 2 or not len(weights) == len(bias) == len(classes):
-            raise ValueError("weights and classes do not fit")
-        return Classifier(LinearHead(spec, weights, bias, unit_length), classes, **settings)
+        with safetensors.safe_open(file, "np") as opened:
+            metadata = opened.metadata() or {}
+            if metadata.get("format") != FORMAT:
+                found = metadata.get("format") or json.loads(metadata.get("classifier", "{}")).get("format")
+                raise ValueError(f"its format is {found or 'unknown'}, expected {FORMAT}")
+            header: dict[str, Any] = json.loads(metadata["classifier"])
+            names = opened.keys()
+            tensors: Any = {name: torch.from_numpy(opened.get_tensor(name)) for name in names}
+        if header["task"] != kind.task:
+            raise ValueError(f"it classifies {header['task']}, expected {kind.task}")
+        classes = tuple(header["classes"])
+        classifier: Classifier
+        if header["kind"] == LinearClassifier.kind:
+            classifier = LinearClassifier(tensors["weight"], tensors["bias"], **header["parts"])
+            shape = (len(classes), *classifier.weight.shape[1:])
+            fits = classifier.weight.ndim == 2 and classifier.weight.shape == shape
+            fits = fits and classifier.bias.shape == shape[:1]
+        elif header["kind"] == NeighborClassifier.kind:
+            classifier = NeighborClassifier(**tensors, classes=len(classes), **header["parts"])
+            shape = (len(classifier.features), len(classes))
+            fits = classifier.features.ndim == 2 and classifier.targets.shape == shape
+        else:
+            raise ValueError(f"its kind is {header['kind']!r}")
+        if not fits:
+            raise ValueError(f"its tensors do not fit its {len(classes)} classes")
+        named = {name: header[name] for name in ("model", "weights", "checkpoint")}
+        task = kind.parse(header["settings"])
+        return SavedClassifier(classifier=classifier, task=task, classes=classes, **named)
     except (KeyError, TypeError, ValueError, OSError, safetensors.SafetensorError) as error:
+        reason = f"no {error}" if isinstance(error, KeyError) else error
         raise ValueError(
-            f"{path} is no classifier of this program ({error}): write one with"
-            " `python -m training evaluate linear … --save-head FILE`."
+            f"{file} is no classifier of {kind.task} of this program ({reason}): write one with `python -m"
+            f" {kind.writer}`."
         ) from error

@@ -162,7 +162,8 @@ class ReadableViT:
         Raises:
             ValueError: Images of another shape, or fewer blocks.
         """
-        self.block_index(-count)
+        if count > self.depth:
+            raise ValueError(f"the model has {self.depth} blocks, fewer than the {count} that features need")
         calls = self.calls(images, keep=count)
         return [*(call.args[0] for call in calls[1:]), calls[-1]()]
 

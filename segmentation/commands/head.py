@@ -16,7 +16,7 @@ from dino_model.data.tables import read_text
 from dino_model.inference.options import ComputeOptions, ModelOptions, TileOptions
 from dino_model.runtime.ahead import run_ahead
 from dino_model.runtime.errors import pluralize
-from dino_model.runtime.files import make_room, write_json
+from dino_model.runtime.files import as_tuples, make_room, write_json
 from dino_model.runtime.outputs import (
     OutputFolder,
     OutputOptions,
@@ -29,7 +29,7 @@ from segmentation import drawing, heads, metrics
 from segmentation.commands import common
 from segmentation.commands.common import InputImage
 from segmentation.commands.truth import Sample, TrueMasks, TruthOptions
-from segmentation.heads import Classifier, Kind
+from segmentation.heads import Kind, PatchClassifier
 from segmentation.labels import VOID, DataError, palette, resize_nearest, write_mask_png
 from segmentation.masks import ImageArray
 from segmentation.video import VideoWriter, shrunk
@@ -37,6 +37,7 @@ from segmentation.video_input import open_frames
 
 if TYPE_CHECKING:
     from dino_model.inference.predictor import AttentionPredictor
+    from dino_model.models.weights import LoadedModel
 
 Features = Callable[[ImageArray], heads.Array]
 
@@ -53,7 +54,7 @@ class FitOptions(TruthOptions, common.MaskOptions):
     """Options of the fit of a head."""
 
     kind: Kind = "linear"
-    """linear (DINOv2: batch norm and a linear layer), logistic (scikit-learn), or knn (20 neighbors)."""
+    """linear (DINOv2: batch norm and a linear layer), logistic regression, or knn (20 neighbors)."""
     layers: int = 1
     """Number of last layers whose patch tokens are the features; DINOv2 reports 1 and 4."""
     size: int = 0
@@ -114,24 +115,23 @@ class Fit(FitOptions, TileOptions, ModelOptions):
             masks.check(len(images))  # damaged masks are the reason, if there are some
             raise
         count, settings = max(len(names), classifier.labels[-1] + 1), common.model_settings(predictor)
-        head = heads.Head(
-            classifier,
+        task = heads.PatchTask(
+            labels=classifier.labels,
             kind=self.kind,
-            model=self.model,
-            weights=settings["weights"],
             layers=self.layers,
             size=size,
             foreground=self.foreground,
-            names=[*names, *(f"class {label}" for label in range(len(names), count))],
-            colors=masks.reader.palette()[:count].tolist(),
+            names=(*names, *(f"class {label}" for label in range(len(names), count))),
+            colors=as_tuples(masks.reader.palette()[:count].tolist()),
             threshold=masks.reader.threshold,
             mask_kind=masks.reader.kind,
             mask_values=masks.reader.values,
         )
-        head.save(self.output)
+        described = {"model": self.model, "weights": settings["weights"], "checkpoint": self.checkpoint()}
+        head = heads.save_head(self.output, classifier, task, **described)
         fitted = {"kind": self.kind, "layers": self.layers, "foreground": self.foreground}
         write_provenance(self.output.with_suffix(".provenance.json"), settings | fitted)
-        listing = ", ".join(head.names[label] for label in classifier.labels)
+        listing = ", ".join(head.classes)
         print(f"{self.output}: {self.kind} head of {len(classifier.labels)} classes ({listing})")
         masks.check(len(images))
 
@@ -143,18 +143,13 @@ class HeadOptions(TileOptions, ComputeOptions):
     head: Path
     """File that `head fit` has written."""
     model: str | None = None
-    """Model of the head, if its file has moved since `head fit`."""
+    """Another name of the head's model; other weights are refused. Default: the name in the head."""
 
-    def load(self) -> tuple[heads.Head, "AttentionPredictor"]:
-        """Read the head and load its model; raises DataError if the weights differ."""
+    def load(self) -> tuple["heads.SavedHead", "AttentionPredictor"]:
+        """Read the head and load its model; raises ValueError if the weights differ."""
         head = heads.read_head(self.head)
-        predictor = _predictor(self, self.model or head.model, head.size, self)
-        if common.model_settings(predictor)["weights"] != head.weights:
-            fault = (
-                f"{self.head} was fitted on {head.model!r}, and {predictor.model.name!r} has other weights"
-            )
-            raise DataError(f"{fault}; pass that model with --model and --checkpoint-key, or fit a new head")
-        return head, predictor
+        model = head.load_model(self.head, self.model, **self.checkpoint())
+        return head, _predictor(self, model.name, head.task.size, self, model)
 
 
 @dataclass(frozen=True)
@@ -211,13 +206,14 @@ class Score(TruthOptions, HeadOptions):
         make_room(self.json)
         head, predictor = self.load()
         images = self.find(self.image_list)
-        masks = TrueMasks(self.masks, images, foreground=head.foreground, head=head)
-        features = partial(heads.patch_features, predictor, layers=head.layers)
-        (class_iou,), number = _class_iou(masks.read(images, predictor, "score"), features, [head.classifier])
-        names = dict(enumerate(head.names))
+        masks = TrueMasks(self.masks, images, foreground=head.task.foreground, head=head.task)
+        features = partial(heads.patch_features, predictor, layers=head.task.layers)
+        classifiers = [PatchClassifier(head.task.labels, head.classifier)]
+        (class_iou,), number = _class_iou(masks.read(images, predictor, "score"), features, classifiers)
+        names = dict(enumerate(head.task.names))
         iou = {names.get(label, f"class {label}"): 100 * value for label, value in class_iou.items()}
         scores = {"miou": _mean(class_iou), "iou": iou, "images": number}
-        protocol = _print_protocol(predictor, head.kind, head.layers)
+        protocol = _print_protocol(predictor, head.task.kind, head.task.layers)
         print("\n".join(f"{name:<24}{value:>6.1f}" for name, value in iou.items()))
         print(f"{'mean IoU':<24}{scores['miou']:>6.1f}   ({number} images)")
         if unseen := [f"class {label}" for label in class_iou if label not in names]:
@@ -288,21 +284,25 @@ class Head:
 
 
 def _predictor(
-    options: ComputeOptions, model: str, size: int, tiles: TileOptions | None = None
+    options: ComputeOptions,
+    model: str,
+    size: int,
+    tiles: TileOptions | None = None,
+    loaded: "LoadedModel | None" = None,
 ) -> "AttentionPredictor":
     shared = options.checkpoint() | {"precision": options.precision, "device": options.device}
-    return ModelOptions(model=model, size=size, **shared).predictor(tiles=tiles)
+    return ModelOptions(model=model, size=size, **shared).predictor(model=loaded, tiles=tiles)
 
 
 def _fit(
     samples: Iterable[tuple[InputImage, Sample]], count: int, features: Features, kind: Kind
-) -> Classifier:
+) -> PatchClassifier:
     maps = ((features(image), labels) for _, (image, labels) in samples)
     return heads.fit_classifier(*heads.sample_patches(maps, count), kind)
 
 
 def _class_iou(
-    samples: Iterable[tuple[InputImage, Sample]], features: Features, classifiers: Sequence[Classifier]
+    samples: Iterable[tuple[InputImage, Sample]], features: Features, classifiers: Sequence[PatchClassifier]
 ) -> tuple[list[dict[int, float]], int]:
     """Compute the IoU of each class, by label, of each classifier; and count the images."""
     counts, number = np.zeros((len(classifiers), 256, 256), dtype=np.int64), 0
@@ -329,22 +329,25 @@ def _print_protocol(predictor: "AttentionPredictor", kind: Kind, layers: int) ->
     return protocol
 
 
-def _segment(head: heads.Head, predictor: "AttentionPredictor", image: ImageArray, mask: Path) -> ImageArray:
+def _segment(
+    head: "heads.SavedHead", predictor: "AttentionPredictor", image: ImageArray, mask: Path
+) -> ImageArray:
     """Segment an image, write its mask, and draw the classes other than the background over it."""
-    features = heads.patch_features(predictor, image, head.layers)
-    labels = head.classifier.segment(features, (image.shape[0], image.shape[1]))
+    task, classifier = head.task, PatchClassifier(head.task.labels, head.classifier)
+    features = heads.patch_features(predictor, image, task.layers)
+    labels = classifier.segment(features, (image.shape[0], image.shape[1]))
     colors = palette()
-    colors[: len(head.colors)] = head.colors
+    colors[: len(task.colors)] = task.colors
     write_mask_png(mask, labels, colors)
     small = shrunk(image)
     at_small = resize_nearest(labels, (small.shape[0], small.shape[1]))
-    shown_labels = [label for label in head.classifier.labels if head.names[label] != "background"]
+    shown_labels = [label for label in task.labels if task.names[label] != "background"]
     tinted = drawing.blend(small, colors[at_small], 0.5 * np.isin(at_small, shown_labels))
-    return drawing.with_legend(tinted, [(head.names[label], colors[label]) for label in shown_labels])
+    return drawing.with_legend(tinted, [(task.names[label], colors[label]) for label in shown_labels])
 
 
 def _segment_video(
-    head: heads.Head,
+    head: "heads.SavedHead",
     predictor: "AttentionPredictor",
     path: Path,
     output: OutputFolder,

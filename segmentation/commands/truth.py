@@ -14,7 +14,7 @@ from segmentation.coco import CocoLabels
 from segmentation.commands import common
 from segmentation.commands.common import InputImage
 from segmentation.datasets import VOC_CLASSES, read_names
-from segmentation.heads import Head
+from segmentation.heads import PatchTask
 from segmentation.labels import VOID, DataError, Labels, check_size
 from segmentation.mask_files import VOC_COLORS, MaskReader, mask_file
 from segmentation.masks import ImageArray
@@ -64,7 +64,7 @@ class TrueMasks:
         *,
         foreground: bool,
         threshold: int | None = None,
-        head: Head | None = None,
+        head: PatchTask | None = None,
     ) -> None:
         """Look at the masks of `images`; those of a `head` are read as the ones that it was fitted on."""
         self.path, self.foreground, self.skipped = path, foreground, SkippedInputs()

@@ -53,7 +53,7 @@ def test_command_applies_the_head_file_with_the_same_masks(backend, page, marked
     _, content = scribbles.head_file(backend, {"images": [marked]})
     head, image, output = tmp_path / "head.safetensors", tmp_path / "halves.png", tmp_path / "out"
     head.write_bytes(content)
-    assert read_head(head).classifier.labels == (0, 1)
+    assert read_head(head).task.labels == (0, 1)
     image.write_bytes(png(backend.images.read(backend.encoding(halves).key.image)))
     Apply(inputs=(image,), head=head, output=output, device="cpu", precision="fp32").run()
     _, mask = scribbles.masks_file(page, {"images": [marked]})

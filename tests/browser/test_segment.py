@@ -176,4 +176,4 @@ def test_strokes_of_two_classes_segment_the_image_and_download(tab, tmp_path):
     assert (enlarge(shown, mask.shape) == mask).mean() > 0.97
     name, content = download(tab, tab.locator("#scribbled-head"))
     (tmp_path / name).write_bytes(content)
-    assert read_head(tmp_path / name).classifier.labels == (0, 1)
+    assert read_head(tmp_path / name).task.labels == (0, 1)

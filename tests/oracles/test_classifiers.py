@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 import torch
 
+from dino_model.inference.classifier import FeatureSpec, fit_logistic, vote
 from dino_model.inference.features import FeatureType
 from tests.oracles.arrays import vit_of
-from training.evaluation.knn import knn_accuracies, knn_accuracy, neighbors, votes
-from training.evaluation.linear import FeatureSpec, parse_official_head
-from training.evaluation.logistic import fit
+from training.evaluation.knn import knn_accuracies, knn_accuracy, neighbors
+from training.evaluation.linear import parse_official_head
 from training.evaluation.metrics import accuracy
 
 
@@ -43,16 +43,17 @@ def test_a_published_head_reads_what_its_size_tells(oracle):
             "module.linear.weight": torch.randn(7, numbers * width),
             "module.linear.bias": torch.randn(7),
         }
-        head = parse_official_head(tensors, width)
-        assert head.spec == spec
+        found, classifier = parse_official_head(tensors, width)
+        assert found == spec
         expected = spec.select(features) @ tensors["module.linear.weight"].T + tensors["module.linear.bias"]
-        torch.testing.assert_close(head.scores(features), expected)
+        torch.testing.assert_close(classifier.scores(spec.select(features)), expected)
     for blocks in (1, 4):  # published with DINOv2, whose linear layer has no name
         weights = {"weight": torch.randn(7, (blocks + 1) * width), "bias": torch.randn(7)}
         last = features[:, -1 - blocks : -1].flatten(1)  # create_linear_input of dinov2/eval/linear.py
         inputs = torch.cat([last, features[:, -1]], dim=1)
         expected = inputs @ weights["weight"].T + weights["bias"]
-        torch.testing.assert_close(parse_official_head(weights, width).scores(features), expected)
+        spec, classifier = parse_official_head(weights, width)
+        torch.testing.assert_close(classifier.scores(spec.select(features)), expected)
     with pytest.raises(ValueError, match="has 3 inputs, which a model of width 24 does not output"):
         parse_official_head({"linear.weight": torch.ones(7, 3), "linear.bias": torch.ones(7)}, 24)
     with pytest.raises(ValueError, match="no linear head"):
@@ -73,7 +74,7 @@ def test_accuracies_of_knn_equal_the_official_ones(oracle):
         assert getattr(results[k], metric) == pytest.approx(float(data[key]), abs=1e-9), key
         alone = knn_accuracy(train, train_labels, test, test_labels, k=k, temperature=temperature)
         assert alone == results[k]
-        predicted = votes(*neighbors(train, train_labels, test, k), temperature, classes).argmax(1)
+        predicted = vote(*neighbors(train, train_labels, test, k), temperature, classes).argmax(1)
         assert 100 * float((predicted == test_labels).double().mean()) == pytest.approx(results[k].top1)
 
 
@@ -85,14 +86,16 @@ def test_logistic_fit_finds_minimum_of_newtons_method(oracle, intercept):
     for number, strength in enumerate(data["strengths"].tolist()):
         where = f"strength{number}/{'with_intercept' if intercept else 'no_intercept'}"
         l2 = strength * len(features)
-        found = fit(features, labels, int(data["classes"]), l2=l2, intercept=intercept, tolerance=1e-9)
+        found = fit_logistic(
+            features, labels, int(data["classes"]), l2=l2, intercept=intercept, tolerance=1e-9
+        )
         assert found.objective == pytest.approx(float(data[f"{where}/objective"]), abs=1e-9)
         expected = torch.from_numpy(data[f"{where}/weights"])
-        torch.testing.assert_close(found.weights, expected, rtol=0, atol=1e-5)
+        torch.testing.assert_close(found.classifier.weight, expected, rtol=0, atol=1e-5)
         if intercept:
             expected = torch.from_numpy(data[f"{where}/intercepts"])
-            torch.testing.assert_close(found.bias, expected, rtol=0, atol=1e-5)
-        scores = found.scores(test)
+            torch.testing.assert_close(found.classifier.bias, expected, rtol=0, atol=1e-5)
+        scores = found.classifier.scores(test)
         expected = torch.from_numpy(data[f"{where}/test_probabilities"])
         torch.testing.assert_close(scores.softmax(dim=1), expected, rtol=0, atol=1e-5)
         result = accuracy(scores, truth)

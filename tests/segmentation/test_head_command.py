@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 from skimage import data
 
@@ -43,7 +44,7 @@ def cups(tmp_path) -> dict:
     return options
 
 
-def fit(masks: dict, folder: Path, **options) -> heads.Head:
+def fit(masks: dict, folder: Path, **options) -> "heads.SavedHead":
     file = folder / "head.safetensors"
     Fit(**masks, model=MODEL, size=96, output=file, overwrite=True, **options).run()
     return heads.read_head(file)
@@ -53,8 +54,8 @@ def test_fit_apply_and_score_agree_on_driving_scenes(camvid, data_root, tmp_path
     masks, train, test = camvid
     file, classes, out = tmp_path / "head.safetensors", data_root / "camvid" / "classes.txt", tmp_path / "out"
     Fit(**masks, image_list=train, classes=classes, size=224, output=file).run()
-    head, names = heads.read_head(file), test.read_text().split()
-    assert head.names == classes.read_text().split()
+    head, names = heads.read_head(file).task, test.read_text().split()
+    assert head.names == tuple(classes.read_text().split())
     Score(**masks, image_list=test, head=file, json=tmp_path / "scores.json").run()
     scores = json.loads((tmp_path / "scores.json").read_text())
     Apply(inputs=tuple(masks["images"] / f"{name}.jpg" for name in names), head=file, output=out).run()
@@ -78,7 +79,7 @@ def test_size_follows_from_the_images_unless_it_is_given(cups, tmp_path, monkeyp
         monkeypatch.setattr("segmentation.commands.head.LARGEST_SIZE", largest)
         file = tmp_path / f"{largest}-{size}.safetensors"
         Fit(**cups, model=MODEL, size=size, output=file).run()
-        assert heads.read_head(file).size == expected
+        assert heads.read_head(file).task.size == expected
         decided = f"size: {expected} pixels; the median short side of the images is 96"
         assert (decided in capsys.readouterr().out) == (size == 0)
 
@@ -95,8 +96,7 @@ def test_curve_scores_models_and_baseline_by_number_of_masks(camvid, tmp_path):
 
 def test_foreground_of_one_class_keeps_void(cups, tmp_path):
     plain, foreground = (fit(cups, tmp_path, foreground=only) for only in (False, True))
-    for name, array in plain.classifier.arrays.items():
-        np.testing.assert_array_equal(foreground.classifier.arrays[name], array)
+    assert torch.equal(foreground.classifier.weight, plain.classifier.weight)
 
 
 def test_voc_masks_become_foreground(data_root, tmp_path):
@@ -106,8 +106,8 @@ def test_voc_masks_become_foreground(data_root, tmp_path):
     by_class, head = (
         fit(masks, tmp_path, image_list=few, kind="logistic", foreground=only) for only in (False, True)
     )
-    assert by_class.names[:4] == ["background", "aeroplane", "bicycle", "bird"]
-    assert (head.names, head.classifier.labels) == (["background", "foreground"], (0, 1))
+    assert by_class.task.names[:4] == ("background", "aeroplane", "bicycle", "bird")
+    assert (head.task.names, head.task.labels) == (("background", "foreground"), (0, 1))
 
 
 def test_coco_file_gives_the_head_of_equal_pngs(cups, tmp_path):
@@ -126,9 +126,8 @@ def test_coco_file_gives_the_head_of_equal_pngs(cups, tmp_path):
     file = tmp_path / "coco.json"
     file.write_text(json.dumps(content))
     pngs, coco = (fit(cups | {"masks": masks}, tmp_path) for masks in (cups["masks"], file))
-    assert coco.names == ["background", "left"]
-    for name, array in pngs.classifier.arrays.items():
-        np.testing.assert_allclose(coco.classifier.arrays[name], array, atol=1e-6)
+    assert coco.classes == ("background", "left")
+    torch.testing.assert_close(coco.classifier.weight, pngs.classifier.weight, rtol=0, atol=1e-6)
 
 
 def test_damaged_annotation_is_skipped_after_the_fit(cups, tmp_path, capsys):
@@ -146,7 +145,7 @@ def test_damaged_annotation_is_skipped_after_the_fit(cups, tmp_path, capsys):
         ValueError, match=r"skipped 1 of 2 annotations: .* annotation 3 of cat\.png: it has no seg"
     ):
         fit(cups | {"masks": tmp_path / "coco.json"}, tmp_path)
-    assert heads.read_head(tmp_path / "head.safetensors").names == ["background", "left"]
+    assert heads.read_head(tmp_path / "head.safetensors").task.names == ("background", "left")
     assert "coco.json: labels of categories: 1 = left (id 0)" in capsys.readouterr().out
 
 
@@ -167,9 +166,9 @@ def test_masks_of_other_forms_are_read_alike_by_fit_and_score(cups, tmp_path, op
         color = np.array([value >> 16, value >> 8 & 255, value & 255], np.uint8)
         stored = left * np.uint16(value) if kind == "ids" else left[..., None] * color
         Image.fromarray(left * np.uint8(255) if options else stored).save(file)
-    head = fit(cups, tmp_path, **options)
-    assert (head.names, head.mask_kind, head.threshold) == (
-        names,
+    task = fit(cups, tmp_path, **options).task
+    assert (task.names, task.mask_kind, task.threshold) == (
+        tuple(names),
         kind,
         1 if "binary" in options else options.get("threshold"),
     )
@@ -190,9 +189,9 @@ def test_head_refuses_another_model_and_names_broken_masks_and_unknown_classes(c
     (cups["masks"] / "cat.png").write_bytes(b"no png")
     with pytest.raises(ValueError, match=r"skipped 1 of 2 images: .*cat\.png is not an image of PNG"):
         fit(cups, tmp_path)
-    assert heads.read_head(tmp_path / "head.safetensors").classifier.labels == (0, 1)
+    assert heads.read_head(tmp_path / "head.safetensors").task.labels == (0, 1)
     head = tmp_path / "head.safetensors"
-    with pytest.raises(DataError, match=r"fitted on 'random:vit_tiny/16'.*other weights"):
+    with pytest.raises(ValueError, match="fitted to other weights of 'random:vit_tiny/16'"):
         Score(**cups, head=head, model="random:vit_tiny/8").run()
     write_mask_png(cups["masks"] / "cat.png", np.full((96, 128), 5, np.uint8))
     Score(**cups, head=head).run()
@@ -202,7 +201,7 @@ def test_head_refuses_another_model_and_names_broken_masks_and_unknown_classes(c
 def test_apply_segments_every_frame_of_a_video_skips_damaged_and_resumes(cups, tmp_path, monkeypatch):
     out, clip, names = tmp_path / "out", tmp_path / "clip.mp4", tmp_path / "names.txt"
     names.write_text("traffic light\ntraffic sign\n")
-    assert fit(cups, tmp_path, classes=names).names == ["traffic light", "traffic sign"]
+    assert fit(cups, tmp_path, classes=names).classes == ("traffic light", "traffic sign")
     with VideoWriter(clip, 5) as writer:
         for shift in range(3):
             writer.write(data.cat()[shift : shift + 96, :128])

@@ -1,17 +1,19 @@
 """Heads on patch features, their files, and the IoU of classes."""
 
-import json
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from safetensors.numpy import save_file
 
+from dino_model.inference.classifier import LinearClassifier
 from segmentation import heads
-from segmentation.heads import Classifier, class_shares, fit_classifier, sample_patches
+from segmentation.heads import PatchClassifier, PatchTask, class_shares, fit_classifier, sample_patches
 from segmentation.labels import VOID, DataError
 
 RANDOM = np.random.default_rng(0)
+TASK: dict[str, Any] = {"labels": (0, 1, 2), "kind": "linear", "layers": 1, "size": 48, "foreground": False}
+TASK |= {"names": ("a", "b", "c"), "colors": ((0, 0, 0), (1, 1, 1), (2, 2, 2))}
 
 
 def test_class_shares_equal_counts_of_labeled_pixels():
@@ -63,8 +65,8 @@ def test_knn_averages_shares_with_weights_of_cosine():
 
 def test_segment_in_strips_equals_bilinear_scores_of_whole_image(monkeypatch):
     scores = RANDOM.normal(size=(7, 9, 4)).astype(np.float32)
-    arrays = {"weight": np.eye(4, dtype=np.float32), "bias": np.zeros(4, np.float32)}
-    identity, channels = Classifier((0, 5, 6, 9), arrays), torch.from_numpy(scores).permute(2, 0, 1)
+    linear = LinearClassifier(torch.eye(4), torch.zeros(4))
+    identity, channels = PatchClassifier((0, 5, 6, 9), linear), torch.from_numpy(scores).permute(2, 0, 1)
     whole = torch.nn.functional.interpolate(channels[None], size=(83, 61), mode="bilinear")
     expected = np.array(identity.labels)[whole[0].argmax(0).numpy()]
     for strip in (1000, 10):
@@ -72,19 +74,36 @@ def test_segment_in_strips_equals_bilinear_scores_of_whole_image(monkeypatch):
         assert (identity.segment(scores, (83, 61)) == expected).mean() > 0.9995  # but for ties
 
 
-FIELDS = {"kind": "linear", "model": "m", "weights": "w", "layers": 1, "size": 48, "foreground": False}
-NAMED = FIELDS | {"names": ["a", "b"], "colors": [[0, 0, 0], [1, 1, 1]], "labels": [0, 1]}
+@pytest.mark.parametrize("kind", ["linear", "logistic", "knn"])
+def test_head_file_gives_the_labels_of_the_fit(kind, tmp_path):
+    features, file = RANDOM.normal(size=(40, 4)).astype(np.float32), tmp_path / "head.safetensors"
+    shares = np.eye(VOID, dtype=np.float32)[np.arange(40) % 3]
+    fitted = fit_classifier(features, shares, kind)
+    heads.save_head(file, fitted, PatchTask(**TASK | {"kind": kind}), model="m", weights="w")
+    head, grid = heads.read_head(file), features.reshape(5, 8, 4)
+    found = PatchClassifier(head.task.labels, head.classifier).segment(grid, (10, 16))
+    np.testing.assert_array_equal(found, fitted.segment(grid, (10, 16)))
+    assert (head.task.names, head.classes) == (("a", "b", "c"), ("a", "b", "c"))
 
 
 @pytest.mark.parametrize(
-    "head",
-    ["{", FIELDS, NAMED | {"labels": [0, 300]}, NAMED | {"labels": [0, 1, 1]}, NAMED | {"kind": "knn"}],
+    ("old", "new", "reason"),
+    [
+        ("DINO classifier 2", "DINO classifier 1", "its format is DINO classifier 1"),
+        ('"task": "patches"', '"task": "images" ', "it classifies images, expected patches"),
+        ('"labels": [0, 1, 2]', '"labels": [0, 1, 9]', "are not those of 3 names"),
+        ('"layers"', '"layerz"', "unexpected keyword argument 'layerz'"),
+        ('"classes": ["a", "b", "c"]', '"classes": ["a", "b"       ]', "do not fit its 2 classes"),
+        ('"kind": "linear", "parts"', '"kind": "linier", "parts"', "its kind is 'linier'"),
+    ],
 )
-def test_damaged_head_file_is_refused_with_its_name(head, tmp_path):
+def test_head_file_that_is_damaged_or_of_another_version_is_refused_with_its_name(old, new, reason, tmp_path):
     file = tmp_path / "head.safetensors"
-    arrays = {"weight": np.zeros((2, 3), np.float32), "bias": np.zeros(2, np.float32)}
-    metadata = {"format": "segmentation-head-1", "head": head if head == "{" else json.dumps(head)}
-    for each in (metadata, metadata | {"format": "other"}):
-        save_file(arrays, file, each)
-        with pytest.raises(DataError, match=r"head\.safetensors"):
-            heads.read_head(file)
+    fitted = PatchClassifier((0, 1, 2), LinearClassifier(torch.zeros(3, 4), torch.zeros(3)))
+    heads.save_head(file, fitted, PatchTask(**TASK), model="m", weights="w")
+    content = file.read_bytes()
+    before, after = (text.replace('"', r"\"").encode() for text in (old, new))
+    assert before in content
+    file.write_bytes(content.replace(before, after))
+    with pytest.raises(ValueError, match=rf"head\.safetensors is no classifier of patches .*{reason}"):
+        heads.read_head(file)

@@ -2,23 +2,21 @@
 
 from collections.abc import Sequence
 from dataclasses import asdict
-from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn.functional import normalize
 
+from dino_model.inference.classifier import NeighborClassifier, vote
 from dino_model.inference.features import OUTPUT
 from dino_model.inference.predictions import NEAREST
 from dino_model.inference.search import nearest
 from dino_model.models.weights import LoadedModel
 from dino_model.runtime import files
 from training.evaluation.metrics import Accuracy, MultiLabelQuality, accuracy, multi_label_quality
-from training.evaluation.options import MIN_TEMPERATURE, Knn
+from training.evaluation.options import Knn
 from training.evaluation.outcomes import open_predicted, write_outcomes
-from training.evaluation.run import Labeled, Metrics, evaluate_models, extract_parts, framing_of, open_options
-
-_VOTES_AT_ONCE = 1024
+from training.evaluation.run import Metrics, evaluate_models, extract_parts, framing_of, open_options
 
 
 def neighbors(
@@ -44,45 +42,6 @@ def neighbors(
     check_k([k], len(train))
     cosines, numbers = nearest(test, train, k, device)
     return cosines, labels[numbers]
-
-
-def votes(cosines: Tensor, labels: Tensor, temperature: float, classes: int) -> Tensor:
-    """Compute the vote: each neighbor gives its class exp(cosine / temperature).
-
-    Args:
-        cosines, labels: Of the neighbors, [test, k].
-        temperature: A smaller one gives near neighbors more weight.
-        classes: Number of classes.
-
-    Returns:
-        float32 [test, classes]; 0 for a class without a vote.
-
-    Raises:
-        ValueError: A temperature below 0.012.
-
-    Source: section 4.1, after Wu et al. 2018; the vote as in the official evaluation.
-    """
-    if not temperature >= MIN_TEMPERATURE:
-        raise ValueError(
-            f"temperature is {temperature}: expected at least {MIN_TEMPERATURE}, below it votes overflow."
-        )
-    sums = cosines.new_zeros(len(cosines), classes)
-    return sums.scatter_add_(1, labels, (cosines / temperature).exp())
-
-
-def multi_label_votes(cosines: Tensor, labels: Tensor, temperature: float) -> Tensor:
-    """Compute the share of each class in the vote of neighbors that have several classes.
-
-    Args:
-        cosines: Of the neighbors, [test, k].
-        labels: Their classes, bool [test, k, classes].
-        temperature: As in `votes`.
-
-    Returns:
-        float32 [test, classes], from 0 to 1.
-    """
-    weights = (cosines / temperature).softmax(dim=1)
-    return torch.einsum("tk,tkc->tc", weights, labels.float())
 
 
 def knn_accuracy(
@@ -111,15 +70,15 @@ def knn_accuracies(
         train, labels, test, device: As in `neighbors`.
         truth: int64 [test], numbered as `labels`.
         ks: Numbers of neighbors.
-        temperature: As in `votes`.
+        temperature: As in `classifier.vote`.
 
     Raises:
-        ValueError: As `neighbors` and `votes`; no test features.
+        ValueError: As `neighbors`; no test features.
     """
     cosines, near = neighbors(train, labels, test, max(ks), device)
     classes = int(torch.cat([labels, truth]).max()) + 1
     return {
-        k: accuracy(votes(cosines[:, :k], near[:, :k], temperature, classes), truth, zero_is_no_vote=True)
+        k: accuracy(vote(cosines[:, :k], near[:, :k], temperature, classes), truth, zero_is_no_vote=True)
         for k in ks
     }
 
@@ -129,17 +88,6 @@ def check_k(ks: Sequence[int], count: int) -> None:
     if not ks or not 1 <= min(ks) <= max(ks) <= count:
         listing = ", ".join(map(str, ks)) or "missing"
         raise ValueError(f"k is {listing}: choose 1 to {count}, the number of training images.")
-
-
-def class_votes(
-    train: Labeled, features: Tensor, k: int, temperature: float, classes: int, device: str
-) -> Tensor:
-    """Compute the share of each class in the vote of the k nearest training images: [images, classes]."""
-    cosines, numbers = nearest(features, train.features, k, device)
-    if train.labels.ndim == 1:
-        return normalize(votes(cosines, train.labels[numbers], temperature, classes), p=1, dim=1)
-    parts = zip(cosines.split(_VOTES_AT_ONCE), numbers.split(_VOTES_AT_ONCE), strict=True)
-    return torch.cat([multi_label_votes(part, train.labels[rows], temperature) for part, rows in parts])
 
 
 def evaluate(options: Knn) -> None:
@@ -154,10 +102,13 @@ def evaluate(options: Knn) -> None:
 
     def measure(model: LoadedModel) -> Metrics:
         train, test = extract_parts(options, model, split)
-        vote = partial(class_votes, train, temperature=temperature, classes=classes, device=options.device)
+        examples: Any = {"features": train.features, "targets": train.labels, "classes": classes}
+        shared: Any = {"temperature": temperature, "device": options.device}
+        classifiers = [NeighborClassifier(**examples, **shared, k=k) for k in options.k]
         results: dict[int, Accuracy | MultiLabelQuality] = {}
         if split.several:
-            results |= {k: multi_label_quality(vote(test.features, k), test.labels) for k in options.k}
+            scores = {each.k: each.scores(test.features) for each in classifiers}
+            results |= {k: multi_label_quality(shares, test.labels) for k, shares in scores.items()}
         else:
             arrays = train.features, train.labels, test.features, test.labels
             results |= knn_accuracies(*arrays, ks=options.k, temperature=temperature, device=options.device)
@@ -168,7 +119,7 @@ def evaluate(options: Knn) -> None:
             numbers = nearest(features, train.features, count, options.device)[1]
             return [[train.images.names[number] for number in row] for row in numbers.tolist()]
 
-        classify = partial(vote, k=options.k[0])
+        classify = classifiers[0].scores
         write_outcomes(options, split, model, predicted, OUTPUT, test, classify, nearest_names)
         rows = [{"k": k, **asdict(result)} for k, result in results.items()]
         return {"metrics": rows[0], "each": rows, "broken": [*train.broken, *test.broken]}

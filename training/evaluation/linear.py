@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from dino_model.data.collections import Images
-from dino_model.inference.classifier import FeatureSpec, LinearHead, feature_type, in_blocks
+from dino_model.inference.classifier import FeatureSpec, LinearClassifier, feature_type, in_blocks
 from dino_model.inference.features import OUTPUT, has_cls
 from dino_model.models.checkpoints import read_torch
 from dino_model.models.published import OFFICIAL, OFFICIAL_ADDRESS
@@ -30,7 +30,7 @@ from training.evaluation.metrics import (
     Accuracy,
     MultiLabelQuality,
     accuracy,
-    average_precisions,
+    mean_average_precision,
     multi_label_quality,
 )
 from training.evaluation.options import Linear
@@ -127,18 +127,19 @@ class LinearProbeGrid:
         results = torch.zeros(len(self.specs), len(self.options.rates))
         for spec in range(len(self.specs)):
             for rate in range(len(self.options.rates)):
-                scores = self.head(spec, rate).scores(features.float().cpu())
-                results[spec, rate] = average_precisions(scores, labels)[labels.any(dim=0)].mean()
+                inputs = self.specs[spec].select(features.float().cpu())
+                scores = self.classifier(spec, rate).scores(inputs)
+                results[spec, rate] = mean_average_precision(scores, labels)
         return 100 * results
 
     def _logits(self, inputs: Tensor, weights: Tensor) -> Tensor:
         logits = (inputs @ weights[:-1].to(self.dtype)).float() + weights[-1]
         return logits.unflatten(1, (-1, self.classes))
 
-    def head(self, spec: int, rate: int) -> LinearHead:
+    def classifier(self, spec: int, rate: int) -> LinearClassifier:
         """Return one classifier of the grid, on the CPU, by the numbers of its input and rate."""
         weights = self.weights[spec].unflatten(1, (-1, self.classes))[:, rate].cpu()
-        return LinearHead(self.specs[spec], weights[:-1].T.contiguous(), weights[-1])
+        return LinearClassifier(weights[:-1].T.contiguous(), weights[-1])
 
 
 def batches(count: int, options: Linear, epoch: int) -> Iterator[Tensor]:
@@ -147,8 +148,8 @@ def batches(count: int, options: Linear, epoch: int) -> Iterator[Tensor]:
     yield from torch.randperm(count, generator=random).split(options.batch)
 
 
-def parse_official_head(tensors: Mapping[str, Tensor], width: int) -> LinearHead:
-    """Convert a published head's state dict for a [CLS] of this width.
+def parse_official_head(tensors: Mapping[str, Tensor], width: int) -> tuple[FeatureSpec, LinearClassifier]:
+    """Convert a published head's state dict for a [CLS] of this width; return its input and the classifier.
 
     DINO's heads are named `linear.weight`, with or without prefixes, and DINOv2's `weight`.
 
@@ -170,7 +171,7 @@ def parse_official_head(tensors: Mapping[str, Tensor], width: int) -> LinearHead
         specs = {2 * width: FeatureSpec(1, "after"), 5 * width: FeatureSpec(4, "after")}
     if values not in specs:
         raise ValueError(f"The head has {values} inputs, which a model of width {width} does not output.")
-    return LinearHead(specs[values], classifier["weight"].float(), classifier["bias"].float())
+    return specs[values], LinearClassifier(classifier["weight"].float(), classifier["bias"].float())
 
 
 def fetch_official_head(model: str) -> Path:
@@ -217,16 +218,18 @@ def _measure_head(
 ) -> Metrics:
     """Test a published head."""
     payload = read_torch(file)
-    width = int(model.backbone.num_features)  # type: ignore[arg-type]
-    head = parse_official_head(payload.get("state_dict", payload), width)
-    if len(head.weights) != len(split.classes):
-        raise ValueError(f"{file} has {len(head.weights)} classes, {options.data} has {len(split.classes)}.")
-    kind = feature_type(model, head.spec.blocks)
+    width = getattr(model.backbone, "num_features", None)
+    if not isinstance(width, int):
+        raise ValueError(f"{model.name} is own code: published heads are of published models.")
+    spec, classifier = parse_official_head(payload.get("state_dict", payload), width)
+    if (count := len(classifier.weight)) != len(split.classes):
+        raise ValueError(f"{file} has {count} classes, {options.data} has {len(split.classes)}.")
+    kind = feature_type(model, spec.blocks)
     extracted = extract(options, model, framing_of(options, model), split.test, kind)
     test = Labeled(extracted.features, split.labels(extracted.images), extracted.images, extracted.broken)
-    print(f"{file.name}: input {head.spec}")
+    print(f"{file.name}: input {spec}")
     return {
-        "metrics": _test(options, split, predicted, model, head, test),
+        "metrics": _test(options, split, predicted, model, spec, classifier, test),
         "head": file.name,
         "broken": [*test.broken],
     }
@@ -237,25 +240,28 @@ def _test(
     split: Split,
     predicted: Images | None,
     model: LoadedModel,
-    head: LinearHead,
+    spec: FeatureSpec,
+    classifier: LinearClassifier,
     test: Labeled,
 ) -> Metrics:
-    """Test a head on features [images, values], print the result, write what the options ask for."""
+    """Test a classifier on features [images, values], print the result, write what the options ask for."""
 
     def probabilities(features: Tensor) -> Tensor:
-        scores = head.scores(in_blocks(model, features, blocks))
+        scores = score(features)
         return scores.sigmoid() if split.several else scores.softmax(dim=1)
 
-    blocks = head.spec.blocks
-    scores = head.scores(in_blocks(model, test.features, blocks))
+    def score(features: Tensor) -> Tensor:
+        return classifier.scores(spec.select(in_blocks(model, features, spec.blocks)))
+
+    scores = score(test.features)
     result: Accuracy | MultiLabelQuality
     if split.several:
         result = multi_label_quality(scores.sigmoid(), test.labels)
     else:
         result = accuracy(scores, test.labels)
     print(result)
-    write_outcomes(options, split, model, predicted, feature_type(model, blocks), test, probabilities)
-    save_head(options, split, model, head)
+    write_outcomes(options, split, model, predicted, feature_type(model, spec.blocks), test, probabilities)
+    save_head(options, split, model, spec, classifier)
     return asdict(result)
 
 
@@ -279,8 +285,9 @@ def _train_and_test(options: Linear, split: Split, predicted: Images | None, mod
     images = pluralize(len(held_out), "training image")
     print(f"selected on {images}: {spec}, rate {rate:g} ({chosen[metric]:.1f} %)")
     single = replace(options, rates=(rate,), features=(options.features[best],))
-    head = _fit(single, model, train, len(split.classes)).head(0, 0)
-    metrics = _test(options, split, predicted, model, head, _last_blocks(model, test, blocks, spec.blocks))
+    classifier = _fit(single, model, train, len(split.classes)).classifier(0, 0)
+    test = _last_blocks(model, test, blocks, spec.blocks)
+    metrics = _test(options, split, predicted, model, spec, classifier, test)
     broken = [*train.broken, *test.broken]
     return {"metrics": metrics, "chosen": chosen, "grid": scores.tolist(), "broken": broken}
 

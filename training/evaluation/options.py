@@ -15,7 +15,6 @@ from training.validation import at_least, positive
 
 LEARNING_RATES = (1e-4, 2e-4, 5e-4, 1e-3, 2e-3, 5e-3, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 """Learning rates of the linear grid; the paper does not publish its rates."""
-MIN_TEMPERATURE = 0.012  # exp(1 / temperature) is a float32
 TABLE_1_NETWORKS = {
     "random:resnet50": "ResNet-50",
     "random:vit_small/16": "ViT-S/16",
@@ -118,7 +117,7 @@ class Knn(Predictions):
         super().__post_init__()
         require(self.save_head is None, "--save-head writes linear heads: use linear or logistic.")
         require(self.k and min(self.k) >= 1, f"--k is {self.k}: expected numbers of at least 1.")
-        at_least(self, temperature=MIN_TEMPERATURE)
+        positive(self, "temperature")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from dino_model.data.collections import Images, open_images
-from dino_model.inference.classifier import Classifier, LinearHead, write_classifier
+from dino_model.inference.classifier import FeatureSpec, ImageTask, LinearClassifier, SavedClassifier
 from dino_model.inference.feature_cache import model_fingerprint
 from dino_model.inference.features import FeatureType
 from dino_model.inference.predictions import write_predictions
@@ -93,22 +93,21 @@ def write_outcomes(
             print(f"{pluralize(len(rows), 'prediction')}: {options.output}")
 
 
-def save_head(options: Predictions, split: Split, model: LoadedModel, head: LinearHead) -> None:
+def save_head(
+    options: Predictions, split: Split, model: LoadedModel, spec: FeatureSpec, classifier: LinearClassifier
+) -> None:
     """Write a head to --save-head, if it is given."""
     if options.save_head is None or ranks.rank() > 0:
         return
     framing = framing_of(options, model)
-    classifier = Classifier(
-        head=head,
+    SavedClassifier(
+        classifier=classifier,
+        task=ImageTask(spec=spec, several=split.several, size=framing.size, resize_to=framing.short_side),
         classes=split.classes,
-        several=split.several,
         model=model.name,
         weights=model_fingerprint(model.backbone),
         checkpoint=options.checkpoint(),
-        size=framing.size,
-        resize_to=framing.short_side,
-    )
-    write_classifier(options.save_head, classifier)
+    ).write(options.save_head)
     command = f"python -m dino_model predict FOLDER --head {options.save_head}"
     print(f"head: {options.save_head}; `{command}` applies it")
 

@@ -7,8 +7,9 @@ import pytest
 import torch
 
 from dino_model.data.collections import open_images
+from dino_model.inference.classifier import vote
 from dino_model.runtime import ranks
-from training.evaluation.knn import knn_accuracy, votes
+from training.evaluation.knn import knn_accuracy
 
 
 def test_knn_ranks_equal_votes_by_class_and_classes_without_vote_last():
@@ -17,8 +18,17 @@ def test_knn_ranks_equal_votes_by_class_and_classes_without_vote_last():
     assert [(result.top1, result.top5) for result in found] == [(0, 0), (100, 100), (0, 100)]
 
 
-def test_votes_at_lowest_temperature_are_finite():
-    assert votes(torch.ones(1, 9), torch.zeros(1, 9, dtype=torch.long), 0.012, 1).isfinite().all()
+@pytest.mark.parametrize("several", [False, True])
+def test_vote_is_the_share_of_the_weights_of_the_classes(several: bool):
+    cosines, labels = torch.tensor([[0.9, 0.5, -1.0]]), torch.tensor([[0, 1, 0]])
+    weights = cosines[0].div(0.1).exp()
+    expected = torch.stack([weights[0] + weights[2], weights[1], torch.zeros(())]) / weights.sum()
+    targets = labels
+    if several:  # the second neighbor has both classes
+        targets = torch.tensor([[[1, 0, 0], [1, 1, 0], [1, 0, 0]]]).bool()
+        expected[0] = 1
+    torch.testing.assert_close(vote(cosines, targets, 0.1, 3)[0], expected)
+    assert vote(cosines, targets, 0.001, 3).isfinite().all()
 
 
 def test_per_class_accuracy_weights_classes_equally():
@@ -33,7 +43,7 @@ def test_per_class_accuracy_weights_classes_equally():
     [
         ({"k": 21}, "k is 21: choose 1 to 20, the number of training images"),
         ({"k": 0}, "k is 0: choose 1 to 20"),
-        ({"temperature": math.nan}, r"temperature is nan: expected at least 0\.012"),
+        ({"temperature": math.nan}, "temperature is nan: expected a number above 0"),
         ({"labels": torch.zeros(19, dtype=torch.long)}, "with 19 labels"),
         ({"test": torch.ones(5, 4)}, "use one model for both"),
         ({"test": torch.full((5, 5), torch.nan)}, "Features hold NaN or infinity"),

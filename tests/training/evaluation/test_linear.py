@@ -27,9 +27,9 @@ OPTIONS = Linear(
 
 def train_alone(features, labels, spec, rate, first) -> nn.Linear:
     """Train one classifier by torch's own layers, as the official code does."""
-    layer = nn.Linear(first.weights.shape[1], 3)
+    layer = nn.Linear(first.weight.shape[1], 3)
     with torch.no_grad():
-        layer.weight.copy_(first.weights)
+        layer.weight.copy_(first.weight)
         layer.bias.zero_()
     optimizer = torch.optim.SGD(layer.parameters(), rate * OPTIONS.batch / 256, momentum=0.9)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, OPTIONS.epochs)
@@ -53,11 +53,11 @@ def test_grid_trains_each_classifier_as_alone():
         assert torch.cosine_similarity(exact.flatten(), rounded.flatten(), dim=0) > 0.999
     for kind, spec in enumerate(first.specs):
         for number, rate in enumerate(OPTIONS.rates):
-            alone = train_alone(features, labels, spec, rate, first.head(kind, number))
-            found = grid.head(kind, number)
-            torch.testing.assert_close(found.weights, alone.weight.detach(), rtol=0, atol=1e-5)
+            alone = train_alone(features, labels, spec, rate, first.classifier(kind, number))
+            found = grid.classifier(kind, number)
+            torch.testing.assert_close(found.weight, alone.weight.detach(), rtol=0, atol=1e-5)
             torch.testing.assert_close(found.bias, alone.bias.detach(), rtol=0, atol=1e-5)
-            correct = (found.scores(features).argmax(1) == labels).float().mean() * 100
+            correct = (found.scores(spec.select(features)).argmax(1) == labels).float().mean() * 100
             assert grid.top1(features, labels)[kind, number] == pytest.approx(float(correct))
 
 

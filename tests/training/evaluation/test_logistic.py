@@ -1,27 +1,39 @@
 """Logistic regression: its minimum, few labels, and errors."""
 
+from typing import Any
+
 import pytest
 import torch
 
+from dino_model.inference import classifier
+from dino_model.inference.classifier import LogisticFit, fit_logistic
 from training.evaluation import logistic
-from training.evaluation.logistic import fit
 
 
+@pytest.mark.parametrize("shared", [False, True])
 @pytest.mark.parametrize("classes", [2, 4])
-def test_fit_in_chunks_finds_minimum_of_objective(classes: int, monkeypatch):
-    monkeypatch.setattr(logistic, "_MAX_LOGITS", 12)
+def test_fit_in_chunks_finds_minimum_of_objective(classes: int, shared: bool, monkeypatch):
+    monkeypatch.setattr(classifier, "_MAX_LOGITS", 12)
     y, random = torch.arange(60) % classes, torch.Generator().manual_seed(classes)
     x = torch.randn(60, 6, generator=random) + y[:, None] / 2
-    found = fit(x, y, classes, l2=1.0, intercept=True)
+    if shared:
+        y = torch.rand(60, classes, generator=random, dtype=torch.float64).softmax(dim=1)
+    found = fit_logistic(x, y, classes, l2=1.0, intercept=True)
     assert found.gradient < 1e-5
-    logits = x.double() @ found.weights.T + found.bias
-    objective = torch.nn.functional.cross_entropy(logits, y) + found.weights.square().sum() / 60 / 2
+    weight, bias = found.classifier.weight, found.classifier.bias
+    logits = x.double() @ weight.T + bias
+    objective = torch.nn.functional.cross_entropy(logits, y) + weight.square().sum() / 60 / 2
     assert found.objective == pytest.approx(float(objective), abs=1e-9)  # computed in doubles
 
 
 def test_logistic_command_reports_each_number_of_labels(shapes, evaluate, tmp_path, capsys, monkeypatch):
     fitted: list[torch.Tensor] = []
-    monkeypatch.setattr(logistic, "fit", lambda x, *a, **how: fitted.append(x) or fit(x, *a, **how))
+
+    def record(x: torch.Tensor, *arguments: Any, **options: Any) -> LogisticFit:
+        fitted.append(x)
+        return fit_logistic(x, *arguments, **options)
+
+    monkeypatch.setattr(logistic, "fit_logistic", record)
     names = tmp_path / "names.txt"
     names.write_text("a/000.png\nb/000.png\nc/000.png\n")
     words = ("logistic", "--data", shapes, "--model", "pixels", "--size", 24)

@@ -9,21 +9,16 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from sklearn.metrics import average_precision_score, f1_score
+from sklearn.metrics import f1_score
 from torch import nn
 
 from dino_model.commands import main as dino_model
-from dino_model.inference.classifier import (
-    Classifier,
-    FeatureSpec,
-    LinearHead,
-    read_classifier,
-    write_classifier,
-)
+from dino_model.inference.classifier import FORMAT, FeatureSpec, ImageTask, LinearClassifier, SavedClassifier
+from dino_model.inference.classifier import read_classifier as read
+from segmentation.heads import read_head
 from tests.training.evaluation.test_linear import OPTIONS
-from training.evaluation.knn import multi_label_votes
 from training.evaluation.linear import LinearProbeGrid, batches
-from training.evaluation.metrics import average_precisions, multi_label_quality
+from training.evaluation.metrics import multi_label_quality
 from training.evaluation.outcomes import confusion_matrix
 
 MODEL = ("--model", "random:embedded", "--size", "32", "--precision", "fp32")
@@ -50,25 +45,20 @@ def bands(tmp_path: Path) -> Path:
     return tmp_path / "bands"
 
 
-def test_multi_label_quality_equals_scikit_learn():
+def test_multi_label_quality_equals_plain_computation():
     random = torch.Generator().manual_seed(0)
     probabilities = (torch.rand(50, 4, generator=random) * 10).round() / 10  # with ties
     targets = torch.rand(50, 4, generator=random) < 0.4
     found, truth, scores = multi_label_quality(probabilities, targets), targets.numpy(), probabilities.numpy()
-    expected = average_precision_score(truth, scores, average=None)
-    np.testing.assert_allclose(average_precisions(probabilities, targets), expected, atol=1e-12)
-    assert found.map == pytest.approx(100 * expected.mean())
+    precisions = [
+        np.mean([has[column >= value].mean() for value in column[has]])
+        for column, has in zip(scores.T, truth.T, strict=True)
+    ]
+    assert found.map == pytest.approx(100 * np.mean(precisions))
     for average, value in (("micro", found.micro_f1), ("macro", found.macro_f1)):
         assert value == pytest.approx(100 * f1_score(truth, scores >= 0.5, average=average))
     with pytest.raises(ValueError, match="none of them with a class"):
         multi_label_quality(probabilities, torch.zeros_like(targets))
-
-
-def test_multi_label_votes_equal_the_weighted_share_of_neighbors():
-    labels = torch.tensor([[[1, 1, 0], [0, 1, 0]]]).bool()
-    weights = torch.tensor([0.9, 0.5]).div(0.1).exp()
-    expected = torch.tensor([[weights[0], weights.sum(), 0.0]]) / weights.sum()
-    torch.testing.assert_close(multi_label_votes(torch.tensor([[0.9, 0.5]]), labels, 0.1), expected)
 
 
 def test_grid_with_several_classes_trains_as_binary_cross_entropy():
@@ -79,7 +69,7 @@ def test_grid_with_several_classes_trains_as_binary_cross_entropy():
     grid = LinearProbeGrid(options, 3, 3)
     layer = nn.Linear(3, 3)
     with torch.no_grad():
-        layer.weight.copy_(grid.head(0, 0).weights)
+        layer.weight.copy_(grid.classifier(0, 0).weight)
         layer.bias.zero_()
     optimizer = torch.optim.SGD(layer.parameters(), 0.3 * options.batch / 256, momentum=0.9)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, options.epochs)
@@ -94,9 +84,9 @@ def test_grid_with_several_classes_trains_as_binary_cross_entropy():
             optimizer.step()
         schedule.step()
     grid.train(features, targets)
-    found = grid.head(0, 0)
-    torch.testing.assert_close(found.weights, layer.weight.detach(), rtol=0, atol=1e-5)
-    quality = multi_label_quality(found.scores(features).sigmoid(), targets)
+    found = grid.classifier(0, 0)
+    torch.testing.assert_close(found.weight, layer.weight.detach(), rtol=0, atol=1e-5)
+    quality = multi_label_quality(found.scores(FeatureSpec(1).select(features)).sigmoid(), targets)
     assert float(grid.mean_precision(features, targets)) == pytest.approx(quality.map)
 
 
@@ -144,25 +134,28 @@ def test_confusion_matrix_counts_true_classes_in_rows():
     assert found.tolist() == [[1, 0, 1], [0, 1, 0], [0, 1, 0]]
 
 
-def test_head_file_of_other_weights_or_damaged_is_refused(tmp_path: Path):
-    head = LinearHead(FeatureSpec(1), torch.zeros(2, 192), torch.zeros(2))
-    classifier = Classifier(head, ("a", "b"), False, "random:embedded", "other", {}, 32, 32)
-    file = tmp_path / "head.safetensors"
-    write_classifier(tmp_path / os.fsdecode(b"t\xeate.safetensors"), classifier)
-    assert read_classifier(tmp_path / os.fsdecode(b"t\xeate.safetensors")).classes == ("a", "b")
-    write_classifier(file, classifier)
-    words = [
-        "predict",
-        str(tmp_path),
-        "--head",
-        str(file),
-        "--output",
-        str(tmp_path / "p.csv"),
-        "--device",
-        "cpu",
-    ]
-    with pytest.raises(ValueError, match="fitted to other weights of 'random:embedded': pass that model"):
-        dino_model(words)
-    file.write_bytes(file.read_bytes()[:50])
-    with pytest.raises(ValueError, match=r"head\.safetensors is no classifier of this program"):
-        dino_model(words)
+def test_classifier_of_other_weights_task_or_version_or_damaged_is_refused(tmp_path: Path):
+    task = ImageTask(spec=FeatureSpec(1), several=False, size=32, resize_to=32)
+    linear = LinearClassifier(torch.zeros(2, 192), torch.zeros(2))
+    made = {"classes": ("a", "b"), "model": "random:embedded", "weights": "other", "checkpoint": {}}
+    saved: SavedClassifier = SavedClassifier(classifier=linear, task=task, **made)
+    file, odd = tmp_path / "head.safetensors", tmp_path / os.fsdecode(b"t\xeate.safetensors")
+    for path in (file, odd):
+        saved.write(path)
+    assert read(odd, ImageTask).task == task
+    words = ["predict", str(tmp_path), "--head", str(file), "--output", str(tmp_path / "p.csv")]
+    with pytest.raises(ValueError, match="fitted to other weights of 'random:embedded'"):
+        dino_model([*words, "--device", "cpu"])
+    with pytest.raises(ValueError, match=r"classifier of patches .*it classifies images, expected patches"):
+        read_head(file)
+    content = file.read_bytes()
+    for damaged, reason in (
+        (
+            content.replace(FORMAT.encode(), FORMAT.replace("2", "1").encode()),
+            f"format is .* 1, expected {FORMAT}",
+        ),
+        (content[:50], "is no classifier of images of this program"),
+    ):
+        file.write_bytes(damaged)
+        with pytest.raises(ValueError, match=reason):
+            dino_model(words)
