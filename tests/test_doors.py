@@ -275,12 +275,8 @@ def test_door_model_is_a_model_of_every_command_and_of_the_page(monkeypatch, tmp
     sheet = f"--output {tmp_path / 'sheet.png'} {compute}"
     dino(f"search {query} --index {index} --model my_vit:MyViT {sheet}".split())
     assert train(f"evaluate knn --data {images} --k 3 {own}".split()) == 0
-    assert (
-        train(
-            f"evaluate linear --data {images} --epochs 1 --features 1 2+average --save-head {head} {own}".split()
-        )
-        == 0
-    )
+    linear = f"--epochs 1 --features 1 2+average --save-head {head}"
+    assert train(f"evaluate linear --data {images} {linear} {own}".split()) == 0
     table = f"--output {tmp_path / 'predicted.csv'} {compute}"
     dino(f"predict {images} --head {head} --model my_vit:MyViT {table}".split())
     dino(f"class-map --data {images} --output {tmp_path / 'map'} --iterations 250 {own}".split())

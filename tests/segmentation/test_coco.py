@@ -75,6 +75,13 @@ def coco_file(folder: Path, annotations: Any, categories: Any = (1, 2), **image:
     return folder / "coco.json"
 
 
+@pytest.mark.parametrize("order", [1, -1])
+def test_smaller_object_is_on_top_in_any_order(tmp_path, order):
+    annotations = [annotate(1, shape=SQUARE), annotate(2, shape=SMALL)][::order]
+    labels = coco.CocoLabels(coco_file(tmp_path, annotations)).read("img0.png", (12, 10))
+    assert (labels[5, 5], labels[3, 3], labels[0, 0]) == (2, 1, 0)
+
+
 CATEGORIES: dict[str, tuple[tuple[Any, ...], Any, dict[int, str]]] = {  # ids, one that is used, names
     "kept": ((1, 2, 200), 2, {1: "name 1", 2: "name 2", 200: "name 200"}),
     "unused 0": ((0, 1, 2), 2, {1: "name 1", 2: "name 2"}),

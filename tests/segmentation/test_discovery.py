@@ -88,8 +88,13 @@ def test_maskcut_finds_several_objects_of_some_size():
     blank = np.ones((6, 7, 8))
     assert not discovery.tokencut(blank).mask.any()
     assert discovery.maskcut(blank) == []
-    speck = scene(20, 20, [(slice(5, 6), slice(5, 6))])
-    assert not discovery.maskcut(speck, count=1)  # below 1 % of the image
+
+
+@pytest.mark.parametrize("patches", [1, 2])
+def test_maskcut_leaves_out_pieces_of_at_most_one_percent(patches):
+    place = (slice(5, 6), slice(5, 5 + patches))  # of 100 patches
+    found = discovery.maskcut(scene(10, 10, [place]), count=1)
+    assert [piece.mask.tolist() for piece in found] == [box_mask(10, 10, place).tolist()] * (patches - 1)
 
 
 def test_padding_has_mean_color_and_stays_outside_of_image(monkeypatch):

@@ -67,10 +67,12 @@ def test_checkpoints_by_time_are_as_far_apart_as_the_time_between_them(collectio
 
 @pytest.mark.parametrize("first", [0, 1, 4])
 def test_batches_follow_the_curriculum_from_any_step(collection, first):
-    found = list(Session(replace(SMALL, crops=STAGES), collection).batches(first))
+    session = Session(replace(SMALL, crops=STAGES), collection)
+    found = list(session.batches(first))
     sizes = [(batch.crops.views.shape[-1], batch.crops.locals.shape[-1]) for batch in found]
     assert sizes == ([(16, 8)] * 3 + [(32, 16)] * 3)[first:]
     assert [batch.randomness.step for batch in found] == list(range(first, 6))
+    assert [session.plan.at(step)["global_size"] for step in range(6)] == [16] * 3 + [32] * 3  # logged
 
 
 def test_throughput_excludes_callbacks_and_checkpoints(collection, tmp_path, monkeypatch):
