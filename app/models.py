@@ -19,8 +19,9 @@ from app.limits import MEGABYTE, Limits
 from app.runs import milestones, run_folders
 from dino_model.inference.predictor import AttentionPredictor
 from dino_model.models.checkpoints import SUFFIXES, WeightsError
+from dino_model.models.names import is_local, is_path, missing_files
 from dino_model.models.published import OFFICIAL
-from dino_model.models.weights import is_local, is_path, load_model, missing_files
+from dino_model.models.weights import load_model
 from dino_model.runtime.device import Precision
 from dino_model.runtime.download import DownloadError
 from training.run import Run

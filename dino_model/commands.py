@@ -174,7 +174,7 @@ class EmbedOptions(LabelOptions, ModelOptions):
         from dino_model.data.framing import Framing
         from dino_model.inference.embedding import embed
         from dino_model.inference.features import FeatureExtractor, FeatureType
-        from dino_model.models.weights import fit_channels
+        from dino_model.models.adaptation import fit_channels
         from dino_model.runtime.device import choose_device
         from dino_model.runtime.ranks import process_group
 

@@ -8,9 +8,10 @@ from torch import Tensor, nn
 
 from dino_model.data.channels import ChannelStatistics
 from dino_model.models import position
+from dino_model.models.adaptation import adapt_channels
 from dino_model.models.checkpoints import read_torch
 from dino_model.models.state_names import unwrap
-from dino_model.models.weights import LoadedModel, adapt_channels, load_model
+from dino_model.models.weights import LoadedModel, load_model
 from training.checkpoint import first_misfit, read_state
 from training.methods.method import Method
 from training.recipe import Recipe, method_of

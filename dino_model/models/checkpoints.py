@@ -11,7 +11,6 @@ import json
 import math
 import pickle
 import re
-import zipfile
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from math import isfinite
@@ -25,8 +24,8 @@ import torch
 from torch import Tensor, nn
 
 from dino_model.data.channels import ChannelRange
-from dino_model.models.attention_heads import Family, find_family
 from dino_model.models.configs import VIT_SHAPES, BackboneConfig, CheckpointKey
+from dino_model.models.families import PublishedFamily, find_published
 from dino_model.models.pickles import open_as_protocol_2
 from dino_model.models.run_folder import CHECKPOINT, CONFIG
 from dino_model.models.state_names import Network, NetworkError, few, find_network, flat_names
@@ -62,18 +61,6 @@ _HARMLESS: list[Any] = [
     *{type(np.dtype(code)) for code in "?bBhHiIlLqQefdFDSUmM"},
 ]
 """Types in the official codes' checkpoints that run no code; no others are read."""
-_OTHER_CONTENT = {
-    rb"\Z": "empty (0 bytes)",
-    rb"version https://git-lfs": "a Git LFS pointer, not the weights: run `git lfs pull`",
-    rb"\s*(<!doctype|<html|<\?xml)": "a web page, not the weights: download it again",
-    rb"\s*\{\s*[\"}]": "a JSON text, not the weights",
-    rb"\x1f\x8b\x08": "a gzip archive: unpack it first",
-    rb"\xfd7zXZ|\x28\xb5\x2f\xfd|7z\xbc\xaf|Rar!|BZh|.{257}ustar": "an archive: unpack it first",
-    rb"\x93NUMPY": "a NumPy array: only files of PyTorch and .safetensors are read",
-    rb"GGUF|\x89PNG|\xff\xd8\xff|%PDF|.{0,4}pytorch": "a file of another program",
-    rb"\x89HDF": "an HDF5 file: only files of PyTorch and .safetensors are read",
-}
-"""First bytes of a file -> description of what it is instead of a checkpoint."""
 
 
 class WeightsError(ValueError):
@@ -96,7 +83,7 @@ class StoredBackbone:
     std: tuple[float, ...] | None = None
     network: CheckpointKey = None
     channel_range: ChannelRange | None = None
-    family: Family | None = None
+    family: PublishedFamily | None = None
     note: str = ""
 
 
@@ -118,7 +105,6 @@ def read_backbone(
         return _read_run(path, checkpoint_key, prefix)
     if not path.is_file():
         raise WeightsError(f"no file or folder {str(path)!r}")
-    _refuse_other_content(path)
     if is_safetensors(path):
         return _read_safetensors(path, checkpoint_key, prefix)
     payload = read_torch(path)
@@ -253,15 +239,12 @@ def is_safetensors(path: Path) -> bool:
 
 def open_safetensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
     """Read every tensor and the metadata of a .safetensors file; raise WeightsError if it is broken."""
-    _refuse_other_content(path)
     try:
         with safetensors.safe_open(path, framework="pt") as file:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (no mapping)
             return tensors, file.metadata() or {}
     except safetensors.SafetensorError as error:
-        raise WeightsError(
-            f"{path} is no readable .safetensors file (broken or cut off?): {error}"
-        ) from error
+        raise _foreign(path) from error
 
 
 def _read_safetensors(path: Path, checkpoint_key: CheckpointKey, prefix: str | None) -> StoredBackbone:
@@ -303,7 +286,6 @@ def read_torch(path: Path) -> dict[str, Any]:
     Raises:
         WeightsError: Another file, a broken one, or one whose pickle names other types.
     """
-    _refuse_other_content(path)
     try:
         with torch.serialization.safe_globals(_HARMLESS):
             source = open_as_protocol_2(path)
@@ -311,18 +293,15 @@ def read_torch(path: Path) -> dict[str, Any]:
                 source = io.BytesIO(source.read_bytes())
             payload = torch.load(source, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
-        culprit = re.search(r"GLOBAL (\S+)", str(error))
-        reason = f"it holds {culprit[1]}, which could run code" if culprit else "it is no checkpoint"
-        if "Unsupported operand" in str(error):
-            reason = "it is no checkpoint, or holds other objects than tensors and plain values"
-        raise WeightsError(
-            f"{path} is refused: {reason}; only tensors and plain values are read. If you trust its origin, "
-            "load it where it was made and save its state_dict() alone"
-        ) from error
+        if culprit := re.search(r"GLOBAL (\S+)", str(error)):
+            raise WeightsError(
+                f"{path} is refused: it holds {culprit[1]}, which could run code; only tensors and plain "
+                "values are read. If you trust its origin, load it where it was made and save its "
+                "state_dict() alone"
+            ) from error
+        raise _foreign(path) from error
     except Exception as error:  # a broken file can raise anything at all
-        raise WeightsError(
-            f"{path} is no readable checkpoint (broken or cut off?): {type(error).__name__}"
-        ) from error
+        raise _foreign(path) from error
     if isinstance(payload, list | tuple) and any(isinstance(each, Mapping) for each in payload):
         payload = dict(enumerate(payload))
     if not isinstance(payload, Mapping):
@@ -330,25 +309,15 @@ def read_torch(path: Path) -> dict[str, Any]:
     return dict(payload)
 
 
-def _refuse_other_content(path: Path) -> None:
-    """Raise WeightsError for a file that its first bytes show to be no checkpoint."""
+def _foreign(path: Path) -> WeightsError:
+    """Describe a file that is no checkpoint, or a broken one."""
     with path.open("rb") as file:
-        start = file.read(512)
-    kinds = (kind for pattern, kind in _OTHER_CONTENT.items() if re.match(pattern, start, re.I | re.S))
-    kind = next(kinds, None)
-    if kind is None and re.fullmatch(rb"[\t\r\n -~]+", start):
-        kind = "a text, not the weights"
-    if kind is None and zipfile.is_zipfile(path):
-        with zipfile.ZipFile(path) as archive:
-            names = archive.namelist()
-        if any(name.endswith(".npy") for name in names):
-            kind = "an archive of NumPy arrays: only files of PyTorch and .safetensors are read"
-        elif not any(name.endswith("/data.pkl") or name == "data.pkl" for name in names):
-            kind = f"a zip archive of {few(names) or 'nothing'}: unpack it first"
-        elif any("/code/" in name for name in names):
-            kind = "a TorchScript program: load it where it was made and save its state_dict()"
-    if kind:
-        raise WeightsError(f"{path} is no readable checkpoint: it is {kind}")
+        start = file.read(40)
+    content = f"it begins with {start!r}" if start else "it is empty"
+    return WeightsError(
+        f"{path} is no readable checkpoint of PyTorch or .safetensors: {content}. Fetch a pointer, a web "
+        "page or a broken file again; unpack an archive; of TorchScript, save the state_dict()"
+    )
 
 
 def _find(
@@ -359,7 +328,7 @@ def _find(
         network = find_network(payload, checkpoint_key, prefix)
     except NetworkError as error:
         raise WeightsError(f"{where} {error}") from None
-    family = find_family(name for name, _ in flat_names(payload))
+    family = find_published(name for name, _ in flat_names(payload))
     return StoredBackbone(network.tensors, None, network=network.label, family=family, note=_note(network))
 
 

@@ -11,8 +11,9 @@ from dino_model.models.attention import MAPS, readable
 from dino_model.models.backbones import create_backbone
 from dino_model.models.checkpoints import WeightsError
 from dino_model.models.hub import PREFIX
+from dino_model.models.names import is_local, is_path
 from dino_model.models.published import EMBEDDED, OFFICIAL, Scores
-from dino_model.models.weights import is_local, is_path, load_model
+from dino_model.models.weights import load_model
 
 
 @dataclass(frozen=True)

@@ -1,13 +1,18 @@
-"""The ViTs whose tokens and attention can be read, one entry for each class of timm.
+"""Families of ViTs: `FAMILIES` of classes, how they are read; `PUBLISHED` of weights, what no tensor shows.
 
-A class of another code base has an adapter in `protocol` instead, or fulfils `protocol.ViT` itself.
+A class of another code base than timm has an adapter in `protocol`, or fulfils `protocol.ViT` itself.
 """
 
-from dataclasses import dataclass
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 
 from timm.layers import AttentionRope
 from timm.models import beit, cait, eva, vision_transformer, xcit
-from torch import nn
+from torch import Tensor, nn
+
+from dino_model.models.configs import PositionMode
+from dino_model.models.state_names import NetworkError
 
 
 @dataclass(frozen=True)
@@ -41,3 +46,118 @@ FAMILIES = (
 def family_of(model: nn.Module) -> Family | None:
     """Return the entry of a model, None for a model of no entry."""
     return next((family for family in FAMILIES if isinstance(model, family.kind)), None)
+
+
+@dataclass(frozen=True)
+class PublishedFamily:
+    """Published models with one mark in their files."""
+
+    title: str
+    mark: str
+    """Pattern of a name in the files of the family, before prefixes are removed."""
+    heads: Mapping[int, int]
+    """Attention heads by width."""
+    positions: Mapping[str, PositionMode] = field(default_factory=dict)
+    """Way to resample positions by a pattern in timm's name, or in a Hugging Face repository's name and kind.
+    The first match holds. Others are resampled to the exact grid, as MAE (util/pos_embed.py) does."""
+
+
+PUBLISHED = (
+    # facebookresearch/moco-v3, vits.py: the small model has 12 heads
+    PublishedFamily("MoCo-v3", r"\b(base|momentum)_encoder\.", {384: 12, 768: 12}),
+    # facebookresearch/mae, models_mae.py: files with the decoder
+    PublishedFamily("MAE", r"\bdecoder_(embed|blocks|pos_embed)\b", {768: 12, 1024: 16, 1280: 16}),
+    # facebookresearch/dinov3, hub/backbones.py; timm's have the gate fc1_g
+    PublishedFamily(
+        "DINOv3", r"\b(storage_tokens$|rope_embed\.|fc1_g\.)", {384: 6, 768: 12, 1024: 16, 1280: 20, 4096: 32}
+    ),
+    # facebookresearch/dinov2, models/vision_transformer.py; hub/backbones.py: interpolate_antialias and
+    # interpolate_offset are True and 0.0 with registers, False and 0.1 without
+    PublishedFamily(
+        "DINOv2",
+        r"\bblocks\.(\d+\.)?\d+\.ls1\.gamma$",
+        {384: 6, 768: 12, 1024: 16, 1536: 24},
+        {r"reg\d+_dinov2|dinov2[-_]with[-_]registers|dinov2.*_reg\d*": "antialias", r"dinov2": "official"},
+    ),
+    # facebookresearch/deit, models.py
+    PublishedFamily("DeiT", r"\bdist_token$", {192: 3, 384: 6, 768: 12}),
+    # facebookresearch/ijepa, src/models/vision_transformer.py
+    PublishedFamily("I-JEPA", r"\btarget_encoder\.", {768: 12, 1024: 16, 1280: 16, 1408: 16}),
+    # timm, models/vision_transformer.py
+    PublishedFamily(
+        "timm", r"\b(reg_token$|fc_norm\.)", {192: 3, 384: 6, 512: 8, 768: 12, 1024: 16, 1280: 16}
+    ),
+    # facebookresearch/dino, vision_transformer.py: interpolate_pos_encoding
+    PublishedFamily(
+        "DINO",
+        r"\b(teacher|student)[._]|\blast_layer\.weight_[gv]$",
+        {192: 3, 384: 6, 768: 12},
+        {r"\.dino\b|facebook/dino-|^dino_": "official"},
+    ),
+)
+_MARKED_ONLY = {384: {12}}
+"""Width -> heads of models whose files always have the mark."""
+SIZES = {
+    width: {family.heads[width] for family in PUBLISHED if width in family.heads}
+    - _MARKED_ONLY.get(width, set())
+    for width in sorted({width for family in PUBLISHED for width in family.heads})
+}
+"""Width -> numbers of heads of published models that a file without a mark may hold."""
+
+
+def find_published(names: Iterable[str]) -> PublishedFamily | None:
+    """Return the family whose mark is in the full names of a file, None without a mark."""
+    text = "\n".join(names)
+    return next((family for family in PUBLISHED if re.search(family.mark, text, re.MULTILINE)), None)
+
+
+def choose_heads(
+    tensors: Mapping[str, Tensor], family: PublishedFamily | None, heads: int | None = None
+) -> tuple[int, str]:
+    """Choose the number of attention heads of a ViT.
+
+    Args:
+        tensors: By the backbone's names.
+        family: Of the file.
+        heads: The user's choice.
+
+    Returns:
+        The number, and its origin in words; no words if the tensors or the user give it.
+
+    Raises:
+        NetworkError: Published models of this width have several numbers of heads, or there are none; or the
+            number does not divide the width.
+    """
+    width = tensors["patch_embed.proj.weight"].shape[0]
+    if heads is not None:
+        if heads < 1 or width % heads:
+            raise NetworkError(f"has a width of {width}, which cannot be split over --heads {heads}")
+        return heads, ""
+    if counted := _count(tensors, width):
+        return counted, ""
+    if family and width in family.heads:
+        return family.heads[width], f"{family.heads[width]} heads as in {family.title}"
+    sizes = SIZES.get(width, set())
+    if len(sizes) == 1:
+        (number,) = sizes
+        return number, f"{number} heads assumed from the width {width}, --heads chooses others"
+    choices = " or ".join(map(str, sorted(sizes)))
+    reason = (
+        f"published models of this width have {choices}" if sizes else "no published model has this width"
+    )
+    raise NetworkError(
+        f"does not say its number of attention heads: its width is {width}, and {reason}. Pass --heads N"
+    )
+
+
+def _count(tensors: Mapping[str, Tensor], width: int) -> int | None:
+    """Number of heads where a tensor has the width of a head: norms of queries, or DINOv3's rotation."""
+    norm, periods = tensors.get("blocks.0.attn.q_norm.weight"), tensors.get("rope_embed.periods")
+    size = len(norm) if norm is not None else 4 * len(periods) if periods is not None else width
+    return width // size if size < width and not width % size else None
+
+
+def position_mode(name: str) -> PositionMode:
+    """Return the way to resample positions of a model by its name, see `PublishedFamily.positions`."""
+    ways = [pair for family in PUBLISHED for pair in family.positions.items()]
+    return next((mode for pattern, mode in ways if re.search(pattern, name)), "size")

@@ -2,10 +2,9 @@
 
 A ViT learns one embedding per patch of its training grid. Another image size needs another grid, and families
 of models resample to it in different ways. From 14 to 6 patches the ways differ by 8 to 25 % (relative L2),
-so each family is resampled as its own code does: `FAMILIES` lists the ways with their sources.
+so each family is resampled as its own code does: `families.PUBLISHED` lists the ways.
 """
 
-import re
 from collections.abc import Callable
 from functools import partial
 from typing import Any, get_args
@@ -16,23 +15,6 @@ from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor
 
 from dino_model.models.configs import PositionMode
-
-FAMILIES: dict[str, PositionMode] = {
-    # facebookresearch/dinov2, hub/backbones.py: interpolate_antialias=True, interpolate_offset=0.0
-    r"reg\d+_dinov2|dinov2[-_]with[-_]registers|dinov2.*_reg\d*": "antialias",
-    # facebookresearch/dinov2, hub/backbones.py: interpolate_antialias=False, interpolate_offset=0.1
-    r"dinov2": "official",
-    # facebookresearch/dino, vision_transformer.py: interpolate_pos_encoding
-    r"\.dino\b|facebook/dino-|^dino_": "official",
-}
-"""Pattern in timm's name, or in a Hugging Face repository's name and kind -> mode; the first match holds.
-
-All other families are resampled to the exact grid, MAE (util/pos_embed.py) and DeiT (main.py) among them."""
-
-
-def official_mode(name: str) -> PositionMode:
-    """Return the mode of the model's family, or `size` if the family is not in `FAMILIES`."""
-    return next((mode for pattern, mode in FAMILIES.items() if re.search(pattern, name)), "size")
 
 
 def resample(

@@ -1,29 +1,22 @@
 """Load models by name: the embedded one, the paper's, timm's, files, runs, random weights."""
 
 import copy
-import difflib
 import importlib
-import importlib.util
-import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
 import timm
 import torch
-from numpy.typing import NDArray
-from timm.models import adapt_input_conv
 from timm.models.vision_transformer import VisionTransformer
 from torch import nn
 
-from dino_model.data.channels import ChannelRange, ChannelStatistics, measure_channels
+from dino_model.data.channels import ChannelRange
 from dino_model.data.images import IMAGENET_MEAN, IMAGENET_STD
 from dino_model.models import attention, hub, position
-from dino_model.models.attention_heads import choose_heads
 from dino_model.models.backbones import create_backbone, traits
 from dino_model.models.checkpoints import (
-    SUFFIXES,
     StoredBackbone,
     WeightsError,
     infer_config,
@@ -31,16 +24,12 @@ from dino_model.models.checkpoints import (
     read_backbone,
     refuse_options,
 )
-from dino_model.models.configs import VIT_SHAPES, BackboneConfig, CheckpointKey, PositionMode
-from dino_model.models.families import family_of
+from dino_model.models.configs import BackboneConfig, CheckpointKey, PositionMode
+from dino_model.models.families import choose_heads, family_of, position_mode
+from dino_model.models.names import check_module, kind_of, random_config
 from dino_model.models.official import family, is_plain, load_official, rename_timm
 from dino_model.models.published import EMBEDDED, OFFICIAL
 from dino_model.models.state_names import NetworkError
-from dino_model.runtime.download import PublishedFile
-from dino_model.runtime.errors import SettingError
-
-RANDOM = "random:"
-"""Start of the names of models with random weights."""
 
 
 @dataclass(frozen=True)
@@ -89,7 +78,7 @@ def load_model(
     """Load a model in evaluation mode.
 
     Position embeddings are resampled in the mode that the file names. Otherwise the mode is that of the
-    model's family (`position.FAMILIES`), or `official` for .pth and .pt files.
+    model's family (`families.PUBLISHED`), or `official` for .pth and .pt files.
 
     Args:
         name: A name of one of these kinds.
@@ -105,8 +94,8 @@ def load_model(
         checkpoint_key: Network of a checkpoint that holds several. Default: the network that the run's method
             evaluates, else as `state_names.find_network`.
         checkpoint_prefix: Of the backbone's tensors, where the search does not find them.
-        heads: Attention heads of a bare checkpoint, see `attention_heads`. A model that shows its number must
-            have this one.
+        heads: Attention heads of a bare checkpoint, see `families.PUBLISHED`. A model that shows its number
+            must have this one.
         named_by: File that names the model, None for the user. Own code that a file names is not run.
 
     Raises:
@@ -114,13 +103,32 @@ def load_model(
             incomplete, or do not fit.
         DownloadError: Weights that are not on this machine and cannot be downloaded.
     """
-    if named_by and own_code(name):
-        raise WeightsError(f"{named_by} names own code, which is not run unless you name it: --model {name}")
-    if is_path(name):
-        model = _load_file(name, Path(name), checkpoint_key, checkpoint_prefix, heads)
-    else:
+    kind, path = kind_of(name), Path(name)
+    if kind != "path":
         refuse_options(name, checkpoint_key, checkpoint_prefix)
-        model = _load_single(name)
+    match kind:
+        case "embedded":
+            model = _build(name, read_backbone(EMBEDDED[name]), str(EMBEDDED[name]), "model.safetensors")
+        case "official":
+            entry, path = OFFICIAL[name], OFFICIAL[name].file.fetch()
+            stored = replace(read_backbone(path), config=entry.config)
+            model = _build(name, stored, str(path), f"{entry.title} published with the paper, {path.name}")
+        case "random":
+            model = _load_random(name)
+        case "code" if named_by:
+            raise WeightsError(
+                f"{named_by} names own code, which is not run unless you name it: --model {name}"
+            )
+        case "code":
+            model = _load_own(name)
+        case "hosted":
+            model = _accept_hosted(name, hub.load(name))
+        case "path" if hub.is_repository(path):
+            refuse_options(name, checkpoint_key, checkpoint_prefix)
+            model = _accept_hosted(name, hub.load_folder(path if path.is_dir() else path.parent))
+        case "path":
+            stored = read_backbone(path, checkpoint_key, checkpoint_prefix)
+            model = _load_stored(name, path, stored, heads)
     if heads is not None:
         _check_heads(model, heads)
     model.backbone.eval().requires_grad_(False)
@@ -165,136 +173,10 @@ def wrap_module(
     return LoadedModel(title, backbone, *statistics, "a module of the caller", None)
 
 
-def fit_channels(
-    model: LoadedModel, images: Iterable[NDArray[Any]] | None, channels: int | None
-) -> LoadedModel:
-    """Return the model for images of a number of channels, None for RGB.
-
-    A model that was trained on this number of channels is returned unchanged. Otherwise the weights of red,
-    green and blue are adapted as in timm, and the range and statistics of the images are computed.
-
-    Args:
-        model: Any model.
-        images: As stored, [height, width, channels]; read only if the model is adapted.
-        channels: Number of channels of the images; None for RGB.
-
-    Raises:
-        SettingError: A model of other channels than the images.
-    """
-    trained = len(model.channel_range) if model.channel_range else None
-    if channels is None and trained:
-        raise SettingError(f"{model.name} takes images of {trained} channels: pass --channels {trained}")
-    if channels is None or trained == channels:
-        return model
-    if channels < 1 or trained:
-        expected = f"{trained}, as it was trained" if trained else "at least 1"
-        raise SettingError(f"--channels is {channels}, but {model.name} takes {expected}")
-    return adapt_channels(model, measure_channels(images or ()))
-
-
-def adapt_channels(model: LoadedModel, statistics: ChannelStatistics) -> LoadedModel:
-    """Return a copy of a model of RGB for other channels; its first convolution is adapted as timm does.
-
-    Raises:
-        WeightsError: A model whose first convolution does not take RGB.
-    """
-    channels, backbone = len(statistics.range), copy.deepcopy(model.backbone)
-    convolutions = (pair for pair in backbone.named_modules() if isinstance(pair[1], nn.Conv2d))
-    name, first = next(convolutions, ("", None))
-    if not isinstance(first, nn.Conv2d) or first.in_channels != 3 or first.groups != 1:
-        raise WeightsError(f"{model.name} has no first convolution of red, green and blue to adapt")
-    first.weight = nn.Parameter(adapt_input_conv(channels, first.weight), requires_grad=False)
-    first.in_channels = channels
-    return replace(
-        model,
-        backbone=backbone,
-        mean=statistics.mean,
-        std=statistics.std,
-        source=f"{model.source}, {name} adapted to {channels} channels",
-        config=model.config and replace(model.config, in_channels=channels),
-        channel_range=statistics.range,
-    )
-
-
-def is_local(name: str) -> bool:
-    """Return whether `load_model(name)` needs no network; errors as `missing_files`."""
-    return not missing_files(name)
-
-
-def missing_files(name: str) -> list[PublishedFile]:
-    """Return the files that `load_model(name)` would download.
-
-    Raises:
-        WeightsError: A timm name without weights that can be read.
-    """
-    if is_path(name) or own_code(name):
-        return []
-    files = [OFFICIAL[name].file] if name in OFFICIAL else hub.files(name)
-    return [file for file in files if file.path() is None]
-
-
-def check_name(name: str) -> None:
-    """Raise WeightsError if `name` is no model or no file; weights are neither read nor downloaded."""
-    if is_path(name):
-        if not Path(name).exists():
-            raise WeightsError(f"no file or folder {name!r}")
-    elif name.startswith(RANDOM):
-        _random_backbone(name)
-    elif code := own_code(name):
-        _check_module(code[0])
-    elif name not in EMBEDDED and name not in OFFICIAL and not hub.files(name):
-        names = {known: known for known in (*EMBEDDED, *OFFICIAL, *timm.list_models(pretrained=True))}
-        names |= {architecture: f"random:{architecture}/16" for architecture in VIT_SHAPES}
-        close = [names[match] for match in difflib.get_close_matches(name, names)]
-        close = hub.similar_names(name) or close
-        hint = f" (did you mean {' or '.join(close)}?)" if close else ""
-        raise WeightsError(
-            f"unknown model {name!r}{hint}: give one of {', '.join((*EMBEDDED, *OFFICIAL))}, "
-            "random:ARCHITECTURE/PATCH, a timm name, hf:OWNER/NAME, MODULE:FUNCTION of own code, or an "
-            "existing file or training run"
-        )
-
-
-def is_path(name: str) -> bool:
-    """Return whether a name means a file or folder, existing or not."""
-    known = name in OFFICIAL or name in EMBEDDED or name.startswith((RANDOM, hub.PREFIX))
-    looks_like_path = name.startswith(("/", "./", "../")) or Path(name).suffix in SUFFIXES
-    return not known and bool(name) and (looks_like_path or Path(name).exists())
-
-
-def _load_single(name: str) -> LoadedModel:
-    """Load a model that its name alone describes."""
-    if name in EMBEDDED:
-        return _load_file(name, EMBEDDED[name])
-    if name.startswith(RANDOM):
-        return _load_random(name)
-    if name in OFFICIAL:
-        entry, path = OFFICIAL[name], OFFICIAL[name].file.fetch()
-        stored = replace(read_backbone(path), config=entry.config)
-        return _build(name, stored, str(path), f"{entry.title} published with the paper, {path.name}")
-    if code := own_code(name):
-        return _load_own(name, *code)
-    check_name(name)
-    return _accept_hosted(name, hub.load(name))
-
-
-def own_code(name: str) -> tuple[str, str] | None:
-    """Return module and function of a name such as `my_vit:create`, None for other names."""
-    match = re.fullmatch(r"([A-Za-z_][\w.]*):([A-Za-z_]\w*)", name)
-    return (match[1], match[2]) if match and f"{match[1]}:" not in (hub.PREFIX, RANDOM) else None
-
-
-def _check_module(module: str) -> None:
-    if importlib.util.find_spec(module.partition(".")[0]) is None:
-        raise WeightsError(
-            f"there is no Python module {module!r}: run the command in its folder, or add the folder to "
-            "PYTHONPATH"
-        )
-
-
-def _load_own(name: str, module: str, function: str) -> LoadedModel:
+def _load_own(name: str) -> LoadedModel:
     """Call own code; its errors are left to the user."""
-    _check_module(module)
+    check_module(name)
+    module, _, function = name.partition(":")
     create: Any = getattr(importlib.import_module(module), function, None)
     if not callable(create):
         raise WeightsError(f"the Python module {module!r} has no function or class {function!r}")
@@ -314,39 +196,16 @@ def _accept_hosted(name: str, hosted: hub.Hosted) -> LoadedModel:
     return LoadedModel(name, backbone, mean, std, source, None)
 
 
-def _random_backbone(name: str) -> StoredBackbone:
-    """Describe the backbone of a name such as `random:vit_small/16`."""
-    architecture, _, patch = name.removeprefix(RANDOM).partition("/")
-    if architecture == "embedded" and not patch:
-        return read_backbone(EMBEDDED["embedded"])
-    if architecture == "resnet50" and not patch:
-        return StoredBackbone({}, BackboneConfig("resnet50"))
-    if architecture in VIT_SHAPES and patch.isdecimal():
-        return StoredBackbone({}, BackboneConfig(architecture, int(patch)))
-    raise WeightsError(
-        f"{name!r} names no architecture: write random:embedded, random:resnet50, or random:vit_small/16 with"
-        f" one of {', '.join(VIT_SHAPES)} and a patch size"
-    )
-
-
 def _load_random(name: str) -> LoadedModel:
-    stored = _random_backbone(name)
+    config = random_config(name)
+    stored = StoredBackbone({}, config) if config else read_backbone(EMBEDDED["embedded"])
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         return _build(name, stored, name, "random weights, seed 0", load=False)
 
 
-def _load_file(
-    name: str,
-    path: Path,
-    checkpoint_key: CheckpointKey = None,
-    checkpoint_prefix: str | None = None,
-    heads: int | None = None,
-) -> LoadedModel:
-    if hub.is_repository(path):
-        refuse_options(str(path), checkpoint_key, checkpoint_prefix)
-        return _accept_hosted(name, hub.load_folder(path if path.is_dir() else path.parent))
-    stored = read_backbone(path, checkpoint_key, checkpoint_prefix)
+def _load_stored(name: str, path: Path, stored: StoredBackbone, heads: int | None) -> LoadedModel:
+    """Load what a file or a run holds: official names, transformers' names, or a description."""
     if "embeddings.cls_token" in stored.tensors:
         return _accept_hosted(name, hub.load_folder(path.parent, stored.tensors))
     source = f"{stored.network} of {path.name}" if stored.network else path.name
@@ -408,4 +267,4 @@ def _accept_any_size(backbone: nn.Module, family: str) -> None:
         attention.accept_any_size(backbone)
     is_vit = isinstance(backbone, VisionTransformer) and backbone.pos_embed is not None
     if is_vit and not hasattr(backbone, "dist_token"):
-        position.install(backbone, position.official_mode(family))
+        position.install(backbone, position_mode(family))

@@ -117,7 +117,7 @@ class Attention(TileOptions, ModelOptions, OutputOptions):
 
     def _open_inputs(self) -> tuple[list[InputImage], "AttentionPredictor"]:
         """Find the images, with their true masks, and load the model, adapted to their channels."""
-        from dino_model.models.weights import fit_channels  # imports torch
+        from dino_model.models.adaptation import fit_channels  # imports torch
 
         images = common.open_inputs(self.inputs, arrays=self.channels is not None, tiles=self)
         model = fit_channels(self.load(), images.raw_channels(self.channels or 3), self.channels)

@@ -9,6 +9,7 @@ import torch.nn.functional as F
 
 from dino_model.models import position
 from dino_model.models.backbones import BackboneConfig, create_backbone
+from dino_model.models.families import position_mode
 
 ANTIALIAS = {"antialias": True, "offset": 0.0}
 OFFICIAL = {"antialias": False, "offset": 0.1}
@@ -45,7 +46,7 @@ def official_positions(
 )
 def test_resample_in_family_mode_equals_official_code(name, official, grid):
     embedding = torch.randn(1, 1 + 196, 8)
-    found = position.resample(embedding, (14, 14), grid, 1, position.official_mode(name))
+    found = position.resample(embedding, (14, 14), grid, 1, position_mode(name))
     torch.testing.assert_close(found, official_positions(embedding, grid, **official))
 
 

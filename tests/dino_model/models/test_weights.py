@@ -16,8 +16,9 @@ from dino_model.models import weights
 from dino_model.models.attention import attention_rows
 from dino_model.models.backbones import BackboneConfig, create_backbone
 from dino_model.models.checkpoints import FORMAT, WeightsError, infer_config, write_safetensors
+from dino_model.models.names import is_local
 from dino_model.models.published import OFFICIAL
-from dino_model.models.weights import LoadedModel, is_local, load_model
+from dino_model.models.weights import LoadedModel, load_model
 
 pytestmark = pytest.mark.usefixtures("cache")
 
