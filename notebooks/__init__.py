@@ -1,1 +1,1 @@
-"""Nine lessons on the paper, as text notebooks, and what they draw and check with."""
+"""Ten lessons on the paper, as text notebooks, and what they draw and check with."""

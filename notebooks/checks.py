@@ -724,8 +724,18 @@ EXERCISES: dict[str, Exercise] = {
         },
         tolerance=0.01,
     ),
+    "C.1": Exercise(
+        right.hide,
+        {
+            "You hid the patches with the smallest scores.": lambda x, s, share: right.hide(x, -s, share),
+            "You hid the patches that should stay.": lambda x, s, share: x - right.hide(x, s, share),
+            "You kept the share instead of hiding it.": lambda x, s, share: right.hide(x, s, 1 - share),
+        },
+        (_normal(3, 8, 12), np.random.default_rng(11).random((2, 3)), 0.3),
+        (_normal(3, 6, 6, seed=1), np.random.default_rng(12).random((3, 3)), 0.6),
+    ),
 }
-"""Exercises by number; lessons A and B have letters."""
+"""Exercises by number; lessons A to C have letters."""
 
 HINTS: Mapping[str, str] = {
     "1.1": "unflatten gives rows and columns axes of their own; permute orders the axes; flatten joins them.",
@@ -752,5 +762,6 @@ HINTS: Mapping[str, str] = {
     "B.1": "features @ features.T has all products; its diagonal belongs to the patches themselves.",
     "B.2": "w(B, V) counts an edge inside of B at both of its ends.",
     "B.3": "Compute the width and height of the shared box first.",
+    "C.1": "Make a mask of patches from np.argsort(scores.ravel()), then repeat each value to the size of a patch.",
 }
 """Second help for each exercise, after the name of the mistake."""

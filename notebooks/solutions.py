@@ -167,3 +167,17 @@ NORMALIZED_CUT = 1 / 1 + 1 / 7
 
 BOX_IOU = 30 * 20 / (40 * 20 + 30 * 30 - 30 * 20)
 """B.3: the boxes share 30 × 20 pixels. CorLoc counts 0.545 as found."""
+
+# --- C What attention is not
+
+
+def hide(image: Tensor, scores: NDArray[np.floating], share: float) -> Tensor:
+    """Set a share of the patches, those with the largest scores, of an image [3, H, W] to 0."""
+    rows, columns = scores.shape
+    shown = np.ones(scores.size, np.float32)
+    shown[np.argsort(-scores.ravel())[: round(share * scores.size)]] = 0
+    grid = torch.from_numpy(shown.reshape(rows, columns))
+    grid = grid.repeat_interleave(image.shape[1] // rows, 0).repeat_interleave(
+        image.shape[2] // columns, 1
+    )
+    return image * grid
