@@ -41,7 +41,7 @@ from notebooks.checks import check
 
 # %%
 def hide(image: torch.Tensor, scores: np.ndarray, share: float) -> torch.Tensor:
-    """Image [3, H, W], scores [rows, columns], share from 0 to 1 -> image with hidden patches."""
+    """Image [3, H, W], scores [rows, columns], share from 0 to 1 -> image, partly hidden."""
     return ...
 
 
