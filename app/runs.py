@@ -4,10 +4,9 @@ Runs are folders of `training.run.Run` directly inside --models-dir. The logs of
 of the package. A client chooses a run by name and never sends a path.
 """
 
-import itertools
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,7 +18,7 @@ from app.errors import NotHere
 from dino_model.models.published import EMBEDDED
 from dino_model.models.run_folder import LOG
 from training.doctor import RunSettings, diagnose, run_settings
-from training.log import metric_names, read_log
+from training.log import KNN, LOSS, TERMS, Panel, metric_names, names_of, read_log
 from training.run import Run, RunError
 
 POINTS = 500
@@ -30,42 +29,8 @@ SHIPPED = {
     "embedded": ("Distillation of embedded", EMBEDDED["embedded"].with_name(LOG)),
 }
 """Titles and logs of the runs that trained the models of the package."""
-
-
-class Chart(NamedTuple):
-    """A plot of a run: title with unit, and labels of its curves by their keys in the log.
-
-    Without labels it has the curves whose keys begin with `prefix`.
-    """
-
-    title: str
-    curves: Mapping[str, str]
-    prefix: str = ""
-
-    def labels(self, keys: Iterable[str]) -> Mapping[str, str]:
-        """Labels of the curves by their keys in the log, of which `keys` are all."""
-        own = [key for key in keys if self.prefix and key.startswith(self.prefix)]
-        return self.curves or {
-            key: key.removeprefix(self.prefix).replace("_", " ").capitalize() for key in own
-        }
-
-
-CHARTS = (
-    Chart("Loss", {"loss": "Loss"}),  # its terms depend on the method
-    Chart(
-        "Terms of the loss",
-        {
-            "teacher_entropy": "Teacher entropy (nats)",
-            "kl": "KL(teacher, student) (nats)",
-            "ln_k": "ln K",
-            "patch_loss": "Patches",
-            "cls_loss": "[CLS] (1 - cos)",
-            "attention_loss": "[CLS] attention (KL)",
-            "rows_loss": "Patch attention (KL)",
-        },
-    ),
-    Chart("k-NN top-1 on training images (%)", {}, "knn_"),
-)
+CHARTS = (LOSS, TERMS, KNN)
+"""Panels of a log that the page shows."""
 
 
 class Checkpoint(NamedTuple):
@@ -122,9 +87,8 @@ def summarize_log(path: Path) -> Log:
     steps = np.array(global_steps, np.float64)
     least_of_rest = np.minimum.accumulate(steps[::-1])[::-1]
     kept = steps < np.append(least_of_rest[1:], np.inf)
-    plotted = metric_names(records)
-    plotted += [key for key in dict.fromkeys(itertools.chain(*records)) if key.startswith("knn_")]
-    plotted += [key for chart in CHARTS for key in chart.curves if key not in plotted]
+    charted = [name for chart in CHARTS for name in chart.select(names_of(records))]
+    plotted = dict.fromkeys([*metric_names(records), *charted])
     curves = {}
     for name in plotted:
         values = np.array([_number(record.get(name)) for record in records], np.float64)
@@ -223,10 +187,10 @@ class Runs:
             raise NotHere("There is no such run (any more): choose another.") from error
 
 
-def chart_value(chart: Chart, run: TrainingRun) -> dict[str, Any]:
+def chart_value(chart: Panel, run: TrainingRun) -> dict[str, Any]:
     """Return the value of a chart view: title and curves, which are interrupted between two phases."""
     curves = []
-    for key, label in chart.labels(run.log.curves).items():
+    for key, label in chart.select(run.log.curves).items():
         steps, values = run.log.curves[key]
         points: list[list[float | None]] = [
             [round(step, 1), float(f"{value:.6g}")]
@@ -235,7 +199,7 @@ def chart_value(chart: Chart, run: TrainingRun) -> dict[str, Any]:
         points += [[step - 0.5, None] for step in run.log.phases]
         if len(steps):
             curves.append({"label": label, "points": sorted(points, key=lambda point: point[0] or 0)})
-    return {"title": chart.title, "curves": curves}
+    return {"title": chart.title_with_unit, "curves": curves}
 
 
 def status_text(run: TrainingRun) -> str:

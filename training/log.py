@@ -61,8 +61,7 @@ TERMS = Panel(
         "rows_loss": "Patch attention (KL)",
     },
 )
-KNN = Panel("k-NN accuracy on training images", "top-1, %", r"knn_\w+")
-THROUGHPUT = Panel("Throughput", "images per second", "images_per_second")
+KNN = Panel("k-NN top-1 on training images", "%", r"knn_\w+")
 PANELS = (
     LOSS,
     TERMS,
@@ -71,7 +70,7 @@ PANELS = (
     KNN,
     Panel("Feature rank", "RankMe", r"rank_\w+"),
     Panel("Gradient norm", "", r"gradient_norm_\w+"),
-    THROUGHPUT,
+    Panel("Throughput", "images per second", "images_per_second"),
     Panel("Share of a step spent waiting", "", "data_wait"),
 )
 """Plots of a log, where it has their metrics; each other metric of a method has its own."""
