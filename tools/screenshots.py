@@ -13,7 +13,7 @@ import tyro
 from benchmarks.serving import browser, missing_for_browser, serving
 
 REPOSITORY = Path(__file__).parents[1]
-EXPLORE = "#explore .lab-view[data-token]"
+EXPLORE = "#explore .lab-view[data-walk=over]"
 LOADED = "() => [...document.images].every((image) => image.complete || image.loading === 'lazy')"
 """Gradio keeps a connection open, so the network is never idle."""
 
@@ -24,7 +24,7 @@ class Shot(NamedTuple):
     file: str
     query: str
     ready: str
-    size: tuple[int, int] = (1280, 900)
+    size: tuple[int, int] = (1280, 800)
 
 
 SHOTS = (

@@ -132,14 +132,6 @@ export function rolloutMaps({ values, tokens, prefix }, token) {
   return [values.subarray(token * tokens + prefix, (token + 1) * tokens)];
 }
 
-/** Mark the patches with the largest values, without one: one byte per patch. @param {Float32Array} map @param {number} count */
-export function largest(map, count, without = -1) {
-  const order = Array.from(map.keys()).filter((patch) => patch !== without);
-  const marks = new Uint8Array(map.length);
-  for (const patch of order.sort((one, other) => map[other] - map[one]).slice(0, count)) marks[patch] = 1;
-  return marks;
-}
-
 /** @param {Block} block @param {(head: number) => Float32Array} compute */
 function eachHead({ heads }, compute) {
   return Array.from({ length: heads }, (_, head) => compute(head));
