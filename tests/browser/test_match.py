@@ -42,7 +42,7 @@ def test_image_matches_its_turned_copy(tab):
 
 
 def test_pointer_shows_the_cosines_of_the_package(tab):
-    _choose_second(tab, "Sheep", "owl")
+    _choose_second(tab, "Owl on a branch", "owl")
     tab.locator("#match .lab-stage").first.hover(position=actions.place(tab, "#match .lab-stage", 0.62, 0.41))
     actions.wait(tab, f"{VIEW}.hovered !== null")
     patch = tab.evaluate(f"{VIEW}.hovered")

@@ -160,7 +160,7 @@ def test_answer_about_another_image_is_dropped(tab):
 
 def test_strokes_of_two_classes_segment_the_image_and_download(tab, tmp_path):
     stage = "#scribbles .lab-stage"
-    tab.locator("#way").get_by_text("Scribbles").click()
+    tab.locator("#way label:has(input[value=scribbles])").click()
     tab.wait_for_selector("#scribbles .lab-view[data-token]")
     tab.locator("#scribbles .lab-tools").get_by_text("Draw", exact=True).click()
     actions.stroke(tab, stage, (0.4, 0.5), (0.6, 0.5))

@@ -16,7 +16,7 @@ import { colorBar } from "./tiles.js";
 import { View } from "./view.js";
 
 const MAX_LINES = 100; // of the matches with the largest cosines
-const PIXELS_PER_LINE = 10; // of the width of both images: on a phone, more lines would hide the images
+const PIXELS_PER_LINE = 8; // of the width of both images: on a phone, more lines would hide the images
 const HINT = "Point at a patch or tap it: similar patches light up in the other image.";
 const KEYS =
   "Move the pointer or use the arrow keys to choose a patch of the left image; the right one shows what is similar. Escape returns.";
@@ -32,18 +32,15 @@ export class PairView extends View {
   scale = colorBar();
   left = new Stage("Left image: point at a patch", KEYS, this);
   right = new Stage("Right image: similar patches", "It follows the left image.", {});
-  where = [el("span", { class: "lab-where" }), el("span", { class: "lab-where" })]; // of the patch in each image
-  what = el("span", { class: "lab-what" }, HINT);
-  pair = el(
-    "div",
-    { class: "lab-pair" },
-    side(this.left.cell, el("p", { class: "lab-readout" }, this.where[0])),
-    side(this.right.cell, this.scale, el("p", { class: "lab-readout" }, this.where[1], this.what)),
-    this.lines,
-  );
+  where = [el("span", { class: "lab-chip lab-where" }), el("span", { class: "lab-chip lab-where" })]; // of the patch in each image
+  what = el("span", { class: "lab-chip lab-what" }, HINT);
+  pair = el("div", { class: "lab-pair" }, this.left.cell, this.right.cell, this.lines);
 
   constructor(mounted) {
     super(mounted);
+    const words = (...parts) => el("div", { class: "lab-bottom" }, ...parts);
+    this.left.cell.append(words(this.where[0]));
+    this.right.cell.append(words(this.where[1], this.what, this.scale));
     this.mount(["value", "matched"], this.pair, this.found);
   }
 
@@ -120,7 +117,7 @@ export class PairView extends View {
     else right.canvas.clear();
     this.scale.hidden = !range;
     const where = ({ rows, columns }, one) =>
-      one ? `Row ${one.row}, column ${one.column} of ${rows} × ${columns} patches` : "";
+      one ? `Row ${one.row}, column ${one.column} of ${rows} × ${columns}` : "";
     this.where[0].textContent = where(a, patch);
     this.where[1].textContent = where(b, found?.patch);
     this.what.textContent = found ? `Most similar: cosine ${decimals(found.cosine)}` : HINT;
@@ -158,10 +155,6 @@ export class PairView extends View {
     const some = drawn && drawn < matches.length ? `, the best ${drawn} drawn` : "";
     return `${matches.length} mutual nearest neighbors${some}, with the second image at ${scale} of ${sizes}.`;
   }
-}
-
-function side(...parts) {
-  return el("section", { class: "lab-side" }, ...parts);
 }
 
 /** @param {number[]} from @param {number[]} to @param {string} color */
