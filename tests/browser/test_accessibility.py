@@ -100,7 +100,7 @@ def test_keyboard_goes_through_the_page_as_it_is_seen(open_page, width, order):
     for _ in range(60):
         page.keyboard.press("Tab")
         part = page.evaluate(ORDER)
-        if part == 6:
+        if part == 6 or len(parts) == len(order):
             break
         if part < 0:
             continue  # the browser's own

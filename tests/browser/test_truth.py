@@ -135,7 +135,9 @@ def test_blocks_that_come_in_another_order_end_on_the_last_chosen(open_page):
 
 def test_refused_resolution_and_failed_block_return_to_what_is_shown(page, image_file):
     response = {"status": 503, "content_type": "text/plain", "body": "Not now."}
-    page.route(re.compile(r"/blocks/3$"), lambda route: route.fulfill(**response))  # the film gets none either
+    page.route(
+        re.compile(r"/blocks/3$"), lambda route: route.fulfill(**response)
+    )  # the film gets none either
     actions.send_images(page, image_file("ribbon.png", 1000, 64))
     shown = actions.state(page)
     assert shown["name"] == "ribbon.png"  # 3,052 patches at 224, 25,000 at 640: more than the 8,192 allowed
