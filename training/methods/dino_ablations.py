@@ -13,7 +13,7 @@ from training.distributed import all_mean, gather
 from training.methods.context import MethodSchedules
 from training.methods.dino import DINO, mean_output, update_center
 from training.methods.dino_ablations_config import AblationsConfig
-from training.methods.ibot import masked_cross_entropy, random_blocks
+from training.methods.ibot import masked_cross_entropy, masked_places, random_blocks
 from training.methods.method import Batch, Loss
 from training.methods.network import Network, Queue, cls_tokens
 from training.randomness import Randomness, copy_to_device
@@ -47,7 +47,10 @@ class DINOAblations(DINO):
             teacher = self.teacher.head.project(cls_tokens(teacher_features))  # [views, batch, d]
             teacher_logits = self.teacher.head.logits(teacher)  # [views, batch, K]
         visible = self.visible_patches(student_views, batch.randomness)
-        masked = self.masked_patches(student_views, batch.randomness)
+        blocks = self.masked_blocks(student_views, batch.randomness)
+        masked = None
+        if blocks is not None:
+            masked = MaskedPatches(copy_to_device(blocks, student_views.device), self.mask_token)
         student_features = self.student.features(
             student_views, batch.crops.locals, randomness=batch.randomness, visible=visible, masked=masked
         )
@@ -64,9 +67,9 @@ class DINOAblations(DINO):
         if self.config.koleo:
             spacing = losses.koleo(student_features[0].cls).sum()
             loss, logs["koleo"] = loss + self.config.koleo * spacing, spacing.detach()
-        if masked is not None:
+        if blocks is not None:
             patches = (student_features[0].patches, teacher_features[0].patches)
-            patch_loss, carry["patch_mean"] = self.patch_loss(*patches, masked.masked, temperature)
+            patch_loss, carry["patch_mean"] = self.patch_loss(*patches, blocks, temperature)
             loss, logs["patch_loss"] = loss + patch_loss, patch_loss.detach()
         if self.queue:
             carry["keys"] = losses.unit(teacher_logits).flatten(0, 1)
@@ -135,23 +138,42 @@ class DINOAblations(DINO):
         mean = attention.mean(1).unflatten(0, views.shape[:2])
         return least_attended(mean, numbers, num_visible, self.config.mask_hint)
 
-    def masked_patches(self, views: Tensor, randomness: Randomness) -> MaskedPatches | None:
-        """Choose the patches of the views that the student must predict; None: no patch loss."""
+    def masked_blocks(self, views: Tensor, randomness: Randomness) -> Tensor | None:
+        """Choose the patches of the views that the student must predict; None: no patch loss.
+
+        Returns:
+            bool [views, batch, patches] on the CPU.
+        """
         if self.config.patch_loss == "none":
             return None
-        blocks = random_blocks(randomness, len(views), *patch_grid(self.student.backbone, *views.shape[-2:]))
-        return MaskedPatches(copy_to_device(blocks, views.device), self.mask_token)
+        return random_blocks(randomness, len(views), *patch_grid(self.student.backbone, *views.shape[-2:]))
 
     def patch_loss(
         self, student: Tensor, teacher: Tensor, masked: Tensor, temperature: float
     ) -> tuple[Tensor, Tensor]:
-        """iBOT's loss of patches [views, batch, patches, C], and the mean of the teacher's logits [K]."""
+        """Compute iBOT's loss; logits exist for masked patches only.
+
+        Args:
+            student, teacher: Features of patches, [views, batch, patches, C].
+            masked: bool [views, batch, patches] on the CPU, which knows the number of masked patches.
+            temperature: Of the teacher.
+
+        Returns:
+            The loss, and the mean of the teacher's logits of all patches, [K].
+        """
+        places, weights = (copy_to_device(part, student.device) for part in masked_places(masked))
         with torch.no_grad():
-            teacher_logits = self.teacher.head(teacher)
+            projected = self.teacher.head.project(teacher).flatten(0, -2)
+            with torch.autocast(student.device.type, enabled=False):  # the logits are linear
+                mean = self.teacher.head.logits(losses.full_precision(projected).mean(0, keepdim=True))[0]
+            teacher_logits = self.teacher.head.logits(projected.index_select(0, places))
         targets = losses.sharpen(teacher_logits - self.patch_center, temperature)
-        student_logits = self.student.head(student)
-        loss = masked_cross_entropy(student_logits, targets, masked, self.config.student_temperature)
-        return loss, mean_output(teacher_logits)
+        if self.config.head.batch_norm:  # its statistics are those of all patches
+            chosen = self.student.head.project(student).flatten(0, -2).index_select(0, places)
+        else:
+            chosen = self.student.head.project(student.flatten(0, -2).index_select(0, places))
+        logits = self.student.head.logits(chosen)
+        return masked_cross_entropy(logits, targets, weights, self.config.student_temperature), mean
 
     def after_backward(self, step: int) -> None:
         """Drop gradients of frozen parameters; update a `previous-iteration` teacher."""

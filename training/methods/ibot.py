@@ -6,6 +6,7 @@ with [CLS]. Here one block of patches is masked, where the paper masks several.
 
 import math
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -40,17 +41,34 @@ def random_blocks(randomness: Randomness, views: int, rows: int, columns: int) -
     return (block & (is_masked < MASKED_VIEWS)[..., None, None]).flatten(-2)
 
 
-def masked_cross_entropy(logits: Tensor, targets: Tensor, masked: Tensor, temperature: float) -> Tensor:
+def masked_places(masked: Tensor) -> tuple[Tensor, Tensor]:
+    """List the masked patches of views.
+
+    Args:
+        masked: bool [views, batch, patches] on the CPU.
+
+    Returns:
+        Numbers of the masked patches among all patches, int64 [masked]; and their weights in the loss, fp32
+        [masked]. The weights of a view sum to 1 / (views * batch).
+    """
+    rows = masked.flatten(0, -2).numpy()  # the host knows its values without reading a tensor
+    views, patches = rows.nonzero()
+    weights = 1 / (rows.sum(1)[views] * len(rows))
+    places = torch.from_numpy(views * rows.shape[1] + patches)
+    return places, torch.from_numpy(weights.astype(np.float32))
+
+
+def masked_cross_entropy(logits: Tensor, targets: Tensor, weights: Tensor, temperature: float) -> Tensor:
     """Mean cross-entropy at the masked patches of a view (L_MIM), averaged over views and images.
 
     A view without masked patches counts with 0.
 
     Args:
-        logits: Of the student, for masked views [views, batch, patches, K].
+        logits: Of the student at the masked patches of masked views, [masked, K].
         targets: Probabilities of the teacher for the whole views, same shape.
-        masked: bool [views, batch, patches].
+        weights: From `masked_places`, [masked].
         temperature: tau_s.
     """
     logits = losses.full_precision(logits) / temperature
-    of_patches = logits.logsumexp(-1) - (targets * logits).sum(-1)  # [views, batch, patches]
-    return ((of_patches * masked).sum(-1) / masked.sum(-1).clamp(min=1)).mean()
+    of_patches = logits.logsumexp(-1) - (targets * logits).sum(-1)  # [masked]
+    return (of_patches * weights).sum()

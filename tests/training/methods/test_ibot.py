@@ -4,11 +4,12 @@ import numpy as np
 import pytest
 import torch
 
+from dino_model.models.backbones import MaskedPatches
 from dino_model.runtime.errors import SettingError
 from tests.training.methods.tiny import build, random_batch, step
 from training.methods.dino_ablations_config import AblationsConfig
 from training.methods.head import HeadConfig
-from training.methods.ibot import masked_cross_entropy, random_blocks
+from training.methods.ibot import random_blocks
 from training.randomness import Randomness
 
 CONFIG = AblationsConfig(
@@ -54,23 +55,32 @@ def test_patch_loss_of_dino_is_the_formula_of_the_paper():
     np.testing.assert_allclose(mean, logits[1].mean((0, 1, 2)), rtol=1e-4, atol=1e-5)
 
 
-def test_masked_cross_entropy_has_no_gradient_at_visible_patches():
-    logits = torch.randn(1, 2, 4, 8, requires_grad=True)
+def test_patch_loss_has_no_gradient_at_visible_patches():
+    dino, student = build(CONFIG), torch.randn(1, 2, 4, 24, requires_grad=True)
     masked = torch.tensor([[[True, False, False, True], [False] * 4]])
-    masked_cross_entropy(logits, torch.full((1, 2, 4, 8), 1 / 8), masked, 0.1).backward()
-    assert torch.equal(logits.grad.abs().sum(-1) > 0, masked)
+    dino.patch_loss(student, torch.randn(1, 2, 4, 24), masked, 0.04)[0].backward()
+    assert torch.equal(student.grad.abs().sum(-1) > 0, masked)
+
+
+def test_patch_loss_of_views_without_masks_is_zero():
+    dino, student = build(CONFIG), torch.randn(1, 2, 4, 24, requires_grad=True)
+    loss, _ = dino.patch_loss(student, torch.randn(1, 2, 4, 24), torch.zeros(1, 2, 4, dtype=torch.bool), 0.04)
+    loss.backward()
+    assert loss.item() == 0
+    assert not student.grad.any()
 
 
 def test_dino_masks_the_student_alone_adds_the_loss_and_centers_the_patches():
     dino, batch = build(CONFIG).eval(), random_batch()
     plain = build(replace(CONFIG, patch_loss="none")).eval()
     loss, logs, carry = dino(batch, 0)
-    masked = dino.masked_patches(batch.crops.views, batch.randomness)
-    assert masked.masked.any()
+    blocks = dino.masked_blocks(batch.crops.views, batch.randomness)
+    assert blocks.any()
+    masked = MaskedPatches(blocks, dino.mask_token)
     with torch.no_grad():
         whole = dino.teacher.features(batch.crops.views)[0].patches
         partial = dino.student.features(batch.crops.views, masked=masked)[0].patches
-    expected, mean = dino.patch_loss(partial, whole, masked.masked, 0.04)
+    expected, mean = dino.patch_loss(partial, whole, blocks, 0.04)
     torch.testing.assert_close(logs["patch_loss"], expected.detach())
     torch.testing.assert_close(loss.detach(), logs["teacher_entropy"] + logs["kl"] + expected)
     assert plain(batch, 0).logs["kl"] != logs["kl"]  # [CLS] of the student, too, is that of masked views
