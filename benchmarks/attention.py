@@ -3,8 +3,9 @@
 python -m benchmarks.attention [--json FILE]
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from itertools import cycle
 from timeit import repeat
 
@@ -13,7 +14,7 @@ import torch
 import tyro
 from torch.utils.flop_counter import FlopCounterMode
 
-from benchmarks.measure import Benchmark, Computation
+from benchmarks.measure import Benchmark, Computation, median_seconds
 from dino_model.inference.predictor import AttentionPredictor
 from dino_model.models.attention import readable
 from dino_model.models.weights import LoadedModel, load_model
@@ -49,6 +50,17 @@ class Attention(Benchmark):
         if difference > AGREEMENT:
             raise SystemExit(f"the maps differ by {difference:.1e} in fp32, expected at most {AGREEMENT:.0e}")
         loss = np.abs(fused_maps(fast, image) - expected).max()
+        ratios = []
+        for name, fused in {"attention written out": False, "timm's fused attention": True}.items():
+            maps, turns = plain_maps(sharpened_model(), fused), cycle(images())
+            own, peer = median_seconds(
+                partial(in_turn, partial(fused_maps, exact), turns),
+                partial(in_turn, maps, turns),
+                self.repeats,
+            )
+            ratios.append(
+                f"both in fp32, {name}: package {own:.3f} s, peer {peer:.3f} s: {peer / own:.2f} times faster"
+            )
         with FlopCounterMode(display=False) as counter:
             fused_maps(fast, other)
         operations, rate = counter.get_total_flops(), gemm_rate(fast.precision)
@@ -59,6 +71,7 @@ class Attention(Benchmark):
             f"{loss:.1e} in {fast.precision}; their largest value is {expected.max():.2f}",
             f"{operations / 1e9:,.0f} GFLOP of matrix products take {operations / rate:.3f} s at this "
             f"machine's {fast.precision} rate of {rate / 1e9:,.0f} GFLOP/s",
+            *ratios,
         )
 
 
@@ -69,17 +82,26 @@ def gemm_rate(precision: ComputePrecision, side: int = 2048) -> float:
     return 2 * side**3 / min(repeat(lambda: one @ other, number=1, repeat=5))
 
 
+def in_turn(maps: Callable[[np.ndarray], np.ndarray], images: Iterator[np.ndarray]) -> np.ndarray:
+    """Compute the maps of the next image."""
+    return maps(next(images))
+
+
 def fused_maps(predictor: AttentionPredictor, image: np.ndarray) -> np.ndarray:
     """Compute maps with fused attention everywhere, and one row of the last block."""
     predictor.set_image(image)
     return predictor.cls_attention()
 
 
-def plain_maps(model: LoadedModel) -> Callable[[np.ndarray], np.ndarray]:
-    """The reference: timm's forward, with the attention of all tokens by all tokens in every block."""
+def plain_maps(model: LoadedModel, fused: bool = False) -> Callable[[np.ndarray], np.ndarray]:
+    """The reference: timm's forward, with the attention of all tokens by all tokens in the last block.
+
+    The other blocks have written-out or, with `fused`, fused attention.
+    """
     vit, attention = readable(model.backbone), list[torch.Tensor]()
     for block in vit.vit.blocks:
-        block.attn.fused_attn = False
+        block.attn.fused_attn = fused
+    vit.vit.blocks[-1].attn.fused_attn = False
     vit.vit.blocks[-1].attn.attn_drop.register_forward_hook(lambda *args: attention.append(args[-1]))
 
     @torch.no_grad()

@@ -2,7 +2,7 @@
 
 python -m benchmarks.plan [--gpu A100] [--gpus 8] [--price 2.0] [--json FILE]
 
-The device computes products and other operations one after the other, while the host launches the next ones.
+The device computes products and other operations one after the other, while the host calls the next ones.
 A step therefore takes the longer of both. Nothing of this is measured.
 """
 
@@ -43,9 +43,9 @@ PEAKS = {
 }
 """Operations a second on dense 16-bit matrices with fp32 sums, from NVIDIA's data sheets, by words of the
 name that the driver reports. V100 and T4 have fp16 only."""
-BANDWIDTHS = {"V100": 0.9e12, "A100": 2.0e12, "H100": 3.35e12, "RTX 4070": 0.504e12}
-"""Bytes a second of the memory, from NVIDIA's data sheets: V100 SXM2, A100 80 GB SXM, H100 SXM, and a
-consumer card with 12 GiB."""
+BANDWIDTHS = {"V100": 0.9e12, "A100": 2.0e12, "H100": 3.35e12, "H200": 4.8e12, "RTX 4070": 0.504e12}
+"""Bytes a second of the memory, from NVIDIA's data sheets: V100 SXM2, A100 80 GB SXM, H100 SXM,
+H200 SXM, and a consumer card with 12 GiB."""
 IMAGES = 64
 """Images of a step on each GPU."""
 IMAGENET = 1_281_167
@@ -65,12 +65,12 @@ class StepTime(NamedTuple):
 
     products: float
     traffic: float
-    launches: float
+    host: float
 
     @property
     def total(self) -> float:
-        """The device's work, or the launches of the host if these take longer."""
-        return max(self.products + self.traffic, self.launches)
+        """The device's work, or the host's if that takes longer."""
+        return max(self.products + self.traffic, self.host)
 
 
 @dataclass(frozen=True)
@@ -87,8 +87,8 @@ class Plan:
     """Assumed share of the peak in products."""
     bandwidth_share: float = 0.85
     """Assumed share of the memory's bandwidth in other operations."""
-    launch: float = 8.0
-    """Assumed time in µs in which the host launches an operation."""
+    host_time: float = 8.0
+    """Assumed time of the host in µs for a dispatcher operation; not measured on a GPU's machine."""
     models: tuple[str, ...] = tuple(MODELS)
     """Networks, of `benchmarks.plan.MODELS`."""
     json: Path | None = None
@@ -103,9 +103,7 @@ class Plan:
 
         rows = []
         print("Computed, not measured. Parts of a step in ms.\n")
-        print(
-            "| network | GPU | products | other traffic | launches | images/s |", "|---" * 6 + "|", sep="\n"
-        )
+        print("| network | GPU | products | other traffic | host | images/s |", "|---" * 6 + "|", sep="\n")
         with fake_cuda.process() as process:
             for model in self.models:
                 recipe = Recipe(MODELS[model], DINOConfig(), CropConfig(), epochs=100, batch_size=IMAGES)
@@ -132,7 +130,7 @@ class Plan:
         return StepTime(
             cost.flops / (self.peak_share * PEAKS[gpu]),
             cost.traffic / (self.bandwidth_share * BANDWIDTHS[gpu]),
-            cost.launches * self.launch / 1e6,
+            cost.operations * self.host_time / 1e6,
         )
 
 

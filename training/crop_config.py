@@ -145,6 +145,16 @@ class CropConfig:
         )
 
     @property
+    def decoded_side(self) -> int:
+        """Short side in pixels from which the image of every crop is made smaller, never larger."""
+        if self.augment == "device":
+            return self.canvas_size
+        sizes = [(self.global_size, self.global_scale[0])] + [(self.local_size, self.local_scale[0])] * bool(
+            self.local_crops
+        )
+        return max(math.ceil(size / math.sqrt(smallest * 3 / 4)) for size, smallest in sizes)
+
+    @property
     def views(self) -> tuple[ViewSpec, ...]:
         """Specification of each global crop."""
         _, *kinds = AUGMENTATIONS[self.augmentation]

@@ -122,7 +122,7 @@ class CropDataset(Dataset[Sample | ImageError]):
         return LoadedBatch(crops, known, broken, indices, plan)
 
     def _decode_image(self, place: int) -> Image.Image | Tensor:
-        pixels = self.images.read(place)
+        pixels = self.images.read(place, self.cut.config.decoded_side)
         if self.cut.tensors or self.images.channel_range:
             return torch.from_numpy(pixels).permute(2, 0, 1)
         return Image.fromarray(pixels)

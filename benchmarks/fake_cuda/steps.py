@@ -26,8 +26,8 @@ class StepCost(NamedTuple):
     """Floating-point operations of products; a product and a sum are two."""
     traffic: int
     """Bytes that all other operations read and write."""
-    launches: int
-    """Operations that launch kernels."""
+    operations: int
+    """Operations of PyTorch's dispatcher that launch kernels; one of a list of tensors counts once."""
     memory: int
     """Peak in bytes."""
 

@@ -85,8 +85,10 @@ class Images:
         """Return what is not among the images: the number of other files, and `notes`."""
         return [f"{pluralize(self.ignored, 'other file')} ignored"] * bool(self.ignored) + [*self.notes]
 
-    def read(self, index: int) -> np.ndarray:
+    def read(self, index: int, at_least: int = 0) -> np.ndarray:
         """Read an image: uint8 RGB [height, width, 3], or as `channel_range` says, [height, width, channels].
+
+        `at_least` is that of `images.read`; 0 gives the exact pixels of the file.
 
         Raises:
             ImageError: As `images.read` or `read_channels`.
@@ -94,7 +96,7 @@ class Images:
         data, name = self.read_bytes(index), printable(self.names[index])
         if self.channel_range:
             return self.channel_range.read(data, name, self.max_pixels)
-        return read(data, name=name, max_pixels=self.max_pixels)
+        return read(data, name=name, max_pixels=self.max_pixels, at_least=at_least)
 
     def raw_channels(self, channels: int) -> Iterator[np.ndarray]:
         """Read up to `MEASURED_IMAGES` as they are stored, see `read_channels`; damaged ones are skipped."""

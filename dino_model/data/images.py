@@ -44,7 +44,12 @@ class ImageError(ValueError):
 
 
 def read(
-    source: str | Path | bytes, *, max_pixels: int = MAX_PIXELS, name: str | None = None, halve: bool = False
+    source: str | Path | bytes,
+    *,
+    max_pixels: int = MAX_PIXELS,
+    name: str | None = None,
+    halve: bool = False,
+    at_least: int = 0,
 ) -> np.ndarray:
     """Read an image as a screen shows it: uint8 [height, width, 3], RGB.
 
@@ -58,6 +63,8 @@ def read(
         max_pixels: Largest width × height that is decoded; the header is checked before memory is allocated.
         name: Name of the image in messages. Default: the file's name, or "the image".
         halve: Decode a JPEG of up to four times `max_pixels` at half its width and height.
+        at_least: Decode a JPEG at 1/2, 1/4 or 1/8 of its size if its short side stays at least this long, in
+            pixels. 0: at its full size.
 
     Raises:
         ImageError: Missing, empty, damaged, cut short, too large, or not one of `FORMATS`. Channels that are
@@ -81,6 +88,8 @@ def read(
                 width, height = image.size
             if width * height > max_pixels:
                 raise Image.DecompressionBombError
+            if at_least:
+                image.draft(None, (at_least, at_least))  # JPEG only
             _check_bands(image)
             image.load()
             _check_depth(image, source)

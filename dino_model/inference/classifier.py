@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Literal, Protocol, Self, TypeVar
 
@@ -14,7 +15,7 @@ from torch import Tensor
 from dino_model.data.framing import Framing
 from dino_model.inference.feature_cache import model_fingerprint
 from dino_model.inference.features import OUTPUT, FeatureType, has_cls
-from dino_model.inference.search import nearest
+from dino_model.inference.search import UnitVectors, nearest
 from dino_model.models.weights import LoadedModel, load_model
 from dino_model.runtime.files import replace_file
 
@@ -69,9 +70,14 @@ class NeighborClassifier:
     device: str | torch.device | None = None
     """Device of the search. Default: that of the features."""
 
+    @cached_property
+    def units(self) -> UnitVectors:
+        """The examples, normalized once for all calls."""
+        return UnitVectors(self.features, self.device)
+
     def scores(self, features: Tensor) -> Tensor:
         """Compute shares of the vote: [rows, values] -> [rows, classes]."""
-        cosines, numbers = nearest(features, self.features, min(self.k, len(self.features)), self.device)
+        cosines, numbers = nearest(features, self.units, min(self.k, len(self.features)))
         parts = zip(cosines.split(_ROWS_AT_ONCE), numbers.split(_ROWS_AT_ONCE), strict=True)
         return torch.cat(
             [vote(near, self.targets[rows], self.temperature, self.classes) for near, rows in parts]

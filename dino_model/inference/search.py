@@ -28,9 +28,29 @@ _MARGIN, _LINE = 6, 16
 _MAX_PRODUCT_BYTES = 2**28
 
 
-def nearest(
-    queries: Tensor, database: Tensor, count: int, device: torch.device | str | None = None
-) -> tuple[Tensor, Tensor]:
+class UnitVectors:
+    """Features of length 1 that many queries are compared with.
+
+    Args:
+        features: [features, width], of any length.
+        device: Where products are computed. Default: that of the features.
+
+    Raises:
+        ValueError: Features that are not finite.
+    """
+
+    def __init__(self, features: Tensor, device: torch.device | str | None = None) -> None:
+        check_finite(features)
+        self.vectors = normalize(features.to(device or features.device).float(), dim=1)
+
+
+def check_finite(features: Tensor) -> None:
+    """Raise ValueError for features that are not finite."""
+    if not features.isfinite().all():
+        raise ValueError("Features hold NaN or infinity: the model is broken, or needs precision fp32.")
+
+
+def nearest(queries: Tensor, database: UnitVectors, count: int) -> tuple[Tensor, Tensor]:
     """Find the most similar features of a database.
 
     Of several processes, each with the same arguments, each searches with its share of the queries. At most
@@ -38,9 +58,8 @@ def nearest(
 
     Args:
         queries: [queries, width], of any length.
-        database: [features, width], of any length.
+        database: Features to search, [features, width].
         count: Features per query, at most as many as there are.
-        device: Where products are computed. Default: that of the features.
 
     Returns:
         Cosines and numbers of the features, most similar first: [queries, count] both, on the queries'
@@ -49,15 +68,13 @@ def nearest(
     Raises:
         ValueError: Features that are not finite or of different widths.
     """
-    if queries.shape[1] != database.shape[1]:
+    features = database.vectors
+    if queries.shape[1] != features.shape[1]:
         raise ValueError(
-            f"Queries have {queries.shape[1]} values, the database {database.shape[1]}: use one model for"
+            f"Queries have {queries.shape[1]} values, the database {features.shape[1]}: use one model for"
             " both."
         )
-    if not (queries.isfinite().all() and database.isfinite().all()):
-        raise ValueError("Features hold NaN or infinity: the model is broken, or needs precision fp32.")
-    features = database.to(device or database.device).float()
-    scale = 1 / features.norm(dim=1).clamp(min=1e-12)
+    check_finite(queries)
     at_once = max(1, _MAX_PRODUCT_BYTES // (4 * len(features)))
 
     def search(numbers: range) -> Tensor:
@@ -65,7 +82,7 @@ def nearest(
         results = []
         for chunk in queries[numbers.start : numbers.stop].split(at_once):
             products = normalize(chunk.to(features.device).float(), dim=1) @ features.T
-            values, places = products.mul_(scale).topk(min(count, len(features)), dim=1)
+            values, places = products.topk(min(count, len(features)), dim=1)
             results.append(torch.stack([values.cpu().double(), places.cpu().double()], dim=1))
         return torch.cat(results)
 
@@ -80,7 +97,7 @@ class Index:
     """Features of a folder, its images, and the model that queries go through."""
 
     names: list[str]
-    features: Tensor
+    features: UnitVectors
     """Outputs of the model: float32 [names, width]."""
     images: Images
     """The indexed images, in the order of the names."""
@@ -137,7 +154,7 @@ def open_index(
     framing = Framing(int(key["size"]), loaded.mean, loaded.std)
     extractor = FeatureExtractor(loaded, framing, precision=precision, device=device)
     images = images.subset(known[name] for name in table.names)
-    return Index(list(table.names), torch.from_numpy(table.features), images, extractor)
+    return Index(list(table.names), UnitVectors(torch.from_numpy(table.features)), images, extractor)
 
 
 def write_contact_sheet(path: Path, rows: Sequence[Sequence[tuple[NDArray[np.uint8], str]]]) -> None:

@@ -115,9 +115,9 @@ def test_fake_device_notices_memory_used_by_two_streams(on_cuda, wait, record, w
 
 def test_plan_counts_the_operations_of_a_step(on_cuda):
     cost, step = on_cuda(count_step, cases.SMALL, "bf16"), check(on_cuda(cases.train, cases.SMALL))
-    assert cost.launches == pytest.approx(step.operations, rel=0.1)
+    assert cost.operations == pytest.approx(step.operations, rel=0.1)
     assert 0 < cost.traffic < step.traffic
-    time = Plan(launch=5.0, peak_share=0.5, bandwidth_share=0.5).step_time(cost, "A100")
-    assert time.launches == pytest.approx(5e-6 * cost.launches)
+    time = Plan(host_time=5.0, peak_share=0.5, bandwidth_share=0.5).step_time(cost, "A100")
+    assert time.host == pytest.approx(5e-6 * cost.operations)
     assert time.products == pytest.approx(cost.flops / (0.5 * PEAKS["A100"]))
-    assert time.total == time.launches  # of a tiny network
+    assert time.total == time.host  # of a tiny network

@@ -1,5 +1,6 @@
 import os
 import tarfile
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,7 +10,7 @@ from PIL import Image
 from dino_model.data.collections import open_images
 from dino_model.data.images import ImageError
 from training.crop_config import CropConfig
-from training.data import MAX_READY_BYTES, batch_order, batches, batches_ahead
+from training.data import MAX_READY_BYTES, CropDataset, batch_order, batches, batches_ahead
 
 CROPS = CropConfig(global_size=32, local_size=16, local_crops=2)
 CPU = torch.device("cpu")
@@ -80,3 +81,18 @@ def test_device_crops_are_equal_wherever_they_are_finished(tmp_path, margin):
         load(open_images(tmp_path), crops, batch_size=6, finish=finish)[0] for finish in (True, False)
     )
     assert all(map(torch.equal, by_device.finish(CPU), by_worker.crops))
+
+
+@pytest.mark.parametrize("augment", ["batch", "device"])  # with Pillow, random boxes depend on the size
+def test_large_photograph_is_decoded_smaller_and_gives_the_same_crops(tmp_path, monkeypatch, augment):
+    pixels = np.random.default_rng(0).integers(0, 256, (9, 12, 3), np.uint8)
+    photograph = Image.fromarray(pixels).resize((2400, 1800), Image.Resampling.BICUBIC)
+    photograph.save(tmp_path / "photograph.jpg", quality=95)
+    images, config = open_images(tmp_path), CropConfig(global_size=64, local_size=32, augment=augment)
+    dataset = CropDataset(images, replace(config, canvas_size=96), seed=0)
+    assert dataset.cut.config.decoded_side <= 1800 // 8  # the decoder makes it eight times smaller
+    found = dataset.collate([dataset[0, 0]])
+    monkeypatch.setattr(CropConfig, "decoded_side", 0)
+    exact = dataset.collate([dataset[0, 0]])
+    for crops, expected in zip(found.crops, exact.crops, strict=True):
+        assert (crops.float() - expected.float()).abs().mean() < 6

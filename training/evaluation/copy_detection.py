@@ -139,10 +139,10 @@ class Copies(Images):
     copy_type: str = ""
     seed: int = 0
 
-    def read(self, index: int) -> NDArray[np.uint8]:
+    def read(self, index: int, at_least: int = 0) -> NDArray[np.uint8]:
         """Read an image and copy it, with a seed of the file's content; errors as `Images.read`."""
         content = int(blake2b(self.read_bytes(index), digest_size=8).hexdigest(), 16)
-        return make_copy(super().read(index), self.copy_type, mix(self.seed, content))
+        return make_copy(super().read(index, at_least), self.copy_type, mix(self.seed, content))
 
     def fingerprint(self) -> str:
         """Hash names, sizes and times of change; add the kind of copy."""

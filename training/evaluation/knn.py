@@ -10,7 +10,7 @@ from torch import Tensor
 from dino_model.inference.classifier import NeighborClassifier, vote
 from dino_model.inference.features import OUTPUT
 from dino_model.inference.predictions import NEAREST
-from dino_model.inference.search import nearest
+from dino_model.inference.search import UnitVectors, nearest
 from dino_model.models.weights import LoadedModel
 from dino_model.runtime import files
 from training.evaluation.metrics import Accuracy, MultiLabelQuality, accuracy, multi_label_quality
@@ -40,7 +40,7 @@ def neighbors(
             " labels: expected [count, width] and a label for each training feature."
         )
     check_k([k], len(train))
-    cosines, numbers = nearest(test, train, k, device)
+    cosines, numbers = nearest(test, UnitVectors(train, device), k)
     return cosines, labels[numbers]
 
 
@@ -105,6 +105,7 @@ def evaluate(options: Knn) -> None:
         examples: Any = {"features": train.features, "targets": train.labels, "classes": classes}
         shared: Any = {"temperature": temperature, "device": options.device}
         classifiers = [NeighborClassifier(**examples, **shared, k=k) for k in options.k]
+        units = UnitVectors(train.features, options.device)
         results: dict[int, Accuracy | MultiLabelQuality] = {}
         if split.several:
             scores = {each.k: each.scores(test.features) for each in classifiers}
@@ -116,7 +117,7 @@ def evaluate(options: Knn) -> None:
 
         def nearest_names(features: Tensor) -> list[list[str]]:
             count = min(NEAREST, len(train.features))
-            numbers = nearest(features, train.features, count, options.device)[1]
+            numbers = nearest(features, units, count)[1]
             return [[train.images.names[number] for number in row] for row in numbers.tolist()]
 
         classify = classifiers[0].scores

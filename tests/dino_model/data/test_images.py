@@ -259,3 +259,25 @@ def test_read_no_image_names_the_reason(content: bytes | None, sentence: str, tm
         (tmp_path / "note.jpg").write_bytes(content)
     with pytest.raises(ImageError, match=sentence):
         images.read(tmp_path / "note.jpg")
+
+
+def test_read_at_least_makes_large_jpegs_smaller_and_no_other_image(tmp_path):
+    smooth = np.linspace(0, 255, 1200 * 900 * 3).reshape(900, 1200, 3).astype(np.uint8)
+    upright = Image.fromarray(smooth)
+    exif = upright.getexif()
+    exif[274] = 6  # rotated by a quarter
+    upright.save(tmp_path / "a.jpg", quality=95)
+    upright.save(tmp_path / "rotated.jpg", quality=95, exif=exif)
+    upright.save(tmp_path / "a.png")
+    for name, at_least, size in (
+        ("a.jpg", 0, (900, 1200)),
+        ("a.jpg", 451, (900, 1200)),
+        ("a.jpg", 450, (450, 600)),
+        ("a.jpg", 113, (225, 300)),
+        ("rotated.jpg", 450, (600, 450)),
+        ("a.png", 100, (900, 1200)),
+    ):
+        found = images.read(tmp_path / name, at_least=at_least)
+        assert found.shape[:2] == size
+    reduced = images.read(tmp_path / "a.jpg", at_least=450)
+    assert np.abs(reduced.astype(float) - smooth[::2, ::2]).mean() < 3

@@ -19,17 +19,17 @@ def test_nearest_ranks_by_cosine_in_chunks(monkeypatch):
     expected = torch.cosine_similarity(queries[:, None], database[None], dim=-1).topk(7, dim=1)
     for limit in (2**28, 1600):
         monkeypatch.setattr(search, "_MAX_PRODUCT_BYTES", limit)
-        cosines, numbers = nearest(queries, database, 7)
+        cosines, numbers = nearest(queries, search.UnitVectors(database), 7)
         torch.testing.assert_close(cosines, expected.values, rtol=0, atol=1e-6)
         assert torch.equal(numbers, expected.indices)
-    assert nearest(queries, database[:3], 7)[1].shape == (9, 3)
+    assert nearest(queries, search.UnitVectors(database[:3]), 7)[1].shape == (9, 3)
 
 
 def test_nearest_with_invalid_features_raises():
     with pytest.raises(ValueError, match="Queries have 3 values, the database 2"):
-        nearest(torch.ones(1, 3), torch.ones(3, 2), 1)
+        nearest(torch.ones(1, 3), search.UnitVectors(torch.ones(3, 2)), 1)
     with pytest.raises(ValueError, match="Features hold NaN or infinity"):
-        nearest(torch.ones(1, 2), torch.full((3, 2), torch.inf), 1)
+        search.UnitVectors(torch.full((3, 2), torch.inf))
 
 
 def test_search_command_finds_image_of_indexed_folder(tmp_path: Path, capsys):
