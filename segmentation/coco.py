@@ -110,9 +110,16 @@ class CocoLabels:
         annotations: Number of annotations in the file.
     """
 
-    def __init__(self, file: Path, classes: Sequence[str] = ()) -> None:
-        """Read the file; categories have the labels of their names in `classes`, names of all labels."""
-        self.file, self.damaged = file, list[str]()
+    def __init__(
+        self, file: Path, classes: Sequence[str] = (), *, crowds: bool = False, is_exact: bool = False
+    ) -> None:
+        """Read the file; categories have the labels of their names in `classes`, names of all labels.
+
+        Regions with iscrowd are void, with `crowds` objects. `is_exact` refuses other names than the file's.
+        """
+        self.file, self.damaged, self.crowds = file, list[str](), crowds
+        if classes and classes[0].casefold() != "background":
+            classes = ["background", *classes]
         try:
             content = json.loads(read_text(file))
             parts = ("images", "annotations", "categories")
@@ -135,6 +142,11 @@ class CocoLabels:
         self.annotations = len(content["annotations"])
         if self.annotations and not self._annotations:
             raise DataError(f"{file} has no usable annotation: {self._strays_in_words() or self.damaged[0]}")
+        if is_exact and (differing := set(classes[1:]) ^ set(categories.values())):
+            raise DataError(
+                f"the classes and the categories of {file} differ in {', '.join(sorted(differing))[:200]}; "
+                f"the categories are {', '.join(categories.values())[:200]}"
+            )
         self._labels = self._number(categories, classes)
         self.names = {0: "background"} | {label: categories[key] for key, label in self._labels.items()}
 
@@ -146,6 +158,44 @@ class CocoLabels:
         labels = f"labels of categories: {', '.join(numbered)}" if numbered else ""
         parts = "; ".join(filter(None, (labels, self._strays_in_words())))
         return parts and f"{self.file.name}: {parts}"
+
+    def table(self, file_names: Sequence[str]) -> str:
+        """Look at the annotations of images, and format files, regions and pixels of each category."""
+        rows: dict[int, list[int]] = {}
+        for file_name in file_names:
+            try:
+                image = self._find(file_name)
+            except DataError:
+                continue  # `read` raises it again
+            height, width = int(image.get("height") or 0), int(image.get("width") or 0)
+            labels = self.read(file_name, (height, width)) if height and width else np.zeros((0, 0), np.uint8)
+            counts = np.bincount(labels.ravel(), minlength=VOID + 1)
+            for label in {0, *np.flatnonzero(counts).tolist()}:
+                row = rows.setdefault(label, [0, 0])
+                row[0], row[1] = row[0] + 1, row[1] + int(counts[label])
+        lines = [f"{self.file.name}: {pluralize(self.annotations, 'annotation')}"]
+        lines.append(f"{'label':>5}  {'class':<24}{'id':<10}{'files':>7}{'pixels':>14}")
+        keys = {label: str(key) for key, label in self._labels.items()}
+        for label, (files, pixels) in sorted(rows.items()):
+            name = "void" if label == VOID else self.names[label]
+            lines.append(f"{label:>5}  {name:<24}{keys.get(label, ''):<10}{files:>7}{pixels:>14,}")
+        lines += [f"note: {text}" for text in (self.describe(), *self._only_crowds()) if text]
+        lines += [f"dropped: {problem}" for problem in self.damaged[:5]]
+        lines += [f"dropped: {len(self.damaged) - 5} more"] * (len(self.damaged) > 5)
+        return "\n".join(lines)
+
+    def _only_crowds(self) -> list[str]:
+        """Name the classes whose regions are all void."""
+        used = {_id(each.get("category_id")) for group in self._annotations.values() for each in group}
+        solid = {
+            _id(each.get("category_id"))
+            for group in self._annotations.values()
+            for each in group
+            if self.crowds or not each.get("iscrowd")
+        }
+        void = [self.names[self._labels[key]] for key in used - solid if key in self._labels]
+        note = f"{', '.join(sorted(void))} has iscrowd regions only, which are void; --crowds takes them"
+        return [note] if void else []
 
     def read(self, file_name: str, size: tuple[int, ...]) -> Labels:
         """Draw the objects of an image, smaller ones on top; crowds are 255: uint8 [height, width].
@@ -160,7 +210,8 @@ class CocoLabels:
         masks = []
         for annotation in self._annotations.get(_id(image["id"]), ()):
             try:
-                label = VOID if annotation.get("iscrowd") else self._labels[_id(annotation["category_id"])]
+                is_crowd = annotation.get("iscrowd") and not self.crowds
+                label = VOID if is_crowd else self._labels[_id(annotation["category_id"])]
                 mask = _decode(annotation.get("segmentation"), height, width)
                 if not mask.any():
                     raise ValueError("it covers no pixel; corners are in pixels, from 0 to the image's size")
@@ -207,12 +258,12 @@ class CocoLabels:
         unknown = [categories[key] for key in kept if categories[key] not in classes[1:]]
         if kept and not unknown:
             return {key: classes.index(categories[key], 1) for key in kept}
+        if classes and unknown:
+            raise DataError(
+                f"{self.file} has the category {unknown[0]!r}; the classes are {', '.join(classes[1:])}"
+            )
         if kept and all(map(_is_label, kept)):
             return {key: int(key) for key in kept}
-        if classes:
-            raise DataError(
-                f"{self.file} has the category {unknown[0]!r}; the head has {', '.join(classes[1:])}"
-            )
         kept = kept if len(kept) < VOID else [key for key in kept if key in used]
         if not 0 < len(kept) < VOID:
             raise DataError(f"{self.file} has {len(kept)} categories in use; expected 1 to {VOID - 1}")
@@ -267,6 +318,8 @@ def _decode(segmentation: Any, height: int, width: int) -> Mask:
         if numbers.size % 2:
             raise ValueError(f"a polygon has {numbers.size} numbers; expected pairs")
         corners = numbers.reshape(-1, 2)
+        if corners.size and corners.max() <= 1 < min(height, width):
+            raise ValueError("its corners are from 0 to 1; expected pixels")
         if len(corners) < 3 or not np.isfinite(corners).all():
             raise ValueError("a polygon has fewer than three corners, or one that is not finite")
         polygons.append(corners.clip(0, [width, height]).ravel().tolist())  # C code trusts them

@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 from xml.etree import ElementTree
@@ -10,16 +10,10 @@ from xml.etree import ElementTree
 from dino_model.data import tables
 from dino_model.data.images import SUFFIXES, ImageError
 from dino_model.data.names import suffix_of
+from segmentation.annotations import VOC_CLASSES, VOC_LIST, MaskReader, MaskRules
 from segmentation.frames import frame_files
 from segmentation.labels import VOID, DataError, Labels, check_size, object_ids
-from segmentation.mask_files import VOC_COLORS, MaskReader
 from segmentation.masks import Box
-
-VOC_CLASSES = (
-    *("aeroplane", "bicycle", "bird", "boat", "bottle", "bus", "car", "cat", "chair", "cow", "diningtable"),
-    *("dog", "horse", "motorbike", "person", "pottedplant", "sheep", "sofa", "train", "tvmonitor"),
-)
-"""Names of labels 1 to 20."""
 
 
 def nearby_hint(root: Path, is_right: Callable[[Path], bool]) -> str:
@@ -109,8 +103,9 @@ def read_frame_mask(reader: MaskReader, file: Path, frame_size: tuple[int, ...])
     labels = reader.read(file)
     if not object_ids(labels):
         is_binary = bool((labels == VOID).any())
-        is_faint = reader.threshold is not None and reader.threshold > 1
-        remedy = f"every pixel is below {reader.threshold}" if is_faint else "every pixel is 0"
+        threshold = reader.rules.threshold
+        is_faint = threshold is not None and threshold > 1
+        remedy = f"every pixel is below {threshold}" if is_faint else "every pixel is 0"
         remedy = "it has 255 only, as binary masks have: pass --binary" if is_binary else remedy
         raise DataError(f"the mask {file} marks no object: {remedy}")
     check_size(f"the mask {file}", labels.shape, "the frames", frame_size)
@@ -183,24 +178,27 @@ def list_voc_samples(root: Path, split: str = "val", *, objects: bool = True) ->
 
 
 class VocMasks:
-    """Reads the annotations of the images of a split, see `MaskReader`."""
+    """Reads the annotations of the images of a split: classes by VOC's colors, objects of each image."""
 
-    def __init__(self, samples: Sequence[VocSample]) -> None:
-        """Raise DataError if the classes have colors other than those of PASCAL VOC."""
-        self._classes = MaskReader([sample.classes for sample in samples], is_voc=True)
+    def __init__(self, samples: Sequence[VocSample], rules: MaskRules) -> None:
+        """Look at all masks; raises DataError for classes in other colors than those of PASCAL VOC."""
+        rules = replace(rules, classes=VOC_LIST)
+        self.classes = MaskReader([sample.classes for sample in samples], rules)
         files = [sample.objects for sample in samples if sample.objects]
-        self._objects = MaskReader(files, is_voc=True)
-        if self._classes.values not in ((), VOC_COLORS):
-            found = f"{samples[0].classes.parent} has {self._classes.describe()[:200]}"
-            raise DataError(f"{found}; expected PASCAL VOC's palette, or palette PNGs")
+        self.objects = MaskReader(files, replace(rules, classes=()), scope="image") if files else None
+
+    def table(self) -> str:
+        """Format the classes, and the objects if there are some."""
+        tables = [self.classes.table(), *([self.objects.table()] if self.objects else [])]
+        return "\n".join(tables)
 
     def read(self, sample: VocSample, size: tuple[int, int]) -> Annotation:
         """Read the annotations of an image of `size` (height, width); raises DataError for unusable ones."""
-        classes = self._classes.read(sample.classes)
-        annotation = Annotation(classes, self._objects.read(sample.objects) if sample.objects else classes)
-        for path, labels in zip(sample.files[1:], annotation, strict=False):
+        classes = self.classes.read(sample.classes)
+        objects = self.objects.read(sample.objects) if self.objects and sample.objects else classes
+        for path, labels in zip(sample.files[1:], (classes, objects), strict=False):
             check_size(str(path), labels.shape, "its image", size)
-        return annotation
+        return Annotation(classes, objects)
 
 
 def voc_class_name(category: int) -> str:

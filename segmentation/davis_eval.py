@@ -14,10 +14,10 @@ import cv2
 import numpy as np
 
 from dino_model.runtime.errors import pluralize
+from segmentation.annotations import MaskReader, MaskRules
 from segmentation.datasets import nearby_hint
 from segmentation.frames import frame_files
 from segmentation.labels import VOID, DataError, Labels, check_size, object_ids
-from segmentation.mask_files import MaskReader
 from segmentation.metrics import Scores, contour_match, contour_radius, jaccard, statistics, trace
 
 Task = Literal["semi-supervised", "unsupervised"]
@@ -118,7 +118,7 @@ def score_folders(
     task: Task = "semi-supervised",
     objects: Objects = "first-mask",
     sequences: Sequence[str] = (),
-    threshold: int | None = None,
+    rules: MaskRules | None = None,
     listed: Path | None = None,
     progress: Callable[[Iterable[Any]], Iterable[Any]] = iter,
 ) -> dict[str, Any]:
@@ -131,7 +131,7 @@ def score_folders(
         task: semi-supervised: the labels are those of the objects. unsupervised: see `score_proposals`.
         objects: first-mask: the labels from 1 to the highest of the first true mask, as officially.
             appearance: every label, on the true masks after the first one that has it, as YouTube-VOS does.
-        threshold: Least value of the one object of all masks; 1 for DAVIS-2016.
+        rules: How masks are read; the threshold is 1 for DAVIS-2016.
         listed: File with the order of the frames, see `frame_files`.
         progress: Wraps the iterator over the sequences.
 
@@ -149,16 +149,14 @@ def score_folders(
             f"objects are scored from their appearance on in the semi-supervised protocol, not {task}"
         )
     names, others = _pair_folders(ground_truth, predictions, sequences)
-    folders = [root / name for root in (ground_truth, predictions) for name in names]
-    reader = MaskReader(
-        [file for folder in folders for file in sorted(folder.glob("*.png"))], threshold=threshold
-    )
-    score = partial(_score_sequence, ground_truth, predictions, task, objects, reader, listed)
+    rules = rules or MaskRules()
+    score = partial(_score_sequence, ground_truth, predictions, task, objects, rules, listed)
     # Decoding and counting release the interpreter lock. Each thread holds a frame or two.
     with ThreadPoolExecutor(min(os.cpu_count() or 1, MAX_THREADS)) as threads:
         results = dict(zip(names, progress(threads.map(score, names)), strict=True))
     not_scored = {name: str(result) for name, result in results.items() if isinstance(result, ValueError)}
-    scored = {name: result for name, result in results.items() if not isinstance(result, ValueError)}
+    scored = {name: result[:2] for name, result in results.items() if not isinstance(result, ValueError)}
+    read = {result[2] for result in results.values() if not isinstance(result, ValueError)}
     if not scored:
         raise DataError(next(iter(not_scored.values())))
     per_object = {name: scores for sequence, _ in scored.values() for name, scores in sequence.items()}
@@ -172,8 +170,9 @@ def score_folders(
         "task": task,
         "frames": frames,
         "label_255": "background" if task == "semi-supervised" else "excluded",
-        "objects": counted_objects if threshold is None else f"one, values from {threshold} on",
-    } | ({"masks": reader.describe()} if reader.values else {})
+        "objects": counted_objects if rules.threshold is None else f"one, values from {rules.threshold} on",
+        "masks": "; ".join(sorted(read)),
+    }
     return {
         "protocol": protocol,
         "dataset": mean_scores(per_object.values()),
@@ -201,15 +200,19 @@ def _score_sequence(
     predictions: Path,
     task: Task,
     objects: Objects,
-    reader: MaskReader,
+    rules: MaskRules,
     listed: Path | None,
     name: str,
-) -> tuple[dict[str, dict[str, Any]], list[str]] | ValueError:
-    """Score each object of a sequence, in ascending order of the labels, with notes; returns errors."""
+) -> tuple[dict[str, dict[str, Any]], list[str], str] | ValueError:
+    """Score each object of a sequence, in ascending order of the labels, with notes and how masks are read.
+
+    Returns errors.
+    """
     try:
         masks = frame_files(ground_truth / name, listed)
         scored = masks if task == "unsupervised" else masks[1:-1] if objects == "first-mask" else masks[1:]
         pairs = _pair_files(masks, scored, predictions / name)
+        reader = MaskReader([*masks, *(file for file, _ in pairs)], rules, scope="clip", keep=True)
         appearances = _appearances(masks if objects == "appearance" else masks[:1], reader)
         if min(appearances.values(), default=len(pairs)) >= len(pairs):
             remedy = "pass --binary if masks are binary, or --objects appearance if objects appear later"
@@ -235,7 +238,7 @@ def _score_sequence(
         for label, J, F in zip(labels, region, boundary, strict=True)
         if appearances[label] < len(pairs)
     }
-    return scores, notes
+    return scores, notes, reader.describe()
 
 
 def _appearances(masks: Sequence[Path], reader: MaskReader) -> dict[int, int]:

@@ -4,8 +4,8 @@ A classifier maps the feature of each patch to one score per class. Scores are e
 image, and each pixel takes the class with the highest score.
 """
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from dino_model.inference.resize import fed_size
 from dino_model.runtime.files import as_tuples
+from segmentation.annotations import LabelSet
 from segmentation.labels import VOID, DataError, Labels
-from segmentation.mask_files import MaskKind
 from segmentation.masks import ImageArray, enlarge
 
 if TYPE_CHECKING:  # commands import this module before they need PyTorch
@@ -201,9 +201,8 @@ class PatchTask:
     """Of labels, from 0 on."""
     colors: tuple[tuple[int, int, int], ...]
     """Red, green and blue of each of these labels."""
-    threshold: int | None = None  # these three as of `MaskReader`, for masks to score
-    mask_kind: MaskKind = "labels"
-    mask_values: Sequence[int] = ()
+    masks: dict[str, Any] = field(default_factory=lambda: asdict(LabelSet()))
+    """Fields of the `LabelSet` of the masks, for masks to score."""
 
     def __post_init__(self) -> None:
         if not 0 <= min(self.labels) <= max(self.labels) < len(self.names) <= VOID:

@@ -1,263 +1,241 @@
-"""Mask files: one reader for all commands, of labels, colors and ids.
-
-Palette indices and gray values are labels. Colors, and ids above 255, are numbered.
-"""
+"""Decode mask files: the values that are stored, whatever the suffix of the file."""
 
 import io
-import struct
-from collections.abc import Iterator, Sequence
-from contextlib import suppress
+import zlib
+from collections.abc import Sequence
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import cv2
 import numpy as np
-from isal import isal_zlib
 from numpy.typing import NDArray
 from PIL import Image, UnidentifiedImageError
 
 from dino_model.data import images
-from segmentation.labels import VOID, DataError, Labels, object_ids, palette
+from segmentation.labels import VOID, DataError
 
-MaskKind = Literal["labels", "colors", "ids"]
+MaskKind = Literal["bits", "gray", "palette", "color"]
 
-_PNG_START = b"\x89PNG\r\n\x1a\n\0\0\0\x0dIHDR"
-_GRAY, _PALETTE = 0, 3  # color types
+_EXACT = ("PNG", "TIFF", "BMP", "GIF", "WEBP", "PPM")
+_SUFFIXES = (".png", ".tif", ".tiff", ".bmp", ".gif", ".webp", ".ppm", ".pgm", ".pbm", ".pnm")
+_LOSSY_SUFFIXES = (".jpg", ".jpeg")
+_PHOTOMETRIC, _COMPRESSION, _JPEGS = (
+    262,
+    259,
+    (6, 7, 34892, 50001),
+)  # tags of TIFF, and values for JPEG and WebP
 _EXPECTED = "expected a palette or gray PNG whose values are the labels"
-_EXACT_FORMATS = ("PNG", "TIFF", "BMP")  # GIF may renumber the palette, JPEG changes the values
-VOC_COLORS = tuple(int(value) for value in (palette().astype(np.int64) @ [1 << 16, 1 << 8, 1])[1:])
-_VOC_PALETTE = palette().tobytes()
-_GRAYS = {value * 0x10101 for value in range(256)}
-_WIDE_VOID = 65535  # of ids above 255
 
 
-class MaskReader:
-    """Reads the mask files of one command by one rule: 0 is background, 255 void, others objects or classes.
-
-    Palette indices, gray values and ids of 16 bits are the labels; pixels of alpha 0 are background. Colors,
-    and ids above 255, are numbered in ascending order for all files; black or 0 is the background. Colors
-    that are all of PASCAL VOC's `palette` keep its labels. A label has one color in the palettes of a folder:
-    optimizers of PNG files exchange palette indices.
+class StoredMask(NamedTuple):
+    """A decoded mask.
 
     Attributes:
-        kind: Labels as stored, or numbered colors or ids.
-        values: Of each label from 1 on, the color (0xRRGGBB) or id that the files have; empty for labels.
-        threshold: Least value of object 1, if masks are read as one object and background.
+        values: Indices, gray values or ids [height, width]; of colors 0xRRGGBB.
+        kind: Bits (0 and 1), gray values or ids, palette indices, or colors.
+        colors: Of a palette: the color 0xRRGGBB of each index 0 to 255; -1 for 255 without a color.
     """
 
-    def __init__(
-        self,
-        files: Sequence[Path] = (),
-        *,
-        threshold: int | None = None,
-        kind: MaskKind = "labels",
-        values: Sequence[int] = (),
-        is_voc: bool = False,
-    ) -> None:
-        """Look at the first of `files`, and at all of them if it has colors or ids above 255.
+    values: NDArray[Any]
+    kind: MaskKind
+    colors: tuple[int, ...] = ()
 
-        `kind` and `values` repeat an earlier numbering. With `is_voc`, palettes in VOC's colors are VOC's.
-        Raises DataError for more than 254 colors or ids.
-        """
-        self.threshold, self.kind, self.values, self.is_voc = threshold, kind, tuple(values), is_voc
-        self._palettes = dict[Path, tuple[str, bytes]]()  # of the first mask of each folder
-        self._later_colors = dict[tuple[Path, int], tuple[str, bytes]]()  # of labels that this palette lacks
-        if threshold is not None and not 1 <= threshold <= 65535:
-            raise DataError(f"--threshold is {threshold}; expected a value of masks from 1 on, such as 128")
-        if threshold is None and not self.values:
-            self._number(files)
-
-    def read(self, path: Path) -> Labels:
-        """Read a mask: uint8 [height, width]; from PNG, TIFF or BMP, with a threshold from any image.
-
-        Raises:
-            DataError: Missing, damaged, antialiased, or with a color or id that `values` lacks.
-        """
-        if self.threshold is not None:
-            stored = _load(path, images.FORMATS)
-            return (_gray(stored.values) >= self.threshold).astype(np.uint8)
-        stored = _load(path, _EXACT_FORMATS, in_color=self.kind == "colors")
-        if not stored.is_indexed and _is_soft(_gray(stored.values)):
-            raise DataError(
-                f"the mask {path} has many values in thin edges, as antialiasing or JPEG makes; pass "
-                "--threshold 128 to read it as one object, --binary to take all its values, or save labels "
-                "as a palette PNG"
-            )
-        if self.kind != "labels":
-            return self._find(path, _pack(stored.values))
-        if stored.values.ndim == 3 and (stored.values != stored.values[..., :1]).any():
-            raise DataError(f"the mask {path} is in color, but others are not; expected masks of one kind")
-        labels = _gray(stored.values)
-        if labels.dtype != np.uint8 and labels.max() > VOID:
-            raise DataError(f"the mask {path} has the id {labels.max()}; others have none above {VOID}")
-        labels = labels.astype(np.uint8)
-        if stored.colors:
-            self._check_palette(path, labels, stored.colors)
-        return labels
-
-    def describe(self) -> str:
-        """Return what each label is in the files, such as `colors of masks: 1 = #ff0000`, or nothing."""
-        if not self.values:
-            return ""
-        if self.values == VOC_COLORS:
-            return "colors of masks: PASCAL VOC's palette"
-        pairs = (f"{label} = {self.name(label)}" for label in range(1, len(self.values) + 1))
-        return f"{self.kind} of masks: {', '.join(pairs)}"
-
-    def name(self, label: int) -> str:
-        """Return the color or id of a numbered label."""
-        value = self.values[label - 1]
-        return f"#{value:06x}" if self.kind == "colors" else f"id {value}"
-
-    def palette(self, folder: Path | None = None) -> NDArray[np.uint8]:
-        """Return colors of labels 0 to 255, those of the files read if they have some: uint8 [256, 3].
-
-        The files are those of a folder, or of the first one.
-        """
-        colors = palette()
-        folder = folder or next(iter(self._palettes), Path())
-        _, known = self._palettes.get(folder, ("", b""))
-        own = np.frombuffer(known, np.uint8).reshape(-1, 3)
-        colors[: len(own)] = np.where(own.any(axis=1, keepdims=True), own, colors[: len(own)])
-        for (place, label), (_, color) in self._later_colors.items():
-            colors[label] = list(color) if place == folder else colors[label]
-        if self.kind == "colors":
-            packed = np.array(self.values)
-            colors[1 : len(packed) + 1] = np.stack([packed >> 16, packed >> 8 & 255, packed & 255], axis=-1)
-        return colors
-
-    def _number(self, files: Sequence[Path]) -> None:
-        """Number the colors or ids of all files that can be read, if the first has some."""
-        loaded = (stored for file in files for stored in _try_to_load(file))
-        first = next(loaded, None)
-        if first is None or (first.values.ndim == 2 and first.values.dtype == np.uint8):
-            return
-        found = set(np.unique(_pack(first.values)).tolist())
-        for stored in loaded:
-            found.update(np.unique(_pack(stored.values)).tolist())
-        in_color = first.values.ndim == 3
-        if found <= (_GRAYS if in_color else set(range(VOID + 1))):
-            return
-        self.kind = "colors" if in_color else "ids"
-        values = sorted(found - ({0} if in_color else {0, _WIDE_VOID}))
-        if len(values) >= VOID:
-            raise DataError(
-                f"the masks have {len(values)} {self.kind}, the first of them {files[0]}; expected at most "
-                f"{VOID - 1}. Pass --threshold 128 if they are one object with antialiased edges"
-            )
-        self.values = VOC_COLORS if in_color and found <= {0, *VOC_COLORS} else tuple(values)
-
-    def _check_palette(self, path: Path, labels: Labels, colors: bytes) -> None:
-        """Refuse labels with other colors than in the first mask of the folder, or in VOC's palette."""
-        first, known = self._palettes.setdefault(path.parent, (path.name, colors))
-        if colors == known and not self.is_voc:
-            return
-        used = {label: color for label in object_ids(labels) if (color := _color(colors, label))}
-        if self.is_voc and {*used.values()} <= {_VOC_PALETTE[at : at + 3] for at in range(0, 768, 3)}:
-            first, known = "PASCAL VOC", _VOC_PALETTE
-        for label, color in used.items():
-            owner, expected = first, _color(known, label)
-            if any(color) and not any(expected):  # unused entries are black
-                owner, expected = self._later_colors.setdefault((path.parent, label), (path.name, color))
-            if any(expected) and color != expected:
-                raise DataError(
-                    f"{path} has label {label} in #{color.hex()}, {owner} in #{expected.hex()}: a PNG"
-                    f" optimizer may have exchanged labels; save it with {owner}'s palette"
-                )
-
-    def _find(self, path: Path, packed: NDArray[np.int64]) -> Labels:
-        known = np.array([0, *self.values] + [_WIDE_VOID] * (self.kind == "ids"))
-        labels = np.array([*range(len(self.values) + 1)] + [VOID] * (self.kind == "ids"), np.uint8)
-        order = np.argsort(known)
-        places = order[np.searchsorted(known, packed, sorter=order).clip(max=len(known) - 1)]
-        if (wrong := packed[known[places] != packed]).size:
-            value = f"color #{wrong[0]:06x}" if self.kind == "colors" else f"id {wrong[0]}"
-            raise DataError(f"the mask {path} has the {value}, which has no label: {self.describe()[:200]}")
-        return labels[places]
+    def packed(self) -> NDArray[np.int64]:
+        """Return the color of each pixel: 0xRRGGBB, [height, width]."""
+        match self.kind:
+            case "color":
+                return self.values
+            case "palette":
+                return np.array(self.colors, np.int64)[self.values]
+            case "bits":
+                return self.values * np.int64(0xFFFFFF)
+            case "gray":
+                return self.values * np.int64(0x10101)
 
 
-def read_labels(path: Path) -> Labels:
-    """Read one mask file, see `MaskReader`: uint8 [height, width]; raises DataError."""
-    return MaskReader([path]).read(path)
+def load_mask(path: Path, *, lossy: bool = False) -> StoredMask:
+    """Decode a mask; with `lossy` from any image, whose values are the brightest of red, green and blue.
 
-
-def mask_file(folder: Path, name: str) -> Path:
-    """Return the mask of an image by its name without suffix: the file that exists, or else NAME.png."""
-    files = [folder / f"{name}{suffix}" for suffix in (".png", ".tif", ".tiff", ".bmp", ".jpg", ".jpeg")]
-    return next((file for file in files if file.is_file()), files[0])
-
-
-class _Stored(NamedTuple):
-    values: NDArray[Any]  # labels or ids [height, width], or colors [height, width, 3]
-    is_indexed: bool  # palette indices or bits, which are never antialiased
-    colors: bytes = b""  # the palette: red, green and blue of each index
-
-
-def _load(path: Path, formats: tuple[str, ...], *, in_color: bool = False) -> _Stored:
-    """Decode a mask; with `in_color` as colors. Raises DataError."""
+    Raises:
+        DataError: Missing, damaged, lossy, antialiased, of several pages, or of values that are no ids.
+    """
     try:
         content = path.read_bytes()
-        if not in_color and (stored := _decode_plain_png(content)):
-            return stored
-        if content[:16] == _PNG_START and content[24] == 16 and content[25] != _GRAY:
-            raise DataError(f"the mask {path} has colors of 16 bits; {_EXPECTED}")
-        with Image.open(io.BytesIO(content), formats=formats) as image:
-            if (pages := getattr(image, "n_frames", 1)) > 1:
-                raise DataError(
-                    f"the mask {path} has {pages} pages; expected one, with a label for each object"
-                )
-            is_indexed = image.mode in ("P", "PA", "1")
-            if in_color or image.mode in ("CMYK", "YCbCr"):
-                return _Stored(_opaque(np.asarray(image.convert("RGBA")), path), is_indexed)
-            values = np.asarray(image)
-            if values.dtype.kind in "if" and ((values < 0) | (values != values.round())).any():
-                raise DataError(f"the mask {path} has values that are no ids; {_EXPECTED}")
-            if values.dtype != np.uint8:
-                values = values.astype(np.uint8 if image.mode == "1" else np.int64)
-            values = _opaque(values, path) if values.ndim == 3 else values
-            return _Stored(values, is_indexed, bytes(image.getpalette("RGB") or ()))
+        with Image.open(io.BytesIO(content), formats=images.FORMATS if lossy else None) as image:
+            if lossy:
+                return StoredMask(_brightest(_array(image, path)), "gray")
+            _check_encoding(image, content, path)
+            stored = _decode(image, path)
     except FileNotFoundError:
         raise DataError(f"the mask {path} is missing") from None
     except UnidentifiedImageError:
-        hint = ". A JPEG changes labels: --threshold 128 reads it" * content.startswith(b"\xff\xd8\xff")
-        raise DataError(
-            f"the mask {path} is not an image of {', '.join(formats)}; {_EXPECTED}{hint}"
-        ) from None
-    except (OSError, SyntaxError, Image.DecompressionBombError) as error:  # from Pillow, on damaged files
+        if not content.startswith(images.TIFF_STARTS):
+            raise DataError(f"the mask {path} is not an image of {', '.join(_EXACT)}; {_EXPECTED}") from None
+        stored = StoredMask(_ids(_read_tiff(content, path), path), "gray")
+    except DataError:
+        raise
+    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:  # of damaged files
         raise DataError(f"the mask {path} cannot be read: {error}") from None
+    is_wide = stored.kind == "gray" and stored.values.max() > VOID
+    if stored.kind in ("gray", "color") and not is_wide and _is_soft(_levels(stored)):
+        raise DataError(
+            f"the mask {path} has many values in thin edges, as antialiasing or JPEG makes; pass "
+            "--threshold 128 to read it as one object, --binary to take all its values, or save labels "
+            "as a palette PNG"
+        )
+    return stored
 
 
-def _opaque(values: NDArray[np.uint8], path: Path) -> NDArray[np.uint8]:
-    """Make transparent pixels [height, width, 2 or 4] background; returns [height, width] or [..., 3]."""
-    if values.shape[-1] in (2, 4):
+Listings = dict[Path, dict[str, list[Path]]]
+"""Mask files of folders by their names without suffix."""
+
+
+def find_mask(folder: Path, stem: str, template: str = "{stem}", listings: Listings | None = None) -> Path:
+    """Return the mask of an image by its name without suffix.
+
+    `template` is the name of the mask without suffix, such as `{stem}_mask`, or `OLD=NEW` to replace a part
+    of the stem. `listings` keeps the files of folders for further calls.
+
+    Raises:
+        DataError: There is none, or several; the message has the nearest names.
+    """
+    old, is_replaced, new = template.partition("=")
+    inner, _, base = stem.rpartition("/")
+    name = base.replace(old, new) if is_replaced else template.replace("{stem}", base)
+    listings = {} if listings is None else listings
+    files = listings.setdefault(folder / inner, {}) or _by_stem(folder / inner)
+    listings[folder / inner] = files
+    found = files.get(name, [])
+    exact = [file for file in found if not file.suffix.lower().startswith(_LOSSY_SUFFIXES)] or found
+    if len(exact) == 1:
+        return exact[0]
+    if exact:
+        raise DataError(f"{folder} has {' and '.join(f.name for f in exact)} for {stem}; keep one of them")
+    near = [file.name for each in get_close_matches(name, files, 3, 0) for file in files[each]][:3]
+    there = ", ".join(near) or "no image"
+    raise DataError(
+        f"the mask {folder / inner / name}.png is missing; nearest names there: {there}. Pass --mask-name, "
+        "such as '{stem}_mask'"
+    )
+
+
+def _by_stem(folder: Path) -> dict[str, list[Path]]:
+    files: dict[str, list[Path]] = {}
+    for file in sorted(folder.iterdir()) if folder.is_dir() else ():
+        if file.suffix.lower() in (*_SUFFIXES, *_LOSSY_SUFFIXES):
+            files.setdefault(file.stem, []).append(file)
+    return files
+
+
+def _check_encoding(image: Image.Image, content: bytes, path: Path) -> None:
+    """Refuse encodings that change values, and several pages."""
+    tags: Any = getattr(image, "tag_v2", {})
+    kind = image.format or ""
+    is_lossy = tags.get(_COMPRESSION) in _JPEGS or (kind == "WEBP" and b"VP8 " in content[12:64])
+    if is_lossy or kind not in _EXACT:
+        raise DataError(
+            f"the mask {path} is encoded as {'a lossy ' * (kind in _EXACT)}{kind}, which changes labels; "
+            f"{_EXPECTED}, or pass --threshold 128 to read one object"
+        )
+    if (pages := getattr(image, "n_frames", 1)) > 1:
+        raise DataError(f"the mask {path} has {pages} pages; expected one, with a label for each object")
+    if kind == "TIFF" and tags.get(_PHOTOMETRIC) == 0:
+        raise DataError(f"the mask {path} has white as 0, so its values may be inverted; {_EXPECTED}")
+    if kind == "PNG" and not _is_whole(content):
+        raise DataError(f"the mask {path} cannot be read: its data are damaged")
+    if kind == "PNG" and content[24] == 16 and content[25] in (2, 4, 6):
+        raise DataError(f"the mask {path} has colors of 16 bits; {_EXPECTED}")
+
+
+def _is_whole(png: bytes) -> bool:
+    """Compare the checksums of a PNG, which Pillow does not, up to its end."""
+    at = 8
+    while at + 12 <= len(png):
+        end = at + 12 + int.from_bytes(png[at : at + 4], "big")
+        if zlib.crc32(png[at + 4 : end - 4]) != int.from_bytes(png[end - 4 : end], "big"):
+            return False
+        if png[at + 4 : at + 8] == b"IEND":
+            return True
+        at = end
+    return False
+
+
+def _decode(image: Image.Image, path: Path) -> StoredMask:
+    if image.mode == "1":
+        return StoredMask(np.asarray(image).astype(np.uint8), "bits")
+    if image.mode in ("P", "PA") and image.format != "GIF":  # GIF may renumber its palette
+        palette = np.array(image.getpalette("RGB") or [0, 0, 0], np.int64)
+        values = np.asarray(image if image.mode == "P" else image.getchannel("P"))
+        colors = _pack(palette.reshape(-1, 3)).tolist()
+        colors += [0] * (VOID + 1 - len(colors))
+        colors[VOID] = colors[VOID] or -1  # without a color of its own it is void, not black
+        return StoredMask(values, "palette", tuple(colors))
+    values = _array(image, path)
+    if values.ndim == 2:
+        return StoredMask(_ids(values, path), "gray")
+    return StoredMask(_pack(values), "color")
+
+
+def _array(image: Image.Image, path: Path) -> NDArray[Any]:
+    """Return values [height, width], or colors [height, width, 3]; transparent pixels are 0."""
+    if image.mode in ("P", "PA", "CMYK", "YCbCr"):
+        image = image.convert("RGBA")
+    values = np.asarray(image)
+    if values.ndim == 3 and values.shape[-1] in (2, 4):
         alpha = values[..., -1:]
         values = values[..., :-1] * (alpha > 0)
         if not values.any() and alpha.min() < alpha.max():
             raise DataError(
                 f"the mask {path} is black, with an object in its alpha channel; save that as a mask"
             )
-    return values[..., 0] if values.shape[-1] == 1 else values
+    return values[..., 0] if values.ndim == 3 and values.shape[-1] == 1 else values
 
 
-def _try_to_load(file: Path) -> Iterator[_Stored]:
-    with suppress(DataError):  # `read` raises it again
-        yield _load(file, _EXACT_FORMATS)
+def _ids(values: NDArray[Any], path: Path) -> NDArray[Any]:
+    if values.dtype == np.uint8:
+        return values
+    if values.ndim != 2 or (values.dtype.kind == "f" and (values != values.round()).any()):
+        raise DataError(f"the mask {path} has values that are no ids; {_EXPECTED}")
+    return values.astype(np.int64)
 
 
-def _pack(values: NDArray[Any]) -> NDArray[np.int64]:
-    """Combine red, green and blue to one number per pixel; ids stay."""
-    wide = values.astype(np.int64)
-    return wide if wide.ndim == 2 else wide[..., 0] << 16 | wide[..., 1] << 8 | wide[..., 2]
+def _read_tiff(content: bytes, path: Path) -> NDArray[Any]:
+    """Decode kinds of numbers that Pillow lacks."""
+    import tifffile
+
+    try:
+        with tifffile.TiffFile(io.BytesIO(content)) as file:
+            return np.asarray(file.series[0].asarray())
+    except Exception as error:  # tifffile raises errors of any kind on damaged files
+        raise DataError(f"the mask {path} cannot be read: {error}") from None
 
 
-def _color(colors: bytes, label: int) -> bytes:
-    """Return the color of a label; empty beyond the palette, and for the gray that a gray mask has."""
-    color = colors[3 * label : 3 * label + 3]
-    return b"" if color == bytes([label] * 3) else color
+def _pack(colors: NDArray[Any]) -> NDArray[np.int64]:
+    """Combine red, green and blue [..., 3] to one number."""
+    wide = colors.astype(np.int64)
+    return wide[..., 0] << 16 | wide[..., 1] << 8 | wide[..., 2]
 
 
-def _gray(values: NDArray[Any]) -> NDArray[Any]:
+def _brightest(values: NDArray[Any]) -> NDArray[Any]:
     return values if values.ndim == 2 else values.max(axis=-1)
+
+
+def _levels(stored: StoredMask) -> NDArray[Any]:
+    """Return gray values, or the brightest part of each color: [height, width]."""
+    if stored.kind == "gray":
+        return stored.values
+    parts = (stored.values >> shift & 255 for shift in (16, 8, 0))
+    return np.maximum.reduce(list(parts)).astype(np.uint8)
+
+
+def count_values(values: NDArray[Any]) -> dict[int, int]:
+    """Count the pixels of each value."""
+    if values.dtype == np.uint8:
+        counts = cv2.calcHist([values], [0], None, [256], [0, 256]).ravel()
+        return {int(value): int(counts[value]) for value in np.flatnonzero(counts)}
+    found, counts = np.unique(values, return_counts=True)
+    return dict(zip(found.tolist(), counts.tolist(), strict=True))
 
 
 def _is_soft(values: NDArray[Any]) -> bool:
@@ -266,10 +244,7 @@ def _is_soft(values: NDArray[Any]) -> bool:
     A value with an area of 3 x 3 pixels is an object. Objects below that size are at one place, not between
     others.
     """
-    if values.dtype == np.uint8:
-        present = np.flatnonzero(cv2.calcHist([values], [0], None, [256], [0, 256]))
-    else:
-        present = np.unique(values)
+    present: Sequence[int] = list(count_values(values))
     if len(present) < 7 and (len(present) < 3 or present[-1] != VOID):
         return False
     values = values.astype(np.float32)
@@ -282,34 +257,3 @@ def _is_soft(values: NDArray[Any]) -> bool:
         return True
     pieces = [cv2.connectedComponents((values == value).astype(np.uint8))[0] - 1 for value in thin]
     return sum(pieces) > 2 * len(thin)  # noise of JPEG, unlike small objects
-
-
-def _decode_plain_png(content: bytes) -> _Stored | None:
-    """Decode a PNG of one byte per pixel without filters, as most masks are written; None for others.
-
-    ISA-L inflates three times faster than zlib, and raises OSError for damage that Pillow does not notice.
-    """
-    if content[:16] != _PNG_START:
-        return None
-    width, height, depth, color, *rest = struct.unpack(">IIBBBBB", content[16:29])
-    plain = depth == 8 and color in (_GRAY, _PALETTE) and not any(rest)
-    if not plain or not 0 < width * height <= (Image.MAX_IMAGE_PIXELS or 0):
-        return None
-    data, colors, at = [], b"", len(_PNG_START) + 17
-    while at + 12 <= len(content):
-        size, kind = struct.unpack(">I4s", content[at : at + 8])
-        if kind == b"IDAT":
-            data.append(content[at + 8 : at + 8 + size])
-        elif kind == b"PLTE":
-            colors = content[at + 8 : at + 8 + size]
-        at += size + 12
-    try:
-        rows = isal_zlib.decompress(b"".join(data), bufsize=height * (width + 1))
-    except Exception as error:  # isal declares no exception type
-        raise OSError(f"its data are damaged ({error})") from error
-    if len(rows) != height * (width + 1):
-        return None
-    pixels = np.frombuffer(rows, np.uint8).reshape(height, width + 1)
-    if pixels[:, 0].any():  # filter of each row
-        return None
-    return _Stored(np.ascontiguousarray(pixels[:, 1:]), color == _PALETTE, colors)

@@ -225,6 +225,11 @@ class SkippedInputs:
     def __init__(self) -> None:
         self._messages: list[str] = []
 
+    @property
+    def count(self) -> int:
+        """Number of skipped inputs."""
+        return len(self._messages)
+
     def add(self, name: str, error: Exception) -> None:
         """Print an input and the reason why it is skipped, above a progress bar."""
         reason = sentence(error)

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -21,8 +20,8 @@ from segmentation import drawing, figures, report
 from segmentation.coco import CocoWriter
 from segmentation.commands import common
 from segmentation.commands.common import InputImage
-from segmentation.labels import Labels, check_size, write_mask_png
-from segmentation.mask_files import MaskReader, mask_file
+from segmentation.commands.truth import TrueMasks
+from segmentation.labels import VOID, Labels, write_mask_png
 from segmentation.masks import ImageArray, Mask, central_head, check_mass, enlarge, keep_mass_of_maps
 from segmentation.metrics import jaccard
 
@@ -33,7 +32,7 @@ Point = tuple[int, int]  # y and x
 
 
 @dataclass(frozen=True)
-class Attention(TileOptions, ModelOptions, OutputOptions):
+class Attention(common.NamedMaskOptions, TileOptions, ModelOptions, OutputOptions):
     """Attention maps and masks of every head, and the attention of a point.
 
     Writes contact_sheet.png of up to 30 images: all heads, and the head whose mask is nearest to the center.
@@ -60,9 +59,8 @@ class Attention(TileOptions, ModelOptions, OutputOptions):
     report: Path | None = None
     """HTML file for one page of all images and heads, which opens from the disk without other files."""
     masks: Path | None = None
-    """Folder of true masks with the names of the images, to score every head in the report."""
-    threshold: int = 1
-    """Least value of the foreground in --masks, such as 128 for antialiased masks."""
+    """True masks of the images, to score every head in the report: a folder of files with the names of the
+    images, or a COCO .json file."""
     channels: int | None = None
     """Channels of the images, which are then read as they are stored (gray, 16-bit and multispectral TIFF,
     .npy). A model of RGB is adapted to them. Default: images are read as RGB."""
@@ -73,21 +71,19 @@ class Attention(TileOptions, ModelOptions, OutputOptions):
         """Compute and write one image after the other."""
         point = self._check_options()
         inputs, predictor = self._open_inputs()
+        truths = TrueMasks(self.masks, inputs, self, scope="image", foreground=True) if self.masks else None
+        inputs = truths.images if truths else inputs
         rgb = parse_channels(self.show, len(predictor.model.mean))
         settings: dict[str, Any] = {"mass": self.mass, "point": self.point, "block": self.block}
-        settings |= {"mask_threshold": self.threshold} if self.masks else {}
+        settings |= truths.settings() | {"mask_rules": asdict(self.mask_rules())} if truths else {}
         if channel_range := predictor.model.channel_range:
             settings |= {"channels": asdict(channel_range), "shown": rgb}
         output, skipped = self.open_output(common.model_settings(predictor) | settings), SkippedInputs()
-        truths = MaskReader(threshold=self.threshold)
 
         def read(item: InputImage) -> tuple[ImageArray, Labels | None]:
             image = predictor.check_patches(item.read())
             common.check_point(point, image)
-            truth = None if item.truth is None else truths.read(item.truth)
-            if truth is not None:
-                check_size(str(item.truth), truth.shape, "its image", image.shape)
-            return image, truth
+            return image, truths.read_one(item, image.shape) if truths else None
 
         todo = [item for item in inputs if not output.has(item.name, item.files)]
         for item, (image, truth) in common.read_ahead(todo, read, skipped, "attention"):
@@ -122,8 +118,6 @@ class Attention(TileOptions, ModelOptions, OutputOptions):
         images = common.open_inputs(self.inputs, arrays=self.channels is not None, tiles=self)
         model = fit_channels(self.load(), images.raw_channels(self.channels or 3), self.channels)
         inputs = common.list_inputs(replace(images, channel_range=model.channel_range))
-        if self.masks:
-            inputs = common.add_truths(inputs, partial(mask_file, self.masks))
         return inputs, self.predictor(self.resize, model=model, tiles=self)
 
     def _write_image(
@@ -153,7 +147,8 @@ class Attention(TileOptions, ModelOptions, OutputOptions):
             np.savez_compressed(temporary, allow_pickle=False, grid=grid, model=name, **arrays)
         scores: list[float] = []
         if truth is not None:
-            scores = jaccard(enlarge(mask, (truth.shape[0], truth.shape[1])), truth[None] > 0).tolist()
+            on_image = enlarge(mask, (truth.shape[0], truth.shape[1]))
+            scores = jaccard(on_image, truth[None] == 1, truth[None] == VOID).tolist()
         record = {"head": central_head(mask), "title": item.title, "jaccard": scores}
         output.add(item.name, record, inputs=item.files, files=[folder / "attention.npz"])
         print(f"{folder}: {predictor.describe()}; masks keep {self.mass:.0%}", flush=True)

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from dino_model.data.collections import Images, open_images
 from dino_model.data.images import ImageError
@@ -15,9 +15,9 @@ from dino_model.runtime.ahead import load_ahead
 from dino_model.runtime.errors import pluralize
 from dino_model.runtime.outputs import SkippedInputs
 from dino_model.runtime.progress import progress
+from segmentation.annotations import MaskReader, MaskRules, NamedClass, Scope
 from segmentation.datasets import VocSample
 from segmentation.labels import VOID, Labels
-from segmentation.mask_files import MaskReader
 from segmentation.masks import ImageArray
 
 if TYPE_CHECKING:  # commands import this module before they need PyTorch
@@ -91,21 +91,6 @@ def list_inputs(images: Images) -> list[InputImage]:
     return list(inputs.values())
 
 
-def add_truths(inputs: Sequence[InputImage], find: Callable[[str], Path]) -> list[InputImage]:
-    """Add the ground truth of each image: `find` returns its file from the image's `stem`.
-
-    Raises:
-        FileNotFoundError: There is no such file.
-    """
-    found = [replace(image, truth=find(image.stem)) for image in inputs]
-    for image in found:
-        if image.truth is None or not image.truth.is_file():
-            raise FileNotFoundError(
-                f"{image.truth} is missing: expected an annotation of every image, also of {image.file_name}"
-            )
-    return found
-
-
 Item = TypeVar("Item", InputImage, VocSample)
 Loaded = TypeVar("Loaded")
 
@@ -148,22 +133,37 @@ class MaskOptions:
     threshold: int | None = None
     """Values of masks from this one on are object 1, the others background, as for antialiased masks."""
 
+    ignore: tuple[str, ...] = ()
+    """Values, colors (#rrggbb) or names of classes of masks that are void, like 255."""
+    background: str | None = None
+    """Color or value of the background of masks. Default: black, 0. none: every color is a class."""
+    palette: Literal["index", "color"] | None = None
+    """Whether indices or colors of palette masks are the labels, where palettes differ."""
+
     @property
     def least_value(self) -> int | None:
         """Least value of object 1, if masks have one object."""
         return 1 if self.binary and self.threshold is None else self.threshold
 
-    def mask_reader(self, files: Sequence[Path]) -> MaskReader:
-        """Return the reader of these masks, and print which numbers it gives to colors and ids."""
-        reader = MaskReader(files, threshold=self.least_value)
-        print_numbers(reader.describe())
+    def mask_rules(self, classes: tuple[NamedClass, ...] = ()) -> MaskRules:
+        """Return these options, with names of classes."""
+        return MaskRules(self.least_value, self.ignore, self.background, self.palette, classes)
+
+    def mask_reader(self, files: Sequence[Path], scope: Scope = "clip", title: str = "") -> MaskReader:
+        """Look at all masks, and print what their values mean."""
+        reader = MaskReader(files, self.mask_rules(), scope=scope)
+        print(f"{title}{reader.table()}", flush=True)
         return reader
 
 
-def print_numbers(text: str) -> None:
-    """Print which numbers colors, ids or categories of masks have, if there are any."""
-    if text:
-        print(textwrap.fill(text, 110), flush=True)
+@dataclass(frozen=True, kw_only=True)
+class NamedMaskOptions(MaskOptions):
+    """Options of commands that find the masks of images by their names."""
+
+    mask_name: str = "{stem}"
+    """Name of a mask without suffix, such as {stem}_mask; or OLD=NEW to replace a part of an image name."""
+    crowds: bool = False
+    """Regions of a COCO file with iscrowd are objects. Default: void."""
 
 
 def check_head(head: int, predictor: "AttentionPredictor") -> None:

@@ -15,13 +15,13 @@ from dino_model.runtime.errors import pluralize
 from dino_model.runtime.files import make_room, write_json
 from dino_model.runtime.outputs import OutputFolder, OutputOptions, SkippedInputs
 from segmentation import davis_eval, drawing
+from segmentation.annotations import MaskReader, read_labels
 from segmentation.coco import CocoWriter
 from segmentation.commands import common, score
 from segmentation.datasets import Clip, open_davis, read_frame_mask
 from segmentation.davis_eval import Objects
 from segmentation.frames import describe_order
 from segmentation.labels import DataError, Labels, check_size, object_ids, without_void, write_mask_png
-from segmentation.mask_files import MaskReader, read_labels
 from segmentation.masks import ImageArray
 from segmentation.video import draw_labels
 
@@ -63,17 +63,17 @@ class Davis(common.MaskOptions, ModelOptions, OutputOptions):
         self.check_output()
         if self.json and all(len(clip.masks) == 1 for clip in clips):
             raise DataError("--json holds scores, but there are no masks beyond the first; leave it out")
-        reader = self.mask_reader([mask for clip in clips for mask in clip.masks])
-        masks = {clip.name: _given_masks(clip, reader, self.objects) for clip in clips}
+        readers = {clip.name: self.mask_reader(clip.masks, title=f"{clip.name}: ") for clip in clips}
+        masks = {clip.name: _given_masks(clip, readers[clip.name], self.objects) for clip in clips}
         source, settings = self._source()
-        settings["masks"] = self.objects
+        settings |= {"masks": self.objects, "mask_rules": asdict(self.mask_rules())}
         print(common.describe("settings", settings))
         output, skipped = self.open_output(settings), SkippedInputs()
         drawn: dict[str, list[tuple[str, ImageArray]]] = {}
         writer = CocoWriter(output.path("masks.json"), output.path("masks_images.json"))
         for number, clip in enumerate(clips, start=1):
             try:
-                colors = reader.palette(clip.masks[0].parent)
+                colors = readers[clip.name].palette(clip.masks[0].parent)
                 duration = self._finish_clip(clip, masks[clip.name], source, output, colors)
             except ValueError as error:  # a frame that is damaged or has another size
                 skipped.add(clip.name, error)
@@ -156,7 +156,7 @@ class Davis(common.MaskOptions, ModelOptions, OutputOptions):
             self.output,
             objects=self.objects,
             sequences=names,
-            threshold=self.least_value,
+            rules=self.mask_rules(),
             listed=self.frames,
             progress=score.track,
         )

@@ -1,8 +1,7 @@
 """`python -m segmentation discover`: objects without labels, in images and in scored data sets."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, get_args
 
@@ -18,9 +17,9 @@ from segmentation import datasets, discovery, discovery_eval, drawing, edges
 from segmentation.coco import CocoWriter
 from segmentation.commands import common
 from segmentation.commands.common import InputImage
+from segmentation.commands.truth import TrueMasks
 from segmentation.discovery import METHODS
-from segmentation.labels import check_size, write_mask_png
-from segmentation.mask_files import MaskReader, mask_file
+from segmentation.labels import VOID, Labels, write_mask_png
 from segmentation.masks import ImageArray, Mask, bounding_box, components, decode, rle
 from segmentation.metrics import jaccard
 
@@ -37,7 +36,7 @@ class Objects(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Discover(ModelOptions, OutputOptions):
+class Discover(common.NamedMaskOptions, ModelOptions, OutputOptions):
     """Objects without labels or training: LOST, TokenCut, MaskCut, with one pass of the model.
 
     Writes contact_sheet.png, masks/METHOD/NAME.png (labels 1, 2, …), overlays/METHOD/NAME.jpg, METHOD.json
@@ -48,9 +47,7 @@ class Discover(ModelOptions, OutputOptions):
     inputs: tyro.conf.Positional[tuple[Path, ...]] = ()
     """Images: files, folders, tars, lists of paths, or glob patterns."""
     masks: Path | None = None
-    """Folder of true masks with the names of the images."""
-    threshold: int = 1
-    """Least value of the foreground in --masks, such as 128 for antialiased masks."""
+    """True masks of the images: a folder of files with their names, or a COCO .json file."""
     dataset: Literal["voc07", "voc12"] | None = None
     """Instead of inputs: trainval of VOC 2007 or 2012 in --root, with its boxes."""
     root: Path = Path("VOCdevkit")
@@ -82,24 +79,26 @@ class Discover(ModelOptions, OutputOptions):
         make_room(self.json)
         self._check_options()
         samples = self._samples()
+        truths = TrueMasks(self.masks, samples, self, scope="image", foreground=True) if self.masks else None
+        samples = truths.images if truths else samples
         self.check_output()
         resize = self.resize or ("pad" if self.dataset else "native" if self.masks else "short-side")
         predictor = self.predictor("native" if resize == "pad" else resize)
         needs = {need for name in self.methods for need in discovery.method_of(name).needs}
         if "attention" in needs:
             common.check_head(self.head, predictor)
-        protocol = self._protocol(resize, predictor.precision)
+        protocol = self._protocol(resize, predictor.precision) | (truths.settings() if truths else {})
         output = self.open_output({**protocol, "weights": common.model_settings(predictor)["weights"]})
 
-        def read(sample: InputImage) -> ImageArray:
-            return predictor.check_patches(sample.read())
+        def read(sample: InputImage) -> tuple[ImageArray, Labels | None]:
+            image = predictor.check_patches(sample.read())
+            return image, truths.read_one(sample, image.shape) if truths else None
 
         skipped = SkippedInputs()
         todo = [sample for sample in samples if not output.has(sample.name, sample.files)]
-        masks = MaskReader(threshold=self.threshold)
         pads = resize == "pad"
         set_image = discovery.set_padded if pads else discovery.set_resized
-        for sample, image in common.read_ahead(todo, read, skipped, "discover"):
+        for sample, (image, truth) in common.read_ahead(todo, read, skipped, "discover"):
             placement = set_image(predictor, image)
             inputs: dict[discovery.Need, Any] = {
                 **{"keys": discovery.image_features(predictor), "mass": MASS, "count": self.count},
@@ -109,7 +108,7 @@ class Discover(ModelOptions, OutputOptions):
             for method in self.methods:
                 on_grid = discovery.find(method, inputs)
                 objects[method] = self._objects(on_grid, image, placement)
-            _finish_image(output, sample, image, objects, masks)
+            _finish_image(output, sample, image, objects, truth)
         finished = [sample for sample in samples if sample.name in output.finished]
         if not finished:
             skipped.check(len(samples))
@@ -126,7 +125,7 @@ class Discover(ModelOptions, OutputOptions):
             "resize": resize if resize in ("pad", "native") else f"{resize} {self.size}",
             "methods": ", ".join(self.methods),
             "count": self.count,
-            "mask_threshold": self.threshold,
+            "mask_threshold": self.least_value,
             "head": self.head,
             "min_confidence": self.min_confidence,
             "edges": "guided filter" if self.refine else "patches",
@@ -169,6 +168,8 @@ class Discover(ModelOptions, OutputOptions):
             raise ValueError(f"--count is {self.count}; expected at least 1")
         if not -1 <= self.min_confidence <= 1:
             raise ValueError(f"--min-confidence is {self.min_confidence}; expected -1 to 1")
+        if self.dataset and self.masks:
+            raise ValueError("--dataset has boxes of its own; leave out --masks")
         if bool(self.inputs) == bool(self.dataset):
             raise ValueError("pass images, or --dataset voc07 or voc12: one of the two")
 
@@ -178,9 +179,11 @@ class Discover(ModelOptions, OutputOptions):
             folder = datasets.find_voc(self.root, 2000 + int(self.dataset[-2:]))
             files = datasets.read_voc_list(folder, "Main/trainval.txt")
             samples = common.list_inputs(common.open_inputs(files))
-            return common.add_truths(samples, lambda stem: folder / "Annotations" / f"{stem}.xml")
-        samples = common.list_inputs(common.open_inputs(self.inputs))
-        return samples if self.masks is None else common.add_truths(samples, partial(mask_file, self.masks))
+            boxes = {sample.name: folder / "Annotations" / f"{sample.stem}.xml" for sample in samples}
+            if missing := [path for path in boxes.values() if not path.is_file()]:
+                raise FileNotFoundError(f"{missing[0]} is missing: expected an annotation of every image")
+            return [replace(sample, truth=boxes[sample.name]) for sample in samples]
+        return common.list_inputs(common.open_inputs(self.inputs))
 
     def _objects(
         self, discoveries: list[discovery.Discovery], image: ImageArray, placement: discovery.Placement
@@ -207,7 +210,7 @@ def _finish_image(
     sample: InputImage,
     image: ImageArray,
     found: dict[str, Objects],
-    truths: MaskReader,
+    truth: Labels | None,
 ) -> None:
     """Write masks and overlays of one image and record size, masks as run lengths, and scores."""
     files = []
@@ -216,7 +219,7 @@ def _finish_image(
         labels = np.zeros(image.shape[:2], dtype=np.uint8)
         for label, mask in reversed(list(enumerate(objects.masks, start=1))):  # the first object on top
             labels[mask] = label
-        scores = _score(sample, image, objects, truths)
+        scores = _score(sample, image, objects, truth)
         record["masks"][method] = [rle(mask) for mask in objects.masks]
         record["confidences"][method], record["scored"][method] = objects.confidences, scores
         mask_file = output.path("masks", method, f"{sample.name}.png")
@@ -229,22 +232,24 @@ def _finish_image(
     output.add(sample.name, record, inputs=sample.files, files=files)
 
 
-def _score(sample: InputImage, image: ImageArray, objects: Objects, masks: MaskReader) -> dict[str, Any]:
-    """Score the objects of one image against its ground truth, as JSON types."""
+def _score(sample: InputImage, image: ImageArray, objects: Objects, truth: Labels | None) -> dict[str, Any]:
+    """Score the objects of one image against its ground truth, without void pixels, as JSON types."""
     scores: dict[str, Any] = {
         "objects": len(objects.masks),
         "confidence": max(objects.confidences, default=None),
     }
-    if sample.truth and sample.truth.suffix == ".xml":
+    if sample.truth and truth is None:
         box = bounding_box(objects.masks[0]) if objects.masks else None
         scores["localized"] = discovery_eval.is_localized(box, datasets.read_voc_boxes(sample.truth))
-    elif sample.truth:
-        truth, union = masks.read(sample.truth) > 0, _unite(objects.masks, image)
-        check_size(str(sample.truth), truth.shape, "its image", union.shape)
-        scores["iou"] = float(jaccard(union, truth))
-        scores["accuracy"] = float((union == truth).mean())
+    elif truth is not None:
+        counted = truth != VOID
+        union, inside, soft = (
+            each[counted] for each in (_unite(objects.masks, image), truth == 1, objects.soft)
+        )
+        scores["iou"] = float(jaccard(union[None], inside[None]))
+        scores["accuracy"] = float((union == inside).mean())
         for convention in get_args(discovery_eval.FConvention):
-            scores[f"f_{convention}"] = discovery_eval.f_curve(objects.soft, truth, convention).tolist()
+            scores[f"f_{convention}"] = discovery_eval.f_curve(soft, inside, convention).tolist()
     return scores
 
 

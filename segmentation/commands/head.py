@@ -3,16 +3,15 @@
 import mimetypes
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import numpy as np
 import tyro
 
 from dino_model.data.images import ImageError
-from dino_model.data.tables import read_text
 from dino_model.inference.options import ComputeOptions, ModelOptions, TileOptions
 from dino_model.runtime.ahead import run_ahead
 from dino_model.runtime.errors import pluralize
@@ -26,6 +25,7 @@ from dino_model.runtime.outputs import (
 )
 from dino_model.runtime.progress import progress
 from segmentation import drawing, heads, metrics
+from segmentation.annotations import LabelSet, read_classes
 from segmentation.commands import common
 from segmentation.commands.common import InputImage
 from segmentation.commands.truth import Sample, TrueMasks, TruthOptions
@@ -50,7 +50,7 @@ SCORING = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class FitOptions(TruthOptions, common.MaskOptions):
+class FitOptions(TruthOptions, common.NamedMaskOptions):
     """Options of the fit of a head."""
 
     kind: Kind = "linear"
@@ -61,6 +61,9 @@ class FitOptions(TruthOptions, common.MaskOptions):
     """Pixels of the input's short side. 0: the median short side of the images, but at most 480."""
     foreground: bool = False
     """Make every label other than 0 and 255 class 1."""
+    classes: Path | None = None
+    """Text file with one class a line: name, or name #rrggbb. They are matched by name with COCO files and
+    labelmap.txt; for masks of values, they name the labels from 0 on."""
 
     def chosen_size(self, images: Sequence[InputImage]) -> int:
         """Return the short side of the input, and print it if it follows from the images.
@@ -80,7 +83,8 @@ class FitOptions(TruthOptions, common.MaskOptions):
 
     def true_masks(self, images: Sequence[InputImage]) -> TrueMasks:
         """Open the masks of these images."""
-        return TrueMasks(self.masks, images, foreground=self.foreground, threshold=self.least_value)
+        classes = read_classes(self.classes) if self.classes else ()
+        return TrueMasks(self.masks, images, self, classes=classes, foreground=self.foreground)
 
     def source(self, predictor: "AttentionPredictor") -> Features:
         """Return the function from an image to its features."""
@@ -97,16 +101,18 @@ class Fit(FitOptions, TileOptions, ModelOptions):
     """File for the head."""
     overwrite: bool = False
     """Replace the file if it exists."""
-    classes: Path | None = None
-    """Text file with the names of the labels from 0 on, one per line."""
+    skip_damaged: bool = False
+    """Write the head even if an image, a mask or an annotation could not be used."""
 
     def run(self) -> None:
-        """Fit and write; images and masks that cannot be used are named and skipped."""
+        """Fit and write; without --skip-damaged only if all images and masks can be used."""
         check_output_file(self.output, overwrite=self.overwrite)
         images = self.find(self.image_list)
         masks = self.true_masks(images)
+        if masks.is_damaged and not self.skip_damaged:
+            self._refuse(masks, images)
         size = self.chosen_size(images)
-        names = (read_text(self.classes).splitlines() if self.classes else masks.names())[:VOID]
+        names = masks.names()[:VOID]
         predictor = replace(self, size=size).predictor(tiles=self)
         samples = masks.read(images, predictor, "fit")
         try:
@@ -114,6 +120,8 @@ class Fit(FitOptions, TileOptions, ModelOptions):
         except DataError:
             masks.check(len(images))  # damaged masks are the reason, if there are some
             raise
+        if masks.skipped.count and not self.skip_damaged:
+            self._refuse(masks, images)
         count, settings = max(len(names), classifier.labels[-1] + 1), common.model_settings(predictor)
         task = heads.PatchTask(
             labels=classifier.labels,
@@ -123,17 +131,27 @@ class Fit(FitOptions, TileOptions, ModelOptions):
             foreground=self.foreground,
             names=(*names, *(f"class {label}" for label in range(len(names), count))),
             colors=as_tuples(masks.reader.palette()[:count].tolist()),
-            threshold=masks.reader.threshold,
-            mask_kind=masks.reader.kind,
-            mask_values=masks.reader.values,
+            masks=asdict(masks.reader.label_set or LabelSet()),
         )
         described = {"model": self.model, "weights": settings["weights"], "checkpoint": self.checkpoint()}
         head = heads.save_head(self.output, classifier, task, **described)
-        fitted = {"kind": self.kind, "layers": self.layers, "foreground": self.foreground}
+        fitted = {"kind": self.kind, "layers": self.layers, "foreground": self.foreground, **masks.settings()}
         write_provenance(self.output.with_suffix(".provenance.json"), settings | fitted)
         listing = ", ".join(head.classes)
         print(f"{self.output}: {self.kind} head of {len(classifier.labels)} classes ({listing})")
         masks.check(len(images))
+
+    def _refuse(self, masks: TrueMasks, images: Sequence[InputImage]) -> NoReturn:
+        """Raise DataError: a part of the data cannot be used, and no head is written."""
+        for name, error in masks.missing.items():
+            masks.skipped.add(name, error)
+        for path, reason in masks.reader.damaged.items():
+            masks.skipped.add(path.name, DataError(reason))
+        try:
+            masks.check(len(images))
+        except ValueError as error:
+            raise DataError(f"{error}. No head is written; --skip-damaged fits without them") from None
+        raise AssertionError  # there is a damaged part
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -195,7 +213,7 @@ class Apply(HeadOptions, OutputOptions):
 
 
 @dataclass(frozen=True)
-class Score(TruthOptions, HeadOptions):
+class Score(TruthOptions, common.NamedMaskOptions, HeadOptions):
     """IoU of each class and their mean, over all pixels of images with true masks."""
 
     json: Path | None = None
@@ -206,7 +224,7 @@ class Score(TruthOptions, HeadOptions):
         make_room(self.json)
         head, predictor = self.load()
         images = self.find(self.image_list)
-        masks = TrueMasks(self.masks, images, foreground=head.task.foreground, head=head.task)
+        masks = TrueMasks(self.masks, images, self, foreground=head.task.foreground, head=head.task)
         features = partial(heads.patch_features, predictor, layers=head.task.layers)
         classifiers = [PatchClassifier(head.task.labels, head.classifier)]
         (class_iou,), number = _class_iou(masks.read(images, predictor, "score"), features, classifiers)
@@ -219,7 +237,7 @@ class Score(TruthOptions, HeadOptions):
         if unseen := [f"class {label}" for label in class_iou if label not in names]:
             print(f"warning: no mask of the fit has {', '.join(unseen)}, whose IoU of 0 counts in the mean")
         if self.json:
-            write_json(self.json, scores | {"protocol": protocol})
+            write_json(self.json, scores | {"protocol": protocol | masks.settings()})
         masks.check(len(images))
 
 
@@ -268,6 +286,7 @@ class Curve(FitOptions, ComputeOptions):
         for name, row in miou.items():
             print(f"{name:<24}" + "".join(f"{value:>8.1f}" for value in row.values()))
         if self.json:
+            protocol |= masks.settings()
             write_json(self.json, {"miou": miou, "images": len(test), "protocol": protocol})
         masks.check(sum(map(len, lists)))
 

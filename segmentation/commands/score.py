@@ -59,7 +59,7 @@ class Score(MaskOptions):
             sequences=sequences,
             task=self.protocol,
             objects=self.objects,
-            threshold=self.least_value,
+            rules=self.mask_rules(),
             listed=self.frames,
             progress=track,
         )

@@ -1,22 +1,22 @@
-"""Images with true masks, for the tasks of `python -m segmentation head`."""
+"""Images with true masks, for every command that compares with them."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
-import numpy as np
 import tyro
 
 from dino_model.inference.options import TileOptions
 from dino_model.runtime.outputs import SkippedInputs
+from segmentation.annotations import VOC_CLASSES, LabelSet, MaskReader, NamedClass, Scope, find_classes
 from segmentation.coco import CocoLabels
 from segmentation.commands import common
-from segmentation.commands.common import InputImage
-from segmentation.datasets import VOC_CLASSES, read_names
+from segmentation.commands.common import InputImage, NamedMaskOptions
+from segmentation.datasets import read_names
 from segmentation.heads import PatchTask
 from segmentation.labels import VOID, DataError, Labels, check_size
-from segmentation.mask_files import VOC_COLORS, MaskReader, mask_file
+from segmentation.mask_files import Listings, find_mask
 from segmentation.masks import ImageArray
 
 if TYPE_CHECKING:
@@ -50,10 +50,13 @@ class TruthOptions:
 
 
 class TrueMasks:
-    """True masks of images: a folder of mask files, or a COCO file.
+    """True masks of images: a folder of mask files, or a COCO file. All are looked at first.
 
     Attributes:
-        reader: Of the mask files; unused for a COCO file.
+        images: The images, each with the file of its mask if there is one.
+        reader: Of the mask files; of no file for a COCO file.
+        coco: The COCO file.
+        missing: Images without a mask, with the reasons.
         skipped: Images and masks that could not be used.
     """
 
@@ -61,45 +64,78 @@ class TrueMasks:
         self,
         path: Path,
         images: Sequence[InputImage],
+        options: NamedMaskOptions,
         *,
-        foreground: bool,
-        threshold: int | None = None,
+        scope: Scope = "folder",
+        classes: tuple[NamedClass, ...] = (),
+        foreground: bool = False,
         head: PatchTask | None = None,
     ) -> None:
-        """Look at the masks of `images`; those of a `head` are read as the ones that it was fitted on."""
+        """Look at the masks of `images`, and print what was found; those of a `head` are read as in its fit.
+
+        Raises:
+            DataError: No masks, or values that have no certain meaning.
+        """
         self.path, self.foreground, self.skipped = path, foreground, SkippedInputs()
-        self.coco, self.reader = None, MaskReader()
+        self.coco: CocoLabels | None = None
+        self.missing: dict[str, DataError] = {}
+        self._listings: Listings = {}
         if not path.exists():
             raise DataError(f"{path} does not exist; pass a folder of masks or a COCO .json file")
-        if not path.is_dir():
-            self.coco = CocoLabels(path, head.names if head and not foreground else ())
-            if threshold is not None:
-                raise DataError(
-                    f"{path} has no pixel values; pass --foreground instead of --binary or --threshold"
-                )
-        elif head is None:
-            self.reader = MaskReader([self._file(image) for image in images], threshold=threshold)
+        if path.is_dir():
+            self.images = [self._with_mask(image, options.mask_name) for image in images]
+            if images and len(self.missing) == len(images):
+                raise next(iter(self.missing.values()))
+            files = [image.truth for image in self.images if image.truth]
+            if head:
+                self.reader = MaskReader(files, label_set=LabelSet.from_json(head.masks))
+            else:
+                rules = options.mask_rules(find_classes(path, classes))
+                self.reader = MaskReader(files, rules, scope=scope)
+            print(self.reader.table(), flush=True)
         else:
-            self.reader = MaskReader(threshold=head.threshold, kind=head.mask_kind, values=head.mask_values)
-        common.print_numbers((self.coco or self.reader).describe())
+            if options.least_value is not None or options.ignore or options.background:
+                raise DataError(
+                    f"{path} has no pixel values; leave out --binary, --threshold, --ignore and --background"
+                )
+            self.images, self.reader = [replace(image, truth=path) for image in images], MaskReader()
+            names = [each.name for each in classes] or (head.names if head and not foreground else ())
+            self.coco = CocoLabels(path, names, crowds=options.crowds, is_exact=bool(classes))
+            print(self.coco.table([image.file_name for image in images]), flush=True)
+
+    def read_one(self, image: InputImage, size: tuple[int, ...]) -> Labels:
+        """Read the labels of an image of a size (height, width): uint8 [height, width].
+
+        Raises:
+            DataError: A mask that cannot be used.
+        """
+        if image.file_name in self.missing:
+            raise self.missing[image.file_name]
+        if self.coco:
+            labels = self.coco.read(image.file_name, size)
+        else:
+            labels = self.reader.read(image.truth or self.path)
+        check_size(f"the mask of {image.file_name}", labels.shape, "its image", size)
+        if self.foreground:
+            labels[(labels > 0) & (labels < VOID)] = 1
+        return labels
 
     def read(
         self, images: Sequence[InputImage], predictor: "AttentionPredictor", title: str
     ) -> Iterator[tuple[InputImage, Sample]]:
         """Read images and labels; those that cannot be used are named and skipped."""
+        known = {image.file_name: image for image in self.images}
 
         def read(image: InputImage) -> Sample:
             pixels = predictor.check_patches(image.read())
-            if self.coco:
-                labels = self.coco.read(image.file_name, pixels.shape)
-            else:
-                labels = self.reader.read(self._file(image))
-            check_size(f"the mask of {image.file_name}", labels.shape, "its image", pixels.shape)
-            if self.foreground:
-                labels = np.where(labels == VOID, VOID, labels > 0).astype(np.uint8)
-            return pixels, labels
+            return pixels, self.read_one(known[image.file_name], pixels.shape)
 
         return common.read_ahead(images, read, self.skipped, title)
+
+    @property
+    def is_damaged(self) -> bool:
+        """Whether a mask is missing, or a mask or annotation cannot be used."""
+        return bool(self.missing or self.reader.damaged or (self.coco and self.coco.damaged))
 
     def check(self, total: int) -> None:
         """Raise ValueError if annotations were damaged, or some of `total` images or their masks."""
@@ -112,13 +148,26 @@ class TrueMasks:
 
     def names(self) -> Sequence[str]:
         """Return the names of labels from 0 on, as far as they are known."""
-        if self.foreground or self.reader.threshold is not None:
+        if self.foreground:
             return ("background", "foreground")
         if self.coco:
             return [self.coco.names.get(label, f"class {label}") for label in range(max(self.coco.names) + 1)]
-        if self.reader.values not in ((), VOC_COLORS):
-            return ["background", *map(self.reader.name, range(1, len(self.reader.values) + 1))]
-        return ("background", *VOC_CLASSES) if self.path.name == "SegmentationClass" else ()
+        label_set = self.reader.label_set or LabelSet()
+        is_voc = self.path.name == "SegmentationClass" and len(label_set.values) in (0, VOID)
+        if label_set.names or (is_voc and label_set.kind != "object"):
+            return label_set.names or ("background", *VOC_CLASSES)
+        numbered = (
+            range(len(label_set.values)) if label_set.kind == "ids" or len(label_set.values) < VOID else ()
+        )
+        return [label_set.name(label) for label in numbered]
 
-    def _file(self, image: InputImage) -> Path:
-        return mask_file(self.path, image.stem)
+    def settings(self) -> dict[str, Any]:
+        """Return what was read, for the provenance and scores."""
+        return {"masks": self.coco.describe() if self.coco else self.reader.describe()}
+
+    def _with_mask(self, image: InputImage, template: str) -> InputImage:
+        try:
+            return replace(image, truth=find_mask(self.path, image.stem, template, self._listings))
+        except DataError as error:
+            self.missing[image.file_name] = error
+            return image

@@ -4,7 +4,7 @@ import re
 from collections import deque
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -155,7 +155,8 @@ class Video(MaskOptions, ModelOptions, OutputOptions):
         for number, mask in masks.items():
             report_lost(files[number].name, mask, predictor, self.preset)
         print(f"masks of {pluralize(len(masks), 'frame')}: {', '.join(map(str, masks))}", flush=True)
-        settings = {"preset": self.preset, "threshold": self.least_value, "values": reader.describe()}
+        rules = asdict(self.mask_rules())
+        settings = {"preset": self.preset, "mask_rules": rules, "values": reader.describe()}
         again = open_frames(self.input, fps=self.fps, listed=self.frames)  # its own times and position
         results = _draw_propagation(frames, again, predictor, masks, self.preset)
         return results, settings | {"masks": {str(number): file.name for number, file in files.items()}}

@@ -14,6 +14,7 @@ from dino_model.inference.options import ModelOptions
 from dino_model.runtime.files import make_room, write_csv, write_json
 from dino_model.runtime.outputs import OutputFolder, OutputOptions, SkippedInputs
 from segmentation import datasets, drawing, voc_eval
+from segmentation.annotations import VOC_CLASSES
 from segmentation.coco import CocoWriter
 from segmentation.commands import common
 from segmentation.datasets import Annotation, VocSample
@@ -28,7 +29,7 @@ AVERAGE = {"masks": "enlarged by nearest", "mean": "over the regions of each ima
 
 
 @dataclass(frozen=True)
-class Voc(VocProtocol, ModelOptions, OutputOptions):
+class Voc(VocProtocol, common.MaskOptions, ModelOptions, OutputOptions):
     """Agreement of attention masks with the annotated objects of VOC 2012, and its protocol.
 
     Prints the score with its protocol, a table of classes and the paper's values. Writes per_image.csv,
@@ -55,14 +56,17 @@ class Voc(VocProtocol, ModelOptions, OutputOptions):
         protocols = list(dict.fromkeys([protocol, *(_grid_around(protocol) if self.grid else ())]))
         needs_objects = any(each.ground_truth == "object" for each in protocols)
         samples = datasets.list_voc_samples(self.root, self.split, objects=needs_objects)
+        masks = datasets.VocMasks(samples, self.mask_rules())
+        print(masks.table(), flush=True)
         predictor = self.predictor(self.resize) if self.baseline == "none" else None
         scored = {"model": f"baseline {self.baseline}", "precision": "no model"}
         if predictor is not None:
             scored = common.model_settings(predictor)
             if isinstance(self.head, int):
                 common.check_head(self.head, predictor)
-        output = self.open_output({**scored, "protocols": [asdict(each) for each in protocols]})
-        skipped = self._score_images(samples, predictor, protocols, output)
+        read = {"masks": masks.classes.describe(), "mask_rules": asdict(self.mask_rules())}
+        output = self.open_output({**scored, **read, "protocols": [asdict(each) for each in protocols]})
+        skipped = self._score_images(samples, masks, predictor, protocols, output)
         finished = [sample for sample in samples if sample.name in output.finished]
         if not finished:
             skipped.check(len(samples))
@@ -88,12 +92,12 @@ class Voc(VocProtocol, ModelOptions, OutputOptions):
     def _score_images(
         self,
         samples: list[VocSample],
+        masks: datasets.VocMasks,
         predictor: "AttentionPredictor | None",
         protocols: list[VocProtocol],
         output: OutputFolder,
     ) -> SkippedInputs:
         """Score what is not finished; returns the images that could not be read."""
-        masks = datasets.VocMasks(samples)
 
         def read(sample: VocSample) -> tuple[ImageArray, Annotation]:
             image = images.read(sample.image, name=str(sample.image))
@@ -179,7 +183,7 @@ def _report(results: dict[str, Any]) -> str:
 
 
 def _write_coco(output: OutputFolder, samples: list[VocSample], scores: list[ImageScore]) -> None:
-    categories = {0: "foreground"} | dict(enumerate(datasets.VOC_CLASSES, start=1))
+    categories = {0: "foreground"} | dict(enumerate(VOC_CLASSES, start=1))
     writer = CocoWriter(output.path("masks.json"), output.path("masks_images.json"), categories)
     for sample, score in zip(samples, scores, strict=True):
         if score.targets:

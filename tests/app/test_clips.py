@@ -22,8 +22,8 @@ from app.images import ImageStore
 from app.limits import Limits
 from app.tabs import video
 from dino_model.inference.predictor import AttentionPredictor
+from segmentation.annotations import read_labels
 from segmentation.datasets import open_davis
-from segmentation.mask_files import read_labels
 from segmentation.tracking import propagate_masks, propagate_steps
 from segmentation.video_input import VideoFile
 from tests.app.conftest import MODEL, run, square_frames, write_video

@@ -61,6 +61,9 @@ def test_report_is_one_page_with_the_jaccard_of_every_head(tmp_path, capsys):
         Image.fromarray(image[:96, :128]).save(tmp_path / "images" / f"{name}.png")
         Image.fromarray(truth).save(tmp_path / "masks" / f"{name}.png")
     options = {"inputs": (tmp_path / "images",), "model": MODEL, "size": 64, "masks": tmp_path / "masks"}
+    with pytest.raises(ValueError, match="--binary"):
+        Attention(**options, output=tmp_path / "void", report=tmp_path / "new" / "report.html").run()
+    options["binary"] = True
     page = tmp_path / "new" / "report.html"
     Attention(**options, output=tmp_path / "out", report=page).run()
     text = page.read_text()

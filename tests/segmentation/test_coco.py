@@ -118,7 +118,7 @@ def test_categories_of_any_id_keep_their_names(form, tmp_path):
 def test_categories_have_the_labels_of_a_heads_names(tmp_path):
     file = coco_file(tmp_path, [annotate(0)], (0, 4))
     assert coco.CocoLabels(file, ["background", "name 4", "name 0"]).read("img0.png", (12, 10)).max() == 2
-    with pytest.raises(DataError, match=r"has the category 'name 0'; the head has name 1, name 4"):
+    with pytest.raises(DataError, match=r"has the category 'name 0'; the classes are name 1, name 4"):
         coco.CocoLabels(file, ["background", "name 1", "name 4"])
 
 
@@ -142,7 +142,10 @@ DAMAGED: dict[str, tuple[Any, str]] = {
         r"its size is \[10, 12\], the image's \[12, 10\]",
     ),
     "short run lengths": (annotate(2, shape={"size": [12, 10], "counts": [4]}), "run lengths of 12 × 10"),
-    "corners from 0 to 1": (annotate(2, shape=[[0.1, 0.1, 0.5, 0.1, 0.5, 0.5]]), "it covers no pixel"),
+    "corners from 0 to 1": (
+        annotate(2, shape=[[0.1, 0.1, 0.5, 0.1, 0.5, 0.5]]),
+        "from 0 to 1; expected pixels",
+    ),
     "outside": (annotate(2, shape=[[50, 50, 90, 50, 90, 90]]), "it covers no pixel"),
 }
 

@@ -11,11 +11,11 @@ from pycocotools.coco import COCO
 from dino_model.data import images
 from dino_model.inference.predictor import AttentionPredictor
 from dino_model.models.weights import load_model
+from segmentation.annotations import MaskReader, read_labels
 from segmentation.commands.davis import Davis
 from segmentation.commands.video import Video
 from segmentation.datasets import open_davis, read_frame_mask
 from segmentation.labels import DataError, write_mask_png
-from segmentation.mask_files import MaskReader, read_labels
 from segmentation.propagation import CRW, DINO, OFFICIAL_STD, official_std
 from segmentation.tracking import propagate_masks
 

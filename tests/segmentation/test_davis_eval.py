@@ -11,9 +11,9 @@ import pytest
 from benchmarks.score import contour_accuracy as plain_contour_accuracy
 from benchmarks.score import region_similarity as plain_region_similarity
 from segmentation.__main__ import main
+from segmentation.annotations import MaskRules, read_labels
 from segmentation.davis_eval import score_folders
 from segmentation.labels import DataError, write_mask_png
-from segmentation.mask_files import read_labels
 from segmentation.metrics import contour_accuracy, jaccard
 
 Write = Callable[[str, Sequence[np.ndarray]], Path]
@@ -73,7 +73,7 @@ def test_binary_masks_score_one_object(write):
     folders = write("truth/a", boxes(5, labels=(255,))), write("guess/a", boxes(5, labels=(1,)))
     with pytest.raises(DataError, match="--binary"):
         score_folders(*folders)
-    assert score_folders(*folders, threshold=1)["dataset"]["J&F_mean"] == 1
+    assert score_folders(*folders, rules=MaskRules(1))["dataset"]["J&F_mean"] == 1
 
 
 def test_wrong_predictions_are_named(write):

@@ -10,9 +10,9 @@ from PIL import Image
 from skimage import data
 
 from segmentation import heads
+from segmentation.annotations import read_labels
 from segmentation.commands.head import Apply, Curve, Fit, Score
 from segmentation.labels import DataError, write_mask_png
-from segmentation.mask_files import read_labels
 from segmentation.video import VideoWriter
 from segmentation.video_input import VideoFile
 
@@ -144,16 +144,18 @@ def test_damaged_annotation_is_skipped_after_the_fit(cups, tmp_path, capsys):
     with pytest.raises(
         ValueError, match=r"skipped 1 of 2 annotations: .* annotation 3 of cat\.png: it has no seg"
     ):
-        fit(cups | {"masks": tmp_path / "coco.json"}, tmp_path)
+        fit(cups | {"masks": tmp_path / "coco.json"}, tmp_path, skip_damaged=True)
     assert heads.read_head(tmp_path / "head.safetensors").task.names == ("background", "left")
     assert "coco.json: labels of categories: 1 = left (id 0)" in capsys.readouterr().out
+    with pytest.raises(DataError, match="No head is written"):
+        fit(cups | {"masks": tmp_path / "coco.json"}, tmp_path)
 
 
 @pytest.mark.parametrize(
     ("options", "kind", "names"),
     [
-        ({"binary": True}, "labels", ["background", "foreground"]),
-        ({"threshold": 100}, "labels", ["background", "foreground"]),
+        ({"binary": True}, "object", ["background", "foreground"]),
+        ({"threshold": 100}, "object", ["background", "foreground"]),
         ({}, "colors", ["background", "#0000ff", "#ff0000"]),
         ({}, "ids", ["background", "id 7", "id 900"]),
     ],
@@ -167,11 +169,7 @@ def test_masks_of_other_forms_are_read_alike_by_fit_and_score(cups, tmp_path, op
         stored = left * np.uint16(value) if kind == "ids" else left[..., None] * color
         Image.fromarray(left * np.uint8(255) if options else stored).save(file)
     task = fit(cups, tmp_path, **options).task
-    assert (task.names, task.mask_kind, task.threshold) == (
-        tuple(names),
-        kind,
-        1 if "binary" in options else options.get("threshold"),
-    )
+    assert (task.names, task.masks["kind"]) == (tuple(names), kind)
     (tmp_path / "one.txt").write_text("cup\n")
     Score(
         **cups, image_list=tmp_path / "one.txt", head=tmp_path / "head.safetensors", json=tmp_path / "s.json"
@@ -181,14 +179,18 @@ def test_masks_of_other_forms_are_read_alike_by_fit_and_score(cups, tmp_path, op
     for file in files:
         Image.fromarray(left * np.uint8(255)).save(file)
     if not options:
-        with pytest.raises(DataError, match=r"label 0 only.* if 255 marks an object, pass --binary"):
+        with pytest.raises(DataError, match="--binary if 255 marks an object"):
             fit(cups, tmp_path)
 
 
 def test_head_refuses_another_model_and_names_broken_masks_and_unknown_classes(cups, tmp_path, capsys):
     (cups["masks"] / "cat.png").write_bytes(b"no png")
-    with pytest.raises(ValueError, match=r"skipped 1 of 2 images: .*cat\.png is not an image of PNG"):
+    message = r"skipped 1 of 2 images: .*cat\.png is not an image of PNG"
+    with pytest.raises(ValueError, match=rf"{message}.*No head is written; --skip-damaged"):
         fit(cups, tmp_path)
+    assert not (tmp_path / "head.safetensors").exists()
+    with pytest.raises(ValueError, match=message):
+        fit(cups, tmp_path, skip_damaged=True)
     assert heads.read_head(tmp_path / "head.safetensors").task.labels == (0, 1)
     head = tmp_path / "head.safetensors"
     with pytest.raises(ValueError, match="fitted to other weights of 'random:vit_tiny/16'"):

@@ -17,9 +17,9 @@ from pycocotools.coco import COCO
 from dino_model.data.images import ImageError
 from dino_model.inference.predictor import AttentionPredictor
 from segmentation import video
+from segmentation.annotations import read_labels
 from segmentation.commands.video import Video
 from segmentation.labels import DataError, write_mask_png
-from segmentation.mask_files import read_labels
 from segmentation.video import VideoWriter
 from segmentation.video_input import FrameFolder, VideoFile, open_frames
 
