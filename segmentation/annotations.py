@@ -96,16 +96,16 @@ class LabelSet:
                 return (stored.values >= (self.threshold or 1)).astype(np.uint8)
             case "labels":
                 values = stored.values
-                if stored.kind == "color":
+                if stored.is_color:
                     if (values & 255 != values >> 16).any():
                         raise DataError(f"the mask {name} is in color, but others are not")
                     values = values & 255
-                values = values * np.int64(self.white) if stored.kind == "bits" else values
+                values = values * np.int64(self.white) if stored.is_bits else values
                 known = np.arange(VOID + 1)
                 known[0] = self.background
                 return self._find(values, known, name)
             case "colors":
-                return self._find(stored.packed(), np.array(self.values), name)
+                return self._find(stored.rgb(), np.array(self.values), name)
             case "ids":
                 return self._find(stored.values, np.array(self.values), name)
 
@@ -163,7 +163,27 @@ class _File(NamedTuple):
     colors: tuple[int, ...]
     error: str = ""
 
-    def packed(self) -> dict[int, int]:
+    @property
+    def is_bits(self) -> bool:
+        """Whether the values are bits."""
+        return self.kind == "bits"
+
+    @property
+    def is_gray(self) -> bool:
+        """Whether the values are gray values or ids."""
+        return self.kind == "gray"
+
+    @property
+    def is_palette(self) -> bool:
+        """Whether the values are indices of a palette."""
+        return self.kind == "palette"
+
+    @property
+    def is_color(self) -> bool:
+        """Whether the values are colors."""
+        return self.kind == "color"
+
+    def rgb(self) -> dict[int, int]:
         """Return the pixels of each color 0xRRGGBB."""
         if self.kind == "color":
             return self.counts
@@ -236,7 +256,7 @@ class MaskReader:
             own = dict(enumerate(self.label_set.values))
         elif self.label_set is None or self.label_set.kind == "labels":
             for file in self.files:
-                if file.kind == "palette" and folder in (None, file.path.parent):
+                if file.is_palette and folder in (None, file.path.parent):
                     pairs = enumerate(file.colors)
                     if any(color != index * 0x10101 for index, color in enumerate(file.colors[:VOID])):
                         own = {index: color for index, color in pairs if color > 0} | own
@@ -304,7 +324,7 @@ class MaskReader:
     @property
     def _white(self) -> int:
         """Value of the 1 of one-bit masks: beside masks of bytes 255."""
-        return VOID if any(file.kind != "bits" for file in self.files) else 1
+        return VOID if any(not file.is_bits for file in self.files) else 1
 
     def _check_values(self, files: Sequence[_File]) -> None:
         """Refuse colors and ids without a background, and masks of 0 and 255 only."""
@@ -330,7 +350,7 @@ class MaskReader:
             if file.error:
                 continue
             rows: dict[tuple[int, str, str], int] = {}
-            for value, pixels in (file.packed() if self._is_by_color else file.counts).items():
+            for value, pixels in (file.rgb() if self._is_by_color else file.counts).items():
                 key = self._row(file, value)
                 rows[key] = rows.get(key, 0) + pixels
             for key, pixels in rows.items():
@@ -345,24 +365,20 @@ class MaskReader:
     def _row(self, file: _File, value: int) -> tuple[int, str, str]:
         if self.label_set is None:
             gray = value if _are_colored(self.files) else _gray(file, value, self._white)
-            is_void = gray == VOID and not (file.kind == "color" and _are_colored(self.files))
+            is_void = gray == VOID and not (file.is_color and _are_colored(self.files))
             label = 0 if gray == 0 else VOID if is_void else 1
             return label, {0: "background", 1: "objects", VOID: "void"}[label], ""
         label_set = self.label_set
-        kind: Any = "gray" if label_set.kind != "colors" and file.kind != "bits" else file.kind
-        kind = "color" if label_set.kind == "colors" else kind
-        wide = value & 255 if label_set.kind == "labels" and file.kind == "color" else value
+        bits_or_gray: Any = {True: "bits", False: "gray"}[file.is_bits]
+        kind = "color" if self._is_by_color else bits_or_gray
+        wide = value if self._is_by_color else _gray(file, value, 1)
         one = StoredMask(np.array([[wide]], np.int64), kind)
         try:
             label = int(label_set.apply(one, file.path.name)[0, 0])
         except DataError:
             return 256, "unknown: dropped", label_set.show(value)
         name = "void" if label == VOID else label_set.name(label)
-        if (
-            label_set.kind == "labels"
-            and file.kind == "palette"
-            and file.colors[value] not in (-1, value * 0x10101)
-        ):
+        if label_set.kind == "labels" and file.is_palette and file.colors[value] not in (-1, value * 0x10101):
             return label, name, f"#{file.colors[value]:06x}"
         return (
             label,
@@ -390,30 +406,30 @@ def decide(files: Sequence[_File], rules: MaskRules) -> LabelSet:
 
 def _are_colored(files: Sequence[_File]) -> bool:
     """Return whether some file has colors that are not gray, and no palette."""
-    colors = {color for file in files if file.kind == "color" for color in file.counts}
+    colors = {color for file in files if file.is_color for color in file.counts}
     return any(color != (color & 255) * 0x10101 for color in colors)
 
 
 def _has_voc_colors(file: _File) -> bool:
     """Return whether a palette has colors of VOC only, and black."""
-    used = {file.colors[value] for value in file.counts} if file.kind == "palette" else set()
+    used = {file.colors[value] for value in file.counts if file.colors}
     return 0 in used and used <= {*_VOC, -1}
 
 
 def _are_wide(files: Sequence[_File]) -> bool:
     """Return whether some file has ids above 255."""
-    return any(value > VOID for file in files if file.kind == "gray" for value in file.counts)
+    return any(value > VOID for file in files if file.is_gray for value in file.counts)
 
 
 def _gray(file: _File, value: int, white: int) -> int:
     """Return the gray value of a stored value."""
-    return value & 255 if file.kind == "color" else value * white if file.kind == "bits" else value
+    return value & 255 if file.is_color else value * white if file.is_bits else value
 
 
 def _check_index_zero(files: Sequence[_File]) -> None:
     """Refuse palettes whose index 0, the background, has a color that is neither gray nor VOC's."""
     for file in (each for each in files if not _has_voc_colors(each)):
-        color = file.colors[0] if file.kind == "palette" and 0 in file.counts else 0
+        color = file.colors[0] if file.is_palette and 0 in file.counts else 0
         if color != (color & 255) * 0x10101:
             raise DataError(
                 f"index 0 of {file.path} is #{color:06x}, which is unusual for a background: pass --palette "
@@ -425,7 +441,7 @@ def _check_zero(files: Sequence[_File]) -> None:
     """Refuse colors or ids without black or 0."""
     counts, is_colored = Counter[int](), not _are_wide(files)
     for file in files:
-        counts.update(file.packed() if is_colored else file.counts)
+        counts.update(file.rgb() if is_colored else file.counts)
     if 0 not in counts:
         (most, _), *_ = counts.most_common(1)
         text = f"#{most:06x}" if is_colored else str(most)
@@ -474,9 +490,9 @@ def _differ(files: Sequence[_File], rules: MaskRules) -> bool:
 
 def _decide_colors(files: Sequence[_File], rules: MaskRules) -> LabelSet:
     for file in files:
-        if file.kind == "gray" and (odd := [value for value in file.counts if value not in (0, VOID)]):
+        if file.is_gray and (odd := [value for value in file.counts if value not in (0, VOID)]):
             raise DataError(f"the mask {file.path} is gray with the value {odd[0]}, but others are in color")
-    found = {color for file in files for color in file.packed()}
+    found = {color for file in files for color in file.rgb()}
     listed = [each for each in rules.classes if each.color is not None]
     if rules.classes and len(listed) < len(rules.classes):
         names = {each.name: each for each in VOC_LIST}
@@ -500,7 +516,7 @@ def _decide_colors(files: Sequence[_File], rules: MaskRules) -> LabelSet:
             values, void = tuple(_VOC[:VOID]), {*void, _VOC[VOID]}
         if unknown := found - {*values, *void, 0}:
             color = min(unknown)
-            owner = next(file.path for file in sorted(files) if color in file.packed())
+            owner = next(file.path for file in sorted(files) if color in file.rgb())
             raise DataError(
                 f"{owner} has the color #{color:06x}, which the classes lack: add a line `name #{color:06x}`,"
                 f" or pass --ignore '#{color:06x}'"
@@ -520,7 +536,7 @@ def _decide_colors(files: Sequence[_File], rules: MaskRules) -> LabelSet:
 
 
 def _decide_values(files: Sequence[_File], rules: MaskRules) -> LabelSet:
-    white = VOID if any(file.kind != "bits" for file in files) else 1
+    white = VOID if any(not file.is_bits for file in files) else 1
     found = set[int]()
     for file in files:
         found |= {_gray(file, value, white) for value in file.counts}

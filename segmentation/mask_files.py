@@ -41,7 +41,27 @@ class StoredMask(NamedTuple):
     kind: MaskKind
     colors: tuple[int, ...] = ()
 
-    def packed(self) -> NDArray[np.int64]:
+    @property
+    def is_bits(self) -> bool:
+        """Whether the values are bits."""
+        return self.kind == "bits"
+
+    @property
+    def is_gray(self) -> bool:
+        """Whether the values are gray values or ids."""
+        return self.kind == "gray"
+
+    @property
+    def is_palette(self) -> bool:
+        """Whether the values are indices of a palette."""
+        return self.kind == "palette"
+
+    @property
+    def is_color(self) -> bool:
+        """Whether the values are colors."""
+        return self.kind == "color"
+
+    def rgb(self) -> NDArray[np.int64]:
         """Return the color of each pixel: 0xRRGGBB, [height, width]."""
         match self.kind:
             case "color":
@@ -77,7 +97,7 @@ def load_mask(path: Path, *, lossy: bool = False) -> StoredMask:
         raise
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:  # of damaged files
         raise DataError(f"the mask {path} cannot be read: {error}") from None
-    is_wide = stored.kind == "gray" and stored.values.max() > VOID
+    is_wide = stored.is_gray and stored.values.max() > VOID
     if stored.kind in ("gray", "color") and not is_wide and _is_soft(_levels(stored)):
         raise DataError(
             f"the mask {path} has many values in thin edges, as antialiasing or JPEG makes; pass "
@@ -223,7 +243,7 @@ def _brightest(values: NDArray[Any]) -> NDArray[Any]:
 
 def _levels(stored: StoredMask) -> NDArray[Any]:
     """Return gray values, or the brightest part of each color: [height, width]."""
-    if stored.kind == "gray":
+    if stored.is_gray:
         return stored.values
     parts = (stored.values >> shift & 255 for shift in (16, 8, 0))
     return np.maximum.reduce(list(parts)).astype(np.uint8)

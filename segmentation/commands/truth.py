@@ -156,10 +156,8 @@ class TrueMasks:
         is_voc = self.path.name == "SegmentationClass" and len(label_set.values) in (0, VOID)
         if label_set.names or (is_voc and label_set.kind != "object"):
             return label_set.names or ("background", *VOC_CLASSES)
-        numbered = (
-            range(len(label_set.values)) if label_set.kind == "ids" or len(label_set.values) < VOID else ()
-        )
-        return [label_set.name(label) for label in numbered]
+        count = len(label_set.values)
+        return [label_set.name(label) for label in range(count if count < VOID else 0)]
 
     def settings(self) -> dict[str, Any]:
         """Return what was read, for the provenance and scores."""
