@@ -369,8 +369,8 @@ class MaskReader:
             label = 0 if gray == 0 else VOID if is_void else 1
             return label, {0: "background", 1: "objects", VOID: "void"}[label], ""
         label_set = self.label_set
-        bits_or_gray: Any = {True: "bits", False: "gray"}[file.is_bits]
-        kind = "color" if self._is_by_color else bits_or_gray
+        bits_or_gray = {True: "bits", False: "gray"}[file.is_bits]
+        kind: Any = "color" if self._is_by_color else bits_or_gray
         wide = value if self._is_by_color else _gray(file, value, 1)
         one = StoredMask(np.array([[wide]], np.int64), kind)
         try:
