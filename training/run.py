@@ -1,6 +1,7 @@
 """Folder of a training run, without importing torch.
 
 RUN/config.json        settings: enough to load a network, to resume the run or to repeat it
+RUN/images.csv.gz      name and size in bytes of every image
 RUN/provenance.json    command line and versions of the packages
 RUN/checkpoint.pt      newest state: {"format", "step", "method", "optimizer", "scaler"}
 RUN/step-00012000.pt   milestones: {"format", "step", "method"}; the one of step 0 holds the initial weights
@@ -11,8 +12,10 @@ RUN/.lock              during training: the process that trains
 Names that other packages need, too, are in `dino_model.models.run_folder`.
 """
 
+import csv
+import gzip
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,9 +28,10 @@ from training.log import read_log
 from training.validation import at_least
 
 CONFIG_FORMAT = 2
+IMAGES = "images.csv.gz"
 DOCTOR_PAGE, WANDB_ID, TENSORBOARD = "doctor.png", "wandb.txt", "tensorboard"
 WRITTEN = (
-    *(CONFIG, PROVENANCE, CHECKPOINT, "step-*.pt", LOG, DOCTOR_PAGE, WANDB_ID),
+    *(CONFIG, PROVENANCE, IMAGES, CHECKPOINT, "step-*.pt", LOG, DOCTOR_PAGE, WANDB_ID),
     f"{TENSORBOARD}/events.out.tfevents.*",
 )
 """Files that training and its doctor write into the folder of a run."""
@@ -144,11 +148,40 @@ class Run:
         """Remove what training wrote, and nothing else; the folder stays."""
         self._unlink(*WRITTEN, *UNFINISHED)
 
-    def create(self, config: Mapping[str, Any]) -> None:
-        """Create the folder and write its configuration."""
+    def create(self, config: Mapping[str, Any], images: Iterable[tuple[str, int]]) -> None:
+        """Create the folder and write its configuration, and names and sizes of the images."""
         self.check_absent()
         self._unlink(LOG, *UNFINISHED)
+        self.write_images(images)
         self.rewrite(config)
+
+    def write_images(self, images: Iterable[tuple[str, int]]) -> None:
+        """Write the name and the size in bytes of every image."""
+        with (
+            files.replace_file(self.folder / IMAGES) as temporary,
+            gzip.open(temporary, "wt", encoding="utf-8", newline="") as file,
+        ):
+            csv.writer(file).writerows(images)
+
+    def describe_changed_images(self, images: Iterable[tuple[str, int]]) -> str:
+        """Count and name the images that were added, removed or changed since the run began."""
+        try:
+            with gzip.open(self.folder / IMAGES, "rt", encoding="utf-8", newline="") as file:
+                before = {name: int(size) for name, size in csv.reader(file)}
+        except (OSError, EOFError, ValueError):
+            return f"the run has no readable {IMAGES}, which would name them"
+        now = dict(images)
+        found = {
+            "added": sorted(now.keys() - before.keys()),
+            "removed": sorted(before.keys() - now.keys()),
+            "changed": [name for name in now if before.get(name, now[name]) != now[name]],
+        }
+        parts = (
+            f"{len(names):,} {what} ({', '.join(names[:3])}{', …' * (len(names) > 3)})"
+            for what, names in found.items()
+            if names
+        )
+        return ", ".join(parts) or "their order or channels changed"
 
     def config(self) -> dict[str, Any]:
         """Read the configuration."""

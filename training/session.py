@@ -17,6 +17,7 @@ from torch.amp import GradScaler
 from dino_model.data.collections import Images
 from dino_model.runtime.device import ComputePrecision, autocast
 from dino_model.runtime.errors import SettingError, pluralize
+from dino_model.runtime.files import printable
 from dino_model.runtime.ranks import on_first
 from training.checkpoint import CheckpointWriter, load_checkpoint
 from training.crops import normalize
@@ -36,7 +37,8 @@ FIXED = (
     *("seed", "num_images", "data", "batch_size", "mean", "std", "optimizer.name", "backbone."),
 )
 """Settings, by the beginning of their names, that a resumed run cannot change, except stochastic depth."""
-WORDS = {"num_images": "number of images", "data": "fingerprint of names and sizes of the images"}
+DATA = ("data", "num_images")
+"""Settings that describe the images: a resumed run changes them only where that is accepted."""
 
 
 class OutOfMemory(RuntimeError):
@@ -78,7 +80,8 @@ class Session:
         self.precision, self.accumulate = precision, accumulate
         check_ranks("images", f"{len(images):,} whose names have the hash {images.name_hash()}")
         check_ranks("settings", str((recipe, seed, precision, accumulate)))
-        self.inventory = on_first(images.inventory)  # millions of files may take minutes
+        self._sizes: list[int] = []  # of the first rank only: millions of files may take minutes
+        self.inventory = on_first(self._hash_images)
         self.plan = Plan.of(recipe, len(images))
         check_batch(recipe, accumulate, num_classes(images))
         self.method = prepare_model(
@@ -100,6 +103,14 @@ class Session:
         """Test if crops of all sizes share a forward pass."""
         return any(module.one_pass for module in self.method.modules() if isinstance(module, Network))
 
+    def _hash_images(self) -> str:
+        self._sizes = self.images.sizes()
+        return self.images.inventory(self._sizes)
+
+    def named_sizes(self) -> Iterator[tuple[str, int]]:
+        """Iterate over name and size in bytes of the images; empty on other ranks than the first."""
+        return zip(map(printable, self.images.names), self._sizes, strict=False)
+
     def config(self) -> dict[str, Any]:
         """Entries of config.json that decide the result, or that are needed to load the networks."""
         config = {
@@ -118,7 +129,7 @@ class Session:
         }
         return dict(json.loads(json.dumps(config)))  # tuples are lists, as in the file
 
-    def changes(self, run: Run) -> dict[str, tuple[Any, Any]]:
+    def changes(self, run: Run, *, accept_data_change: bool = False) -> dict[str, tuple[Any, Any]]:
         """Settings of `run` and of this session where they differ, by their names with dots.
 
         Raises:
@@ -129,14 +140,20 @@ class Session:
             name: (before.get(name), now[name]) for name in sorted(now) if before.get(name) != now[name]
         }
         fixed = [name for name in changed if name.startswith(FIXED) and name != "backbone.drop_path"]
-        if fixed:
-            words = in_words({WORDS.get(name, name): changed[name] for name in fixed})
+        if other := [name for name in fixed if name not in DATA]:
+            words = in_words({name: changed[name] for name in other})
             raise RunError(f"cannot resume {run.folder} with other settings: {words}")
+        if fixed and not accept_data_change:
+            found = run.describe_changed_images(self.named_sizes())
+            raise RunError(
+                f"cannot resume {run.folder} with other images: {found}; restore them, or pass"
+                " --accept-data-change to train on these"
+            )
         return changed
 
-    def resume(self, run: Run) -> int:
+    def resume(self, run: Run, *, accept_data_change: bool = False) -> int:
         """Load the state of `run` and return the steps done; raises RunError as `changes`."""
-        self.changes(run)
+        self.changes(run, accept_data_change=accept_data_change)
         step, steps = load_checkpoint(run, self.method, self.optimizer, self.scaler), self.plan.steps
         if step > steps:
             epochs = -(-step // self.plan.steps_per_epoch)
@@ -176,7 +193,7 @@ class Session:
             OutOfMemory: The device's memory does not suffice for a step.
         """
         if first_step == 0 and rank() == 0 and not run.config_file.exists():
-            run.create(self.config())
+            run.create(self.config(), self.named_sizes())
         try:
             return self._train(run, first_step, callbacks or Callbacks())
         except torch.OutOfMemoryError:

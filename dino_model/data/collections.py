@@ -142,9 +142,13 @@ class Images:
         """Hash names, sizes and times of change."""
         return self._hash(f"\0{state}" for _, state in self._states())
 
-    def inventory(self) -> str:
-        """Hash names and sizes: equal for copies of the same images, in a folder or a tar."""
-        return self._hash(f"\0{size}" for size, _ in self._states())
+    def sizes(self) -> list[int]:
+        """Return the size of each file in bytes; -1 for a dangling link."""
+        return [size for size, _ in self._states()]
+
+    def inventory(self, sizes: Sequence[int] | None = None) -> str:
+        """Hash names and `sizes`: equal for copies of the same images, in a folder or a tar."""
+        return self._hash(f"\0{size}" for size in (self.sizes() if sizes is None else sizes))
 
     def name_hash(self) -> str:
         """Hash the names; no file is touched."""

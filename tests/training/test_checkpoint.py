@@ -18,7 +18,7 @@ from training.run import CheckpointOptions, Run, RunError
 @pytest.fixture
 def run(tmp_path):
     run = Run(tmp_path / "run")
-    run.create({})
+    run.create({}, ())
     return run
 
 

@@ -74,6 +74,8 @@ class RunOptions(LabelOptions):
     resume: bool = False
     """Resume the run in --output with its own settings, except those named here. A run that does not exist
     yet is started."""
+    accept_data_change: bool = False
+    """Resume although images were added, removed or changed; the run records them."""
     overwrite: bool = False
     """Replace the run in --output."""
     method: MethodName | None = None

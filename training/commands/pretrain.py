@@ -85,18 +85,19 @@ def begin(options: Pretrain, session: Session, run: Run) -> int:
         initialize.from_backbone(session.method, session.recipe, options.init_backbone)
         print(f"backbone of {options.init_backbone}, a fresh head")
     if rank() == 0:
-        run.create(session.config() | start_entries(options))
+        run.create(session.config() | start_entries(options), session.named_sizes())
         write_provenance(run.folder / PROVENANCE, session.config())
     return 0
 
 
 def resume(options: Pretrain, session: Session, run: Run) -> int:
     """Load the run's state and record changed settings in its configuration; return the steps done."""
-    before, changed = run.config(), session.changes(run)
+    accept = {"accept_data_change": options.accept_data_change}
+    before, changed = run.config(), session.changes(run, **accept)
     for name, given in _start(options).items():
         if given not in (None, before.get("init", {}).get(name)):
             raise RunError(f"{run.folder} has begun already: leave --init-{name} out")
-    done = session.resume(run)
+    done = session.resume(run, **accept)
     print(f"{run.folder}: resumed at step {done} of {session.plan.steps}")
     if changed:
         print(f"changed settings: {in_words(changed)}")
@@ -104,6 +105,10 @@ def resume(options: Pretrain, session: Session, run: Run) -> int:
         print(f"{run.log} lacks {pluralize(missing, 'step')} before it: charts and doctor leave them out")
     if rank() == 0 and changed:
         history = [*before.get("changes", []), {"step": done, "changed": changed}]
+        if "data" in changed:
+            history[-1]["images"] = run.describe_changed_images(session.named_sizes())
+            print(f"images: {history[-1]['images']}")
+            run.write_images(session.named_sizes())
         first = {name: before[name] for name in ("command", "versions", "init") if name in before}
         run.rewrite(session.config() | start_entries(options) | first | {"changes": history})
     return done

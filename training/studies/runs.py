@@ -111,7 +111,7 @@ def _train(run: Run, recipe: Recipe, seed: int, data: StudyData) -> None:
     done = session.resume(run) if run.checkpoint.exists() else 0
     if not done:
         run.remove()
-        run.create(session.config() | {"untrained_knn": data.accuracy(teacher, size)})
+        run.create(session.config() | {"untrained_knn": data.accuracy(teacher, size)}, session.named_sizes())
 
     def evaluate(step: int) -> dict[str, float]:
         bar.update()

@@ -85,7 +85,7 @@ def test_pretrain_resume_starts_or_continues_after_any_kill(images, trained, tmp
     with pytest.raises(pytest.fail.Exception):
         pretrain(images, run, *begun)
     monkeypatch.undo()
-    assert sorted(path.name for path in run.iterdir()) == ["config.json", "provenance.json"]
+    assert sorted(path.name for path in run.iterdir()) == ["config.json", "images.csv.gz", "provenance.json"]
     stop_after(monkeypatch, 2)
     assert resume(run) == 75
     monkeypatch.undo()
@@ -129,7 +129,7 @@ def test_resume_with_settings_or_images_that_do_not_fit_is_refused(own_images, t
         "--init-backbone embedded": "has begun already: leave --init-backbone out",
         "--recipe paper": "was started with --recipe official-default",
         "--method byol": "--method is byol, but the run was started with dino",
-        "": "fingerprint of names and sizes of the images was",
+        "": "1 added (class0/10.png), 1 removed (class0/0.png)",
     }
     for words, message in refused.items():
         if not words:
@@ -328,7 +328,7 @@ def test_pretrain_on_a_full_disk_prints_one_sentence(images, tmp_path):
     assert "write failed; is the disk full?" in group.printed(0)
     assert "enforce fail" not in group.printed(0)
     left = {path.name for path in (tmp_path / "run").iterdir()}
-    assert left <= {"config.json", "provenance.json", "log.jsonl"}
+    assert left <= {"config.json", "images.csv.gz", "provenance.json", "log.jsonl"}
 
 
 @pytest.mark.parametrize(

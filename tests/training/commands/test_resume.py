@@ -120,3 +120,22 @@ def test_resume_counts_the_steps_that_the_log_has_lost(trained, tmp_path, capsys
         (run / "log.jsonl").unlink()
     assert resume(run, "--epochs", 4, "--probe-every", 0) == 0
     assert f"{run / 'log.jsonl'} lacks {6 - kept} steps before it" in capsys.readouterr().out
+
+
+def test_resume_names_changed_images_and_accepts_them_by_option(images, tmp_path, capsys):
+    data, run = Path(shutil.copytree(images, tmp_path / "data")), tmp_path / "run"
+    assert pretrain(data, run, "--epochs", 1, "--probe-every", 0) == 0
+    removed, changed, *_ = sorted(data.rglob("*.png"))
+    removed.unlink()
+    changed.write_bytes(changed.read_bytes() + b" ")
+    shutil.copy(changed, changed.with_name("new.png"))
+    words = ("--epochs", 3, "--probe-every", 0)
+    assert resume(run, *words) == 1
+    error = capsys.readouterr().err
+    names = {path.relative_to(data).as_posix() for path in (removed, changed, changed.with_name("new.png"))}
+    assert all(name in error for name in names)
+    assert "--accept-data-change" in error
+    assert resume(run, *words, "--accept-data-change") == 0
+    (change,) = json.loads((run / "config.json").read_text())["changes"]
+    assert all(name in change["images"] for name in names)
+    assert resume(run, *words) == 0
