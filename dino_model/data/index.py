@@ -130,11 +130,10 @@ def _label(
         titles = [printable(prefixes[entry.extent[0]].rstrip("/")) for entry in entries]
         found = number_classes([(title,) for title in titles])
         return found._replace(reading=f"class: source; {printable(entries[0].name)} is {titles[0]!r}")
+    has_splits = any(content.labels.splits is not None for content in contents)
+    splits = [entry.split for entry in entries] if has_splits else None
     if reason := next((content.labels.reason for content in contents if content.labels.reason), ""):
-        return Labeling(reason=reason)
-    splits = (
-        [entry.split for entry in entries] if any(c.labels.splits is not None for c in contents) else None
-    )
+        return Labeling(reason=reason, splits=splits)
     if any(entry.classes is not None for entry in entries):
         several = any(content.several for content in contents)
         found = number_classes([entry.classes or () for entry in entries], can_be_several=several)

@@ -176,11 +176,16 @@ def read_table(path: Path, is_known: Known, options: LabelOptions) -> Table:
         )
     paths = [row[image] if image < len(row) else "" for row in rows]
     try:
-        classes, used, several, words = _read_classes(rows, columns, image, options)
         split = columns.find(options.split_column, "--split-column", SPLIT_TITLES)
         splits = _read_splits(rows, columns, split, options)
     except _Unclear as error:
         return Table([Row(text, None) for text in paths], reason=str(error))
+    try:
+        others = width - len({image, split} - {None})
+        classes, used, several, words = _read_classes(rows, columns, image, others, options)
+    except _Unclear as error:
+        without = [Row(text, None, name) for text, name in zip(paths, splits, strict=True)]
+        return Table(without, split is not None, reason=str(error))
     reading = [f"image: {columns.name(image)}", f"class: {words}" if words else "class: folders"]
     reading += [f"split: {columns.name(split)}"] if split is not None else []
     if unused := [columns.name(place) for place in range(width) if place not in {image, split, *used}]:
@@ -262,7 +267,7 @@ class _Columns:
 
 
 def _read_classes(
-    rows: list[Cells], columns: _Columns, image: int, options: LabelOptions
+    rows: list[Cells], columns: _Columns, image: int, others: int, options: LabelOptions
 ) -> tuple[list[tuple[str, ...] | None], set[int], bool, str]:
     """Return the classes of each row, the columns that they are from, if they can be several, and words."""
     nothing: list[tuple[str, ...] | None] = [None] * len(rows)
@@ -277,7 +282,7 @@ def _read_classes(
         elif match := re.fullmatch(r"(\d+)-", wanted):
             wanted, last = match[1], True
     place = columns.find(wanted, "--class-column", CLASS_TITLES)
-    if place is None and wanted is None and columns.width > 1:
+    if place is None and wanted is None and others:
         if columns.titles or columns.width > 2:
             raise _Unclear(
                 f"{columns.shown}. Expected "

@@ -34,8 +34,8 @@ def process_group(device: torch.device) -> Iterator[torch.device]:
     if tasks.isdecimal() and int(tasks) > 1 and "RANK" not in os.environ:
         raise SettingError(
             f"SLURM_NTASKS is {tasks} and RANK is not set: each task would do the whole work. Start with"
-            " torchrun, or set RANK=$SLURM_PROCID LOCAL_RANK=$SLURM_LOCALID WORLD_SIZE=$SLURM_NTASKS, MASTER_ADDR and"
-            " MASTER_PORT in srun; for one process, unset SLURM_NTASKS"
+            " torchrun, or set RANK=$SLURM_PROCID LOCAL_RANK=$SLURM_LOCALID WORLD_SIZE=$SLURM_NTASKS,"
+            " MASTER_ADDR and MASTER_PORT in srun; for one process, unset SLURM_NTASKS"
         )
     if int(os.environ.get("WORLD_SIZE", "1")) == 1:
         yield device
