@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from dino_model.inference.predictor import AttentionPredictor
+from segmentation import drawing
 from segmentation.masks import ImageArray
-from segmentation.video import shrunk
 
 SCREEN_SIDE = 1600
 """Longer side of images for the screen, in pixels."""
@@ -63,7 +63,8 @@ def image_address(image: np.ndarray) -> str:
 
 def screen_jpeg(image: ImageArray) -> bytes:
     """Encode an image at the size of a screen as JPEG."""
-    return jpeg(shrunk(image, SCREEN_SIDE))
+    scale = SCREEN_SIDE / max(image.shape[:2])
+    return jpeg(image if scale >= 1 else drawing.rescale(image, scale))
 
 
 def jpeg(image: NDArray[np.uint8], quality: int = 90, **options: Any) -> bytes:

@@ -1,0 +1,48 @@
+"""The attention view in a notebook: complete without a server, small, and without Gradio."""
+
+import html
+import io
+import json
+import re
+import subprocess
+import sys
+
+import pytest
+from PIL import Image
+
+from app import notebook
+from app.notebook import show
+from dino_model import photographs
+
+
+def test_show_holds_scripts_arrays_and_a_still_image():
+    view = show(photographs.image("sheep"), "random:embedded")
+    output = view._repr_mimebundle_()
+    text = output["text/html"]
+    assert len(text) <= 1_500_000
+    page = html.unescape(re.search(r'srcdoc="([^"]*)"', text)[1])
+    imports = json.loads(re.search(r'<script type="importmap">(.*?)</script>', page)[1])["imports"]
+    codes = [notebook.base64.b64decode(address.split(",")[1]).decode() for address in imports.values()]
+    used = {name for code in codes for name in re.findall(r'(?:from |import\()"([^"]+)"', code)}
+    assert used <= imports.keys()
+    assert "import.meta" not in "".join(codes)
+    (value,) = view.values
+    assert (value["model"], list(value["arrays"])) == ("random:embedded", ["blocks/5"])
+    with Image.open(io.BytesIO(view._repr_png_())) as still:
+        assert still.width == 2 * view.image.shape[1]
+
+
+def test_show_compares_models_has_all_blocks_and_refuses_other_choices(monkeypatch):
+    image = photographs.image("owl")
+    both = show(image, ["random:embedded", "random:embedded"], blocks="all", size=64)
+    assert [len(value["arrays"]) for value in both.values] == [6, 6]
+    with pytest.raises(ValueError, match="expected 'last' or 'all'"):
+        show(image, blocks="first")
+    monkeypatch.setattr(notebook, "MAX_BYTES", {False: 1000, True: 1000})
+    with pytest.raises(ValueError, match="expected at most 1,000"):
+        show(image, "random:embedded", size=64)
+
+
+def test_show_imports_what_the_lessons_have():
+    code = "import sys, app.notebook; print({'gradio', 'av', 'starlette', 'pydantic'} & set(sys.modules))"
+    assert subprocess.check_output([sys.executable, "-c", code], text=True) == "set()\n"
