@@ -1,6 +1,7 @@
 // A pin that walks over the first image once, so that the page explains itself. It ends when somebody points.
 
 const STAY = 1300; // milliseconds at each place
+const MOVE = 400; // as in the style sheet
 const STOPS = ["pointerdown", "keydown", "focusin"]; // anywhere on the page
 
 /**
@@ -16,7 +17,7 @@ export function walk(view, places) {
   const step = () => {
     view.guide(path.shift());
     if (path.length) timer = window.setTimeout(step, STAY);
-    else view.element.dataset.walk = "over"; // tests wait for it
+    else timer = window.setTimeout(() => (view.element.dataset.walk = "over"), MOVE); // tests wait for it
   };
   const end = () => {
     clearTimeout(timer);
