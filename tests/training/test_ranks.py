@@ -24,7 +24,7 @@ from dino_model.runtime import ranks
 from tests.training.ranks import Group
 from tests.training.runs import CROPS, METHODS, RECIPE, TINY, noise, out_of_memory_at, resume, values
 from training import __main__ as command
-from training.methods import dino as dino_module
+from training.methods.head import ProjectionHead
 from training.run import Run
 from training.session import Session
 
@@ -201,8 +201,8 @@ def test_ranks_with_different_images_or_an_odd_batch_end_with_one_sentence(image
 
 
 def run_out_of_memory(words: list[str]) -> int:
-    honest = dino_module.prototype_cross_entropy
-    dino_module.prototype_cross_entropy = out_of_memory_at(1, honest)
+    honest = ProjectionHead.cross_entropy
+    ProjectionHead.cross_entropy = out_of_memory_at(1, honest)
     return command.main(words)
 
 

@@ -19,7 +19,7 @@ from dino_model.models.weights import load_model
 from tests.training.ranks import Group
 from tests.training.runs import out_of_memory_at, pretrain, resume, stop_after, values, weights
 from training import __main__ as command
-from training.methods import dino as dino_module
+from training.methods.head import ProjectionHead
 from training.run import Run
 
 pytestmark = pytest.mark.slow
@@ -265,12 +265,12 @@ def test_pretrain_on_images_of_the_test_split_says_so(images, tmp_path, capsys):
 
 
 def test_pretrain_with_nan_loss_stops_and_resumes(images, tmp_path, capsys, monkeypatch):
-    honest, calls = dino_module.prototype_cross_entropy, iter(range(100))
+    honest, calls = ProjectionHead.cross_entropy, iter(range(100))
 
     def fail_at_fourth(*arguments):
         return honest(*arguments) * (float("nan") if next(calls) == 3 else 1.0)
 
-    monkeypatch.setattr(dino_module, "prototype_cross_entropy", fail_at_fourth)
+    monkeypatch.setattr(ProjectionHead, "cross_entropy", fail_at_fourth)
     output = tmp_path / "run"
     assert pretrain(images, output) == 1
     assert "the loss is nan at step 3" in capsys.readouterr().err
@@ -303,8 +303,8 @@ def test_infinite_weights_are_never_saved(images, tmp_path, capsys, monkeypatch)
     ],
 )
 def test_pretrain_out_of_memory_advises_an_option(images, tmp_path, capsys, monkeypatch, more, advice):
-    fails = out_of_memory_at(5, dino_module.prototype_cross_entropy)
-    monkeypatch.setattr(dino_module, "prototype_cross_entropy", fails)
+    fails = out_of_memory_at(5, ProjectionHead.cross_entropy)
+    monkeypatch.setattr(ProjectionHead, "cross_entropy", fails)
     assert pretrain(images, tmp_path / "run", "--probe-every", 0, *more) == 1
     printed = capsys.readouterr().err.strip().splitlines()[-1]
     assert printed.startswith("error: cpu is out of memory with ")
