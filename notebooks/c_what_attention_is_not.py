@@ -152,10 +152,11 @@ with drawing.plot(
 #
 # ## In larger networks
 #
-# Darcet et al. (2024) report *artifacts*: in large networks such as DINOv2 ViT-g, about 2 % of the patches have tokens of very large
-# norm. They are mostly in uniform background, receive much attention, and hold information about the whole image. There, a bright patch
-# says nothing about its place in the image. Additional tokens, *registers*, take over this role, and the maps become
-# smooth. The app draws the norms of tokens of any model.
+# Darcet et al. (2024) report *artifacts* in some large networks: in DINOv2 ViT-g, about 2 % of the patch tokens have a norm far above
+# that of the others (section 2 of the paper). They lie mostly in uniform regions, stand out in the attention maps, and hold more
+# information about the whole image and less about their own patch. A bright patch there need not belong to an object. In networks
+# trained with additional tokens, *registers*, the outliers disappear and the maps become smoother. The app draws the norms of
+# tokens of any model: look whether a network has outliers before you read its maps.
 #
 # **Exercise (break).** Hide the least attended patches first: pass `-scores`. Are these patches without influence?
 #
