@@ -20,7 +20,7 @@ from app.example_clips import EXAMPLES as EXAMPLE_CLIPS
 from app.fairness import client_of, in_thread
 from app.images import EXAMPLES
 from app.objects import ObjectSettings
-from app.temporary import read_upload
+from app.temporary import take_upload
 from segmentation.coco import coco_annotation
 from segmentation.labels import resize_nearest
 from segmentation.masks import Mask, best_head, decode, enlarge, keep_mass_of_maps
@@ -258,7 +258,8 @@ class Endpoints:
         """Return the bytes of a file; None for the name of an example."""
         limits = self.backend.limits
         if isinstance(sent, Mapping) and "path" in sent:  # of `handle_file`, which has uploaded the file
-            return read_upload(sent["path"], limits.max_upload_bytes)
+            with take_upload(sent["path"], limits.max_upload_bytes) as path:
+                return path.read_bytes()
         if isinstance(sent, str) and sent in examples:
             return None
         text = "".join(sent.rpartition(",")[2].split()).rstrip("=") if isinstance(sent, str) else ""

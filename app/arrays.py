@@ -11,11 +11,12 @@ lab/maps/NAME/map.json           a class map without its features
 
 """
 
+import asyncio
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from starlette.concurrency import run_in_threadpool
@@ -110,6 +111,29 @@ def _frame(files: Sequence[bytes], file: str) -> bytes:
     return files[int(number)]
 
 
+async def _unless_closed(request: Request, work: Coroutine[Any, Any, Content]) -> Content:
+    """Await work; cancel it if the client closes the connection before its end.
+
+    Raises:
+        Canceled: The client has left.
+    """
+
+    async def closed() -> None:
+        while (await request.receive())["type"] != "http.disconnect":
+            pass
+
+    tasks = asyncio.ensure_future(work), asyncio.ensure_future(closed())
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        if not tasks[0].done():
+            raise fairness.Canceled("The client has left.")
+        return tasks[0].result()
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+
+
 def routes(backend: Backend) -> list[BaseRoute]:
     """Return the routes of the module docstring, for `launch(app_kwargs={"routes": …})` or a FastAPI app."""
 
@@ -122,7 +146,7 @@ def routes(backend: Backend) -> list[BaseRoute]:
             if tokens:
                 client = (request.client.host if request.client else "", tokens[0].partition(".")[0])
                 turns = fairness.READING if all(map(backend.holds, tokens)) else fairness.MODEL
-                content = await turns.run(client, read, backend, path)
+                content = await _unless_closed(request, turns.run(client, read, backend, path))
             else:
                 content = await run_in_threadpool(read, backend, path)
         except LabError as error:

@@ -217,9 +217,9 @@ def maps_npz(encoding: Encoding, settings: MapSettings) -> bytes:
 
 
 def figure_file(
-    encoding: Encoding, settings: MapSettings, image: ImageArray, kind: Literal["png", "pdf"]
+    encoding: Encoding, settings: MapSettings, image: ImageArray, kind: figures.FigureKind, common: bool
 ) -> bytes:
-    """Draw the image, the map of every head and their mean for print."""
+    """Draw the image, the map of every head and their mean for print, with one scale or each with its own."""
     if settings.quantity in PCA:
         raise LabError("A PCA has no map of a head: choose another quantity.")
     maps, point, query = maps_of(encoding, settings), None, "[CLS]"
@@ -232,19 +232,28 @@ def figure_file(
     of = "all patches" if settings.quantity == "token-norm" else query
     caption = (
         f"{quantity.capitalize()} of {of} in block {settings.block + 1} of {encoding.key.model}, "
-        f"short side {encoding.key.size} pixels. All maps have the same scale."
+        f"short side {encoding.key.size} pixels. "
+        f"{'All maps have the same scale.' if common else 'Each map is scaled to its own maximum.'}"
     )
     label = f"{quantity} (%)" if percent else quantity
     drawn = figures.map_figure(
-        image, 100 * maps if percent else maps, label=label, caption=caption, point=point
+        image, 100 * maps if percent else maps, label=label, caption=caption, point=point, common=common
     )
     return figures.figure_bytes(drawn, kind)
 
 
-FILES: Mapping[str, Callable[[Encoding, MapSettings, ImageArray], bytes]] = {
-    "mask.png": lambda encoding, settings, _: mask_png(encoding, settings),
-    "maps.npz": lambda encoding, settings, _: maps_npz(encoding, settings),
-    "figure.png": lambda encoding, settings, image: figure_file(encoding, settings, image, "png"),
-    "figure.pdf": lambda encoding, settings, image: figure_file(encoding, settings, image, "pdf"),
+Write = Callable[[Encoding, MapSettings, ImageArray, bool], bytes]
+
+
+def _figure(kind: figures.FigureKind) -> Write:
+    return lambda encoding, settings, image, common: figure_file(encoding, settings, image, kind, common)
+
+
+FILES: Mapping[str, Write] = {
+    "mask.png": lambda encoding, settings, image, common: mask_png(encoding, settings),
+    "maps.npz": lambda encoding, settings, image, common: maps_npz(encoding, settings),
+    "figure.png": _figure("png"),
+    "figure.svg": _figure("svg"),
+    "figure.pdf": _figure("pdf"),
 }
-"""Files of a view by name. The browser makes those of what it shows: app/static/views/files.js."""
+"""Files of a view by name; the last argument says whether all maps of a figure have one scale."""

@@ -17,6 +17,7 @@ from app.images import ImageStore
 from app.limits import MEGABYTE, SIZES, Limits
 from app.models import Models
 from app.runs import Runs
+from dino_model.inference.predictor import AttentionPredictor
 from dino_model.inference.search import Index
 from segmentation.labels import Labels
 
@@ -66,9 +67,7 @@ class Backend:
             model: Name of the model in `models`.
             size: Pixels of the short side.
         """
-        if type(size) is not int or not SIZES[0] <= size <= SIZES[1]:
-            raise LabError(f"The resolution must be a whole number from {SIZES[0]} to {SIZES[1]} pixels.")
-        key = Key(image, str(model), size, self.models.source(model).version)
+        key = self._key(image, model, size)
         encoding = self._encodings.get(key)
         if encoding is None:
             self.images.check(image)
@@ -79,6 +78,25 @@ class Backend:
                     encoding = engine.encode(key, predictor, self.images.read(image), self.limits)
                     self._encodings.put(key, encoding, encoding.nbytes)
         return encoding
+
+    def _key(self, image: str, model: object, size: object) -> Key:
+        if type(size) is not int or not SIZES[0] <= size <= SIZES[1]:
+            raise LabError(f"The resolution must be a whole number from {SIZES[0]} to {SIZES[1]} pixels.")
+        return Key(image, str(model), size, self.models.source(model).version)
+
+    def prepare(
+        self, image: str, model: object, size: object
+    ) -> tuple[Key, AttentionPredictor, tuple[int, int]]:
+        """Load a model and check an image as `encode`, which would accept both.
+
+        Returns:
+            Key of the encoding, the model, and height and width of the image in pixels.
+        """
+        key = self._key(image, model, size)
+        pixels, predictor = self.images.read(image), self.models.ready(model)
+        height, width = pixels.shape[0], pixels.shape[1]
+        engine.check_patches((height, width), key.size, predictor.patch_size, self.limits)
+        return key, predictor, (height, width)
 
     def forget(self, image: str) -> None:
         """Delete a user's image and its encodings."""
@@ -148,6 +166,14 @@ class Clips:
         return _require(
             self._clips.get(token), "This clip is no longer in the server's memory: open it again."
         )
+
+    def holds(self, token: str) -> bool:
+        """Return whether a clip is in memory."""
+        return token in example_clips.EXAMPLES or self._clips.get(token) is not None
+
+    def forget(self, token: str) -> None:
+        """Delete a user's clip."""
+        self._clips.pop(token)
 
     def _put(self, token: str, clip: Clip) -> str:
         self._clips.put(token, clip, sum(map(len, clip.frames)))

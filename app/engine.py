@@ -2,7 +2,6 @@
 
 import base64
 import threading
-import time
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -59,13 +58,11 @@ class Encoding:
     """An image encoded by a model.
 
     Attributes:
-        seconds: Duration of the forward pass.
         nbytes: Memory of the tokens.
         predictor: Holds the tokens of the image after every block.
     """
 
     key: Key
-    seconds: float
     nbytes: int
     predictor: AttentionPredictor = field(repr=False)
 
@@ -114,7 +111,6 @@ def encode(key: Key, predictor: AttentionPredictor, image: ImageArray, limits: L
     try:
         sized = predictor.at(key.size)
         check_patches((image.shape[0], image.shape[1]), key.size, sized.patch_size, limits)
-        started = time.perf_counter()
         sized.set_image(image)
     except LabError:
         raise
@@ -129,7 +125,7 @@ def encode(key: Key, predictor: AttentionPredictor, image: ImageArray, limits: L
             f"The page needs attention of [CLS] that follows from queries and keys, which {key.model} does "
             "not have: choose another model."
         ) from error
-    return Encoding(key, time.perf_counter() - started, 4 * (sized.blocks + 1) * keys.size, sized)
+    return Encoding(key, 4 * (sized.blocks + 1) * keys.size, sized)
 
 
 def patches_of(image_size: tuple[int, int], size: int, patch_size: int) -> int:

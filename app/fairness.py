@@ -6,9 +6,11 @@ Events that use the model therefore run without a concurrency limit and take a t
 
 import asyncio
 import contextlib
+import threading
 import traceback
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Hashable
+from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
@@ -172,10 +174,26 @@ def in_turn(
     return handler
 
 
+class Canceled(LabError):
+    """The client of this work has left."""
+
+
+_CANCELED: ContextVar[threading.Event | None] = ContextVar("canceled", default=None)
+
+
+def stop_if_canceled(*_: object) -> None:
+    """Raise `Canceled` in a thread of `in_thread` whose caller was canceled. The blocks of models call it."""
+    canceled = _CANCELED.get()
+    if canceled and canceled.is_set():
+        raise Canceled("The client has left.")
+
+
 async def in_thread(work: Callable[..., Result], *inputs: Any) -> Result:
-    """Run a blocking function in its own thread. A cancelled caller waits for its end."""
+    """Run a blocking function in its own thread. A canceled caller waits for it, see `stop_if_canceled`."""
+    canceled = threading.Event()
 
     def run() -> Result:
+        _CANCELED.set(canceled)  # of a copy of the context
         try:
             return work(*inputs)
         except gr.Error:
@@ -188,13 +206,16 @@ async def in_thread(work: Callable[..., Result], *inputs: Any) -> Result:
     try:
         return await asyncio.shield(task)
     except asyncio.CancelledError:
+        canceled.set()
         while not task.done():
             with contextlib.suppress(asyncio.CancelledError):
                 await asyncio.wait((task,))
+        if not task.cancelled():
+            task.exception()  # read, so that asyncio does not report it
         raise
 
 
 def client_of(request: gr.Request | None) -> Hashable:
     """Return address and session of the client that sent a request."""
     client = getattr(request, "client", None)
-    return (client.host if client else "", request and request.session_hash)
+    return (client.host if client else "", getattr(request, "session_hash", None))

@@ -64,9 +64,13 @@ class ImageStore:
         with Image.open(io.BytesIO(content), formats=images.FORMATS) as header:
             return header.width * header.height > self._limits.max_megapixels * MEGABYTE
 
+    def holds(self, name: str) -> bool:
+        """Return whether an image is in memory."""
+        return name in EXAMPLES or self._files.get(name) is not None
+
     def check(self, name: str) -> None:
         """Check that an image is in memory."""
-        if name not in EXAMPLES and self._files.get(name) is None:
+        if not self.holds(name):
             raise NotHere("This image is no longer in the server's memory: open it again.")
 
     def read(self, name: str) -> ImageArray:

@@ -13,16 +13,15 @@ from typing import Any
 
 import gradio as gr
 
-from app import fairness
 from app.api import add_endpoints
 from app.arrays import STATIC, static_address
 from app.backend import Backend
 from app.errors import LabError
 from app.images import EXAMPLES
-from app.page import HEAVY, LIGHT, Page, samples, script, split, strip
+from app.own import rail
+from app.page import HEAVY, Page, script
 from app.tabs import TABS
 
-MOST_OWN = 48  # of a user's images that the strip shows
 PRELOAD = """
 if (!/[?&](image|model|size|tab)=/.test(location.search))
   for (const [as, href] of Object.entries(PRELOADS)) {
@@ -61,17 +60,17 @@ def build(backend: Backend) -> gr.Blocks:
             view.value = first
 
         def show(*inputs: Any) -> list[Any]:
-            return [page.encode_image(*inputs)] * len(page.views)
+            return [page.show_image(*inputs)] * len(page.views)
 
         choices = list(header.values())
-        change = page.count.change(fairness.in_turn(show, page.loader), choices, page.views, **HEAVY)
+        change = page.count.change(page.shows(show), choices, page.views, **HEAVY)
         change.success(None, choices, None, js=script("writeHeader"))
         change.failure(None, choices, choices, js=script("shown"))
-        linked = header | page.linked
+        linked = header | {name: control for name, (control, _) in page.linked.items()}
         opening = {
             "tabs": list(TABS),
             "start": {name: control.value for name, control in linked.items()},
-            "choices": {name: [value for _, value in one.choices] for name, one in page.linked.items()},
+            "choices": {name: choices for name, (_, choices) in page.linked.items()},
         }
         restore = f"async (count) => (await window.pageModule).restore({json.dumps(opening)}, count)"
         demo.load(None, page.count, [tabs, page.count, *linked.values()], js=restore)
@@ -90,7 +89,7 @@ def head(backend: Backend) -> str:
     """Return tags by which a browser fetches early what the first view needs; for pages with routes."""
     first = backend.first
     modules = [static_address(path) for path in _modules("page.js", "views/attention_view.js")]
-    sheets = [static_address(path) for path in ("page.css", "views/views.css")]
+    sheets = [static_address(path) for path in ("page.css", "views/views.css", "views/material.css")]
     preview = static_address("preview.jpg")
     arrays = f"lab/arrays/{first.key.token}/blocks/{first.predictor.blocks - 1}"
     tags = [f'<link rel="modulepreload" href="{address}">' for address in modules]
@@ -133,54 +132,15 @@ def theme() -> gr.themes.Base:
 
 def _header(backend: Backend) -> Page:
     page = Page(backend)
-    image, album, ask = page.image, page.album, page.count
     with gr.Row(elem_id="choices"):
         page.model.render()
         page.size.render()
     with gr.Column(elem_id="rail", elem_classes="rail", min_width=0):
-        options: dict[str, Any] = {"file_types": ["image"], "file_count": "multiple", "elem_id": "upload"}
-        upload = gr.UploadButton("Open", min_width=0, size="sm", **options)
-        toggle = gr.Button("Camera", elem_id="toggle-camera", min_width=0, size="sm")
-        images = strip(page.thumbnails(EXAMPLES), elem_id="strip", min_width=0)
-        remove = gr.Button("Remove", elem_id="remove-image", min_width=0, size="sm")
-    camera = gr.Image(sources=["webcam"], type="filepath", show_label=False, height=320, elem_id="camera")
-    toggle.click(None, None, None, js="() => document.body.toggleAttribute('data-camera')")
-    images.click(None, [images, album, ask], [image, ask], js=script("choose"))
+        examples = [(name, title, page.address(name, small=True)) for name, title in EXAMPLES.items()]
+        options = {"start": backend.start.image, "address": "image", "camera": "explore", "previews": True}
+        images = rail(page, "image", examples, elem_id="images", label="Open or drop images", **options)
+    chosen = [page.image, page.count]
+    images.select(None, page.count, chosen, js=script("chosenImage"))
     for choice in (page.model, page.size):
-        choice.input(None, ask, ask, js=NEXT)
-
-    def album_and_strip(names: list[str]) -> tuple[str, gr.Dataset]:
-        """Return album and strip of images."""
-        return "\n".join(names), gr.Dataset(samples=samples(page.thumbnails(names)))
-
-    def keep(files: list[str] | str | None, album: str) -> tuple:
-        """Take in the uploaded files; the first of them is shown. A damaged one is named and left out."""
-        paths, fresh = [files] if isinstance(files, str) else list(files or []), []
-        for path in paths:
-            try:
-                fresh.append(page.keep(path))
-            except LabError as error:
-                if path == paths[-1] and not fresh:
-                    raise
-                gr.Warning(error.message)
-        own = [name for name in page.images_of(album) if "/" in name and name not in fresh]
-        if len(every := [*fresh, *own]) > MOST_OWN:
-            gr.Warning(f"Only {MOST_OWN} of your images are shown: the others are left out.")
-        return fresh[0] if fresh else "", *album_and_strip(every[:MOST_OWN] + list(EXAMPLES))
-
-    def forget(image: str, album: str) -> tuple:
-        """Remove an uploaded image from the strip and from memory; the next one is shown."""
-        names = page.images_of(album)
-        place = names.index(image) if image in names else 0
-        rest = [name for name in names if name != image] or list(EXAMPLES)
-        backend.forget(split(image)[0])
-        return rest[min(place, len(rest) - 1)], *album_and_strip(rest)
-
-    opened = gr.Textbox(visible="hidden")
-    for event, source, function in ((upload.upload, upload, "open"), (camera.input, camera, "show")):
-        handler = fairness.in_turn(keep, turns=fairness.DECODING)
-        kept = event(handler, [source, album], [opened, album, images], **HEAVY)
-        kept.success(None, [opened, image, ask], [image, ask], js=script(function))
-    removed = remove.click(forget, [image, album], [image, album, images], **LIGHT)
-    removed.success(None, ask, ask, js=NEXT)
+        choice.input(None, page.count, page.count, js=NEXT)
     return page

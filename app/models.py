@@ -12,9 +12,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 import gradio as gr
+from torch import nn
 
 from app.cache import BoundedCache
 from app.errors import Busy, LabError, NotHere
+from app.fairness import stop_if_canceled
 from app.limits import MEGABYTE, Limits
 from app.runs import milestones, run_folders
 from dino_model.inference.predictor import AttentionPredictor
@@ -188,6 +190,9 @@ class Models:
     def _load(self, source: Source) -> AttentionPredictor:
         first = self.source(self.first).place
         model = load_model(source.place, heads=self._heads if source.place == first else None)
+        for layers in model.backbone.modules():
+            for block in layers if isinstance(layers, nn.ModuleList | nn.Sequential) else ():
+                block.register_forward_pre_hook(stop_if_canceled)  # a panorama takes seconds
         predictor = AttentionPredictor(model, precision=self._precision, device=self._device)
         size = sum(tensor.nbytes for tensor in model.backbone.state_dict().values())
         for forgotten in self._predictors.put(source, predictor, size):

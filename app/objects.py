@@ -13,7 +13,7 @@ from pydantic import AfterValidator, Field
 from app.attention_maps import MASS, attention, map_of_head
 from app.engine import Encoding
 from app.errors import ClientValue, LabError
-from app.images import labels_png, png
+from app.images import labels_png
 from segmentation import discovery, drawing, edges
 from segmentation.coco import coco_record, fill_results
 from segmentation.discovery import Discovery
@@ -125,17 +125,9 @@ def masks_of(labels: Labels) -> Mask:
     return labels[None] == np.arange(1, labels.max(initial=0) + 1)[:, None, None]
 
 
-def overlay_png(image: ImageArray, labels: Labels) -> bytes:
-    """Draw objects [height, width], tinted and outlined, over the image."""
-    masks = masks_of(labels)
-    contour = max(2, min(labels.shape) // 200)
-    return png(drawing.overlay_masks(image, masks, colors=COLORS[: len(masks)], contour=contour))
-
-
-FILES: Mapping[str, Callable[[ImageArray, Labels], bytes]] = {
-    "labels.png": lambda image, labels: labels_png(labels),
-    "overlay.png": overlay_png,
-    "masks.json": lambda image, labels: json.dumps(
+FILES: Mapping[str, Callable[[Labels], bytes]] = {
+    "labels.png": labels_png,
+    "masks.json": lambda labels: json.dumps(
         fill_results([coco_record(1, 1, mask) for mask in masks_of(labels)], labels.shape), indent=2
     ).encode(),
 }

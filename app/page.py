@@ -1,11 +1,10 @@
 """Image, model and resolution of the header, which all tabs use, and the saving of files."""
 
 import contextlib
-import html
 import os
 import re
 import tempfile
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +12,12 @@ import gradio as gr
 
 from app import fairness, views
 from app.backend import Backend
-from app.engine import Encoding
+from app.engine import Encoding, Key
 from app.errors import LabError
-from app.images import EXAMPLES, THUMBNAIL_SIDE, clean_name
+from app.images import EXAMPLES, clean_name
 from app.limits import RESOLUTIONS
-from app.temporary import read_upload
-from app.views import encoding_value
+from app.views import image_value
+from dino_model.inference.predictor import AttentionPredictor
 
 
 def work() -> gr.Column:
@@ -52,7 +51,7 @@ HEAVY: dict[str, Any] = PRIVATE | {
     "trigger_mode": "always_last",
 }
 """Options of events that run a model in turn: of several quick ones, the newest is answered last."""
-MAX_ALBUM = 20_000  # characters
+MOST_IMAGES = 200  # of an export
 
 
 class Page:
@@ -66,21 +65,19 @@ class Page:
 
     Attributes:
         image: Hidden: "NAME" of an example, or "NAME/TITLE" of a user's own image.
-        album: Hidden: the images of the strip, one per line; the user's own come first.
         model, size: Of the header: a name of the catalogue and pixels of the short side.
         count: Hidden: number of requests. Its change requests image, model and resolution. A refusal sets
             these three back without another request, which would remove the message.
         request: Hidden: receives the JSON of events whose script makes the request.
         saved: Hidden: clicked by the browser when a file is ready.
         views: Views that show the image of the header.
-        linked: Controls of tabs whose value is in the address of the page, by their names there.
+        linked: Controls of tabs whose value is in the address of the page, and their choices, by name.
     """
 
     def __init__(self, backend: Backend) -> None:
         self.backend = backend
         start, sizes = backend.start, sorted({*RESOLUTIONS, backend.start.size})
         self.image = gr.Textbox(start.image, visible="hidden", elem_id="image")
-        self.album = gr.Textbox("\n".join(EXAMPLES), visible="hidden", elem_id="album")
         self.count = gr.Textbox("0", visible="hidden", elem_id="ask")
         self.request = gr.JSON(visible=False)
         self.saved = gr.DownloadButton(visible="hidden", elem_id="saved")
@@ -92,7 +89,7 @@ class Page:
             pixels, value=start.size, label="Resolution", elem_id="size", allow_custom_value=True, **menu
         )
         self.views: list[gr.HTML] = []
-        self.linked: dict[str, gr.Dropdown] = {}
+        self.linked: dict[str, tuple[gr.Dropdown | gr.Textbox, list[str]]] = {}
 
     def view(self, name: str, value: dict[str, Any] | None = None, **props: Any) -> gr.HTML:
         """Return a view as `views.view`."""
@@ -112,16 +109,11 @@ class Page:
         self.views.append(signal)
         return signal
 
-    def link(self, name: str, control: gr.Dropdown) -> None:
-        """Keep the value of a control in the address of the page; `address.js` has the names."""
-        self.linked[name] = control
+    def link(self, name: str, control: gr.Dropdown | gr.Textbox, choices: Sequence[str]) -> None:
+        """Keep the value of a control, one of some choices, in the address; `address.js` has the names."""
+        self.linked[name] = control, list(choices)
         write = f"async (value) => (await pageModule).writeControl('{name}', value)"
         control.change(None, control, None, js=write, **LIGHT)
-
-    def thumbnails(self, images: Iterable[str]) -> list[tuple[str, str]]:
-        """Return address and title of the thumbnail of each image."""
-        named = [split(image) for image in images]
-        return [(self.address(name, small=True), title or EXAMPLES[name]) for name, title in named]
 
     def encode(self, image: object, model: object, size: object) -> Encoding:
         """Encode an image of the header, or return its cached encoding."""
@@ -129,12 +121,21 @@ class Page:
 
     def value(self, encoding: Encoding, image: object = "") -> dict[str, Any]:
         """Return the value of a view for an encoding; `image` holds the title of a user's own image."""
-        _, title = split(image or encoding.key.image)
-        return encoding_value(encoding, title, self.address(encoding.key.image))
+        return self._value(encoding.key, encoding.predictor, encoding.predictor.image_size, image)
 
-    def encode_image(self, image: object, model: object, size: object) -> dict[str, Any]:
-        """Encode an image; return the value of a view."""
-        return self.value(self.encode(image, model, size), image)
+    def show_image(self, image: object, model: object, size: object) -> dict[str, Any]:
+        """Return the value of a view for an image, which is encoded when the view fetches arrays."""
+        return self._value(*self.backend.prepare(split(image)[0], model, size), image)
+
+    def _value(
+        self, key: Key, predictor: AttentionPredictor, image_size: tuple[int, int], image: object
+    ) -> dict[str, Any]:
+        _, title = split(image or key.image)
+        return image_value(key, predictor, image_size, title, self.address(key.image))
+
+    def shows(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Wrap a handler that calls `show_image`: it loads the model and reads the image."""
+        return fairness.in_turn(function, self.loader, fairness.DECODING)
 
     def loader(self, image: object, model: object, *others: object) -> Callable[[], object] | None:
         """Return what loads the model: the preparation of handlers that start with an image and a model."""
@@ -144,28 +145,20 @@ class Page:
         """Return the address of an image, or of its thumbnail."""
         return f"lab/{'thumbnails' if small else 'images'}/{name}.jpg"
 
-    def keep(self, path: object) -> str:
-        """Read an uploaded image and keep it; return its name as `image` has it."""
-        content, title = read_upload(path, self.backend.limits.max_upload_bytes), clean_name(str(path))
-        name = self.backend.images.keep(content, title)
-        if self.backend.images.is_halved(content):
-            gr.Info(f"{html.escape(title)} is very large: it is shown at half its width and height.")
-        return f"{name}/{title}"
-
-    def images_of(self, album: object) -> list[str]:
-        """Return the images of an album that are still in memory."""
+    def images_of(self, names: object) -> list[str]:
+        """Return the images of a client's list that are in memory."""
         found = []
-        for line in str(album)[:MAX_ALBUM].split("\n"):
+        for name in names[:MOST_IMAGES] if isinstance(names, list) else []:
             with contextlib.suppress(LabError):
-                self.backend.images.check(split(line)[0])
-                found.append(line)
+                self.backend.images.check(split(name)[0])
+                found.append(name)
         return found
 
-    def save(self, button: gr.Button, draw: Callable[[Any], tuple[str, bytes]], js: str) -> None:
-        """Let a button download a file that a handler draws.
+    def save(self, event: Callable[..., Any], draw: Callable[[Any], tuple[str, bytes]], js: str) -> None:
+        """Let an event download a file that a handler draws.
 
         Args:
-            button: Visible.
+            event: Such as `button.click`, or `view.exported` with its `exportRequest`.
             draw: Takes the JSON of the script; returns the name of the file and its bytes.
             js: An expression, such as `viewOf("explore").request`.
         """
@@ -173,12 +166,12 @@ class Page:
         def write(request: Any) -> str:
             return write_download(*draw(request))
 
-        self.save_result(button, fairness.in_turn(write), js)
+        self.save_result(event, fairness.in_turn(write), js)
 
-    def save_result(self, button: gr.Button, handler: Callable[..., Any], js: str) -> None:
-        """Let a button download the file whose path a handler returns, see `write_download`."""
+    def save_result(self, event: Callable[..., Any], handler: Callable[..., Any], js: str) -> None:
+        """Let an event download the file whose path a handler returns, see `write_download`."""
         options = HEAVY | {"trigger_mode": "once"}
-        saved = button.click(handler, [self.request], self.saved, js=f"() => [{js}]", **options)
+        saved = event(handler, [self.request], self.saved, js=f"async () => [{js}]", **options)
         # The link is there once Gradio has drawn it.
         saved.success(None, js="() => setTimeout(() => document.querySelector('#saved').click(), 50)")
 
@@ -202,18 +195,6 @@ def dropdown(choices: Sequence[Any], **props: Any) -> gr.Dropdown:
     created = gr.Dropdown(choices, **props)
     vars(created).update(preprocess=preprocess)
     return created
-
-
-def samples(images: Iterable[tuple[str, str]]) -> list[list[str]]:
-    """Return the samples of a `strip`."""
-    size = f'width="{THUMBNAIL_SIDE}" height="{THUMBNAIL_SIDE}"'
-    return [[f'<img src="{source}" alt="{html.escape(title)}" {size}>'] for source, title in images]
-
-
-def strip(images: Iterable[tuple[str, str]], **props: Any) -> gr.Dataset:
-    """Return a strip of images, by address and title; its click gives the number of one."""
-    props |= {"type": "index", "layout": "gallery", "samples_per_page": 100, "show_label": False}
-    return gr.Dataset(components=[gr.HTML(visible=False)], samples=samples(images), **props)
 
 
 def split(image: object) -> tuple[str, str]:

@@ -94,19 +94,19 @@ def segment_image(backend: Backend, raw_request: object) -> dict[str, Any]:
     return {"key": request.key, "rows": size[0], "columns": size[1], "runs": runs_of(labels)}
 
 
-def masks_file(page: Page, raw_request: object, album: object = "") -> tuple[str, bytes]:
+def masks_file(page: Page, raw_request: object, own: object = None) -> tuple[str, bytes]:
     """Write the mask of every image as a palette PNG, several in a ZIP: name and content.
 
     Args:
         page: Of the page.
         raw_request: A `ScribbleRequest` from a client.
-        album: The images of the strip; the user's own ones are segmented, too.
+        own: Names of the user's own images, which are segmented, too.
     """
     request, backend = _strokes(raw_request), page.backend
     classifier, first = fit(backend, request.images)
     images = list(request.images)
-    for own in page.images_of(album):
-        name, title = split(own)
+    for listed in page.images_of(own):
+        name, title = split(listed)
         if title:
             token = backend.encode(name, first.key.model, first.key.size).key.token
             if token not in {image.token for image in images}:

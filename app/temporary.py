@@ -47,18 +47,22 @@ def trim(folder: Path, max_bytes: int) -> None:
         total -= size
 
 
-def read_upload(path: object, max_bytes: int) -> bytes:
-    """Read a file that Gradio has stored in its folder for uploads, of at most `max_bytes`."""
-    from app.errors import LabError  # importing gradio takes seconds
+@contextlib.contextmanager
+def take_upload(path: object, max_bytes: int) -> Iterator[Path]:
+    """Check a file in the folder of uploads, of at most `max_bytes`; delete it after use."""
+    from app.errors import LabError, NotHere  # importing gradio takes seconds
 
     folder = Path(os.environ.get(VARIABLE) or Path(tempfile.gettempdir(), "gradio")).resolve()
     try:
         file = Path(str(path)).resolve(strict=True)
         size = file.stat().st_size
     except (OSError, ValueError) as error:
-        raise LabError("This file is no longer on the server: open it again.") from error
+        raise NotHere("This file is no longer on the server: open it again.") from error
     if not file.is_relative_to(folder) or not file.is_file():
         raise LabError("This is no file of yours: open it again.")
-    if size > max_bytes:
-        raise LabError(f"This file is larger than the {max_bytes // MEGABYTE} MB allowed.")
-    return file.read_bytes()
+    try:
+        if size > max_bytes:
+            raise LabError(f"This file is larger than the {max_bytes // MEGABYTE} MB allowed.")
+        yield file
+    finally:
+        file.unlink(missing_ok=True)

@@ -12,10 +12,11 @@ Contract of a view NAME
 - Python: `view(NAME, value, elem_id=…, **props)`. The value is small JSON; bytes go by address (see
   `app.arrays`). A handler replaces a value by returning a new one, and a setting by `gr.HTML(mass=30)`.
 - Browser: app/static/views/NAME_view.js exports the class NameView, which extends `View` of view.js. It is
-  constructed with `{ element, props, watch, emit, id }` and needs nothing else of Gradio, so that a static
-  page can construct it too. A view that was hidden is constructed again with its number, `id`. The instance
-  is `element.view`. On the page of this package, handlers with `js=` use `viewOf(elem_id)`.
-- Events: "select", a place was clicked; "edited", the view changed its own settings; "shown", with `{token}`.
+  constructed with `{ element, props, watch, emit, id, server }` and needs nothing else of Gradio, so that a
+  static page can construct it too. A view that was hidden is constructed again with its number, `id`. The
+  instance is `element.view`. On the page of this package, handlers with `js=` use `viewOf(elem_id)`.
+- Events: "select", a place was clicked; "edited", the view changed its own settings; "exported", the server
+  is to write the file of `exportRequest`; "shown", with `{token}`.
   A hidden view computes and fetches nothing. It draws when it becomes visible and then emits "shown":
   handlers that depend on the image listen to `view.shown`.
 - `element.dataset.token` is set when the value has been drawn; tests wait for it.
@@ -32,15 +33,17 @@ from typing import Any
 import gradio as gr
 
 from app.arrays import STATIC, static_address
-from app.engine import Encoding
-from app.images import pin
-from app.values import shape_of
+from app.engine import Key
+from app.images import EXAMPLES, pin
+from dino_model.inference.predictor import AttentionPredictor
+from dino_model.inference.resize import fed_size
 
 _NUMBERS = itertools.count(1)  # of components: their elements are new each time they become visible
-MOUNT = """// Gradio lets Python listen to events whose names are in quotes here: "select", "shown", "edited"
+MOUNT = """// Python listens to events whose names are in quotes here: "select", "shown", "edited", "exported"
 const root = element.firstElementChild;
 import(new URL("%(module)s", document.baseURI)).then(({ %(constructor)s }) => {
-  root.view ??= new %(constructor)s({ element: root, props, watch, emit: trigger, id: %(id)d });
+  root.view ??= new %(constructor)s({ element: root, props, watch, emit: trigger, id: %(id)d,
+    server: typeof server === "undefined" ? null : server });
 });"""
 """Script that constructs a view in its element. `gr.HTML` defines `element`, `props` (its arguments, which
 handlers change), `watch` (calls a function when props change) and `trigger` (emits an event)."""
@@ -115,40 +118,44 @@ def _read_from_flag(path: str) -> object:
     return json.loads(Path(path).read_bytes())
 
 
-def encoding_value(encoding: Encoding, title: str, image: str) -> dict[str, Any]:
-    """Return the value of an `attention_view` for an encoding of the backend, whose arrays go by address.
+def image_value(
+    key: Key, predictor: AttentionPredictor, image_size: tuple[int, int], title: str, image: str
+) -> dict[str, Any]:
+    """Return the value of an `attention_view` whose arrays are computed when they are fetched by address.
 
     Args:
-        encoding: What to show.
+        key: Image, model and resolution.
+        predictor: Has the model.
+        image_size: Height and width of the image in pixels.
         title: What its user calls the image; "" for examples.
         image: Address of the image.
     """
-    key = encoding.key
-    return shape_of(encoding.predictor, encoding.predictor.image_size) | {
+    (height, width), patch = image_size, predictor.patch_size
+    used = fed_size(height, width, key.size, "short-side", patch)
+    rows, columns = used[0] // patch, used[1] // patch
+    return {
+        "width": width,
+        "height": height,
+        "rows": rows,
+        "columns": columns,
+        "heads": predictor.heads,
+        "blocks": predictor.blocks,
+        "prefix": predictor.prefix_tokens,
         "token": key.token,
         "source": f"{key.image}/{title}" if title else key.image,
         "name": title or key.image,
         "model": key.model,
         "size": key.size,
         "random": key.model.startswith("random:"),
-        "pin": pin(key.image) if encoding.example else None,
+        "pin": pin(key.image) if key.image in EXAMPLES else None,
         "image": image,
         "arrays": f"lab/arrays/{key.token}",
-        "facts": facts(encoding),
+        "facts": [
+            ["Model", key.model],
+            ["Weights", predictor.model.source],
+            ["Network", f"{predictor.blocks} blocks of {predictor.heads} heads"],
+            ["Image", f"{width} × {height} pixels, resized to {used[1]} × {used[0]}"],
+            ["Grid", f"{columns} × {rows} patches of {patch} pixels"],
+            ["Precision", f"{predictor.precision} on {predictor.device}"],
+        ],
     }
-
-
-def facts(encoding: Encoding) -> list[list[str]]:
-    """Describe what was computed, as terms and values."""
-    predictor = encoding.predictor
-    (height, width), (rows, columns) = encoding.predictor.image_size, encoding.predictor.grid
-    used = predictor.input_size
-    return [
-        ["Model", encoding.key.model],
-        ["Weights", predictor.model.source],
-        ["Network", f"{encoding.predictor.blocks} blocks of {predictor.heads} heads"],
-        ["Image", f"{width} × {height} pixels, resized to {used[1]} × {used[0]}"],
-        ["Grid", f"{columns} × {rows} patches of {predictor.patch_size} pixels"],
-        ["Precision", f"{predictor.precision} on {predictor.device}"],
-        ["Encoded in", f"{encoding.seconds:.2f} s"],
-    ]

@@ -70,7 +70,7 @@ def measure_page(model: str, size: int, moves: int, images: int) -> dict[str, An
         new = [seconds_to_upload(page, number) for number in range(images)]
         known = []
         for name in ("sheep", "kitten") * (1 + images):
-            page.locator(f"#strip img[src*='/{name}.jpg']").first.click()
+            page.locator(f"#images img[src*='/{name}.jpg']").first.click()
             known.append(seconds_waited(page))
         seconds_to_upload(page, images)
         page.evaluate(MOVE, 30)  # until the browser has compiled the code

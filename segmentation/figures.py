@@ -2,7 +2,7 @@
 
 import io
 import textwrap
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -14,7 +14,9 @@ from segmentation.masks import ImageArray
 WIDTH_INCHES = 7.0  # of the text of a page
 DOTS_PER_INCH = 300
 MOST_COLUMNS = 4
-FIGURE_KINDS: tuple[Literal["png", "pdf"], ...] = ("png", "pdf")
+FigureKind = Literal["png", "svg", "pdf"]
+FIGURE_KINDS: tuple[FigureKind, ...] = ("png", "pdf")
+"""Kinds that commands write."""
 
 
 def map_figure(
@@ -24,8 +26,9 @@ def map_figure(
     label: str,
     caption: str,
     point: tuple[float, float] | None = None,
+    common: bool = True,
 ) -> Figure:
-    """Draw an image, a map for every head, and their mean. All maps share the scale of the color bar.
+    """Draw an image, a map for every head, and their mean.
 
     Args:
         image: uint8 RGB [height, width, 3].
@@ -33,6 +36,7 @@ def map_figure(
         label: Quantity and unit, for the color bar.
         caption: Text below the panels.
         point: Row and column of the query in pixels, marked in every panel; None for [CLS].
+        common: All maps share the scale of the color bar. Otherwise each has its own, without a bar.
     """
     height, width = image.shape[:2]
     panels = [("image", image), *((f"head {head}", values) for head, values in enumerate(maps))]
@@ -49,19 +53,21 @@ def map_figure(
         axis.set_axis_off()
     for axis, (title, values) in zip(axes.flat, panels, strict=False):
         axis.set_title(title, fontsize=8, pad=3)
-        drawn = axis.imshow(values, "inferno", vmin=low, vmax=high, extent=(0, width, height, 0))
+        limits: dict[str, Any] = {"vmin": low, "vmax": high} if common else {}
+        drawn = axis.imshow(values, "inferno", **limits, extent=(0, width, height, 0))
         if point:
             axis.plot(point[1], point[0], "o", markersize=4, markerfacecolor="none", markeredgecolor="cyan")
-    bar = figure.colorbar(drawn, ax=axes, shrink=0.8, pad=0.02)
-    bar.set_label(label, fontsize=8)
-    bar.ax.tick_params(labelsize=7)
+    if common:
+        bar = figure.colorbar(drawn, ax=axes, shrink=0.8, pad=0.02)
+        bar.set_label(label, fontsize=8)
+        bar.ax.tick_params(labelsize=7)
     figure.supxlabel(printable(textwrap.fill(caption, 110)), fontsize=8)
     return figure
 
 
-def figure_bytes(figure: Figure, kind: Literal["png", "pdf"]) -> bytes:
-    """Encode a figure as PNG for print, or as PDF with fonts."""
+def figure_bytes(figure: Figure, kind: FigureKind) -> bytes:
+    """Encode a figure as PNG for print, or as SVG or PDF with fonts."""
     buffer = io.BytesIO()
-    undated = {"CreationDate": None} if kind == "pdf" else {}
+    undated = {"pdf": {"CreationDate": None}, "svg": {"Date": None}}.get(kind, {})
     figure.savefig(buffer, format=kind, metadata=undated)
     return buffer.getvalue()

@@ -57,23 +57,10 @@ export function playRun() {
 }
 
 const FRAME = 700; // milliseconds of a checkpoint
-let turn = 0; // number of the newest choice of an image
-let uploaded = 0; // the choice that sends files
 
-/** Choose an image of the strip. @param {number} index @param {string} album @param {string} count */
-export function choose(index, album, count) {
-  turn += 1;
-  return [album.split("\n")[index], increment(count)];
-}
-
-/** Show an image. @param {string} image @param {string} before @param {string} count */
-export function show(image, before, count) {
-  return image ? [image, increment(count)] : [before, count];
-}
-
-/** Show an uploaded image, unless another was chosen meanwhile. @param {string} image @param {string} before @param {string} count */
-export function open(image, before, count) {
-  return show(turn === uploaded ? image : "", before, count);
+/** Return the image that the rail announces, and the next number of requests. @param {string} count */
+export function chosenImage(count) {
+  return [viewOf("images").chosen, increment(count)];
 }
 
 /** Count a request of the header. @param {string} count */
@@ -102,7 +89,7 @@ export function restore(page, count) {
   write(Object.fromEntries(Object.keys(start).map((name, at) => [name, values[at]])), start); // unknown ones are left out
   const isStart = HEADER.every((name, at) => values[at] === start[name]);
   if (!tabs.includes(pendingTab)) pendingTab = "";
-  markThumbnail(values[0]);
+  viewOf("images")?.mark(values[0]);
   return [{ __type__: "update", selected: pendingTab || tabs[0] }, isStart ? count : increment(count), ...values];
 }
 
@@ -110,7 +97,6 @@ export function restore(page, count) {
 export function writeHeader(image, model, size) {
   answered = [image, model, size];
   write({ image, model, size }, opening.start);
-  markThumbnail(image);
 }
 
 /** Write the value of a control into the address. @param {string} name @param {any} value */
@@ -118,24 +104,11 @@ export function writeControl(name, value) {
   write({ [name]: value }, opening.start);
 }
 
-/** Mark the thumbnail of the image on the screen; an uploaded one can be removed. @param {string} image */
-function markThumbnail(image) {
-  const album = document.querySelector("#album :is(textarea, input)")?.["value"].split("\n") ?? [];
-  mark("strip", album.indexOf(image));
-  document.body.toggleAttribute("data-uploaded", image.includes("/"));
-}
-
-/** Mark one thumbnail of a strip, or none for -1. @param {string} strip  its id @param {number} number */
-export function mark(strip, number) {
-  document.querySelectorAll(`#${strip} .gallery-item`).forEach((button, at) => {
-    button.setAttribute("aria-current", String(at === number));
-  });
-}
-
 /** Return image, model and resolution on the screen, after a refusal. */
 export function shown() {
   const values = answered ?? HEADER.map((name) => opening.start[name]);
-  markThumbnail(values[0]);
+  viewOf("images")?.mark(values[0]);
+  for (const { view } of /** @type {any} */ (document.querySelectorAll(".lab-view"))) view?.endPreview?.();
   if (answered) return values;
   write(Object.fromEntries(HEADER.map((name) => [name, ""]))); // a view that is not mounted yet reads the address
   Object.assign(viewOf("explore") ?? {}, { linked: {} });
@@ -190,25 +163,23 @@ function goBack() {
   else document.querySelectorAll(TABS)[tabs.indexOf(pendingTab)]?.["click"]();
 }
 
-/** Send files through the upload button of the images, or of the clips on Video. */
+/** Take files that are dropped or pasted: clips on Video, images elsewhere. */
 function take(event) {
-  const video = document.body.dataset.tab === "video";
-  const every = [...((event.dataTransfer ?? event.clipboardData)?.files ?? [])];
-  const files = video ? every.slice(0, 1) : every.filter(({ type }) => type.startsWith("image/"));
-  const selector = video ? ".rail:not(#rail) input[type=file]" : "#rail input[type=file]";
-  const input = document.querySelector(selector);
-  if (!files.length || !input || !(video || document.body.dataset.uses.includes("image"))) return;
+  document.body.removeAttribute("data-drop");
+  const files = [...((event.dataTransfer ?? event.clipboardData)?.files ?? [])];
+  if (!files.length) return;
   event.preventDefault();
-  const moved = new DataTransfer();
-  for (const file of files) moved.items.add(file);
-  Object.assign(input, { files: moved.files });
-  input.dispatchEvent(new Event("change", { bubbles: true }));
+  viewOf(document.body.dataset.tab === "video" ? "clips" : "images")?.take(files);
 }
 
-document.addEventListener("change", ({ target }) => {
-  if (/** @type {Element} */ (target).matches("#rail input[type=file]")) uploaded = turn += 1;
-}, true); // prettier-ignore
+/** Show where a file that is dragged over the page will land. */
+function drag(event) {
+  event.preventDefault();
+  document.body.toggleAttribute("data-drop", event.dataTransfer?.types.includes("Files"));
+}
+
 window.addEventListener("popstate", goBack);
-window.addEventListener("dragover", (event) => event.preventDefault());
+window.addEventListener("dragover", drag);
+window.addEventListener("dragleave", ({ relatedTarget }) => relatedTarget || document.body.removeAttribute("data-drop"));
 window.addEventListener("drop", take);
 window.addEventListener("paste", take);

@@ -4,7 +4,6 @@ from typing import Any
 
 import gradio as gr
 
-from app import fairness
 from app.page import HEAVY, LIGHT, Page, dropdown, inspector, segments, work
 from app.tabs.explore import MODES, drawing_controls, set_each
 
@@ -23,13 +22,13 @@ def build(page: Page) -> None:
         other = dropdown(
             backend.models.choices(), value=OTHER, label="Compare with", min_width=200, elem_id="other"
         )
-        page.link("other", other)
+        page.link("other", other, list(backend.models.offer()))
         modes = [(name.title(), variants[0][1]) for name, variants in MODES.items()]
         controls: dict[str, Any] = {
             "quantity": segments(modes, label="Show", elem_id="compare-quantity")
         } | drawing_controls("compare-")
     page.views.append(left)
-    encode = fairness.in_turn(page.encode_image, page.loader)
+    encode = page.shows(page.show_image)
     encoded = left.shown(encode, [page.image, other, page.size], right, **HEAVY)
     encoded.failure(
         None, other, other, js="(other) => viewOf('compare-right').encoding?.value.model || other"

@@ -74,7 +74,7 @@ def _show(page: Page, index: Any, weights: Any, image: Any, size: Any) -> list[A
         encoding = page.encode(image, TRAINED, size)
         random = page.encode(image, RANDOM, size) if "weights" in lesson.controls else None
         value, shown, blocks = (
-            page.encode_image(image, weights, size),
+            page.show_image(image, weights, size),
             settings(lesson, encoding),
             encoding.predictor.blocks,
         )

@@ -7,40 +7,45 @@ import gradio as gr
 from app import fairness, matching
 from app.errors import LabError
 from app.images import EXAMPLES, stem
-from app.page import HEAVY, LIGHT, PRIVATE, Page, dropdown, inspector, split, work
+from app.own import rail
+from app.page import HEAVY, LIGHT, Page, inspector, split, work
 
 TITLE = "Match"
 USES = ("image", "model", "size")
 RATIO = "Largest distance of a match, in percent of the distance to the second best patch. 100 keeps all."
 TURNED = "turned"
 """Choice of the second image: the first one, turned within its frame."""
+TURNED_ICON = (
+    "data:image/svg+xml,%3Csvg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 58 58'%3E%3Cpath fill='none' "
+    "stroke='%23888' stroke-width='3' d='M17 24l24-8 8 24-24 8zM14 18a20 20 0 0 1 14-9M23 5l6 4-5 6'/%3E"
+    "%3C/svg%3E"
+)
 
 
 def build(page: Page) -> None:
     """Build the tab inside its `gr.Tab`."""
-    choices = [(f"The first image, turned by {matching.TURN_DEGREES}°", TURNED)]
-    choices += [(title, name) for name, title in EXAMPLES.items()]
+    turned = (TURNED, f"The first image, turned by {matching.TURN_DEGREES}°", TURNED_ICON)
+    examples = [turned] + [(name, title, page.address(name, small=True)) for name, title in EXAMPLES.items()]
     with work():
         view = page.view("pair", elem_id="match")
     with inspector():
-        second = dropdown(choices, value=TURNED, label="Second image", min_width=200, elem_id="second")
-        page.link("second", second)
-        own = gr.UploadButton("Open a second image", file_types=["image"], size="sm", min_width=110, scale=0)
+        gr.Markdown("Second image", elem_classes="label")
+        seconds = rail(
+            page, "image", examples, elem_id="seconds", start=TURNED, address="second", label="Open images"
+        )
+        second = gr.Textbox(TURNED, visible="hidden", elem_id="second")
+        page.link("second", second, [name for name, _, _ in examples])
         ratio = gr.Slider(50, 100, 100, step=1, label="Ratio to the next best (%)", info=RATIO, min_width=160)
     page.views.append(view)
 
     def find(*inputs: Any) -> Any:
         return gr.HTML(matched=match_images(page, *inputs))
 
-    def take(path: object) -> Any:
-        name = page.keep(path)
-        _, title = split(name)
-        return gr.Dropdown(choices=[choices[0], (title, name), *choices[1:]], value=name)
-
-    taken = own.upload(take, own, second, show_progress="minimal", **PRIVATE)
     inputs = [page.image, page.model, page.size, second, ratio]
     view.shown(fairness.in_turn(find, page.loader), inputs, view, **HEAVY)
-    for event in (second.input, ratio.release, taken.success):
+    seconds.select(None, None, second, js="() => viewOf('seconds').chosen")
+    second.change(None, second, None, js="(name) => viewOf('seconds')?.mark(name)", **LIGHT)
+    for event in (second.change, ratio.release):
         event(None, js="() => viewOf('match')?.showAgain()", **LIGHT)
 
 

@@ -1,7 +1,7 @@
 """The tab Segment: objects by a click, attention, LOST, TokenCut or MaskCut, and their scores."""
 
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import gradio as gr
 from pydantic import Field
@@ -17,8 +17,6 @@ from app.tabs.explore import set_each
 TITLE = "Segment"
 WAYS = [("Objects", "objects"), ("Scribbles", "scribbles")]
 USES = ("image", "model", "size")
-BY_HAND = {"Mask (PNG)": "mask.png", "Cut-out (PNG)": "cutout.png", "Mask (COCO)": "mask.json"}
-COMPUTED = {"Labels (PNG)": "labels.png", "Masks (COCO)": "masks.json", "Overlay (PNG)": "overlay.png"}
 
 
 class ObjectsRequest(ObjectSettings):
@@ -43,12 +41,8 @@ def build(page: Page) -> None:
         with gr.Column(elem_classes="of-objects", min_width=0):
             page.aside("segment-aside")
             set_each(["segment"], _settings())
-            for label, file in BY_HAND.items():
-                button = gr.Button(label, size="sm", elem_classes=["by-hand"])
-                button.click(None, None, None, js=f"() => viewOf('segment').save('{file}')", **LIGHT)
-            for label, file in COMPUTED.items():
-                button = gr.Button(label, size="sm", elem_classes=["computed"])
-                page.save(button, partial(objects_file, page.backend, file), "viewOf('segment').request")
+            gr.Button("Export…").click(None, js="() => viewOf('segment').export()", **LIGHT)
+        page.save(view.exported, partial(objects_file, page.backend), "viewOf('segment').exportRequest")
         with gr.Column(elem_classes="of-scribbles", min_width=0):
             page.aside("scribbles-aside")
             _scribbles(page, strokes)
@@ -78,13 +72,13 @@ def _scribbles(page: Page, view: gr.HTML) -> None:
 
     def save_masks(raw_request: object) -> tuple[str, bytes]:
         fields = raw_request if isinstance(raw_request, dict) else {}
-        return scribbles.masks_file(page, fields.get("strokes"), fields.get("album", ""))
+        return scribbles.masks_file(page, fields.get("strokes"), fields.get("own"))
 
     segmenting = fairness.in_turn(segment, turns=fairness.READING)  # milliseconds, while somebody draws
     view.edited(segmenting, page.request, view, js="() => [viewOf('scribbles').request]", **HEAVY)
-    album = "document.querySelector('#album textarea')?.value ?? ''"
-    page.save(masks, save_masks, f"({{ strokes: viewOf('scribbles').request, album: {album} }})")
-    page.save(head, partial(scribbles.head_file, page.backend), "viewOf('scribbles').request")
+    request = "{ strokes: viewOf('scribbles').request, own: await viewOf('images').names() }"
+    page.save(masks.click, save_masks, f"({request})")
+    page.save(head.click, partial(scribbles.head_file, page.backend), "viewOf('scribbles').request")
 
 
 def _settings() -> dict[str, Any]:
@@ -117,12 +111,18 @@ def find_objects(backend: Backend, raw_request: object) -> dict[str, Any]:
     }
 
 
-def objects_file(backend: Backend, file: str, raw_request: object) -> tuple[str, bytes]:
-    """Write a download of `objects.FILES`; `raw_request` is an `ObjectsRequest` from a client."""
-    request = ObjectsRequest.of(raw_request)
+class FileRequest(ObjectsRequest):
+    """The file of `objects.FILES` that is wanted."""
+
+    file: Literal["labels.png", "masks.json"]
+
+
+def objects_file(backend: Backend, raw_request: object) -> tuple[str, bytes]:
+    """Write a file of `objects.FILES`; `raw_request` is a `FileRequest` from a client."""
+    request = FileRequest.of(raw_request)
     encoding = backend.encoding(request.token)
     image = backend.images.read(encoding.key.image)
     labels = objects.labels_of(objects.find(encoding, request), encoding.predictor.grid)
-    content = objects.FILES[file](image, objects.in_pixels(labels, image, request.refined))
+    content = objects.FILES[request.file](objects.in_pixels(labels, image, request.refined))
     name = encoding.key.image if encoding.example else request.name
-    return f"{stem(name)}-{request.method}-{file}", content
+    return f"{stem(name)}-{request.method}-{request.file}", content

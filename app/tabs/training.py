@@ -63,7 +63,7 @@ def _loader(page: Page, name: Any, index: Any, image: Any, size: Any) -> Callabl
 
 def _see(page: Page, name: Any, index: Any, image: Any, size: Any) -> tuple[Any, str, Any]:
     checkpoint = _checkpoint(page.backend.runs.read(name), index)
-    value = page.encode_image(image, checkpoint.model, size)
+    value = page.show_image(image, checkpoint.model, size)
     return value, f"Shown: {checkpoint.label}", gr.HTML(marker=checkpoint.step)
 
 

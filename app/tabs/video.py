@@ -4,7 +4,6 @@ import contextlib
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import gradio as gr
@@ -14,15 +13,13 @@ from app import fairness
 from app.clips import COLORS, FILES, MAX_OBJECTS, from_runs, limits_in_words
 from app.errors import ClientValue, LabError
 from app.example_clips import EXAMPLES
-from app.images import clean_name, thumbnail
-from app.page import HEAVY, LIGHT, PRIVATE, Page, inspector, split, strip, work
-from app.values import image_address
-from dino_model import photographs
+from app.images import clean_name
+from app.own import rail
+from app.page import HEAVY, LIGHT, PRIVATE, Page, inspector, split, work
 from segmentation.labels import palette
 
 TITLE = "Video"
 USES = ("model", "size")
-SUFFIXES = ["video", ".mkv", ".mpg", ".mpeg", ".ogv", ".flv", ".gif", ".webp", ".apng", ".avif"]
 HINT = (
     "Click an object in any frame: patches with similar keys are marked. Track it, correct any frame, then "
     "track again: tracking runs forward and backward from every marked frame."
@@ -74,7 +71,7 @@ def build(page: Page) -> None:
         for file, label in LABELS.items():
             name = f"save-{file.partition('.')[0]}"
             button = gr.Button(label, size="sm", min_width=90, elem_id=name)
-            page.save(button, partial(_file, page, file), 'viewOf("tracking")?.request')
+            page.save(button.click, partial(_file, page, file), 'viewOf("tracking")?.request')
         gr.Markdown(limits_in_words(page.backend.limits), elem_classes="note")
 
     inputs = [clip, page.model, page.size]
@@ -83,8 +80,6 @@ def build(page: Page) -> None:
     shown_frame = "(_, ...rest) => [viewOf('tracking').number, ...rest]"
     quiet = HEAVY | {"show_progress": "hidden"}  # otherwise the view fades at every frame
     view.shown(encode, [view, *inputs], view, js=shown_frame, **quiet)
-    mark = f"async (clip) => (await pageModule).mark('clips', {list(EXAMPLES)}.indexOf(clip))"
-    view.shown(None, clip, None, js=mark)
     gr.on([page.model.change, page.size.change], None, js="() => viewOf('tracking')?.showAgain()", **LIGHT)
     reach.change(None, reach, js="(reach) => viewOf('tracking')?.set({ reach })", **LIGHT)
 
@@ -108,16 +103,12 @@ def build(page: Page) -> None:
     stop.click(None, js="() => viewOf('tracking').stop()", cancels=[job], **LIGHT)
 
 
-def _choice(page: Page, clip: gr.Textbox) -> None:
+def _choice(page: Page, clip: gr.Textbox) -> gr.HTML:
     with gr.Column(elem_classes="rail", min_width=0):
-        upload = gr.UploadButton("Open", file_types=SUFFIXES, size="sm", elem_id="upload-clip", min_width=0)
-        thumbnails = [thumbnail(photographs.image(one.actors[0].image)) for one in EXAMPLES.values()]
-        titles = [one.title for one in EXAMPLES.values()]
-        images = zip(map(image_address, thumbnails), titles, strict=True)
-        choices = strip(images, elem_id="clips", min_width=0)
-    choices.click(None, choices, clip, js=f"(index) => {list(EXAMPLES)}[index]", **LIGHT)
-    options = PRIVATE | {"concurrency_id": "clips", "concurrency_limit": 1, "show_progress": "minimal"}
-    upload.upload(partial(_keep, page), upload, clip, **options)
+        examples = [(name, one.title, f"lab/clips/{name}/0.jpg") for name, one in EXAMPLES.items()]
+        clips = rail(page, "clip", examples, elem_id="clips", start=clip.value, label="Open or drop clips")
+    clips.select(None, None, clip, js="() => viewOf('clips').chosen")
+    return clips
 
 
 async def track_objects(
@@ -165,13 +156,6 @@ def _encode(page: Page, number: Any, name: Any, model: Any, size: Any) -> Any:
         raise LabError("The clip has no such frame: open it again.")
     encoding = page.backend.encode(page.backend.clips.image_of(clip, number), model, size)
     return gr.HTML(encoding=page.value(encoding) | {"clip": token, "frame": number})
-
-
-def _keep(page: Page, path: Any) -> str:
-    if not isinstance(path, str):
-        raise LabError("Expected one file.")
-    title = clean_name(Path(path).name) or "clip"
-    return f"{page.backend.clips.keep(Path(path), title)}/{title}"
 
 
 def _clip_value(page: Page, name: Any) -> dict[str, Any]:

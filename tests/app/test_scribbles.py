@@ -41,8 +41,8 @@ def test_one_image_gives_a_palette_mask_and_several_a_zip(page, marked, halves):
     assert (name, mask.mode, mask.size) == ("halves.png", "P", SIZE[::-1])
     other = {"token": halves, "name": "../../halves.png"}
     plain = page.backend.images.keep(png(np.full((40, 40, 3), 90, np.uint8)))
-    album = f"{plain}/plain.jpg\nkitten\nforgotten/other.jpg"
-    name, content = scribbles.masks_file(page, {"images": [marked, other]}, album)
+    own = [f"{plain}/plain.jpg", "kitten", "forgotten/other.jpg"]
+    name, content = scribbles.masks_file(page, {"images": [marked, other]}, own)
     with zipfile.ZipFile(io.BytesIO(content)) as archive:
         assert (name, archive.namelist()) == ("masks.zip", ["halves.png", "2-halves.png", "plain.png"])
         second = np.array(Image.open(io.BytesIO(archive.read("2-halves.png"))))

@@ -7,7 +7,7 @@ import pytest
 
 from app import temporary
 from app.errors import LabError
-from app.temporary import read_upload, temporary_folder, trim
+from app.temporary import take_upload, temporary_folder, trim
 
 
 @pytest.fixture(autouse=True)
@@ -49,10 +49,15 @@ def test_only_files_of_the_folder_are_read(tmp_path, monkeypatch):
     (folder / "mine").write_bytes(b"mine")
     (tmp_path / "secret").write_bytes(b"secret")
     (folder / "link").symlink_to(tmp_path / "secret")
-    assert read_upload(str(folder / "mine"), 10) == b"mine"
-    with pytest.raises(LabError, match="larger than"):
-        read_upload(str(folder / "mine"), 3)
+    with take_upload(str(folder / "mine"), 10) as path:
+        assert path.read_bytes() == b"mine"
+    assert not (folder / "mine").exists()  # memory has it
+    (folder / "mine").write_bytes(b"mine")
+    with pytest.raises(LabError, match="larger than"), take_upload(str(folder / "mine"), 3):
+        pass
+    assert not (folder / "mine").exists()
     others = (tmp_path / "secret", folder / "link", folder / ".." / "secret", folder, folder / "gone")
     for path in (*map(str, others), None, [], "", "\0", "https://example.com/a.png"):
-        with pytest.raises(LabError, match=r"open it again\.$"):
-            read_upload(path, 10)
+        with pytest.raises(LabError, match=r"open it again\.$"), take_upload(path, 10):
+            pass
+    assert (tmp_path / "secret").exists()

@@ -105,6 +105,20 @@ def download(page: Any, button: str | Any) -> tuple[str, bytes]:
     return started.value.suggested_filename, Path(started.value.path()).read_bytes()
 
 
+def export(page: Any, view: str, ending: str, **options: Any) -> tuple[str, bytes]:
+    """Export a file of the view with that id, after setting options of its section by label or value."""
+    page.evaluate(f"viewOf('{view}').export()")
+    section = page.locator(f"dialog section:has([data-ending='{ending}'])")
+    for label, value in options.items():
+        if isinstance(value, bool):
+            section.get_by_label(label).set_checked(value)
+        else:
+            section.locator("select").select_option(value)
+    saved = download(page, section.locator(f"[data-ending='{ending}']"))
+    page.locator("dialog .lab-close").click()
+    return saved
+
+
 def image(content: bytes) -> np.ndarray:
     """Decode an image file: uint8 [height, width] or [height, width, channels]."""
     return np.array(Image.open(io.BytesIO(content)))

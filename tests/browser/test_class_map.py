@@ -23,7 +23,7 @@ def drawn():
 def tab(open_shared):
     """The tab, which shows all classes without a selection."""
     page = open_shared(query="?tab=class-map", ready=READY)
-    page.locator("#strip .gallery-item").first.click()
+    page.locator("#images .rail-tile button").first.click()
     page.wait_for_selector(READY)
     page.evaluate(f"{VIEW}.hover(null); {VIEW}.choose(null); {VIEW}.fit()")
     return page
@@ -129,7 +129,7 @@ def test_keyboard_moves_selects_zooms_and_clears(tab, drawn):
 
 
 def test_chosen_image_is_placed_at_the_mean_of_its_neighbors(tab):
-    tab.locator("#strip .gallery-item").nth(3).click()
+    tab.locator("#images .rail-list:last-of-type .rail-tile > button").nth(3).click()
     tab.wait_for_selector("#class-map .lab-view[data-token=komodo]")
     assert "At the mean position of its 10 nearest classes" in tab.locator(".map-chosen p").inner_text()
     assert sum(_state(tab, f"points.map((_, index) => {VIEW}.faint(index))")) == 101 - 10

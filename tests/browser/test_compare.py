@@ -63,8 +63,8 @@ def test_pointer_shows_the_same_place_in_both_models(tab, predictors, side):
 def test_other_model_can_be_the_same_and_another_image_is_shown_by_both(tab):
     _choose_other(tab, actions.MODEL)
     assert tab.evaluate(f"{LEFT}.encoding.token === {RIGHT}.encoding.token")
-    for photo in ("owl", "kitten"):
-        tab.locator(f"#strip button:has(img[src*='{photo}'])").click()
+    for photo in ("sheep", "kitten"):
+        tab.locator(f"#images button:has(img[src*='{photo}'])").click()
         actions.wait(tab, f"[{LEFT}, {RIGHT}].every((view) => view.encoding.source === '{photo}')")
 
 

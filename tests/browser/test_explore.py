@@ -120,11 +120,11 @@ def test_downloads_hold_what_is_shown(page, predictor):
     kept = keep_mass_of_maps(predictor.cls_attention()[1:2], 0.4)[0]
     assert page.evaluate(f"[...{VIEW}.maps.kept('1')]") == kept.ravel().tolist()
     expected = enlarge(kept, predictor.image_size)
-    files = {name: actions.download(page, name)[1] for name in ("Mask PNG", "Mask COCO", "Maps NPZ")}
-    assert np.array_equal(actions.image(files["Mask PNG"])[..., 0] > 0, expected)
-    run_lengths = coco_mask.frPyObjects(json.loads(files["Mask COCO"]), *expected.shape)
+    files = {name: actions.export(page, "explore", name)[1] for name in ("mask.png", "mask.json", "maps.npz")}
+    assert np.array_equal(actions.image(files["mask.png"]) > 0, expected)
+    run_lengths = coco_mask.frPyObjects(json.loads(files["mask.json"]), *expected.shape)
     assert np.array_equal(coco_mask.decode(run_lengths).astype(bool), expected)
-    with np.load(io.BytesIO(files["Maps NPZ"])) as archive:
+    with np.load(io.BytesIO(files["maps.npz"])) as archive:
         np.testing.assert_allclose(archive["maps"], predictor.cls_attention(), atol=1e-3)
 
 
@@ -166,7 +166,11 @@ def test_overlay_download_is_the_stage_to_the_pixel(page, quantity, layer, head,
     opacity = float(page.locator("#explore .lab-map").evaluate("(map) => getComputedStyle(map).opacity"))
     alpha = opacity * drawn[..., 3:] / 255
     seen = image * (1 - alpha) + drawn[..., :3] * alpha
-    file = actions.image(actions.download(page, "Overlay PNG")[1])[..., :3]
+    file = actions.image(
+        actions.export(page, "explore", "shown.png", Outlines=False, Pins=False)
+        if pins
+        else actions.export(page, "explore", "shown.png", Outlines=False)[1]
+    )[..., :3]
     assert len(file) > len(seen)  # below the image, the values of its colors
     difference = np.abs(seen - file[: len(seen)])
     assert difference.mean() < 0.6

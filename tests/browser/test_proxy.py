@@ -56,7 +56,7 @@ def proxy(address: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[st
 
 def test_download_behind_the_shipped_proxy_is_saved(proxy, open_page):
     page = open_page(address=proxy, ignore_https_errors=True)
-    name, content = actions.download(page, "Figure PNG")
+    name, content = actions.export(page, "explore", "figure.png")
     assert name == "sheep-figure.png"
     assert actions.image(content).shape[1] == 2100
     assert urlsplit(page.url).scheme == "https"  # the page did not navigate away

@@ -14,7 +14,7 @@ from segmentation.masks import best_head, component_at, enlarge, keep_mass_of_ma
 from segmentation.metrics import jaccard
 from tests.app.conftest import library_maps
 from tests.browser import actions
-from tests.browser.actions import download, image, labels
+from tests.browser.actions import download, export, image, labels
 
 STAGE = "#segment .lab-stage"
 VIEW = "viewOf('segment')"
@@ -83,9 +83,9 @@ def test_click_adds_the_object_and_alt_click_subtracts(tab, predictor):
 
 def test_clicked_mask_is_saved_as_mask_cutout_and_coco(tab):
     tab.locator(STAGE).click()
-    files = dict(download(tab, button) for button in ("Mask (PNG)", "Cut-out (PNG)", "Mask (COCO)"))
+    files = dict(export(tab, "segment", name) for name in ("mask.png", "cutout.png", "mask.json"))
     assert set(files) == {"sheep-mask.png", "sheep-cutout.png", "sheep-mask.json"}
-    mask = image(files["sheep-mask.png"])[..., 0] == 255
+    mask = image(files["sheep-mask.png"]) == 255
     assert mask.shape == photographs.image("sheep").shape[:2]
     cutout = image(files["sheep-cutout.png"])
     np.testing.assert_array_equal(cutout[..., 3] == 255, mask)
@@ -121,15 +121,15 @@ def test_objects_equal_the_package_and_files_decode_to_what_is_shown(tab, predic
 
 
 def _check_files(tab, method: str, shown: np.ndarray) -> None:
-    name, content = download(tab, "Labels (PNG)")
+    name, content = export(tab, "segment", "labels.png")
     assert name == f"sheep-{method}-labels.png"
     saved = image(content)
     np.testing.assert_array_equal(saved, enlarge(shown, saved.shape))
-    records = json.loads(download(tab, "Masks (COCO)")[1])
+    records = json.loads(export(tab, "segment", "masks.json")[1])
     assert len(records) == saved.max()
     for number, record in enumerate(records, 1):
         np.testing.assert_array_equal(coco_mask.decode(record["segmentation"]), saved == number)
-    assert image(download(tab, "Overlay (PNG)")[1]).shape[:2] == saved.shape
+    assert image(export(tab, "segment", "shown.png")[1]).shape[:2] == saved.shape
 
 
 def test_drawn_mask_is_scored_and_chooses_the_best_head(tab, predictor):

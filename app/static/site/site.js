@@ -1,9 +1,9 @@
 // The page without a server: choose an image, the model runs here, and the view of the app shows its attention.
 
 import { AttentionView } from "../views/attention_view.js";
-import { button, el } from "../views/dom.js";
+import { el } from "../views/dom.js";
 import { memory } from "../views/encoding.js";
-import { save } from "../views/files.js";
+import { LiveCamera } from "../views/live_camera.js";
 import { Refused, encode, loadModel } from "./model.js";
 
 const OPTIONS = {
@@ -13,7 +13,6 @@ const OPTIONS = {
 };
 const LIVE_SIZE = 112;
 const CONTROLS = ["quantity", "layer", "block", "mass", "opacity"];
-const DOWNLOADS = { "Overlay PNG": "overlay.png", "Mask PNG": "mask.png", "Mask COCO": "mask.json" };
 
 const part = (id) => /** @type {any} */ (document.getElementById(id));
 let model = null;
@@ -29,7 +28,7 @@ const view = new AttentionView({ element: part("view"), props, watch: () => {}, 
  */
 async function show(source, name) {
   const turn = ++newest;
-  stopCamera();
+  camera.stop();
   document.body.toggleAttribute("data-busy", true);
   try {
     const file = await source;
@@ -57,44 +56,24 @@ function change() {
   update();
 }
 
-/** @type {any} */
-let camera = null; // element that plays the camera
+const camera = new LiveCamera({
+  encode: (video) => encode(model, video, "camera", Number(part("size").value)),
+  show: (value) => (memory.clear(), place(value)), // of the frame before
+  change: ({ live, rate, problem }) => {
+    part("live").setAttribute("aria-pressed", String(live));
+    if (rate) part("live").dataset.rate = rate.toFixed(1); // tests read it
+    if (rate) say(`${rate.toFixed(1)} frames per second. Point at the image to see the attention of a patch.`);
+    if (problem) say(problem);
+  },
+});
 
-/** Show the attention of the camera's frames, one after the other, until the camera is stopped. */
-async function live() {
-  if (camera) return stopCamera();
-  try {
-    const stream = await navigator.mediaDevices.getUserMedia({ video: { facingMode: "environment" } });
-    camera = el("video", { muted: true, playsinline: true });
-    Object.assign(camera, { srcObject: stream });
-    await camera.play();
-  } catch (error) {
-    stopCamera();
-    return say(`The camera does not start: ${error.message ?? error}`);
-  }
+/** Start or stop the live camera. */
+function live() {
+  if (camera.video || !model) return camera.stop();
   part("size").value = LIVE_SIZE;
-  part("live").setAttribute("aria-pressed", "true");
   newest++; // an image that is being computed is not shown any more
   document.body.toggleAttribute("data-busy", false);
-  const times = [performance.now()];
-  while (camera && model) {
-    const value = await encode(model, camera, "camera", Number(part("size").value));
-    if (!camera) break;
-    memory.clear(); // of the frame before
-    await place(value);
-    times.push(performance.now());
-    const recent = times.slice(-11);
-    const rate = (1000 * (recent.length - 1)) / (times[times.length - 1] - recent[0]);
-    part("live").dataset.rate = rate.toFixed(1); // tests read it
-    say(`${rate.toFixed(1)} frames per second. Point at the image to see the attention of a patch.`);
-    await new Promise(requestAnimationFrame); // lets the pointer through
-  }
-}
-
-function stopCamera() {
-  for (const track of camera?.srcObject?.getTracks() ?? []) track.stop();
-  camera = null;
-  part("live").setAttribute("aria-pressed", "false");
+  return camera.start();
 }
 
 /** Show an encoded image in the view. */
@@ -110,18 +89,6 @@ async function place(value) {
 function update() {
   for (const name of CONTROLS) part(name).value = view.state[name];
   for (const output of document.querySelectorAll("output")) output.value = output.nextElementSibling["value"];
-}
-
-/** Write the maps of all heads as a NumPy file: float32 [heads, rows, columns]. */
-function mapsFile() {
-  const { rows, columns } = view.encoding;
-  const { heads } = view.maps;
-  const shape = `(${heads.length}, ${rows}, ${columns})`;
-  const fields = `{'descr': '<f4', 'fortran_order': False, 'shape': ${shape}, }`;
-  const header = `${fields}${" ".repeat(63 - ((10 + fields.length) % 64))}\n`;
-  const start = new Uint8Array(10);
-  start.set([0x93, ...new TextEncoder().encode("NUMPY"), 1, 0, header.length & 255, header.length >> 8]);
-  return new Blob([start, header, ...heads.map((map) => Float32Array.from(map))], { type: "application/octet-stream" });
 }
 
 /** Show the first image of some files. @param {FileList | undefined} list */
@@ -151,8 +118,7 @@ for (const name of names) {
   const image = el("img", { src, alt: name.replaceAll("_", " "), loading: "lazy" });
   part("examples").append(el("button", { type: "button", onclick: () => example(name) }, image));
 }
-for (const [label, file] of Object.entries(DOWNLOADS)) part("downloads").append(button(label, () => view.save(file)));
-part("downloads").append(button("Maps NPY", () => view.encoding && save(mapsFile(), view.encoding.name, "maps.npy")));
+part("export").addEventListener("click", () => view.export());
 window.addEventListener("dragover", (event) => event.preventDefault());
 window.addEventListener("drop", (event) => (event.preventDefault(), take(event.dataTransfer?.files)));
 window.addEventListener("paste", (event) => take(event.clipboardData?.files) && event.preventDefault());

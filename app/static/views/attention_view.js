@@ -4,7 +4,7 @@
 
 import { entropy, keptShares, likelyPatch } from "../maths/attention.js";
 import { css, decimals, figure, percent } from "../maths/format.js";
-import { outlinePath, resized } from "../maths/labels.js";
+import { outlinePath } from "../maths/labels.js";
 import { drawnSize } from "../maths/levels.js";
 import { Maps } from "../maths/maps.js";
 import { Pins, samePatch } from "../maths/pins.js";
@@ -13,7 +13,8 @@ import { write } from "./address.js";
 import { Blocks } from "./blocks.js";
 import { button, el } from "./dom.js";
 import { Encoding } from "./encoding.js";
-import { cocoFile, imageFile, overlayFile, save } from "./files.js";
+import { openExport } from "./export_dialog.js";
+import { attentionSections } from "./exports.js";
 import { rested } from "./newest.js";
 import { COLORMAPS, LIGHT } from "./paint.js";
 import { COLORS } from "./palette.js";
@@ -25,6 +26,7 @@ import { walk } from "./walk.js";
 const SPEAK_AFTER = 500; // milliseconds of rest
 const MASK_OPACITY = 0.6; // of a mask, relative to a heat map
 const OUTLIER = "#0ff"; // outline of patches of unusual norm
+const MOST_TRAIL = 96; // patches
 const TILE_PIXELS = 8_000; // of a tile, about 90 pixels wide on the screen
 
 const SETTINGS = {
@@ -50,6 +52,7 @@ export class AttentionView extends View {
   encoding = null;
   arrays = null; // of one block, with its number
   hovered = null;
+  trail = []; // of the pointer: the last patches, for an animation
   likely = null; // default patch of quantities that need one
   maps = null; // on the stage
   pins = new Pins(COLORS.pins);
@@ -113,7 +116,7 @@ export class AttentionView extends View {
   }
 
   async load(signal) {
-    const { value } = this.props;
+    const { value } = this;
     this.seek.cancel();
     if (!value.token || !this.expects(value)) return;
     const encoding = this.encoding?.value === value ? this.encoding : new Encoding(value);
@@ -129,10 +132,10 @@ export class AttentionView extends View {
   }
 
   /** Say why something is not shown, and return to the settings of what is shown. @param {string} sentence */
-  refuse(sentence) {
-    super.refuse(sentence);
+  refuse(sentence, again) {
+    super.refuse(sentence, again);
     const { encoding, arrays, quantity } = this;
-    if (!encoding) return;
+    if (encoding?.value !== this.value) return;
     const block = arrays.number + 1;
     Object.assign(this.settings, { quantity, block: block === encoding.blocks ? 0 : block });
     this.emit("edited", this.state);
@@ -149,8 +152,9 @@ export class AttentionView extends View {
       this.guided = null;
       this.endWalk?.();
     }
-    if (!before || ["source", "rows", "columns", "heads"].some((fact) => before[fact] !== encoding[fact])) {
-      this.hovered = null;
+    const isOther = ["source", "rows", "columns", "heads"].some((fact) => before?.[fact] !== encoding[fact]);
+    if (isOther || !this.stage.open) {
+      Object.assign(this, { hovered: null, trail: [] });
       this.stage.show(encoding);
       for (const side of ["rows", "columns"]) element.style.setProperty(`--${side}`, String(encoding[side]));
     } else this.stage.image.src = encoding.image; // the next frame of a camera
@@ -190,6 +194,10 @@ export class AttentionView extends View {
     return [{ key: this.summary, label: SUMMARIES[this.summary], color }, ...each];
   }
 
+  restore() {
+    if (this.encoding) this.show(this);
+  }
+
   point(place) {
     const patch = place && this.encoding?.patchAt(place);
     if (!this.encoding || samePatch(patch, this.hovered)) return;
@@ -208,6 +216,7 @@ export class AttentionView extends View {
 
   hover(patch) {
     this.hovered = patch;
+    if (patch) this.trail = [...this.trail.slice(1 - MOST_TRAIL), patch];
     this.draw();
   }
 
@@ -469,19 +478,18 @@ export class AttentionView extends View {
     return `Patch row ${row}, column ${column} · pixels x ${pixels(column, columns, width)}, y ${pixels(row, rows, height)}`;
   }
 
-  /** Save the stage, or its mask at the size of the image: "overlay.png", "mask.png" or "mask.json". @param {string} file */
-  async save(file) {
-    const { encoding, maps, stage, element, opacity, stops, ends } = this;
-    if (!encoding) return;
-    if (file === "overlay.png") {
-      const { layer, show } = element.dataset;
-      const dim = layer === "heat" || show === "heads"; // as in the style sheet
-      const look = { dim, opacity, smooth: layer !== "mask", ends, stops };
-      return save(await overlayFile(stage, look), encoding.name, file);
-    }
-    if (!maps) return super.refuse("Principal components have no mask: choose another quantity.");
-    const { values } = resized(this.mask(), { rows: encoding.height, columns: encoding.width });
-    save(file === "mask.json" ? cocoFile(values, encoding) : await imageFile(values, encoding), encoding.name, file);
+  get fileName() {
+    return this.encoding.name;
+  }
+
+  /** Values at the ends of the color bar and its colors; null if colors do not stand for values. */
+  get shownScale() {
+    return this.ends && { ends: this.ends, stops: this.stops };
+  }
+
+  /** Open the dialog of what can be exported. */
+  export() {
+    if (this.encoding) openExport(this, attentionSections(this));
   }
 
   /** The view as arguments of `app.attention_maps.MapSettings`. */

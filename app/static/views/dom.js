@@ -31,12 +31,14 @@ export function button(label, onclick, attributes = {}) {
   return el("button", { type: "button", onclick, ...attributes }, label);
 }
 
-/** Load the style sheet of the views once per document or shadow tree. @param {Element} element */
+/** Load the style sheets of the views once per document or shadow tree. @param {Element} element */
 export function loadStyle(element) {
-  const { href } = new URL("views.css", import.meta.url);
   const root = /** @type {Document | ShadowRoot} */ (element.getRootNode());
   const place = root instanceof Document ? root.head : root;
-  if (href.startsWith("bundle:")) return; // the bundle of the book contains the style
-  if (![...place.querySelectorAll("link")].some((link) => link.href === href))
-    place.append(el("link", { rel: "stylesheet", href }));
+  for (const name of ["views.css", "material.css"]) {
+    const { href } = new URL(name, import.meta.url);
+    if (href.startsWith("bundle:")) return; // the bundle of the book contains the style
+    if (![...place.querySelectorAll("link")].some((link) => link.href === href))
+      place.append(el("link", { rel: "stylesheet", href }));
+  }
 }

@@ -62,9 +62,13 @@ export class Editor extends View {
 
   show({ encoding, block }) {
     const { token } = encoding;
-    if (this.encoding?.token !== token) this.open(encoding, block);
+    if (this.encoding?.token !== token || !this.stage.open) this.open(encoding, block);
     this.element.dataset.token = token; // tests wait for it
     this.emitShown(token);
+  }
+
+  restore() {
+    if (this.encoding) this.open(this.encoding, this.block);
   }
 
   /** Take another image. @param {Encoding} encoding @param {Block} block */

@@ -1,4 +1,4 @@
-// Files of what is on the screen: masks and overlays.
+// Files that the browser writes: masks and cut-outs.
 
 import { el } from "./dom.js";
 
@@ -7,57 +7,6 @@ export function save(content, image, ending) {
   const href = URL.createObjectURL(content);
   el("a", { href, download: `${image.replace(/\.[^.]*$/, "")}-${ending}` }).click();
   setTimeout(() => URL.revokeObjectURL(href), 60_000);
-}
-
-/**
- * Draw a stage as PNG, with the scale of its colors below.
- * @param {import("./stage.js").Stage} stage
- * @param {{ dim: boolean, opacity: number, smooth: boolean, ends: string[], stops: string[] }} look  dim: the image is gray
- *   and dark, as in the style sheet; ends: labels of the scale, null without one; stops: its colors
- */
-export async function overlayFile({ image, canvas }, { dim, opacity, smooth, ends, stops }) {
-  await image.decode();
-  const { naturalWidth: width, naturalHeight: height } = image;
-  const bar = ends ? Math.max(20, Math.round(width / 24)) : 0;
-  const drawn = new OffscreenCanvas(width, height + bar);
-  const context = drawn.getContext("2d");
-  context.drawImage(image, 0, 0);
-  if (dim) {
-    const pixels = context.getImageData(0, 0, width, height);
-    dimPixels(pixels.data);
-    context.putImageData(pixels, 0, 0);
-  }
-  context.globalAlpha = opacity;
-  context.imageSmoothingEnabled = smooth;
-  context.drawImage(canvas.canvas, 0, 0, width, height);
-  context.globalAlpha = 1;
-  if (ends) drawScale(context, ends, stops, { y: height, width, height: bar });
-  return drawn.convertToBlob({ type: "image/png" });
-}
-
-/** Apply `saturate(0.35) brightness(0.6)` of the style sheet. @param {Uint8ClampedArray} data  RGBA */
-function dimPixels(data) {
-  for (let at = 0; at < data.length; at += 4) {
-    const gray = 0.65 * (0.213 * data[at] + 0.715 * data[at + 1] + 0.072 * data[at + 2]);
-    for (let channel = at; channel < at + 3; channel++) data[channel] = 0.6 * (0.35 * data[channel] + gray);
-  }
-}
-
-/** Draw a color bar between its labels over the width of a canvas. @param {string[]} ends */
-function drawScale(context, ends, stops, { y, width, height }) {
-  const [low, high] = ends;
-  const middle = y + height / 2;
-  context.fillStyle = "#fff";
-  context.fillRect(0, y, width, height);
-  Object.assign(context, { font: `${Math.round(height / 2)}px sans-serif`, textBaseline: "middle", fillStyle: "#000" });
-  const space = height / 3;
-  const [from, to] = [low, high].map((text) => context.measureText(text).width + 2 * space);
-  context.fillText(low, space, middle);
-  context.fillText(high, width - to + space, middle);
-  const gradient = context.createLinearGradient(from, 0, Math.max(from, width - to), 0);
-  stops.forEach((color, at) => gradient.addColorStop(at / (stops.length - 1), color));
-  context.fillStyle = gradient;
-  if (from + to < width) context.fillRect(from, y + height / 4, width - to - from, height / 2);
 }
 
 /** Encode a mask as COCO run lengths, column by column. @param {Uint8Array} values @param {Size} size */
@@ -72,18 +21,50 @@ export function cocoFile(values, { width, height }) {
   return new Blob([JSON.stringify({ size: [height, width], counts })], { type: "application/json" });
 }
 
-/**
- * Encode a mask in black and white, or the inside of an image, as PNG.
- * @param {Uint8Array} values @param {Size} size @param {CanvasImageSource | false} [image]
- */
-export function imageFile(values, { width, height }, image = false) {
+/** Encode a mask as a PNG of one channel, 0 and 255. @param {Uint8Array} values @param {Size} size */
+export async function maskFile(values, { width, height }) {
+  const rows = new Uint8Array((width + 1) * height); // each begins with the number of its filter, 0
+  for (let at = 0; at < values.length; at++) rows[at + Math.floor(at / width) + 1] = values[at] ? 255 : 0;
+  const packed = new Response(new Blob([rows]).stream().pipeThrough(new CompressionStream("deflate")));
+  const header = new DataView(new ArrayBuffer(13));
+  header.setUint32(0, width);
+  header.setUint32(4, height);
+  header.setUint8(8, 8); // bits; color type 0, gray
+  const signature = Uint8Array.of(0x89, 0x50, 0x4e, 0x47, 0x0d, 0x0a, 0x1a, 0x0a);
+  const data = new Uint8Array(await packed.arrayBuffer());
+  const chunks = [chunk("IHDR", new Uint8Array(header.buffer)), chunk("IDAT", data), chunk("IEND", new Uint8Array())];
+  return new Blob([signature, ...chunks], { type: "image/png" });
+}
+
+/** @param {string} kind @param {Uint8Array} data */
+function chunk(kind, data) {
+  const bytes = new Uint8Array(data.length + 12);
+  const view = new DataView(bytes.buffer);
+  view.setUint32(0, data.length);
+  bytes.set(new TextEncoder().encode(kind), 4);
+  bytes.set(data, 8);
+  view.setUint32(data.length + 8, checksum(bytes.subarray(4, data.length + 8)));
+  return bytes;
+}
+
+/** Compute CRC-32. @param {Uint8Array} bytes */
+function checksum(bytes) {
+  let sum = 0xffffffff;
+  for (const byte of bytes) {
+    sum ^= byte;
+    for (let bit = 0; bit < 8; bit++) sum = (sum >>> 1) ^ (sum & 1 ? 0xedb88320 : 0);
+  }
+  return ~sum >>> 0;
+}
+
+/** Encode the inside of an image as PNG. @param {Uint8Array} values @param {Size} size @param {CanvasImageSource} image */
+export function cutoutFile(values, { width, height }, image) {
   const canvas = new OffscreenCanvas(width, height);
   const context = canvas.getContext("2d");
-  if (image) context.drawImage(image, 0, 0, width, height);
+  context.drawImage(image, 0, 0, width, height);
   const pixels = context.getImageData(0, 0, width, height);
   values.forEach((inside, pixel) => {
-    if (!image) pixels.data.fill(inside ? 255 : 0, 4 * pixel, 4 * pixel + 3);
-    pixels.data[4 * pixel + 3] = image && !inside ? 0 : 255;
+    if (!inside) pixels.data[4 * pixel + 3] = 0;
   });
   context.putImageData(pixels, 0, 0);
   return canvas.convertToBlob({ type: "image/png" });

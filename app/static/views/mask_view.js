@@ -12,7 +12,8 @@ import { Painting, fromRuns } from "../maths/painting.js";
 import { write } from "./address.js";
 import { el } from "./dom.js";
 import { Editor } from "./editor.js";
-import { cocoFile, imageFile, save } from "./files.js";
+import { openExport, shownSection } from "./export_dialog.js";
+import { cocoFile, cutoutFile, maskFile } from "./files.js";
 import { rested } from "./newest.js";
 import { COLORS } from "./palette.js";
 import { Tiles } from "./tiles.js";
@@ -85,15 +86,37 @@ export class MaskView extends Editor {
     this.render();
   }
 
-  /** Save the mask at the size of the image: "mask.png", "cutout.png" or "mask.json". @param {string} file */
-  async save(file) {
-    const { encoding, painting, stage } = this;
+  get fileName() {
+    return this.encoding.name;
+  }
+
+  /** Open the dialog of what can be exported: the mask by hand, or the objects of a method. */
+  export() {
+    const { encoding, painting, stage, settings } = this;
+    if (!encoding) return;
     const { labels } = painting;
-    if (!labels) return this.refuse("Nothing is marked yet: click the object first.");
-    const { values } = resized(labels, { rows: encoding.height, columns: encoding.width });
-    const cutout = file === "cutout.png" && stage.image;
-    const content = file === "mask.json" ? cocoFile(values, encoding) : await imageFile(values, encoding, cutout);
-    save(content, encoding.name, file);
+    const pixels = () => resized(labels, { rows: encoding.height, columns: encoding.width }).values;
+    const hand = settings.method === "click" && labels && {
+      title: "Mask",
+      formats: [
+        { label: "PNG, one channel", ending: "mask.png", make: () => maskFile(pixels(), encoding) },
+        { label: "COCO", ending: "mask.json", make: () => cocoFile(pixels(), encoding) },
+        { label: "Cut-out PNG", ending: "cutout.png", make: () => cutoutFile(pixels(), encoding, /** @type {any} */ (stage.image)) },
+      ],
+    }; // prettier-ignore
+    const ask = (file) => () => {
+      this.exportRequest = { ...this.request, file };
+      this.emit("exported", {});
+      return null;
+    };
+    const found = settings.method !== "click" && {
+      title: "Objects",
+      formats: [
+        { label: "Labels PNG", ending: "labels.png", make: ask("labels.png") },
+        { label: "COCO", ending: "masks.json", make: ask("masks.json") },
+      ],
+    };
+    openExport(this, [shownSection(stage), hand, found].filter(Boolean));
   }
 
   /** Clicking, and the methods of `app.objects.method_choices`. */

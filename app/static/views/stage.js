@@ -74,6 +74,15 @@ export class Stage {
     this.canvas.resize(rows, columns);
   }
 
+  /** Show an image without anything over it. @param {{ image: string, name: string } & Size} shown */
+  preview(shown) {
+    this.show({ ...shown, rows: 1, columns: 1 });
+    this.open = false;
+    this.canvas.clear();
+    this.draw([]);
+    this.mark([]);
+  }
+
   /** Draw outlines on a grid, and the frame of a patch. @param {{ path: string, color: string }[]} outlines */
   draw(outlines, { rows, columns } = { rows: 1, columns: 1 }, patch = null, color = "#fff") {
     const box = (attributes) => svg("rect", { x: patch.column, y: patch.row, width: 1, height: 1, ...attributes });

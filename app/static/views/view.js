@@ -1,7 +1,8 @@
 // The base of all views: settings, messages, and loading what the props name.
 
 import { read } from "./address.js";
-import { el, loadStyle } from "./dom.js";
+import { Busy } from "./busy.js";
+import { button, el, loadStyle } from "./dom.js";
 import { Refusal } from "./encoding.js";
 import { Newest } from "./newest.js";
 
@@ -11,9 +12,18 @@ const EMPTY = "No image yet.";
 const SETTINGS_BY_ID = new Map();
 
 export class View {
-  problem = el("p", { class: "lab-problem", role: "alert", hidden: true });
+  reason = el("span");
+  again = button("Try again", () => this.reload());
+  problem = el("p", { class: "lab-problem", role: "alert", hidden: true }, this.reason, this.again);
+  busy = new Busy();
+  /** @type {import("./stage.js").Stage} */
+  stage = null; // where the view has one
   spoken = el("p", { class: "lab-spoken", "aria-live": "polite" });
   newest = new Newest();
+  live = null; // frame of the camera, in place of the value
+  /** @type {Record<string, any>} */
+  exportRequest = null; // what the server is to write, while "exported" is emitted
+  previewing = 0; // number of the work in `busy`
   waiting = false; // for the element to be visible
   shownName = ""; // the last that "shown" was emitted for
   /** @type {Record<string, string>} */
@@ -53,7 +63,8 @@ export class View {
     loadStyle(this.element);
     const empty = el("p", { class: "lab-empty lab-soft" }, EMPTY);
     this.element.replaceChildren(this.problem, empty, ...children.filter(Boolean), this.spoken);
-    this.watch(props, () => this.reload());
+    (this.stage?.element.parentElement ?? this.element).append(this.busy.element);
+    this.watch(props, () => this.showFrame(null));
     new ResizeObserver(() => (this.waiting ? this.reload() : this.resized())).observe(this.element);
     this.reload();
   }
@@ -76,9 +87,11 @@ export class View {
   /** Load and show what the props name. A hidden view waits; of several requests the newest is shown. */
   async reload() {
     this.waiting = !this.element.getClientRects().length;
-    this.element.toggleAttribute("data-empty", !this.props.value);
-    if (!this.props.value) return this.clear();
+    this.element.toggleAttribute("data-empty", !this.value);
+    if (!this.value) return this.clear();
     if (this.waiting) return;
+    this.previewing = 0;
+    const work = this.busy.start("Computing the maps", () => this.cancel(), () => this.showImage());
     try {
       const loaded = await this.newest.run((signal) => this.load(signal));
       if (!loaded) return;
@@ -86,9 +99,56 @@ export class View {
       this.show(loaded);
     } catch (error) {
       if (!(error instanceof Refusal)) throw error;
-      this.refuse(error.message);
+      this.refuse(error.message, true);
+    } finally {
+      this.busy.end(work);
     }
   }
+
+  /** Show the image of the value, whose maps take long. */
+  showImage() {
+    const { image, token } = this.value;
+    if (image && !this.live && this.stage && token !== this.element.dataset.token) this.stage.preview(this.value);
+  }
+
+  /** End the computation; the image stays without maps until the user tries again. */
+  cancel() {
+    this.newest.cancel();
+    this.refuse("The computation was canceled.", true);
+  }
+
+  /**
+   * Show an image at once, before the server has it; its maps follow.
+   * @param {{ image?: string, name: string } & Size} image  without address: the browser cannot decode it
+   * @param {() => void} cancel
+   */
+  preview({ image, name, width, height }, cancel) {
+    this.newest.cancel();
+    this.problem.hidden = true;
+    if (image) this.stage?.preview({ image, name, width, height });
+    this.previewing = this.busy.start(`Sending ${name}`, cancel);
+  }
+
+  /** The image of the preview was refused: show what was there before. */
+  endPreview() {
+    if (!this.previewing) return;
+    this.busy.end(this.previewing);
+    this.previewing = 0;
+    if (this.value) this.restore();
+  }
+
+  /** Show a frame of the live camera in place of the value; null ends it. @param {any} value */
+  showFrame(value) {
+    this.live = value;
+    return this.reload();
+  }
+
+  get value() {
+    return this.live ?? this.props.value;
+  }
+
+  /** Show again what is shown without a preview. */
+  restore() {}
 
   /** Fetch what `show` takes; undefined if there is nothing new. @param {AbortSignal} _signal @returns {Promise<any>} */
   async load(_signal) {}
@@ -106,9 +166,11 @@ export class View {
 
   resized() {}
 
-  /** Say why something is not shown. @param {string} sentence */
-  refuse(sentence) {
-    Object.assign(this.problem, { textContent: sentence, hidden: false });
+  /** Say why something is not shown. @param {string} sentence @param {boolean} [again]  whether a second try may help */
+  refuse(sentence, again = false) {
+    this.reason.textContent = sentence;
+    this.problem.hidden = false;
+    this.again.hidden = !again;
   }
 
   /** Emit "shown" again: something else that handlers of "shown" use has changed. */

@@ -1,0 +1,161 @@
+"""A user's own images and clips: the browser keeps them, and the server has them only while they are in use.
+
+`rail` shows them with the examples. Its functions are called by its script, outside of Gradio's queue: they
+take a turn and return errors as sentences, `{"error": sentence}`.
+"""
+
+import base64
+import secrets
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import wraps
+from typing import Any, Literal
+
+import gradio as gr
+from pydantic import Field
+
+from app import fairness
+from app.backend import Backend
+from app.errors import ClientValue, LabError
+from app.images import clean_name
+from app.limits import MEGABYTE
+from app.page import Page, split
+from app.temporary import take_upload
+from app.values import attention_value
+from dino_model.data import images
+
+Kind = Literal["image", "clip"]
+ACCEPTED: Mapping[Kind, str] = {
+    "image": "image/*",
+    "clip": "video/*,.mkv,.mpg,.mpeg,.ogv,.flv,.gif,.webp,.apng,.avif",
+}
+
+
+FRAME_PATCHES = 14
+"""Patches of the short side of a frame of the live camera."""
+
+
+class Sent(ClientValue):
+    """A file that the browser has sent: its path in the folder of uploads, and the user's name for it."""
+
+    kind: Kind
+    path: str
+    title: str = Field(max_length=1000)
+
+
+class Named(ClientValue):
+    """A file by the name that `keep` returned."""
+
+    kind: Kind
+    name: str = Field(max_length=1000)
+
+
+class Frame(ClientValue):
+    """A frame of the live camera: a JPEG as data address, a model, and the block that is shown, from 1."""
+
+    image: str = Field(max_length=400_000)
+    model: str
+    block: int
+
+
+def rail(
+    page: Page, kind: Kind, examples: Sequence[tuple[str, str, str]], *, elem_id: str, **props: Any
+) -> gr.HTML:
+    """Show a tile that opens files, the user's own ones, and examples; "select" announces a choice.
+
+    Args:
+        page: Of the page.
+        kind: What it offers.
+        examples: Name, title and address of the thumbnail of each.
+        elem_id: Also its name in the browser's memory of what was shown last.
+        props: `start`, the chosen example; `address`, the name of the choice in the address of the
+            page; `camera`, the view that shows the frames of the live camera.
+    """
+    functions = [refusing(function) for function in own_functions(page.backend)]
+    return page.view(
+        "rail",
+        {"kind": kind},
+        elem_id=elem_id,
+        kind=kind,
+        remembers=elem_id,
+        examples=[list(example) for example in examples],
+        accept=ACCEPTED[kind],
+        server_functions=functions,
+        **props,
+    )
+
+
+Answer = dict[str, Any]
+Function = Callable[[Any, gr.Request], Awaitable[Any]]
+
+
+def own_functions(backend: Backend) -> list[Function]:
+    """Return what the script of a rail may call: each takes JSON of a client."""
+
+    async def keep(sent: Any, request: gr.Request) -> Answer:
+        """Read a sent file into memory and delete it; return its name."""
+        file = Sent.of(sent)
+        title = clean_name(file.title) or file.kind
+
+        def read() -> Answer:
+            with take_upload(file.path, backend.limits.max_upload_bytes) as path:
+                if file.kind == "clip":
+                    return {"name": f"{backend.clips.keep(path, title)}/{title}"}
+                content = path.read_bytes()
+                name = backend.images.keep(content, title)
+            note = f"{title} is very large: it is shown at half its width and height."
+            return {"name": f"{name}/{title}", "note": note if backend.images.is_halved(content) else ""}
+
+        return await fairness.DECODING.run(fairness.client_of(request), read)
+
+    async def holds(named: Any, request: gr.Request) -> bool:
+        """Return whether the server still has a file."""
+        file = Named.of(named)
+        name, _ = split(file.name)
+        return backend.clips.holds(name) if file.kind == "clip" else backend.images.holds(name)
+
+    async def forget(named: Any, request: gr.Request) -> Answer:
+        """Delete a file and what was computed from it."""
+        file = Named.of(named)
+        name, _ = split(file.name)
+        if file.kind == "clip":
+            backend.clips.forget(name)
+        else:
+            backend.forget(name)
+        return {}
+
+    async def frame(sent: Any, request: gr.Request) -> Answer:
+        """Encode a frame at a low resolution; return the value of an attention view. Nothing is kept."""
+        live, client = Frame.of(sent), fairness.client_of(request)
+        if load := await fairness.in_thread(backend.models.loader, live.model):
+            await fairness.LOADING.run(client, load)
+
+        def encode() -> Answer:
+            predictor = backend.models.ready(live.model)
+            size = FRAME_PATCHES * predictor.patch_size
+            if not 1 <= live.block <= predictor.blocks:
+                raise LabError(f"There is no block {live.block}: this model has {predictor.blocks}.")
+            try:
+                content = base64.b64decode(live.image.partition(",")[2])
+                pixels = images.read(content, max_pixels=MEGABYTE, name="The frame")
+                value = attention_value(predictor.at(size), pixels, blocks=[live.block - 1], name="camera")
+            except ValueError as error:  # an `ImageError` is one
+                raise LabError("This frame of the camera cannot be shown: choose another model.") from error
+            named = {"token": f"camera {secrets.token_hex(4)}", "source": "camera", "model": live.model}
+            return value | named | {"random": live.model.startswith("random:")}
+
+        return await fairness.MODEL.run(client, encode)
+
+    return [keep, holds, forget, frame]
+
+
+def refusing(function: Function) -> Function:
+    """Return a function that answers a refusal with its sentence: Gradio would hide it from the script."""
+
+    @wraps(function)
+    async def answer(sent: Any, request: gr.Request) -> Any:
+        try:
+            return await function(sent, request)
+        except LabError as error:
+            return {"error": error.sentence}
+
+    return answer

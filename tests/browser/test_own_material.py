@@ -1,0 +1,156 @@
+"""A user's own images and clips: kept by the browser, sent again when forgotten, removed everywhere."""
+
+import io
+
+import numpy as np
+import pytest
+from PIL import Image
+from playwright.sync_api import expect
+
+from tests.app.conftest import write_video
+from tests.browser import actions
+
+VIEW = actions.EXPLORER
+OWN = "#images .rail-list:first-of-type .rail-tile"
+KEPT = "indexedDB.databases().then((all) => all.length)"
+
+
+@pytest.fixture
+def page(open_page):
+    """A page in a browser of its own."""
+    return open_page(query="", locale="en-US")
+
+
+def _shows(page, name: str) -> None:
+    actions.wait(page, f"{VIEW}?.encoding?.value.name === '{name}' && {VIEW}.stage.open")
+
+
+def _own(page) -> list[str]:
+    return page.locator("#images [data-id] > button:first-child").evaluate_all(
+        "(buttons) => buttons.map(({ title }) => title)"
+    )
+
+
+def test_own_images_survive_a_reload_and_a_server_that_has_forgotten_them(page, image_file):
+    page.set_input_files(actions.FILE, [image_file("one.png"), image_file("two.png", seed=2)])
+    _shows(page, "one.png")
+    token = actions.state(page)["token"]
+    assert _own(page) == ["one.png", "two.png"]
+    page.evaluate("viewOf('images').server.forget({ kind: 'image', name: viewOf('images').chosen })")
+    page.reload()
+    page.wait_for_selector("#explore [data-token]")
+    _shows(page, "one.png")  # sent again
+    assert actions.state(page)["token"] == token
+    assert _own(page) == ["one.png", "two.png"]
+    assert page.locator("#images [data-id] img").first.evaluate("(image) => image.naturalWidth") == 96
+    page.locator("#images [data-id] > button").nth(0).hover()
+    page.get_by_role("button", name="Remove one.png").click()
+    _shows(page, "sheep")
+    page.reload()
+    page.wait_for_selector("#explore [data-token]")
+    expect(page.locator("#images [data-id]")).to_have_count(1)
+
+
+def test_remove_all_and_switch_for_shared_computers_leave_nothing(page, image_file):
+    page.set_input_files(actions.FILE, image_file("one.png"))
+    _shows(page, "one.png")
+    page.locator("#images summary").click()
+    page.get_by_label("Keep in this browser").uncheck()
+    page.set_input_files(actions.FILE, image_file("two.png", seed=2))
+    _shows(page, "two.png")
+    page.reload()
+    page.wait_for_selector("#explore [data-token]")
+    page.wait_for_function("() => !viewOf('images').keep.checked")
+    assert _own(page) == []
+    page.locator("#images summary").click()
+    page.get_by_label("Keep in this browser").check()
+    page.set_input_files(actions.FILE, image_file("three.png", seed=3))
+    _shows(page, "three.png")
+    page.locator("#images").get_by_role("button", name="Remove all").click()
+    _shows(page, "sheep")
+    assert _own(page) == []
+
+
+def test_dropped_image_is_shown_before_the_server_has_it_and_can_be_canceled(page, image_file):
+    held = []
+    page.route("**/gradio_api/upload*", lambda route: held.append(route))
+    page.set_input_files(actions.FILE, image_file("large.png", 900, 300))
+    source = "document.querySelector('#explore .lab-stage img')"
+    actions.wait(page, f"{source}.src.startsWith('blob:') && {source}.naturalWidth === 900")
+    page.locator("#explore .lab-busy").get_by_role("button", name="Cancel").click()
+    page.get_by_text("large.png was not sent").first.wait_for()
+    actions.wait(page, f"{source}.src.endsWith('sheep.jpg') && {VIEW}.stage.open")
+    assert _own(page) == []
+
+
+def test_image_that_takes_long_does_not_hold_up_the_next(page, image_file):
+    """The arrays of the first image never come; the next image is shown, and its request is ended."""
+    page.route("**/arrays/*kitten*/**", lambda route: None)
+    page.locator("#images button:has(img[src*=kitten])").click()
+    actions.wait(page, f"{source_of('explore')}.includes('kitten')")
+    page.locator("#images button:has(img[src*=komodo])").click()
+    _shows(page, "komodo")
+    assert page.locator("#explore .lab-busy").is_hidden()
+
+
+def source_of(view: str) -> str:
+    """Return an expression for the address of the image in a view."""
+    return f"document.querySelector('#{view} .lab-stage img').src"
+
+
+def test_own_images_are_offered_by_match_and_own_clips_by_video(page, image_file, tmp_path):
+    page.set_input_files(actions.FILE, image_file("one.png"))
+    _shows(page, "one.png")
+    page.get_by_role("tab", name="Match").click()
+    page.wait_for_selector("#match [data-token]")
+    page.locator("#seconds [data-id] > button").first.click()
+    actions.wait(page, "viewOf('match').b?.value.name === 'one.png'")
+    page.get_by_role("tab", name="Video").click()
+    page.wait_for_selector("#tracking [data-token]")
+    page.set_input_files("#clips input[type=file]", write_video(tmp_path / "square.webm", 4))
+    actions.wait(page, "viewOf('tracking').props.value.name === 'square.webm'")
+    tile = page.locator("#clips [data-id] img")
+    expect(tile).to_have_count(1)
+    assert tile.evaluate("(image) => image.naturalWidth") == 96
+    page.reload()
+    page.wait_for_selector("#tracking [data-token]")
+    actions.wait(page, "viewOf('tracking').props.value.name === 'square.webm'")
+
+
+def test_exported_picture_equals_the_screen(page):
+    """The stage as the browser draws it, and the exported file, pixel by pixel at the size of the stage."""
+    page.locator("#explore .lab-stage").click(position=actions.center(page, 4, 6))
+    page.locator("h1").hover()
+    for settings in ({"layer": "heat"}, {"layer": "light"}, {"layer": "mask", "head": "1"}):
+        page.evaluate(f"(settings) => {VIEW}.set(settings)", settings)
+        screen = actions.image(page.locator("#explore .lab-stage").screenshot())[..., :3].astype(float)
+        name, content = (
+            actions.export(page, "explore", "shown.png", Scale=False)
+            if settings["layer"] != "mask"
+            else actions.export(page, "explore", "shown.png")
+        )
+        assert name == "sheep-shown.png"
+        saved = (
+            Image.open(io.BytesIO(content))
+            .convert("RGB")
+            .resize(screen.shape[1::-1], Image.Resampling.BILINEAR)
+        )
+        difference = np.abs(np.asarray(saved, float) - screen)
+        assert difference.mean() < 3.0, settings
+        assert np.quantile(difference, 0.99) < 60, settings  # edges of outlines are smoothed differently
+
+
+def test_vector_files_have_outlines_and_pins(page):
+    page.locator("#explore .lab-stage").click(position=actions.center(page, 4, 6))
+    svg = actions.export(page, "explore", "shown.svg")[1].decode()
+    assert svg.count("<image") == 1
+    assert svg.count("<circle") == 1
+    assert "<path" in svg
+    pdf = actions.export(page, "explore", "shown.pdf")[1]
+    assert pdf.startswith(b"%PDF-1.4")
+    assert pdf.rstrip().endswith(b"%%EOF")
+    start = int(pdf.rsplit(b"startxref\n", 1)[1].split()[0])
+    assert pdf[start : start + 4] == b"xref"
+    name, gif = actions.export(page, "explore", "gif", over="blocks")
+    assert name.endswith("animation.gif")
+    assert Image.open(io.BytesIO(gif)).n_frames == 12
