@@ -8,6 +8,7 @@ lab/directions/A/B               vectors for the cosines of a pair, see `app.mat
 lab/clips/CLIP/NUMBER.jpg        a frame of a clip
 lab/tracked/NAME/NUMBER.png      the labels of a tracked frame, a palette PNG
 lab/maps/NAME/map.json           a class map without its features
+lab/maps/NAME/thumbnails.jpg     an image of each of its classes, in one
 
 """
 
@@ -96,6 +97,8 @@ def read(backend: Backend, address: str) -> Content:
             return Content(_frame(backend.clips.tracked_clip(name).masks, file), "image/png")
         case ["maps", name, "map.json"]:
             return Content(backend.maps.content(name), "application/json", "no-cache")
+        case ["maps", name, "thumbnails.jpg"]:
+            return Content(backend.maps.pictures(name), "image/jpeg", "no-cache")
         case _:
             raise NotHere("There is nothing at this address: open the page again.")
 

@@ -47,17 +47,31 @@ class Maps:
         return class_map
 
     def choices(self) -> list[tuple[str, str]]:
-        """Return (title, name) of every map."""
-        return [
-            (f"{name} · {len(one.classes):,} classes · {one.origin.model}", name)
-            for name, one in self.all().items()
-        ]
+        """Return (title, name) of every map, those with pictures first."""
+        maps = sorted(self.all().items(), key=lambda named: self._pictures(named[0]) is None)
+        return [(f"{name} · {len(one.classes):,} classes · {one.origin.model}", name) for name, one in maps]
+
+    def _pictures(self, name: str) -> Path | None:
+        files = [root / name / class_map_files.THUMBNAILS for root in self._roots]
+        return next((file for file in files if file.is_file()), None)
+
+    def pictures(self, name: str) -> bytes:
+        """Return the thumbnails of a map's classes; raise NotHere if it has none."""
+        self.get(name)
+        if not (file := self._pictures(name)):
+            raise NotHere("This class map has no pictures.")
+        return file.read_bytes()
 
     def content(self, name: str) -> bytes:
         """Return what the browser draws of a map, without features, as JSON."""
         groups = [{"name": group, "color": color} for group, color in GROUP_COLORS.items()]
-        drawn = class_map_files.as_json(self.get(name)) | {"features": None, "groups": groups}
-        return json.dumps(drawn).encode()
+        pictures = self._pictures(name) and {
+            "address": f"lab/maps/{name}/{class_map_files.THUMBNAILS}",
+            "side": class_map_files.THUMBNAIL_SIDE,
+            "columns": class_map_files.THUMBNAIL_COLUMNS,
+        }
+        extra = {"features": None, "groups": groups, "pictures": pictures}
+        return json.dumps(class_map_files.as_json(self.get(name)) | extra).encode()
 
     def _open(self, file: Path) -> ClassMap | None:
         try:

@@ -26,7 +26,7 @@ def build(page: Page) -> None:
         view = page.view("class_map", elem_id="class-map", map=first, placed=None)
         page.views.append(view)
     with inspector():
-        name = dropdown(choices, value=first, label="Map")
+        name = dropdown(choices, value=first, label="Map", elem_id="map")
         search = gr.Dropdown(_classes(page, first), value=None, label="Find a class or group")
         opened = gr.Textbox(visible="hidden")
         gr.Markdown(NOTE)
@@ -59,7 +59,8 @@ def place_photo(page: Page, image: Any, chosen: Any) -> dict[str, Any]:
     placement = class_maps.place_image(drawn, backend.models.ready(_model(page, chosen)), pixels)
     return asdict(placement) | {
         "name": title or stored,
-        "highlight": stored != backend.start.image,
+        "highlight": True,
+        "picture": page.address(stored, small=True),
         "source": image,
         "map": chosen,
     }

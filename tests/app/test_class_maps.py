@@ -32,7 +32,19 @@ def write_map(tmp_path: Path) -> Callable[..., None]:
 
 def test_shipped_map_has_weights_of_embedded_model():
     """If this fails, compute the map again with the command in docs/embedded-model.md."""
-    assert Maps(None).get(NAME).origin.weights == weights_fingerprint(load_model("embedded").backbone)
+    for drawn in Maps(None).all().values():
+        assert drawn.origin.weights == weights_fingerprint(load_model("embedded").backbone)
+
+
+def test_example_lands_nearest_to_itself_on_the_map_with_pictures():
+    maps = Maps(None)
+    drawn = maps.get("photographs")
+    assert maps.choices()[0][1] == "photographs"
+    found = place_image(drawn, AttentionPredictor(precision="fp32", device="cpu"), photographs.image("sheep"))
+    assert drawn.classes[found.neighbors[0][0]].key == "sheep"
+    assert maps.pictures("photographs").startswith(b"\xff\xd8")
+    with pytest.raises(NotHere, match="no pictures"):
+        maps.pictures(NAME)
 
 
 def test_place_image_matches_library_and_refuses_a_map_of_other_weights(write_map, tmp_path):
@@ -50,7 +62,7 @@ def test_place_image_matches_library_and_refuses_a_map_of_other_weights(write_ma
 
 def test_maps_are_read_as_they_change_and_a_damaged_one_is_reported_once(write_map, tmp_path, capsys):
     maps = Maps(tmp_path)
-    assert [name for _, name in maps.choices()] == [NAME]
+    assert [name for _, name in maps.choices()] == ["photographs", NAME]
     for name in ("../secret", "", None, ["caltech101"]):
         with pytest.raises(NotHere, match="Unknown class map"):
             maps.get(name)
@@ -59,5 +71,5 @@ def test_maps_are_read_as_they_change_and_a_damaged_one_is_reported_once(write_m
     for number, model in enumerate(("first", "second")):
         write_map(model=model)
         os.utime(tmp_path / "other" / "map.json", (number, number))
-        assert [title.rpartition(" ")[2] for title, _ in maps.choices()] == ["embedded", model]
+        assert [title.rpartition(" ")[2] for title, _ in maps.choices()[1:]] == ["embedded", model]
     assert capsys.readouterr().err.count("damaged/map.json is no class map of this program") == 1

@@ -21,9 +21,12 @@ def drawn():
 
 @pytest.fixture
 def tab(open_shared):
-    """The tab, which shows all classes without a selection."""
+    """The tab with the map of Caltech-101, which shows all classes without a selection."""
     page = open_shared(query="?tab=class-map", ready=READY)
-    page.locator("#images .rail-tile button").first.click()
+    if page.evaluate(f"{VIEW}.opened") != "caltech101":
+        actions.pick(page, "map", "caltech101 · 101 classes · embedded")
+        page.wait_for_selector("#class-map [data-map=caltech101]")
+    page.locator("#images .rail-list:last-of-type .rail-tile > button").first.click()
     page.wait_for_selector(READY)
     page.evaluate(f"{VIEW}.hover(null); {VIEW}.choose(null); {VIEW}.fit()")
     return page
@@ -45,10 +48,21 @@ def _neighbors_on(drawn, index: int) -> list[str]:
     return [drawn.classes[other].name for other, _ in drawn.classes[index].neighbors]
 
 
-def test_map_of_the_start_shows_all_classes_and_its_quality(open_shared, drawn):
-    tab = open_shared(query="?tab=class-map", ready=READY)
-    assert tab.locator(".map-chosen").is_hidden()  # the user did not choose the image of the start
-    assert not any(_state(tab, f"points.map((_, index) => {VIEW}.faint(index))"))
+def test_first_map_has_pictures_and_names_the_neighbors_of_the_start(open_page):
+    page = open_page(query="?tab=class-map", ready=READY)
+    assert _state(page, "opened") == "photographs"
+    actions.wait(page, f"document.querySelectorAll('{PLOT} svg image').length > 15")
+    shown = page.locator(f"{PLOT} svg image").count()
+    assert _neighbors(page)[0] == "sheep"  # the start image is one of the map
+    page.evaluate(f"{VIEW}.zoom(3)")
+    page.evaluate(f"{VIEW}.fit()")
+    assert shown <= len(_state(page, "points"))
+    page.locator("#images .rail-list:last-of-type .rail-tile > button").nth(1).click()
+    page.wait_for_selector("#class-map .lab-view[data-token=kitten]")
+    assert _state(page, "visited.size") == 2
+
+
+def test_map_shows_all_classes_and_its_quality(tab, drawn):
     assert _state(tab, "points.length") == len(drawn.classes)
     assert str(drawn.overlap) in tab.locator("#tabs .prose.facts").locator("visible=true").inner_text()
     box = tab.locator(PLOT).bounding_box()
@@ -133,6 +147,9 @@ def test_chosen_image_is_placed_at_the_mean_of_its_neighbors(tab):
     tab.wait_for_selector("#class-map .lab-view[data-token=komodo]")
     assert "At the mean position of its 10 nearest classes" in tab.locator(".map-chosen p").inner_text()
     assert sum(_state(tab, f"points.map((_, index) => {VIEW}.faint(index))")) == 101 - 10
-    places = _state(tab, f"neighbors.map((index) => [{VIEW}.points[index].x, {VIEW}.points[index].y])")
+    places = np.array(
+        _state(tab, f"neighbors.map((index) => [{VIEW}.points[index].x, {VIEW}.points[index].y])")
+    )
     placed = _state(tab, "placed")
-    assert (placed["x"], placed["y"]) == pytest.approx(tuple(np.mean(places, axis=0)))
+    weights = np.array([distance**-2 for _, distance in placed["neighbors"]])
+    assert (placed["x"], placed["y"]) == pytest.approx(tuple(weights @ places / weights.sum()), rel=1e-3)

@@ -9,7 +9,7 @@ import { fetchBytes } from "./encoding.js";
 import { ARROWS, distance, wheelFactor } from "./stage.js";
 import { View } from "./view.js";
 
-/** @typedef {Point & { name: string, neighbors: [number, number][], highlight: boolean }} Placed */
+/** @typedef {Point & { name: string, source: string, picture?: string, neighbors: [number, number][], highlight: boolean }} Placed */
 
 const ZOOM = 1.5; // of a key or button
 const MAX_ZOOM = 40; // relative to the scale that shows all points
@@ -20,6 +20,8 @@ const LETTER = 6.5; // mean width
 const MARGIN = 48;
 const MAX_LABEL = 26; // letters
 const TREMBLE = 3; // that a click may move
+const PICTURE = 46; // side of a thumbnail
+const OVERLAP = 0.62; // smallest distance of two thumbnails, relative to their side
 const LINE = { fill: "none", stroke: "var(--accent)", "stroke-width": 2 };
 const KEYS =
   "Arrow keys move between classes, Enter lists the neighbors of a class. Plus and minus zoom, zero shows all, Escape clears the selection.";
@@ -51,6 +53,10 @@ export class ClassMapView extends View {
   chosen = null;
   neighbors = [];
   placed = null;
+  /** @type {Map<string, Placed>} */
+  visited = new Map(); // every image that was placed on this map, by its source
+  /** @type {{ address: string, side: number, columns: number }} */
+  pictures = null; // an image of every class, in one; null: symbols only
   numbers = []; // of the groups of all points
   map = ""; // the last chosen
   opened = ""; // the map on the screen
@@ -113,8 +119,8 @@ export class ClassMapView extends View {
     this.reload();
   }
 
-  open(name, { classes, groups }) {
-    Object.assign(this, { opened: name, points: classes, groups, hovered: null });
+  open(name, { classes, groups, pictures = null }) {
+    Object.assign(this, { opened: name, points: classes, groups, pictures, hovered: null, visited: new Map() });
     const numbers = new Map(groups.map((group, number) => [group.name, number]));
     this.numbers = classes.map(({ group }) => numbers.get(group) ?? groups.length - 1);
     this.choose(null);
@@ -130,7 +136,8 @@ export class ClassMapView extends View {
   /** Show the current image at its position and list its neighbors; null removes it. @param {Placed} placed */
   place(placed) {
     const neighbors = placed?.neighbors ?? [];
-    const text = `At the mean position of its ${neighbors.length} nearest classes: t-SNE cannot project new images. Cosine distance to each class mean:`;
+    if (placed) this.visited.set(placed.source, placed);
+    const text = `At the mean position of its ${neighbors.length} nearest classes, the nearer the heavier: t-SNE cannot project new images. Cosine distance to each class mean:`;
     this.select({ placed }, placed?.highlight ? placed.name : "", text, neighbors);
     if (placed) this.reach(placed);
   }
@@ -349,25 +356,59 @@ export class ClassMapView extends View {
     const mark = (d, { x, y }, scale, attributes) =>
       svg("path", { d, transform: `translate(${x} ${y}) scale(${scale})`, ...attributes });
     const ring = ({ x, y }, r) => svg("circle", { cx: x, cy: y, r, ...LINE });
+    const withPicture = this.pictured(order, places);
     const marks = order.map((index) => {
       const group = this.numbers[index];
+      const opacity = this.faint(index) ? 0.35 : 1;
+      if (withPicture.has(index)) return this.picture(index, places[index], { opacity });
       const fill = { fill: this.groups[group].color, opacity: this.faint(index) ? 0.22 : 1 };
       return mark(SHAPES[group], places[index], this.weight(index) ? 1.4 : 1, fill);
     });
     const rings = [...new Set([chosen, hovered])].filter((index) => places[index]).map((index) => ring(places[index], 12)); // prettier-ignore
-    const star = placed ? [mark(SHAPES.at(-1), center, 1.9, { fill: LINE.stroke }), ring(center, STAR_RADIUS)] : [];
+    const others = [...this.visited.values()].filter((other) => other.picture && other.source !== placed?.source);
+    const own = others.map((other) => photo(other.picture, this.at(other), 0.7 * PICTURE, { opacity: 0.8 }));
+    const symbol = () => [mark(SHAPES.at(-1), center, 1.9, { fill: LINE.stroke }), ring(center, STAR_RADIUS)];
+    const star = !placed ? [] : placed.picture ? photoOfImage(placed.picture, center) : symbol();
     this.plot.replaceChildren(
       svg("path", { d: lines.join(""), opacity: 0.55, ...LINE }),
-      ...[...marks, ...rings, ...star, ...this.labels(order.reverse(), places)],
+      ...[...marks, ...own, ...rings, ...star, ...this.labels(order.reverse(), places)],
     );
+  }
+
+  /** Return the classes whose pictures fit, important ones first. @param {number[]} order  the important ones last */
+  pictured(order, places) {
+    /** @type {Set<number>} */
+    const chosen = new Set();
+    if (!this.pictures) return chosen;
+    const { width, height } = this.size;
+    for (const index of [...order].reverse()) {
+      const { x, y } = places[index];
+      const inside = x > -PICTURE && y > -PICTURE && x < width + PICTURE && y < height + PICTURE;
+      const free = (other) => distance(places[other], places[index]) >= OVERLAP * PICTURE;
+      if (inside && (this.weight(index) || [...chosen].every(free))) chosen.add(index);
+    }
+    return chosen;
+  }
+
+  /** Draw the picture of a class. @param {number} index @param {Point} at */
+  picture(index, { x, y }, attributes) {
+    const { address, side, columns } = this.pictures;
+    const [column, row] = [index % columns, Math.floor(index / columns)];
+    const size = PICTURE * (this.weight(index) ? 1.25 : 1);
+    const [across, down] = [Math.min(columns, this.points.length), Math.ceil(this.points.length / columns)];
+    const box = { x: x - size / 2, y: y - size / 2, width: size, height: size };
+    const href = new URL(address, document.baseURI).href;
+    const sheet = svg("image", { href, width: across * side, height: down * side });
+    return svg("svg", { ...box, viewBox: `${column * side} ${row * side} ${side} ${side}`, ...attributes }, sheet);
   }
 
   /** Write names next to their marks, important ones first, without covering other names or marks. */
   labels(order, places) {
     const shown = order.filter((index) => !this.faint(index));
-    const taken = shown.map((index) => box(places[index].x - 5, places[index].y - 5, 10, 10));
-    const label = (text, at, half, required, style = {}) => {
-      const side = this.sideFor(text, at, half, required, taken);
+    const half = this.pictures ? PICTURE / 2 : 5;
+    const taken = shown.map((index) => box(places[index].x - half, places[index].y - half, 2 * half, 2 * half));
+    const label = (text, at, reach, required, style = {}) => {
+      const side = this.sideFor(text, at, reach, required, taken);
       if (!side) return [];
       taken.push(side);
       const drawn = svg("text", { x: side[0], y: side[3] - 3, "aria-hidden": "true", ...style });
@@ -375,8 +416,8 @@ export class ClassMapView extends View {
       return [drawn];
     };
     const { placed } = this;
-    const image = placed ? label(`image: ${shorten(placed.name)}`, this.at(placed), STAR_RADIUS, true, { style: "fill: var(--accent)" }) : []; // prettier-ignore
-    return [...image, ...shown.flatMap((index) => label(this.points[index].name, places[index], 5, this.weight(index) > 0))]; // prettier-ignore
+    const image = placed ? label(`image: ${shorten(placed.name)}`, this.at(placed), placed.picture ? PICTURE : STAR_RADIUS, true, { style: "fill: var(--accent)" }) : []; // prettier-ignore
+    return [...image, ...shown.flatMap((index) => label(this.points[index].name, places[index], half, this.weight(index) > 0))]; // prettier-ignore
   }
 
   /** Return the first free side of a mark; a required name takes the first if none is. */
@@ -395,6 +436,19 @@ export class ClassMapView extends View {
     const free = inside.find((side) => !taken.some((other) => overlap(side, other)));
     return free ?? (required ? (inside[0] ?? sides[0]) : undefined);
   }
+}
+
+/** Draw an image around a place. @param {string} address @param {Point} at @param {number} size */
+function photo(address, { x, y }, size, attributes = {}) {
+  const href = new URL(address, document.baseURI).href;
+  return svg("image", { href, x: x - size / 2, y: y - size / 2, width: size, height: size, ...attributes });
+}
+
+/** Draw the current image in a frame. @param {string} address @param {Point} at */
+function photoOfImage(address, at) {
+  const size = 1.6 * PICTURE;
+  const frame = { x: at.x - size / 2 - 3, y: at.y - size / 2 - 3, width: size + 6, height: size + 6, rx: 8 };
+  return [svg("rect", { ...frame, ...LINE, "stroke-width": 3 }), photo(address, at, size)];
 }
 
 function summary({ group, num_images: count }) {

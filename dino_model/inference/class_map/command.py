@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 class DrawClassMap(LabelOptions, ModelOptions):
     """Draw every class as a point near classes with similar features: mean features, PCA, t-SNE.
 
-    Writes a folder with map.json and the figure map.png. The app shows it if it is in its --models-dir.
+    Writes a folder with map.json, the figure map.png and thumbnails.jpg, an image of every class. The app
+    shows the map if the folder is in its --models-dir.
     """
 
     data: Path
@@ -68,12 +69,15 @@ class DrawClassMap(LabelOptions, ModelOptions):
             framing=framing,
         )
         drawn = layout.draw(extracted.features, _classes_of(extracted.images), protocol, origin)
-        files.write(self.output, drawn)
+        labels = _classes_of(extracted.images)
+        firsts = [extracted.images.read(labels.index(point.key))[..., :3] for point in drawn.classes]
+        files.write(self.output, drawn, firsts)
         print(f"{len(drawn.classes):,} classes, {len(extracted.images):,} images: {self.output}")
         print(f"feature: {origin.feature}", drawn.protocol, drawn.overlap, sep="\n")
         settings = {"model": model.name, "precision": self.chosen_precision(), "framing": asdict(framing)}
         settings |= asdict(protocol) | {"data": str(self.data), "reading": images.reading}
-        write_provenance(self.output / PROVENANCE, settings, contents=[files.JSON, files.FIGURE])
+        contents = [files.JSON, files.FIGURE, files.THUMBNAILS]
+        write_provenance(self.output / PROVENANCE, settings, contents=contents)
 
 
 def _classes_of(images: Images) -> list[str]:

@@ -1,4 +1,4 @@
-"""Read and write a class map: a folder with `map.json`, and the figure `map.png`.
+"""Read and write a class map: a folder with `map.json`, the figure `map.png`, and `thumbnails.jpg`.
 
 `map.json` is written last: a folder that has it is complete.
 """
@@ -6,6 +6,7 @@
 import base64
 import json
 import math
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,8 @@ from typing import Any
 import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from numpy.typing import NDArray
+from PIL import Image, ImageOps
 
 from dino_model.data.framing import Framing
 from dino_model.inference.class_map.layout import ClassMap, MappedClass, Origin, Overlap, Protocol
@@ -20,7 +23,9 @@ from dino_model.inference.class_map.names import GROUPS
 from dino_model.runtime.files import as_tuples, replace_file, write_text
 
 FORMAT = "DINO class map 2"
-JSON, FIGURE = "map.json", "map.png"
+JSON, FIGURE, THUMBNAILS = "map.json", "map.png", "thumbnails.jpg"
+THUMBNAIL_SIDE, THUMBNAIL_COLUMNS = 64, 16
+"""Pixels of an image of `THUMBNAILS`, and images of its rows: one for each class, in their order."""
 COLORS = (
     *("#c2410c", "#b08300", "#0284c7", "#0f8f80", "#b832c6", "#3f8f29"),
     *("#dc2668", "#6366f1", "#9a4ff0", "#8a6d4f", "#5f7d95", "#71802a", "#7b7b86"),
@@ -28,11 +33,30 @@ COLORS = (
 """Color of each of `GROUPS`, with a contrast of at least 3 : 1 on white and on dark."""
 
 
-def write(folder: Path, drawn: ClassMap) -> None:
-    """Write a map to a folder, which is created if missing; replace a former map."""
+def write(folder: Path, drawn: ClassMap, images: Sequence[NDArray[np.uint8]] = ()) -> None:
+    """Write a map to a folder, which is created if missing; replace a former map.
+
+    Args:
+        folder: The folder.
+        drawn: The map.
+        images: An image of every class, RGB [height, width, 3], of which thumbnails are written; or none.
+    """
+    if images:
+        with replace_file(folder / THUMBNAILS) as temporary:
+            thumbnails(images).save(temporary, "JPEG", quality=85)
     with replace_file(folder / FIGURE) as temporary:
         draw_figure(drawn, temporary)
     write_text(folder / JSON, json.dumps(as_json(drawn), ensure_ascii=False) + "\n")
+
+
+def thumbnails(images: Sequence[NDArray[np.uint8]]) -> Image.Image:
+    """Join the centers of images, row by row."""
+    side, columns = THUMBNAIL_SIDE, min(THUMBNAIL_COLUMNS, len(images))
+    sheet = Image.new("RGB", (columns * side, -(-len(images) // columns) * side))
+    for number, image in enumerate(images):
+        small = ImageOps.fit(Image.fromarray(image), (side, side))
+        sheet.paste(small, (number % columns * side, number // columns * side))
+    return sheet
 
 
 def read(folder: Path) -> ClassMap:

@@ -106,7 +106,7 @@ class ClassMap:
 
 @dataclass(frozen=True)
 class Placement:
-    """Position of another image: the mean of its nearest classes, as t-SNE has no transform."""
+    """Position of another image: the weighted mean of its nearest classes, as t-SNE has no transform."""
 
     x: float
     y: float
@@ -194,11 +194,15 @@ def neighbor_overlap(vectors: Tensor, points: Tensor) -> Overlap:
 
 
 def place(feature: Tensor, drawn: ClassMap) -> Placement:
-    """Place an image's feature [width] on a map."""
+    """Place an image's feature [width] on a map, at the mean position of its nearest classes.
+
+    Their weights are inverse squares of the cosine distance: an image lands among its kind.
+    """
     distances = _cosine_distances(feature[None], torch.from_numpy(drawn.features))
     (neighbors,) = _smallest(distances, NUM_NEIGHBORS)
-    near = [drawn.classes[index] for index, _ in neighbors]
-    x, y = (float(np.mean(values)) for values in zip(*((point.x, point.y) for point in near), strict=True))
+    near = [(drawn.classes[index].x, drawn.classes[index].y) for index, _ in neighbors]
+    weights = [max(distance, 1e-3) ** -2 for _, distance in neighbors]
+    x, y = np.average(near, axis=0, weights=weights).tolist()
     return Placement(x, y, neighbors)
 
 

@@ -71,14 +71,19 @@ def test_plane_with_equal_seed_is_equal_and_keeps_clusters():
     assert torch.equal(points, plane(vectors, protocol))
 
 
-def test_place_gives_mean_of_nearest_classes():
+def test_place_gives_weighted_mean_of_nearest_classes():
     drawn = some_map()
     found = place(torch.from_numpy(drawn.features[4]), drawn)
     assert found.neighbors[0] == (4, pytest.approx(0, abs=1e-6))
     near = [drawn.classes[index] for index, _ in found.neighbors]
     assert len({point.key for point in near}) == 10
-    expected = np.mean([(point.x, point.y) for point in near], axis=0)
-    assert (found.x, found.y) == pytest.approx(tuple(expected))
+    own = near[0]
+    assert (found.x, found.y) == pytest.approx((own.x, own.y), rel=0.01, abs=0.01)
+    between = torch.from_numpy(drawn.features[4].astype(np.float32) + drawn.features[7].astype(np.float32))
+    found = place(between, drawn)
+    weights = np.array([distance**-2 for _, distance in found.neighbors])
+    places = np.array([(drawn.classes[index].x, drawn.classes[index].y) for index, _ in found.neighbors])
+    assert (found.x, found.y) == pytest.approx(tuple(weights @ places / weights.sum()), rel=1e-3)
 
 
 def test_map_written_reads_back_equal(tmp_path: Path):
@@ -164,7 +169,7 @@ def test_write_interrupted_keeps_the_former_map(folder: Path, tmp_path: Path, mo
         run(folder, tmp_path / "map", "--seed", "1", "--overwrite")
     assert (tmp_path / "map" / "map.json").read_bytes() == before
     found = sorted(file.name for file in (tmp_path / "map").iterdir())
-    assert found == ["map.json", "map.png", "provenance.json"]
+    assert found == ["map.json", "map.png", "provenance.json", "thumbnails.jpg"]
 
 
 def test_class_map_of_real_images_has_names_and_groups(data_root: Path, tmp_path: Path):
