@@ -111,7 +111,8 @@ def export(page: Any, view: str, ending: str, **options: Any) -> tuple[str, byte
     section = page.locator(f"dialog section:has([data-ending='{ending}'])")
     for label, value in options.items():
         if isinstance(value, bool):
-            section.get_by_label(label).set_checked(value)
+            for box in section.get_by_label(label).all():  # none if the view has no such part
+                box.set_checked(value)
         else:
             section.locator("select").select_option(value)
     saved = download(page, section.locator(f"[data-ending='{ending}']"))

@@ -166,11 +166,8 @@ def test_overlay_download_is_the_stage_to_the_pixel(page, quantity, layer, head,
     opacity = float(page.locator("#explore .lab-map").evaluate("(map) => getComputedStyle(map).opacity"))
     alpha = opacity * drawn[..., 3:] / 255
     seen = image * (1 - alpha) + drawn[..., :3] * alpha
-    file = actions.image(
-        actions.export(page, "explore", "shown.png", Outlines=False, Pins=False)
-        if pins
-        else actions.export(page, "explore", "shown.png", Outlines=False)[1]
-    )[..., :3]
+    _, content = actions.export(page, "explore", "shown.png", Outlines=False, Pins=False)
+    file = actions.image(content)[..., :3]
     assert len(file) > len(seen)  # below the image, the values of its colors
     difference = np.abs(seen - file[: len(seen)])
     assert difference.mean() < 0.6

@@ -11,7 +11,7 @@ from tests.browser import actions
 READY = "#match .lab-view[data-token]"
 VIEW = "viewOf('match')"
 QUERY = "?tab=match&model=embedded"
-OWN = "[data-testid='Open a second image-upload-button']"
+OWN = "#seconds input[type=file]"
 
 
 @pytest.fixture
@@ -25,8 +25,7 @@ def tab(open_shared):
 
 
 def _choose_second(page, option: str, name: str) -> None:
-    page.locator("#second input").click()
-    page.get_by_role("option").filter(has_text=option).first.click()
+    page.locator(f"#seconds button[title^='{option}']").click()
     actions.wait(page, f"{VIEW}.shown.b.name === '{name}'")
 
 

@@ -132,9 +132,10 @@ export class RailView {
       sessionStorage.setItem(this.memory, item.id);
       this.announce(name);
     } catch (error) {
+      if (turn !== this.turn) return true; // another was chosen meanwhile: this one is sent when it is chosen
       if (!item.name) await store.remove([item]);
-      if (turn === this.turn) this.refuse(error, stages);
-      return turn !== this.turn;
+      this.refuse(error, stages);
+      return false;
     }
     return true;
   }
