@@ -127,7 +127,7 @@ export class RailView {
     const controller = (this.sending = new AbortController());
     const stages = await this.preview(item, () => controller.abort());
     try {
-      const name = await this.ready(item, controller.signal, (share) => stages.forEach((view) => view.busy.progress(share)));
+      const name = await this.ready(item, controller.signal, (share) => stages.forEach((view) => view.working.progress(share)));
       if (turn !== this.turn) return true;
       sessionStorage.setItem(this.memory, item.id);
       this.announce(name);

@@ -15,7 +15,7 @@ export class View {
   reason = el("span");
   again = button("Try again", () => this.reload());
   problem = el("p", { class: "lab-problem", role: "alert", hidden: true }, this.reason, this.again);
-  busy = new Busy();
+  working = new Busy();
   /** @type {import("./stage.js").Stage} */
   stage = null; // where the view has one
   spoken = el("p", { class: "lab-spoken", "aria-live": "polite" });
@@ -23,7 +23,7 @@ export class View {
   live = null; // frame of the camera, in place of the value
   /** @type {Record<string, any>} */
   exportRequest = null; // what the server is to write, while "exported" is emitted
-  previewing = 0; // number of the work in `busy`
+  previewing = 0; // number of the work in `working`
   waiting = false; // for the element to be visible
   shownName = ""; // the last that "shown" was emitted for
   /** @type {Record<string, string>} */
@@ -63,7 +63,7 @@ export class View {
     loadStyle(this.element);
     const empty = el("p", { class: "lab-empty lab-soft" }, EMPTY);
     this.element.replaceChildren(this.problem, empty, ...children.filter(Boolean), this.spoken);
-    (this.stage?.element.parentElement ?? this.element).append(this.busy.element);
+    (this.stage?.element.parentElement ?? this.element).append(this.working.element);
     this.watch(props, () => this.showFrame(null));
     new ResizeObserver(() => (this.waiting ? this.reload() : this.resized())).observe(this.element);
     this.reload();
@@ -91,7 +91,7 @@ export class View {
     if (!this.value) return this.clear();
     if (this.waiting) return;
     this.previewing = 0;
-    const work = this.busy.start("Computing the maps", () => this.cancel(), () => this.showImage());
+    const work = this.working.start("Computing the maps", () => this.cancel(), () => this.showImage());
     try {
       const loaded = await this.newest.run((signal) => this.load(signal));
       if (!loaded) return;
@@ -101,7 +101,7 @@ export class View {
       if (!(error instanceof Refusal)) throw error;
       this.refuse(error.message, true);
     } finally {
-      this.busy.end(work);
+      this.working.end(work);
     }
   }
 
@@ -126,13 +126,13 @@ export class View {
     this.newest.cancel();
     this.problem.hidden = true;
     if (image) this.stage?.preview({ image, name, width, height });
-    this.previewing = this.busy.start(`Sending ${name}`, cancel);
+    this.previewing = this.working.start(`Sending ${name}`, cancel);
   }
 
   /** The image of the preview was refused: show what was there before. */
   endPreview() {
     if (!this.previewing) return;
-    this.busy.end(this.previewing);
+    this.working.end(this.previewing);
     this.previewing = 0;
     if (this.value) this.restore();
   }
