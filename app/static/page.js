@@ -180,6 +180,9 @@ function drag(event) {
 
 window.addEventListener("popstate", goBack);
 window.addEventListener("dragover", drag);
-window.addEventListener("dragleave", ({ relatedTarget }) => relatedTarget || document.body.removeAttribute("data-drop"));
+window.addEventListener(
+  "dragleave",
+  ({ relatedTarget }) => relatedTarget || document.body.removeAttribute("data-drop"),
+);
 window.addEventListener("drop", take);
 window.addEventListener("paste", take);

@@ -18,6 +18,7 @@ type Mounted = {
   watch: (names: string | string[], callback: () => void) => void;
   emit: (event: string, data?: any) => void;
   id?: number;
+  server?: Record<string, (data: any) => Promise<any>>; // the functions that the component gives
 };
 /** The value of an attention view. */
 type EncodingValue = Size &

@@ -25,10 +25,10 @@ export function openExport(view, sections) {
   dialog.showModal();
 }
 
-/** @param {Section} section */
+/** @param {any} view @param {Section} section @param {HTMLElement} status */
 function sectionOf(view, { title, options = {}, formats }, status) {
-  const inputs = Object.entries(options).map(([name, choice]) => [name, inputOf(choice)]);
-  const read = () => Object.fromEntries(inputs.map(([name, { input }]) => [name, input.type === "checkbox" ? input.checked : input.value])); // prettier-ignore
+  const inputs = Object.entries(options).map(([name, choice]) => ({ name, ...inputOf(choice) }));
+  const read = () => Object.fromEntries(inputs.map(({ name, input }) => [name, input.type === "checkbox" ? input.checked : input.value])); // prettier-ignore
   const write = async ({ ending, make }) => {
     status.textContent = "Writing the file …";
     try {
@@ -41,7 +41,7 @@ function sectionOf(view, { title, options = {}, formats }, status) {
     }
   };
   const buttons = formats.map((format) => button(format.label, () => write(format), { "data-ending": format.ending }));
-  const choices = inputs.map(([, { label }]) => label);
+  const choices = inputs.map(({ label }) => label);
   return el("section", {}, el("h4", {}, title), el("div", { class: "lab-tools" }, ...choices), el("div", { class: "lab-tools" }, ...buttons)); // prettier-ignore
 }
 
@@ -49,10 +49,11 @@ function sectionOf(view, { title, options = {}, formats }, status) {
 function inputOf(choice) {
   if (typeof choice[0] === "string") {
     const input = el("input", { type: "checkbox" });
-    input.checked = /** @type {any} */ (choice[1]);
+    input.checked = Boolean(choice[1]);
     return { input, label: el("label", {}, input, choice[0]) };
   }
-  const input = el("select", {}, ...choice.map(([value, label]) => el("option", { value }, label)));
+  const values = /** @type {[string, string][]} */ (choice);
+  const input = el("select", {}, ...values.map(([value, label]) => el("option", { value }, label)));
   return { input, label: el("label", {}, input) };
 }
 
@@ -68,6 +69,7 @@ export function shownSection(stage, scaleOf = () => null) {
     ...(has(stage.markers) && { pins: ["Pins", true] }),
     ...(scaleOf() && { scale: ["Scale", true] }),
   };
+  /** @returns {Format["make"]} */
   const make = (kind) => ({ outline, pins, scale }) => pictureFile(stage, kind, { outline, pins, scale: scale ? scaleOf() : null }); // prettier-ignore
   const formats = ["png", "svg", "pdf"].map((kind) => ({ label: kind.toUpperCase(), ending: `shown.${kind}`, make: make(kind) })); // prettier-ignore
   return { title: "As shown", options: /** @type {any} */ (options), formats };

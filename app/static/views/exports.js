@@ -61,7 +61,10 @@ async function ownImages() {
   return (await window["viewOf"]("images")?.names()) ?? [];
 }
 
-/** Draw the stage over blocks, heads or the pointer's path, and let the server join the frames. @param {AttentionView} view */
+/**
+ * Draw the stage over blocks, heads or the pointer's path, and let the server join the frames.
+ * @param {AttentionView} view @param {string} kind @returns {import("./export_dialog.js").Format["make"]}
+ */
 function animate(view, kind) {
   return async ({ over }) => {
     const { settings, hovered, arrays, encoding, trail } = view;

@@ -1,17 +1,18 @@
 // The live camera: one frame after the other is encoded and shown, until the camera is stopped.
 
-import { el } from "./dom.js";
-
 const RECENT = 10; // frames of the rate
 
+/** @typedef {{ live: boolean, rate?: number, problem?: string }} CameraState  rate: frames per second */
+
 export class LiveCamera {
+  /** @type {HTMLVideoElement} */
   video = null; // element that plays the camera; null: stopped
 
   /**
    * @param {object} on
    * @param {(video: HTMLVideoElement) => Promise<any>} on.encode  returns the value of an attention view
    * @param {(value: any) => Promise<void> | void} on.show
-   * @param {(state: { rate?: number, problem?: string, live: boolean }) => void} on.change  state of the camera
+   * @param {(state: CameraState) => void} on.change
    */
   constructor(on) {
     this.on = on;
@@ -22,8 +23,8 @@ export class LiveCamera {
     let problem = "";
     try {
       const stream = await navigator.mediaDevices.getUserMedia({ video: { facingMode: "environment" } });
-      const video = (this.video = el("video", { muted: true, playsinline: true }));
-      Object.assign(video, { srcObject: stream });
+      const video = (this.video = document.createElement("video"));
+      Object.assign(video, { srcObject: stream, muted: true, playsInline: true });
       await video.play();
       this.on.change({ live: true });
       await this.run(video);
@@ -33,6 +34,7 @@ export class LiveCamera {
     this.stop(problem);
   }
 
+  /** @param {HTMLVideoElement} video */
   async run(video) {
     const times = [performance.now()];
     while (this.video === video) {
@@ -47,7 +49,8 @@ export class LiveCamera {
   }
 
   stop(problem = "") {
-    for (const track of this.video?.srcObject?.getTracks() ?? []) track.stop();
+    const stream = /** @type {MediaStream} */ (this.video?.srcObject);
+    for (const track of stream?.getTracks() ?? []) track.stop();
     if (this.video || problem) this.on.change({ live: false, problem });
     this.video = null;
   }

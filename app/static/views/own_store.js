@@ -8,11 +8,14 @@
 const DATABASE = "dino-attention-lab";
 const TABLE = "own";
 const SWITCH = "dino-attention-lab-forget"; // in localStorage: files are not kept
-const PRIVATE = "This browser keeps no files for pages, as in a private window: yours are gone when the page is closed.";
+const PRIVATE =
+  "This browser keeps no files for pages, as in a private window: yours are gone when the page is closed.";
 
 export class OwnStore extends EventTarget {
   /** @type {Map<string, Own>} */
   items = new Map(); // in the order of opening
+  /** @type {Promise<IDBDatabase>} */
+  opening = null; // the database, from its first use on
   problem = ""; // a sentence, if files are not kept although they should be
   loading = this.load();
 

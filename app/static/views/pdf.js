@@ -35,6 +35,7 @@ function opacityOf({ color, fill }) {
 function draw({ points, x, y, width, height, radius, text, size, color, fill, line }, top) {
   const number = (value) => value.toFixed(2);
   const place = ([right, down]) => `${number(right)} ${number(top - down)}`;
+  /** @param {number[]} color @param {string} operator */
   const paint = ([red, green, blue], operator) => `${[red, green, blue].map((one) => number(one / 255)).join(" ")} ${operator}`; // prettier-ignore
   const style = [fill && paint(fill, "rg"), color && `${paint(color, "RG")} ${number(line)} w`].filter(Boolean).join(" "); // prettier-ignore
   const end = fill && color ? "B" : fill ? "f" : "S";
@@ -46,9 +47,13 @@ function draw({ points, x, y, width, height, radius, text, size, color, fill, li
 
 function circle({ x, y, radius }, place) {
   const at = (right, down) => place([x + right * radius, y + down * radius]);
+  /** @param {number[]} from @param {number[]} to */
   const quarter = ([a, b], [c, d]) => `${at(a + KAPPA * c, b + KAPPA * d)} ${at(c + KAPPA * a, d + KAPPA * b)} ${at(c, d)} c`; // prettier-ignore
   const corners = [[1, 0], [0, 1], [-1, 0], [0, -1], [1, 0]]; // prettier-ignore
-  return `${at(1, 0)} m ${corners.slice(1).map((corner, index) => quarter(corners[index], corner)).join(" ")} h`;
+  return `${at(1, 0)} m ${corners
+    .slice(1)
+    .map((corner, index) => quarter(corners[index], corner))
+    .join(" ")} h`;
 }
 
 /** Escape a text; letters beyond Latin-1 become question marks. @param {string} text */

@@ -7,6 +7,8 @@ import { pdfFile } from "./pdf.js";
  * @typedef {{ points?: [number, number][][], x?: number, y?: number, width?: number, height?: number, radius?: number,
  *   text?: string, size?: number, color?: number[], fill?: number[], line?: number }} Shape
  * @typedef {{ canvas: OffscreenCanvas, shapes: Shape[], width: number, height: number }} Picture
+ * What to draw over the image. side: the longest, in pixels.
+ * @typedef {{ outline: boolean, pins: boolean, scale?: { ends: string[], stops: string[] }, side?: number }} Parts
  */
 
 const MOST_SIDE = 1600; // pixels
@@ -15,15 +17,18 @@ const ENCODERS = { png: pngFile, svg: svgFile, pdf: pdfFile };
 
 /**
  * Draw a stage as a file. Throws Error where a canvas has no filters.
- * @param {import("./stage.js").Stage} stage @param {keyof typeof ENCODERS} kind
- * @param {{ outline: boolean, pins: boolean, scale?: { ends: string[], stops: string[] }, side?: number }} parts
+ * @param {import("./stage.js").Stage} stage @param {keyof typeof ENCODERS} kind @param {Parts} parts
  * @returns {Promise<Blob>}
  */
 export async function pictureFile(stage, kind, parts) {
   return ENCODERS[kind](await pictureOf(stage, parts));
 }
 
-/** Draw the part of the image that is on the screen, and list the shapes over it. @returns {Promise<Picture>} */
+/**
+ * Draw the part of the image that is on the screen, and list the shapes over it.
+ * @param {import("./stage.js").Stage} stage @param {Parts} parts
+ * @returns {Promise<Picture>}
+ */
 export async function pictureOf(stage, { outline, pins, scale, side = MOST_SIDE }) {
   const { image, sheet, window: part } = stage;
   if (image instanceof HTMLImageElement) await image.decode();
@@ -60,6 +65,7 @@ function drawLayer(canvas, layer, { x, y, width, height }) {
 /** Return the outlines as lines. @returns {Shape[]} */
 function linesOf(ink, frame, ratio) {
   const { width: columns, height: rows } = ink.viewBox.baseVal ?? {};
+  /** @param {number[]} point @returns {[number, number]} */
   const place = ([x, y]) => [frame.x + (x / columns) * frame.width, frame.y + (y / rows) * frame.height];
   return [...ink.children].map((node) => {
     const { stroke, strokeWidth } = getComputedStyle(node);
@@ -104,7 +110,7 @@ function pinsOf({ markers, element }, frame, ratio) {
   });
 }
 
-/** Return a color bar between the values at its ends. @returns {Shape[]} */
+/** Return a color bar between the values at its ends. @param {Parts["scale"]} scale @param {Shape} box @returns {Shape[]} */
 function barOf({ ends: [low, high], stops }, { y, width, height }) {
   const size = height * 0.55;
   const space = height / 3;

@@ -39,7 +39,10 @@ export class RailView {
 
   /** @param {Mounted} mounted */
   constructor({ element, props, emit, server }) {
-    Object.assign(this, { element, props, emit, server });
+    this.element = element;
+    this.props = props;
+    this.emit = emit;
+    this.server = server;
     this.kind = props.kind;
     this.chosen = props.start ?? "";
     this.input.accept = props.accept;
@@ -79,7 +82,11 @@ export class RailView {
 
   exampleTile(name, title, src) {
     const image = el("img", { src, alt: title, loading: "lazy" });
-    return el("div", { class: "rail-tile", "data-name": name }, tileButton(title, () => this.chooseExample(name), image));
+    return el(
+      "div",
+      { class: "rail-tile", "data-name": name },
+      tileButton(title, () => this.chooseExample(name), image),
+    );
   }
 
   /** @param {Own} item */
@@ -88,14 +95,19 @@ export class RailView {
     const image = thumbnail ? el("img", { src: URL.createObjectURL(thumbnail), alt: title }) : el("span", {}, title);
     const remove = button("×", () => this.remove(item), { class: "rail-remove", "aria-label": `Remove ${title}` });
     const attributes = { class: "rail-tile", "data-id": id, "data-name": name };
-    return el("div", attributes, tileButton(title, () => this.choose(item), image), remove);
+    return el(
+      "div",
+      attributes,
+      tileButton(title, () => this.choose(item), image),
+      remove,
+    );
   }
 
   /** Mark the tile of what is shown. @param {string} name */
   mark(name) {
     this.chosen = name;
     for (const tile of this.element.querySelectorAll(".rail-tile")) {
-      const isShown = tile.dataset.name === name;
+      const isShown = tile.getAttribute("data-name") === name;
       tile.firstElementChild.setAttribute("aria-current", String(isShown));
     }
   }
@@ -127,7 +139,9 @@ export class RailView {
     const controller = (this.sending = new AbortController());
     const stages = await this.preview(item, () => controller.abort());
     try {
-      const name = await this.ready(item, controller.signal, (share) => stages.forEach((view) => view.working.progress(share)));
+      const name = await this.ready(item, controller.signal, (share) =>
+        stages.forEach((view) => view.working.progress(share)),
+      );
       if (turn !== this.turn) return true;
       sessionStorage.setItem(this.memory, item.id);
       this.announce(name);
@@ -239,6 +253,7 @@ export class RailView {
       if (value.error) throw new Refusal(value.error);
       return { ...value, image };
     };
+    /** @param {import("./live_camera.js").CameraState} state */
     const change = ({ live, rate, problem }) => {
       toggle.setAttribute("aria-pressed", String(live));
       shoot.hidden = !live;
@@ -286,7 +301,7 @@ async function shrunk(file) {
   if (!image) return undefined;
   const side = Math.min(image.width, image.height);
   const canvas = new OffscreenCanvas(THUMBNAIL, THUMBNAIL);
-  const from = [(image.width - side) / 2, (image.height - side) / 2, side, side];
-  canvas.getContext("2d").drawImage(image, ...from, 0, 0, THUMBNAIL, THUMBNAIL);
+  const [x, y] = [(image.width - side) / 2, (image.height - side) / 2];
+  canvas.getContext("2d").drawImage(image, x, y, side, side, 0, 0, THUMBNAIL, THUMBNAIL);
   return canvas.convertToBlob({ type: "image/jpeg" });
 }

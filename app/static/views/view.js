@@ -91,7 +91,11 @@ export class View {
     if (!this.value) return this.clear();
     if (this.waiting) return;
     this.previewing = 0;
-    const work = this.working.start("Computing the maps", () => this.cancel(), () => this.showImage());
+    const work = this.working.start(
+      "Computing the maps",
+      () => this.cancel(),
+      () => this.showImage(),
+    );
     try {
       const loaded = await this.newest.run((signal) => this.load(signal));
       if (!loaded) return;
