@@ -29,12 +29,12 @@ def server(backend, tmp_path, monkeypatch):
 
 def test_image_is_kept_in_memory_and_its_file_is_deleted(server, backend, tmp_path, pixels):
     path = tmp_path / "upload.png"
-    path.write_bytes(png(pixels))
+    path.write_bytes(png(255 - pixels))  # not `photo`, which other tests use
     name = server["keep"]({"kind": "image", "path": str(path), "title": "<b>my\ncat.png"})["name"]
     key, title = name.split("/")
     assert title == "<b>my cat.png"
     assert not path.exists()
-    np.testing.assert_array_equal(backend.images.read(key), pixels)
+    np.testing.assert_array_equal(backend.images.read(key), 255 - pixels)
     assert server["holds"]({"kind": "image", "name": name})
     assert server["forget"]({"kind": "image", "name": name}) == {}
     assert not server["holds"]({"kind": "image", "name": name})
@@ -97,8 +97,8 @@ def test_encoding_of_a_client_that_leaves_ends_between_two_blocks(backend, photo
         begun.set()
         assert free.wait(10)
 
-    hooks = [block.register_forward_pre_hook(count) for block in predictor.model.backbone.blocks]
     key = backend.prepare(photo, MODEL, 80)[0]
+    hooks = [block.register_forward_pre_hook(count) for block in predictor.model.backbone.blocks]
 
     async def leave() -> None:
         work = asyncio.ensure_future(

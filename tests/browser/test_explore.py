@@ -55,6 +55,7 @@ def test_first_view_shows_the_example_and_the_map_of_every_head(open_page, predi
 
 
 def test_hover_shows_the_attention_of_the_patch_without_a_request(page, predictor):
+    page.wait_for_selector("#explore-aside [data-blocks]")  # the film is loaded after a rest
     requests = []
     page.on("request", lambda request: requests.append(request.url))
     rows, columns = predictor.grid

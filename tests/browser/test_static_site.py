@@ -52,23 +52,29 @@ def page(open_shared, address):
     return page
 
 
-def _downloaded(page, button: str) -> bytes:
-    return actions.download(page, button)[1]
+def _exported(page, ending: str) -> bytes:
+    page.locator("#export").click()
+    for label in ("Outlines", "Pins"):
+        for box in page.locator("dialog").get_by_label(label).all():
+            box.uncheck()
+    content = actions.download(page, page.locator(f"dialog [data-ending='{ending}']"))[1]
+    page.locator("dialog .lab-close").click()
+    return content
 
 
 def test_maps_and_downloads_equal_those_of_the_package(page):
     maps, image = actions.reference("embedded", "sheep").cls_attention(), photographs.image("sheep")
     assert maps.max() > 5e-3
     np.testing.assert_allclose(actions.maps(page, "attentionView", "null"), maps, atol=1e-4)
-    np.testing.assert_allclose(np.load(io.BytesIO(_downloaded(page, "Maps NPY"))), maps, atol=1e-4)
+    np.testing.assert_allclose(np.load(io.BytesIO(_exported(page, "maps.npy"))), maps, atol=1e-4)
     mask = enlarge(shown_mask(maps, VIEW), image.shape[:2])
-    saved = actions.image(_downloaded(page, "Mask PNG"))[..., 0] == 255
+    saved = actions.image(_exported(page, "mask.png")) == 255
     assert (saved == mask).mean() > 0.995
-    run_lengths = json.loads(_downloaded(page, "Mask COCO"))
+    run_lengths = json.loads(_exported(page, "mask.json"))
     assert run_lengths["size"] == rle(mask)["size"]
     assert sum(run_lengths["counts"][1::2]) == saved.sum()
     page.locator("#layer").select_option("light")
-    drawn = actions.image(_downloaded(page, "Overlay PNG"))[..., :3].astype(int)
+    drawn = actions.image(_exported(page, "shown.png"))[..., :3].astype(int)
     mean = maps.mean(axis=0)
     shares = drawing.levels(mean, image.shape[:2], (np.median(mean), np.percentile(mean, 98)))
     lit = drawing.blend(image, np.zeros_like(image), 0.85 * (1 - shares))

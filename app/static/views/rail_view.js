@@ -19,6 +19,7 @@ const LIVE_SIDE = 224; // pixels of the short side of a frame that is sent
 export class RailView {
   turn = 0; // number of the newest choice
   chosen = ""; // NAME of an example or NAME/TITLE of an own file
+  note = ""; // a sentence about the newest choice
   /** @type {AbortController} */
   sending = null; // of the newest own file
   /** @type {LiveCamera} */
@@ -76,7 +77,7 @@ export class RailView {
     this.own.replaceChildren(...items.map((item) => this.ownTile(item)));
     this.more.hidden = !items.length && store.keeps;
     this.keep.checked = store.keeps;
-    this.problem.textContent = store.keeps ? store.problem : "";
+    this.say(this.note);
     this.mark(this.chosen);
   }
 
@@ -112,6 +113,12 @@ export class RailView {
     }
   }
 
+  /** Say something about the newest choice, after what the store says. @param {string} note */
+  say(note) {
+    this.note = note;
+    this.problem.textContent = [store.keeps && store.problem, note].filter(Boolean).join(" ");
+  }
+
   chooseExample(name) {
     this.begin();
     sessionStorage.removeItem(this.memory);
@@ -123,7 +130,7 @@ export class RailView {
     this.turn += 1;
     this.sending?.abort();
     this.camera?.stop();
-    this.problem.textContent = "";
+    this.say("");
     for (const view of openViews()) view.endPreview();
     return this.turn;
   }
@@ -158,7 +165,7 @@ export class RailView {
   refuse(error, stages) {
     for (const view of stages) view.endPreview();
     if (!(error instanceof Refusal)) throw error;
-    this.problem.textContent = error.message;
+    this.say(error.message);
     for (const view of openViews()) view.refuse(error.message);
   }
 
@@ -172,7 +179,7 @@ export class RailView {
     const { name, error, note } = await this.server.keep({ kind: this.kind, path, title: item.title });
     signal?.throwIfAborted();
     if (error) throw new Refusal(error);
-    if (note) this.problem.textContent = note;
+    if (note) this.say(note);
     const thumbnail = item.thumbnail ?? (await this.thumbnailOf(name));
     await store.put(Object.assign(item, { name, thumbnail }));
     return name;
@@ -209,7 +216,13 @@ export class RailView {
       items.push({ id, kind: this.kind, title, file, thumbnail, name: "" });
     }
     for (const item of [...items].reverse()) await store.put(item);
-    for (const item of items) if (await this.choose(item)) return;
+    const notes = []; // of those that are refused, and of the one that is shown
+    for (const item of items) {
+      const isShown = await this.choose(item);
+      notes.push(this.note);
+      if (isShown) break;
+    }
+    this.say(notes.filter(Boolean).join(" "));
   }
 
   /** @param {Own} item */
@@ -258,7 +271,7 @@ export class RailView {
       toggle.setAttribute("aria-pressed", String(live));
       shoot.hidden = !live;
       if (rate) toggle.dataset.rate = rate.toFixed(1); // tests read it
-      this.problem.textContent = problem ?? (rate ? `${rate.toFixed(1)} frames per second` : "");
+      this.say(problem ?? (rate ? `${rate.toFixed(1)} frames per second` : ""));
       if (!live) view()?.showFrame(null);
     };
     const camera = new LiveCamera({ encode, show: (value) => view()?.showFrame(value), change });
