@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
+import cv2
 import numpy as np
 from numpy.typing import NDArray
 
@@ -118,7 +119,7 @@ class LabelSet:
             inside = (unique >= 0) & (unique < 256)
             table[unique[inside]] = numbers[first[inside]]
             if (table >= 0).all():
-                return table.astype(np.uint8)[values]
+                return np.asarray(cv2.LUT(values, table.astype(np.uint8)), np.uint8)
         places = np.searchsorted(unique, values).clip(max=len(unique) - 1)
         if (wrong := values[unique[places] != values]).size:
             value = self.show(int(wrong.flat[0]))

@@ -2,6 +2,7 @@
 
 import io
 import zlib
+from collections import defaultdict
 from collections.abc import Sequence
 from difflib import get_close_matches
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any, Literal, NamedTuple
 
 import cv2
 import numpy as np
+from isal import isal_zlib
 from numpy.typing import NDArray
 from PIL import Image, UnidentifiedImageError
 
@@ -17,6 +19,7 @@ from segmentation.labels import VOID, DataError
 
 MaskKind = Literal["bits", "gray", "palette", "color"]
 
+_PNG_START = b"\x89PNG\r\n\x1a\n\0\0\0\x0dIHDR"
 _EXACT = ("PNG", "TIFF", "BMP", "GIF", "WEBP", "PPM")
 _SUFFIXES = (".png", ".tif", ".tiff", ".bmp", ".gif", ".webp", ".ppm", ".pgm", ".pbm", ".pnm")
 _LOSSY_SUFFIXES = (".jpg", ".jpeg")
@@ -86,7 +89,7 @@ def load_mask(path: Path, *, lossy: bool = False) -> StoredMask:
             if lossy:
                 return StoredMask(_brightest(_array(image, path)), "gray")
             _check_encoding(image, content, path)
-            stored = _decode(image, path)
+            stored = _decode_plain_png(content) or _decode(image, path)
     except FileNotFoundError:
         raise DataError(f"the mask {path} is missing") from None
     except UnidentifiedImageError:
@@ -162,35 +165,68 @@ def _check_encoding(image: Image.Image, content: bytes, path: Path) -> None:
         raise DataError(f"the mask {path} has {pages} pages; expected one, with a label for each object")
     if kind == "TIFF" and tags.get(_PHOTOMETRIC) == 0:
         raise DataError(f"the mask {path} has white as 0, so its values may be inverted; {_EXPECTED}")
-    if kind == "PNG" and not _is_whole(content):
+    if kind == "PNG" and not _chunks(content):
         raise DataError(f"the mask {path} cannot be read: its data are damaged")
     if kind == "PNG" and content[24] == 16 and content[25] in (2, 4, 6):
         raise DataError(f"the mask {path} has colors of 16 bits; {_EXPECTED}")
 
 
-def _is_whole(png: bytes) -> bool:
-    """Compare the checksums of a PNG, which Pillow does not, up to its end."""
-    at = 8
+def _chunks(png: bytes) -> dict[bytes, bytearray]:
+    """Return the content of the chunks of a PNG by type.
+
+    Nothing if a checksum, which Pillow ignores, is wrong, or if the end is missing.
+    """
+    chunks, at = defaultdict[bytes, bytearray](bytearray), 8
     while at + 12 <= len(png):
         end = at + 12 + int.from_bytes(png[at : at + 4], "big")
         if zlib.crc32(png[at + 4 : end - 4]) != int.from_bytes(png[end - 4 : end], "big"):
-            return False
-        if png[at + 4 : at + 8] == b"IEND":
-            return True
+            return {}
+        chunks[png[at + 4 : at + 8]] += png[at + 8 : end - 4]
+        if b"IEND" in chunks:
+            return chunks
         at = end
-    return False
+    return {}
+
+
+def _decode_plain_png(content: bytes) -> StoredMask | None:
+    """Decode a PNG of one byte per pixel without filters, as most masks are written; None for others.
+
+    ISA-L inflates more than twice as fast as zlib.
+    """
+    if not content.startswith(_PNG_START) or content[24] != 8 or any(content[26:29]):
+        return None
+    chunks, is_palette = _chunks(content), content[25] == 3
+    if content[25] not in (0, 3) or is_palette != (b"PLTE" in chunks):
+        return None
+    width, height = (int.from_bytes(content[at : at + 4], "big") for at in (16, 20))
+    stream, size = isal_zlib.decompressobj(), height * (width + 1)
+    try:
+        rows = stream.decompress(chunks[b"IDAT"], size + 1)
+    except Exception as error:  # isal declares no exception type
+        raise OSError(f"its data are damaged ({error})") from error
+    pixels = np.frombuffer(rows, np.uint8)
+    if not stream.eof or pixels.size != size or pixels[:: width + 1].any():  # filter of each row
+        return None
+    values = pixels.reshape(height, width + 1)[:, 1:]
+    if is_palette:
+        return StoredMask(values, "palette", _palette_colors(chunks[b"PLTE"]))
+    return StoredMask(values, "gray")
+
+
+def _palette_colors(palette: Sequence[int]) -> tuple[int, ...]:
+    """Return the color 0xRRGGBB of each index from red, green and blue of each; see `StoredMask`."""
+    colors = _pack(np.array(palette, np.int64).reshape(-1, 3)).tolist()
+    colors += [0] * (VOID + 1 - len(colors))
+    colors[VOID] = colors[VOID] or -1  # without a color of its own it is void, not black
+    return tuple(colors)
 
 
 def _decode(image: Image.Image, path: Path) -> StoredMask:
     if image.mode == "1":
         return StoredMask(np.asarray(image).astype(np.uint8), "bits")
     if image.mode in ("P", "PA") and image.format != "GIF":  # GIF may renumber its palette
-        palette = np.array(image.getpalette("RGB") or [0, 0, 0], np.int64)
         values = np.asarray(image if image.mode == "P" else image.getchannel("P"))
-        colors = _pack(palette.reshape(-1, 3)).tolist()
-        colors += [0] * (VOID + 1 - len(colors))
-        colors[VOID] = colors[VOID] or -1  # without a color of its own it is void, not black
-        return StoredMask(values, "palette", tuple(colors))
+        return StoredMask(values, "palette", _palette_colors(image.getpalette("RGB") or [0, 0, 0]))
     values = _array(image, path)
     if values.ndim == 2:
         return StoredMask(_ids(values, path), "gray")
