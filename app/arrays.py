@@ -121,11 +121,11 @@ async def _unless_closed(request: Request, work: Coroutine[Any, Any, Content]) -
         Canceled: The client has left.
     """
 
-    async def closed() -> None:
+    async def wait_for_disconnect() -> None:
         while (await request.receive())["type"] != "http.disconnect":
             pass
 
-    tasks = asyncio.ensure_future(work), asyncio.ensure_future(closed())
+    tasks = asyncio.ensure_future(work), asyncio.ensure_future(wait_for_disconnect())
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         if not tasks[0].done():

@@ -70,7 +70,7 @@ def rail(
         props: `start`, the chosen example; `address`, the name of the choice in the address of the
             page; `camera`, the view that shows the frames of the live camera.
     """
-    functions = [refusing(function) for function in own_functions(page.backend)]
+    functions = [answer_refusals(function) for function in own_functions(page.backend)]
     return page.view(
         "rail",
         {"kind": kind},
@@ -148,7 +148,7 @@ def own_functions(backend: Backend) -> list[Function]:
     return [keep, holds, forget, frame]
 
 
-def refusing(function: Function) -> Function:
+def answer_refusals(function: Function) -> Function:
     """Return a function that answers a refusal with its sentence: Gradio would hide it from the script."""
 
     @wraps(function)

@@ -65,9 +65,16 @@ def map_figure(
     return figure
 
 
+_UNDATED: dict[FigureKind, dict[str, None]] = {
+    "png": {},
+    "svg": {"Date": None},
+    "pdf": {"CreationDate": None},
+}
+"""Metadata of each format without a date."""
+
+
 def figure_bytes(figure: Figure, kind: FigureKind) -> bytes:
     """Encode a figure as PNG for print, or as SVG or PDF with fonts."""
     buffer = io.BytesIO()
-    undated = {"pdf": {"CreationDate": None}, "svg": {"Date": None}}.get(kind, {})
-    figure.savefig(buffer, format=kind, metadata=undated)
+    figure.savefig(buffer, format=kind, metadata=_UNDATED[kind])
     return buffer.getvalue()

@@ -89,8 +89,7 @@ def load_model(
             - The folder of a training run, or one with config.json that timm or transformers wrote.
             - A name of timm with weights, such as `vit_small_patch14_reg4_dinov2.lvd142m`.
             - `hf:OWNER/NAME`: a Hugging Face repository of timm's or of transformers' ViT or DINOv2 weights.
-            - `MODULE:FUNCTION`: a function or class of own Python code that returns a module, see
-              `protocol.ViT`.
+            - `MODULE:FUNCTION`: own Python code that returns a module, see `protocol.ViT`.
         checkpoint_key: Network of a checkpoint that holds several. Default: the network that the run's method
             evaluates, else as `state_names.find_network`.
         checkpoint_prefix: Of the backbone's tensors, where the search does not find them.

@@ -160,8 +160,9 @@ class MaskOptions:
 class NamedMaskOptions(MaskOptions):
     """Options of commands that find the masks of images by their names."""
 
-    mask_name: str = "{stem}"
-    """Name of a mask without suffix, such as {stem}_mask; or OLD=NEW to replace a part of an image name."""
+    mask_name: str | None = None
+    """Name of a mask without suffix, such as {stem}_mask. None: that of its image. Or OLD=NEW to replace a
+    part of an image name."""
     crowds: bool = False
     """Regions of a COCO file with iscrowd are objects. Default: void."""
 

@@ -83,7 +83,7 @@ class TrueMasks:
         if not path.exists():
             raise DataError(f"{path} does not exist; pass a folder of masks or a COCO .json file")
         if path.is_dir():
-            self.images = [self._with_mask(image, options.mask_name) for image in images]
+            self.images = [self._with_mask(image, options.mask_name or "{stem}") for image in images]
             if images and len(self.missing) == len(images):
                 raise next(iter(self.missing.values()))
             files = [image.truth for image in self.images if image.truth]

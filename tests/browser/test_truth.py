@@ -187,6 +187,8 @@ def test_readout_is_spoken_once_the_pointer_rests(page):
 
 def test_uploaded_images_are_in_the_rail_of_their_user_only(page, open_page, image_file):
     other, page = page, open_page(locale="en-US")  # in a browser of its own
+    _shows(page, name="sheep")
+    page.wait_for_selector("#images .rail-tile")
     count = _count(page)
     actions.send_images(page, image_file("one.png"), image_file("two.png", seed=2))
     assert actions.state(page)["name"] == "one.png"
