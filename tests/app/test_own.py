@@ -12,7 +12,7 @@ from app import temporary
 from app.engine import encode
 from app.fairness import Canceled, in_thread
 from app.images import png
-from app.own import own_functions, refusing
+from app.own import answer_refusals, own_functions
 from app.values import jpeg
 from tests.app.conftest import MODEL, run, write_video
 
@@ -23,7 +23,7 @@ NOBODY = gr.Request()
 def server(backend, tmp_path, monkeypatch):
     """The functions by name, and the folder of uploads as `server["folder"]`."""
     monkeypatch.setenv(temporary.VARIABLE, str(tmp_path))
-    functions = {one.__name__: refusing(one) for one in own_functions(backend)}
+    functions = {one.__name__: answer_refusals(one) for one in own_functions(backend)}
     return {name: lambda sent, one=one: run(one(sent, NOBODY)) for name, one in functions.items()}
 
 
