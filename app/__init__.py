@@ -6,12 +6,16 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")  # read when gradio is imported
 
+STATIC = Path(__file__).parent / "static"
+"""Folder of scripts, styles and other files for the browser."""
+
 if TYPE_CHECKING:
-    from app.backend import Backend
+    from app.store.backend import Backend
 
 
 def mount(server: Any, path: str, backend: Backend | None = None) -> Any:
@@ -24,11 +28,11 @@ def mount(server: Any, path: str, backend: Backend | None = None) -> Any:
     """
     import gradio as gr  # takes seconds
 
-    from app.arrays import routes
-    from app.backend import Backend
+    from app.handlers.arrays import routes
     from app.layout import build, head, theme
-    from app.limits import Limits
-    from app.models import Models
+    from app.limits.bounds import Limits
+    from app.store.backend import Backend
+    from app.store.models import Models
 
     backend = backend or Backend(Models(), Limits())
     options = {"app_kwargs": {"routes": routes(backend)}, "theme": theme(), "head": head(backend)}

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
-from app.limits import MEGABYTE, Limits
+from app.limits.bounds import MEGABYTE, Limits
 from dino_model.runtime.errors import EXPECTED, sentence
 
 if TYPE_CHECKING:
@@ -77,8 +77,8 @@ class Serve:
         os.environ |= {"GRADIO_ANALYTICS_ENABLED": "False", "GRADIO_SHARE": "False", "HF_HUB_OFFLINE": "1"}
         signal.signal(signal.SIGTERM, signal.default_int_handler)
         share_heap()
-        from app import fairness, guard
-        from app.temporary import temporary_folder
+        from app.limits import fairness, guard
+        from app.limits.bounds import temporary_folder
 
         guard.check_root_path(self.root_path)
         guard.check_frame_ancestors(self.frame_ancestors)
@@ -105,14 +105,15 @@ class Serve:
                 closing.join(GRACE_SECONDS)
 
     def launch_blocks(self, port: int, hosts: Sequence[str], users: Mapping[str, str]) -> "gr.Blocks":
-        """Launch the page; `hosts` and `users` are those of `app.guard.Guard`."""
+        """Launch the page; `hosts` and `users` are those of `app.limits.guard.Guard`."""
         from starlette.middleware import Middleware
 
-        from app.arrays import STATIC, routes
-        from app.backend import Backend
-        from app.guard import Guard
+        from app import STATIC
+        from app.handlers.arrays import routes
         from app.layout import build, head, theme
-        from app.models import Models
+        from app.limits.guard import Guard
+        from app.store.backend import Backend
+        from app.store.models import Models
         from dino_model.inference.search import open_index
 
         computed: dict[str, Any] = {"precision": self.precision, "device": self.device}

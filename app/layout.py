@@ -13,13 +13,14 @@ from typing import Any
 
 import gradio as gr
 
-from app.api import add_endpoints
-from app.arrays import STATIC, static_address
-from app.backend import Backend
-from app.errors import LabError
-from app.images import EXAMPLES
-from app.own import rail
+from app import STATIC
+from app.handlers.api import add_endpoints
+from app.handlers.arrays import static_address
+from app.handlers.own import rail
+from app.limits.errors import LabError
 from app.page import HEAVY, Page, script
+from app.store.backend import Backend
+from app.store.images import EXAMPLES
 from app.tabs import TABS
 
 PRELOAD = """
@@ -35,7 +36,7 @@ HEADER = '<a class="skip" href="#work">Skip to the image</a><h1>DINO attention l
 
 
 def build(backend: Backend) -> gr.Blocks:
-    """Build the page; launch it with `app.arrays.routes(backend)`, which serve what it shows."""
+    """Build the page; launch it with `app.handlers.arrays.routes(backend)`, which serve what it shows."""
     backend.models.load_first()
     with _Blocks(
         title="DINO attention lab", analytics_enabled=False, delete_cache=(600, 3600), fill_width=True

@@ -10,17 +10,16 @@ import io
 import json
 import re
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from PIL import Image
 
+from app import STATIC
 from app.values import attention_value
 from dino_model.inference.predictor import AttentionPredictor
 from segmentation.masks import ImageArray
 
-STATIC = Path(__file__).parent / "static"
 MAX_BYTES = {False: 1_500_000, True: 8_000_000}
 """Largest output for the last block, and for all blocks."""
 HEIGHT = 640

@@ -10,12 +10,13 @@ from typing import Any
 
 import gradio as gr
 
-from app import fairness, views
-from app.backend import Backend
-from app.engine import Encoding, Key
-from app.errors import LabError
-from app.images import EXAMPLES, clean_name
-from app.limits import RESOLUTIONS
+from app import views
+from app.limits import fairness
+from app.limits.bounds import RESOLUTIONS
+from app.limits.errors import LabError
+from app.store.backend import Backend
+from app.store.engine import Encoding, Key
+from app.store.images import EXAMPLES, clean_name
 from app.views import image_value
 from dino_model.inference.predictor import AttentionPredictor
 

@@ -2,14 +2,14 @@
 
 import base64
 import json
-from pathlib import Path
 from typing import Any
 
-from app import objects
-from app.attention_maps import COLORMAPS, DIVERGING, PIN_COLORS, SUMMARY_COLORS
+from app import STATIC
+from app.handlers import objects
+from app.handlers.attention_maps import COLORMAPS, DIVERGING, PIN_COLORS, SUMMARY_COLORS
 from segmentation.drawing import color_table, head_colors
 
-FILE = Path(__file__).parent / "static" / "views" / "palette.js"
+FILE = STATIC / "views" / "palette.js"
 
 
 def colors() -> dict[str, Any]:

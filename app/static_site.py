@@ -16,11 +16,11 @@ from typing import Any, Literal
 
 import tyro
 
+from app import STATIC
 from dino_model import photographs
 from dino_model.runtime.errors import SettingError
 from dino_model.runtime.outputs import PROVENANCE, check_output_folder, run_command, write_provenance
 
-STATIC = Path(__file__).parent / "static"
 RUNTIME = Path(__file__).parents[1] / "node_modules" / "onnxruntime-web" / "dist"
 RUNTIME_FILES = (
     "ort.wasm.bundle.min.mjs",

@@ -9,8 +9,8 @@ They work in any `gr.Blocks`, also without the page of this package:
         image.change(lambda pixels: attention_value(predictor, pixels), image, view)
 
 Contract of a view NAME
-- Python: `view(NAME, value, elem_id=…, **props)`. The value is small JSON; bytes go by address (see
-  `app.arrays`). A handler replaces a value by returning a new one, and a setting by `gr.HTML(mass=30)`.
+- Python: `view(NAME, value, elem_id=…, **props)`. The value is small JSON; bytes go by address, see
+  `app.handlers.arrays`. A handler replaces a value by returning a new one, a setting by `gr.HTML(mass=30)`.
 - Browser: app/static/views/NAME_view.js exports the class NameView, which extends `View` of view.js. It is
   constructed with `{ element, props, watch, emit, id, server }` and needs nothing else of Gradio, so that a
   static page can construct it too. A view that was hidden is constructed again with its number, `id`. The
@@ -32,9 +32,10 @@ from typing import Any
 
 import gradio as gr
 
-from app.arrays import STATIC, static_address
-from app.engine import Key
-from app.images import EXAMPLES, pin
+from app import STATIC
+from app.handlers.arrays import static_address
+from app.store.engine import Key
+from app.store.images import EXAMPLES, pin
 from dino_model.inference.predictor import AttentionPredictor
 from dino_model.inference.resize import fed_size
 
@@ -84,7 +85,7 @@ def view(name: str, value: Mapping[str, Any] | None = None, *, routes: bool = Fa
     Args:
         name: attention, chart, class_map, clip, mask, pair, scribble or signal.
         value: JSON, or None for an empty view.
-        routes: Whether the server has `app.arrays.routes`.
+        routes: Whether the server has `app.handlers.arrays.routes`.
         props: Settings of the view and arguments of `gr.HTML`.
     """
     path = f"views/{name}_view.js"

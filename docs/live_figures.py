@@ -16,9 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from app import example_clips
-from app.class_maps import GROUP_COLORS
-from app.clips import COLORS, runs_of
+from app.store import example_clips
+from app.store.class_maps import GROUP_COLORS
+from app.store.clips import COLORS, runs_of
 from app.values import attention_value
 from dino_model import photographs
 from dino_model.inference import quantities

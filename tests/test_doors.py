@@ -21,10 +21,10 @@ from pycocotools import mask as coco_mask
 from starlette.testclient import TestClient
 from torch import Tensor, nn
 
-from app import objects
-from app.engine import Key, encode
-from app.limits import Limits
-from app.models import Models
+from app.handlers import objects
+from app.limits.bounds import Limits
+from app.store.engine import Key, encode
+from app.store.models import Models
 from dino_model import AttentionPredictor
 from dino_model.commands import main as dino
 from dino_model.data.framing import Framing

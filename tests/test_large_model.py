@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from app.attention_maps import attention
+from app.handlers.attention_maps import attention
 from dino_model import photographs
 from dino_model.commands import Export
 from dino_model.inference.class_map import files

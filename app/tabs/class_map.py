@@ -5,9 +5,10 @@ from typing import Any
 
 import gradio as gr
 
-from app import class_maps, fairness
-from app.errors import LabError, NotHere
+from app.limits import fairness
+from app.limits.errors import LabError, NotHere
 from app.page import HEAVY, LIGHT, Page, dropdown, inspector, split, work
+from app.store import class_maps
 
 TITLE = "Class map"
 USES = ("image",)

@@ -5,11 +5,11 @@ from typing import Any
 
 import gradio as gr
 
-from app import searching
-from app.exports import export_file
-from app.fairness import client_of
-from app.images import WALK
+from app.handlers.exports import export_file
+from app.limits.fairness import client_of
 from app.page import LIGHT, Page, inspector, script, segments, work, write_download
+from app.store.images import WALK
+from app.tabs import searching
 
 TITLE = "Explore"
 USES = ("image", "model", "size")

@@ -6,11 +6,11 @@ from typing import Any
 
 import gradio as gr
 
-from app import fairness
-from app.errors import LabError
-from app.lessons import RANDOM, TRAINED, fill, lessons, numbers, settings, training_numbers
+from app.limits import fairness
+from app.limits.errors import LabError
 from app.page import HEAVY, LIGHT, Page, inspector, work
-from app.runs import CHARTS, chart_value
+from app.store.runs import CHARTS, chart_value
+from app.tabs.lessons import RANDOM, TRAINED, fill, lessons, numbers, settings, training_numbers
 
 TITLE = "Learn"
 USES = ("image", "size")

@@ -4,11 +4,12 @@ from typing import Any
 
 import gradio as gr
 
-from app import fairness, matching
-from app.errors import LabError
-from app.images import EXAMPLES, stem
-from app.own import rail
+from app.handlers import matching
+from app.handlers.own import rail
+from app.limits import fairness
+from app.limits.errors import LabError
 from app.page import HEAVY, LIGHT, Page, inspector, split, work
+from app.store.images import EXAMPLES, stem
 
 TITLE = "Match"
 USES = ("image", "model", "size")

@@ -6,12 +6,13 @@ from typing import Any, Literal
 import gradio as gr
 from pydantic import Field
 
-from app import fairness, objects, scribbles
-from app.backend import Backend
-from app.clips import runs_of
-from app.images import stem
-from app.objects import ObjectSettings
+from app.handlers import objects, scribbles
+from app.handlers.objects import ObjectSettings
+from app.limits import fairness
 from app.page import HEAVY, LIGHT, Page, inspector, segments, work
+from app.store.backend import Backend
+from app.store.clips import runs_of
+from app.store.images import stem
 from app.tabs.explore import set_each
 
 TITLE = "Segment"

@@ -6,10 +6,10 @@ from typing import Any
 
 import gradio as gr
 
-from app import fairness
-from app.errors import LabError
+from app.limits import fairness
+from app.limits.errors import LabError
 from app.page import HEAVY, LIGHT, Page, dropdown, inspector, script, work
-from app.runs import CHARTS, Checkpoint, TrainingRun, chart_value, status_text, warnings_text
+from app.store.runs import CHARTS, Checkpoint, TrainingRun, chart_value, status_text, warnings_text
 
 TITLE = "Training"
 USES = ("image", "size")

@@ -9,13 +9,13 @@ from typing import Any
 import gradio as gr
 from pydantic import Field
 
-from app import fairness
-from app.clips import COLORS, FILES, MAX_OBJECTS, from_runs, limits_in_words
-from app.errors import ClientValue, LabError
-from app.example_clips import EXAMPLES
-from app.images import clean_name
-from app.own import rail
+from app.handlers.own import rail
+from app.limits import fairness
+from app.limits.errors import ClientValue, LabError
 from app.page import HEAVY, LIGHT, PRIVATE, Page, inspector, split, work
+from app.store.clips import COLORS, FILES, MAX_OBJECTS, from_runs, limits_in_words
+from app.store.example_clips import EXAMPLES
+from app.store.images import clean_name
 from segmentation.labels import palette
 
 TITLE = "Video"

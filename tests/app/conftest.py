@@ -12,14 +12,14 @@ import numpy as np
 import pytest
 import torch
 
-from app.arrays import routes
-from app.backend import Backend
-from app.engine import Encoding
-from app.images import png
+from app.handlers.arrays import routes
 from app.layout import build
-from app.limits import Limits
-from app.models import Models
+from app.limits.bounds import Limits
 from app.page import Page
+from app.store.backend import Backend
+from app.store.engine import Encoding
+from app.store.images import png
+from app.store.models import Models
 from dino_model.inference import quantities
 from dino_model.inference.predictor import AttentionPredictor
 from dino_model.inference.search import Index

@@ -16,9 +16,9 @@ from gradio_client.exceptions import AppError
 from PIL import Image
 
 from app.__main__ import Serve, free_port
-from app.guard import LOCAL_NAMES
-from app.images import png
-from app.limits import Limits
+from app.limits.bounds import Limits
+from app.limits.guard import LOCAL_NAMES
+from app.store.images import png
 from segmentation.masks import decode, enlarge, keep_mass_of_maps, rle
 from tests.app.conftest import MODEL, write_video
 

@@ -8,9 +8,10 @@ import pytest
 from starlette.applications import Starlette
 from starlette.testclient import TestClient
 
-from app import fairness, layout
-from app.arrays import routes, version
-from app.attention_maps import colors_and_variance, norms_and_outliers, rollout
+from app import layout
+from app.handlers.arrays import routes, version
+from app.handlers.attention_maps import colors_and_variance, norms_and_outliers, rollout
+from app.limits import fairness
 from dino_model.inference.class_map.names import GROUPS
 
 

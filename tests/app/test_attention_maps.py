@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from app.arrays import STATIC
-from app.attention_maps import FILES, MapSettings, Quantity, map_of_head, maps_of, shown_mask
-from app.errors import LabError
+from app import STATIC
+from app.handlers.attention_maps import FILES, MapSettings, Quantity, map_of_head, maps_of, shown_mask
+from app.limits.errors import LabError
 from app.tabs import explore
 from dino_model.inference import quantities
 from segmentation import figures

@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from app.class_maps import SHIPPED, Maps, place_image
-from app.errors import LabError, NotHere
+from app.limits.errors import LabError, NotHere
+from app.store.class_maps import SHIPPED, Maps, place_image
 from dino_model import photographs
 from dino_model.inference.class_map import files as class_map_files
 from dino_model.inference.class_map.layout import place

@@ -13,13 +13,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from app import clips, fairness
-from app.backend import Backend, Clips
-from app.clips import FILES, MAX_OBJECTS, from_runs
-from app.errors import LabError, NotHere
-from app.example_clips import EXAMPLES, FRAMES, example
-from app.images import ImageStore
-from app.limits import Limits
+from app.limits import fairness
+from app.limits.bounds import Limits
+from app.limits.errors import LabError, NotHere
+from app.store import clips
+from app.store.backend import Backend, Clips
+from app.store.clips import FILES, MAX_OBJECTS, from_runs
+from app.store.example_clips import EXAMPLES, FRAMES, example
+from app.store.images import ImageStore
 from app.tabs import video
 from dino_model.inference.predictor import AttentionPredictor
 from segmentation.annotations import read_labels

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import timm
 
-from app.engine import Key, encode
-from app.errors import LabError, NotHere
-from app.images import png
-from app.limits import Limits
+from app.limits.bounds import Limits
+from app.limits.errors import LabError, NotHere
+from app.store.engine import Key, encode
+from app.store.images import png
 from dino_model.inference.predictor import AttentionPredictor
 from dino_model.models.weights import LoadedModel
 from tests.app.conftest import MODEL, small_backend

@@ -2,10 +2,10 @@
 
 import pytest
 
-from app.attention_maps import MapSettings
-from app.errors import LabError
+from app.handlers.attention_maps import MapSettings
+from app.handlers.scribbles import Scribble
+from app.limits.errors import LabError
 from app.page import split
-from app.scribbles import Scribble
 
 
 def test_value_of_a_client_has_defaults_and_ignores_other_fields():

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from app.attention_maps import attention
-from app.errors import LabError
-from app.exports import export_file
-from app.images import png
+from app.handlers.attention_maps import attention
+from app.handlers.exports import export_file
+from app.limits.errors import LabError
+from app.store.images import png
 from app.values import jpeg
 from tests.app.conftest import run
 

@@ -7,8 +7,8 @@ from unittest.mock import Mock
 import gradio as gr
 import pytest
 
-from app.errors import Busy, LabError
-from app.fairness import FairTurns, in_thread, in_turn
+from app.limits.errors import Busy, LabError
+from app.limits.fairness import FairTurns, in_thread, in_turn
 from tests.app.conftest import run
 
 

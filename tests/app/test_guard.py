@@ -12,9 +12,9 @@ from starlette.testclient import TestClient
 from starlette.types import Receive, Scope, Send
 from starlette.websockets import WebSocketDisconnect
 
-from app import guard
-from app.guard import Guard, read_users
-from app.limits import MEGABYTE, Limits
+from app.limits import guard
+from app.limits.bounds import MEGABYTE, Limits
+from app.limits.guard import Guard, read_users
 
 USERS = {"ada": "engine", "grete": "with:colon"}
 FOREIGN = {"path": "https://example.com/a.png", "meta": {"_type": "gradio.FileData"}}

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from app.errors import LabError, NotHere
-from app.images import ImageStore, clean_name, png, stem, thumbnail
-from app.limits import Limits
+from app.limits.bounds import Limits
+from app.limits.errors import LabError, NotHere
+from app.store.images import ImageStore, clean_name, png, stem, thumbnail
 from app.values import screen_jpeg
 
 

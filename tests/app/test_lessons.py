@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from app.attention_maps import attention
-from app.lessons import lessons, numbers, settings
+from app.handlers.attention_maps import attention
+from app.tabs.lessons import lessons, numbers, settings
 
 
 def test_widest_and_narrowest_head_are_chosen_by_entropy(encoding):

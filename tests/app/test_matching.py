@@ -6,12 +6,12 @@ import cv2
 import numpy as np
 import pytest
 
-from app.backend import Backend
-from app.engine import Encoding, Key
-from app.errors import LabError
-from app.images import png
-from app.limits import Limits
-from app.matching import match as match_pair
+from app.handlers.matching import match as match_pair
+from app.limits.bounds import Limits
+from app.limits.errors import LabError
+from app.store.backend import Backend
+from app.store.engine import Encoding, Key
+from app.store.images import png
 from app.tabs import match
 from dino_model import photographs
 from dino_model.inference.predictor import AttentionPredictor

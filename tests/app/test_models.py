@@ -11,10 +11,10 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from app import models as models_module
-from app.errors import Busy, LabError, NotHere
-from app.limits import Limits
-from app.models import Models, catalogue
+from app.limits.bounds import Limits
+from app.limits.errors import Busy, LabError, NotHere
+from app.store import models as models_module
+from app.store.models import Models, catalogue
 from dino_model.models.backbones import BackboneConfig, create_backbone
 from dino_model.runtime.download import DownloadError
 from tests.app.conftest import MODEL, small_backend

@@ -11,12 +11,12 @@ from hypothesis.extra.numpy import arrays
 from PIL import Image
 from pycocotools import mask as coco
 
-from app import objects
-from app.clips import from_runs
-from app.engine import Key, encode
-from app.errors import LabError
-from app.limits import Limits
-from app.objects import FILES, ObjectSettings
+from app.handlers import objects
+from app.handlers.objects import FILES, ObjectSettings
+from app.limits.bounds import Limits
+from app.limits.errors import LabError
+from app.store.clips import from_runs
+from app.store.engine import Key, encode
 from app.tabs import segment
 from segmentation import discovery
 from segmentation.masks import enlarge, keep_mass_of_maps

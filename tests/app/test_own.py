@@ -8,11 +8,11 @@ import gradio as gr
 import numpy as np
 import pytest
 
-from app import temporary
-from app.engine import encode
-from app.fairness import Canceled, in_thread
-from app.images import png
-from app.own import answer_refusals, own_functions
+from app.handlers.own import answer_refusals, own_functions
+from app.limits import bounds
+from app.limits.fairness import Canceled, in_thread
+from app.store.engine import encode
+from app.store.images import png
 from app.values import jpeg
 from tests.app.conftest import MODEL, run, write_video
 
@@ -22,7 +22,7 @@ NOBODY = gr.Request()
 @pytest.fixture
 def server(backend, tmp_path, monkeypatch):
     """The functions by name, and the folder of uploads as `server["folder"]`."""
-    monkeypatch.setenv(temporary.VARIABLE, str(tmp_path))
+    monkeypatch.setenv(bounds.VARIABLE, str(tmp_path))
     functions = {one.__name__: answer_refusals(one) for one in own_functions(backend)}
     return {name: lambda sent, one=one: run(one(sent, NOBODY)) for name, one in functions.items()}
 

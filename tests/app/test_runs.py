@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from app import runs as module
-from app.errors import NotHere
-from app.runs import CHARTS, Runs, TrainingRun, chart_value, status_text, warnings_text
+from app.limits.errors import NotHere
+from app.store import runs as module
+from app.store.runs import CHARTS, Runs, TrainingRun, chart_value, status_text, warnings_text
 from dino_model import photographs
 from dino_model.inference.predictor import AttentionPredictor
 from tests.app.conftest import line, save_milestone, small_backend, write_run

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from app import scribbles
-from app.clips import runs_of
-from app.errors import LabError
-from app.images import png
+from app.handlers import scribbles
+from app.limits.errors import LabError
+from app.store.clips import runs_of
+from app.store.images import png
 from segmentation.commands.head import Apply
 from segmentation.heads import read_head
 

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from app import searching
-from app.backend import Backend
-from app.errors import LabError
-from app.images import png
+from app.limits.errors import LabError
+from app.store.backend import Backend
+from app.store.images import png
+from app.tabs import searching
 from dino_model.commands import main
 from dino_model.inference.search import open_index
 from tests.app.conftest import MODEL, small_backend

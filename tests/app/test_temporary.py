@@ -5,21 +5,21 @@ import time
 
 import pytest
 
-from app import temporary
-from app.errors import LabError
-from app.temporary import take_upload, temporary_folder, trim
+from app.limits import bounds
+from app.limits.bounds import take_upload, temporary_folder, trim
+from app.limits.errors import LabError
 
 
 @pytest.fixture(autouse=True)
 def restored(monkeypatch: pytest.MonkeyPatch) -> None:
     """The folder of a test is not that of the next one."""
-    monkeypatch.setenv(temporary.VARIABLE, "")
+    monkeypatch.setenv(bounds.VARIABLE, "")
 
 
 def test_folder_is_private_trimmed_while_it_is_used_and_removed_at_the_end(monkeypatch):
-    monkeypatch.setattr(temporary, "TRIM_SECONDS", 0.02)
+    monkeypatch.setattr(bounds, "TRIM_SECONDS", 0.02)
     with temporary_folder(100) as folder:
-        assert os.environ[temporary.VARIABLE] == str(folder)
+        assert os.environ[bounds.VARIABLE] == str(folder)
         assert folder.stat().st_mode & 0o077 == 0
         (folder / "a").mkdir()
         (folder / "a" / "large").write_bytes(bytes(200))
@@ -45,7 +45,7 @@ def test_oldest_files_are_deleted_beyond_the_limit(tmp_path):
 def test_only_files_of_the_folder_are_read(tmp_path, monkeypatch):
     folder = tmp_path / "uploads"
     folder.mkdir()
-    monkeypatch.setenv(temporary.VARIABLE, str(folder))
+    monkeypatch.setenv(bounds.VARIABLE, str(folder))
     (folder / "mine").write_bytes(b"mine")
     (tmp_path / "secret").write_bytes(b"secret")
     (folder / "link").symlink_to(tmp_path / "secret")

@@ -14,8 +14,8 @@ import pytest
 from PIL import Image
 
 from app.__main__ import Serve
-from app.guard import host_names
-from app.temporary import temporary_folder
+from app.limits.bounds import temporary_folder
+from app.limits.guard import host_names
 from benchmarks import serving
 from dino_model import photographs
 from dino_model.commands import main

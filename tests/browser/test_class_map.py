@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from playwright.sync_api import expect
 
-from app.class_maps import SHIPPED
+from app.store.class_maps import SHIPPED
 from dino_model.inference.class_map import files
 from tests.browser import actions
 

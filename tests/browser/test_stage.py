@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from app.images import EXAMPLES
+from app.store.images import EXAMPLES
 from app.values import attention_value
 from dino_model import photographs
 from dino_model.inference.predictor import AttentionPredictor

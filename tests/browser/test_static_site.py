@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from app.attention_maps import MapSettings, shown_mask
+from app.handlers.attention_maps import MapSettings, shown_mask
 from app.static_site import StaticSite
 from dino_model import photographs
 from dino_model.runtime.errors import SettingError

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from app import example_clips
+from app.store import example_clips
 from dino_model import photographs
 from dino_model.inference import quantities
 from dino_model.inference.predictor import AttentionPredictor

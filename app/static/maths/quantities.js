@@ -1,4 +1,4 @@
-// Quantities that can be shown, by the names of `app.attention_maps.Quantity`.
+// Quantities that can be shown, by the names of `app.handlers.attention_maps.Quantity`.
 
 import {
   attentionMaps,

@@ -492,7 +492,7 @@ export class AttentionView extends View {
     if (this.encoding) openExport(this, attentionSections(this));
   }
 
-  /** The view as arguments of `app.attention_maps.MapSettings`. */
+  /** The view as arguments of `app.handlers.attention_maps.MapSettings`. */
   get request() {
     const { settings, encoding, patch, definition, shown, quantity, arrays } = this;
     if (!encoding) return null;

@@ -119,7 +119,7 @@ export class MaskView extends Editor {
     openExport(this, [shownSection(stage), hand, found].filter(Boolean));
   }
 
-  /** Clicking, and the methods of `app.objects.method_choices`. */
+  /** Clicking, and the methods of `app.handlers.objects.method_choices`. */
   get choices() {
     return [CLICK, ...(this.props.methods ?? [])];
   }
@@ -129,7 +129,7 @@ export class MaskView extends Editor {
     return this.choices.find(({ key }) => key === method);
   }
 
-  /** The settings as fields of `app.objects.ObjectSettings`. */
+  /** The settings as fields of `app.handlers.objects.ObjectSettings`. */
   get objectSettings() {
     const { method, head, mass, count, refined } = this.settings;
     return { method, count, head: head === "best" ? this.bestHead : head, mass: mass / 100, refined };

@@ -2,7 +2,7 @@
 //
 // Props: `kind` is "image" or "clip"; `examples` has name, title and address of the thumbnail of each; `accept` is that of
 // the file dialog; `remembers` is the name of the last own choice in the browser's memory; `start` is the chosen example.
-// `chosen` is the name of the last choice, which "select" announces. The functions of the server are in app/own.py.
+// `chosen` is the name of the last choice, which "select" announces. The functions of the server are in app/handlers/own.py.
 
 import { read } from "./address.js";
 import { button, el, loadStyle } from "./dom.js";

@@ -37,7 +37,7 @@ export class ScribbleView extends Editor {
     this.changed();
   }
 
-  /** The view as arguments of `app.scribbles.ScribbleRequest`, the image on the stage first; null without two classes. */
+  /** The view as arguments of `app.handlers.scribbles.ScribbleRequest`, the image on the stage first; null without two classes. */
   get request() {
     if (!this.encoding) return null;
     const { painting, encoding } = this;

@@ -13,13 +13,12 @@ from typing import Any, Literal
 import gradio as gr
 from pydantic import Field
 
-from app import fairness
-from app.backend import Backend
-from app.errors import ClientValue, LabError
-from app.images import clean_name
-from app.limits import MEGABYTE
+from app.limits import fairness
+from app.limits.bounds import MEGABYTE, take_upload
+from app.limits.errors import ClientValue, LabError
 from app.page import Page, split
-from app.temporary import take_upload
+from app.store.backend import Backend
+from app.store.images import clean_name
 from app.values import attention_value
 from dino_model.data import images
 

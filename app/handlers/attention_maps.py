@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from app.engine import Encoding
-from app.errors import ClientValue, LabError
-from app.images import png
+from app.limits.errors import ClientValue, LabError
+from app.store.engine import Encoding
+from app.store.images import png
 from dino_model.inference import quantities
 from segmentation import figures
 from segmentation.discovery import key_features

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from app.errors import LabError, NotHere
+from app import STATIC
+from app.limits.errors import LabError, NotHere
 from dino_model.inference.class_map import files as class_map_files
 from dino_model.inference.class_map.layout import ClassMap, Placement, place
 from dino_model.inference.class_map.names import GROUPS
@@ -16,7 +17,7 @@ from dino_model.inference.features import FeatureExtractor
 from dino_model.inference.predictor import AttentionPredictor
 from segmentation.masks import ImageArray
 
-SHIPPED = Path(__file__).parent / "static" / "maps"
+SHIPPED = STATIC / "maps"
 GROUP_COLORS: Mapping[str, str] = dict(zip(GROUPS, class_map_files.COLORS, strict=True))
 
 

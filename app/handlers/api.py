@@ -11,16 +11,18 @@ import gradio as gr
 import numpy as np
 from pydantic import Field
 
-from app import clips, fairness, matching, objects
-from app.attention_maps import MapSettings, attention
-from app.backend import Backend
-from app.engine import Encoding
-from app.errors import ClientValue, LabError
-from app.example_clips import EXAMPLES as EXAMPLE_CLIPS
-from app.fairness import client_of, in_thread
-from app.images import EXAMPLES
-from app.objects import ObjectSettings
-from app.temporary import take_upload
+from app.handlers import matching, objects
+from app.handlers.attention_maps import MapSettings, attention
+from app.handlers.objects import ObjectSettings
+from app.limits import fairness
+from app.limits.bounds import take_upload
+from app.limits.errors import ClientValue, LabError
+from app.limits.fairness import client_of, in_thread
+from app.store import clips
+from app.store.backend import Backend
+from app.store.engine import Encoding
+from app.store.example_clips import EXAMPLES as EXAMPLE_CLIPS
+from app.store.images import EXAMPLES
 from segmentation.coco import coco_annotation
 from segmentation.labels import resize_nearest
 from segmentation.masks import Mask, best_head, decode, enlarge, keep_mass_of_maps

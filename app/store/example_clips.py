@@ -7,7 +7,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from app.clips import JPEG_QUALITY, Clip
+from app.store.clips import JPEG_QUALITY, Clip
 from app.values import jpeg
 from dino_model import photographs
 from segmentation.masks import ImageArray, bounding_box

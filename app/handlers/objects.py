@@ -10,10 +10,10 @@ from typing import Annotated, Any
 import numpy as np
 from pydantic import AfterValidator, Field
 
-from app.attention_maps import MASS, attention, map_of_head
-from app.engine import Encoding
-from app.errors import ClientValue, LabError
-from app.images import labels_png
+from app.handlers.attention_maps import MASS, attention, map_of_head
+from app.limits.errors import ClientValue, LabError
+from app.store.engine import Encoding
+from app.store.images import labels_png
 from segmentation import discovery, drawing, edges
 from segmentation.coco import coco_record, fill_results
 from segmentation.discovery import Discovery

@@ -3,19 +3,18 @@
 import re
 from collections.abc import Mapping
 from functools import cache
-from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.stats import entropy
 
-from app.attention_maps import attention
-from app.engine import Encoding
-from app.runs import TrainingRun
+from app import STATIC
+from app.handlers.attention_maps import attention
+from app.store.engine import Encoding
+from app.store.runs import TrainingRun
 from segmentation.masks import keep_mass_of_maps
 
-TEXTS = Path(__file__).parent / "static" / "learn.md"
 TRAINED, RANDOM = "embedded-dino", "random:embedded"
 MASS = 0.6
 PLAIN: Mapping[str, Any] = {"head": "mean", "layer": "light", "mass": 60, "opacity": 80, "block": 0}
@@ -56,7 +55,7 @@ _VIEWS: tuple[dict[str, Any], ...] = (
 @cache
 def lessons() -> tuple[Lesson, ...]:
     """Return the lessons in their order."""
-    texts = re.split(r"^## ", TEXTS.read_text(encoding="utf-8"), flags=re.MULTILINE)[1:]
+    texts = re.split(r"^## ", (STATIC / "learn.md").read_text(encoding="utf-8"), flags=re.MULTILINE)[1:]
     return tuple(_lesson(text, view) for text, view in zip(texts, _VIEWS, strict=True))
 
 

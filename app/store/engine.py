@@ -10,9 +10,9 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from app.errors import LabError, NotHere
-from app.images import EXAMPLES
-from app.limits import RESOLUTIONS, Limits
+from app.limits.bounds import RESOLUTIONS, Limits
+from app.limits.errors import LabError, NotHere
+from app.store.images import EXAMPLES
 from dino_model.inference.predictor import AttentionPredictor
 from dino_model.inference.resize import fed_size
 from segmentation.masks import ImageArray

@@ -14,11 +14,10 @@ from typing import NamedTuple
 import gradio as gr
 from torch import nn
 
-from app.cache import BoundedCache
-from app.errors import Busy, LabError, NotHere
-from app.fairness import stop_if_canceled
-from app.limits import MEGABYTE, Limits
-from app.runs import milestones, run_folders
+from app.limits.bounds import MEGABYTE, BoundedCache, Limits
+from app.limits.errors import Busy, LabError, NotHere
+from app.limits.fairness import stop_if_canceled
+from app.store.runs import milestones, run_folders
 from dino_model.inference.predictor import AttentionPredictor
 from dino_model.models.checkpoints import SUFFIXES, WeightsError
 from dino_model.models.names import is_local, is_path, missing_files

@@ -7,11 +7,11 @@ import gradio as gr
 import numpy as np
 from pydantic import Field
 
-from app import fairness
-from app.backend import Backend
-from app.engine import Encoding
-from app.errors import ClientValue, LabError
+from app.limits import fairness
+from app.limits.errors import ClientValue, LabError
 from app.page import HEAVY, Page
+from app.store.backend import Backend
+from app.store.engine import Encoding
 from dino_model.data.framing import Box
 from segmentation.masks import ImageArray
 from segmentation.video import shrunk

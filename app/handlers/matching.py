@@ -6,11 +6,11 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from app.backend import Backend
-from app.engine import Encoding, Key, patches_of
-from app.errors import LabError
-from app.images import png
-from app.limits import SIZES
+from app.limits.bounds import SIZES
+from app.limits.errors import LabError
+from app.store.backend import Backend
+from app.store.engine import Encoding, Key, patches_of
+from app.store.images import png
 from app.values import SCREEN_SIDE
 from dino_model.inference.quantities import unit_vectors
 from segmentation import matching

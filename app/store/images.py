@@ -10,9 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageOps
 
-from app.cache import BoundedCache
-from app.errors import LabError, NotHere
-from app.limits import MEGABYTE, Limits
+from app.limits.bounds import MEGABYTE, BoundedCache, Limits
+from app.limits.errors import LabError, NotHere
 from app.values import encode_image
 from dino_model import photographs
 from dino_model.data import images

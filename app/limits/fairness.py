@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 import anyio.to_thread
 import gradio as gr
 
-from app.errors import Busy, LabError
+from app.limits.errors import Busy, LabError
 
 Result = TypeVar("Result")
 RECHECK_SECONDS = 1.0

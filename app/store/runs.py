@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from app.errors import NotHere
+from app.limits.errors import NotHere
 from dino_model.models.published import EMBEDDED
 from dino_model.models.run_folder import LOG
 from training.doctor import RunSettings, diagnose, run_settings
@@ -34,7 +34,7 @@ CHARTS = (LOSS, TERMS, KNN)
 
 
 class Checkpoint(NamedTuple):
-    """A model of a run: its name in `app.models`, its label, and its step."""
+    """A model of a run: its name in `app.store.models`, its label, and its step."""
 
     model: str
     label: str

@@ -7,16 +7,16 @@ from collections.abc import AsyncIterator, Generator, Hashable, Mapping, Sequenc
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from app import clips, engine, example_clips, fairness
-from app.cache import BoundedCache, Value
-from app.class_maps import Maps
-from app.clips import Clip, TrackedClip
-from app.engine import Encoding, Key
-from app.errors import LabError, NotHere
-from app.images import ImageStore
-from app.limits import MEGABYTE, SIZES, Limits
-from app.models import Models
-from app.runs import Runs
+from app.limits import fairness
+from app.limits.bounds import MEGABYTE, SIZES, BoundedCache, Limits, Value
+from app.limits.errors import LabError, NotHere
+from app.store import clips, engine, example_clips
+from app.store.class_maps import Maps
+from app.store.clips import Clip, TrackedClip
+from app.store.engine import Encoding, Key
+from app.store.images import ImageStore
+from app.store.models import Models
+from app.store.runs import Runs
 from dino_model.inference.predictor import AttentionPredictor
 from dino_model.inference.search import Index
 from segmentation.labels import Labels

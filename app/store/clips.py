@@ -18,10 +18,10 @@ import cv2
 import numpy as np
 from PIL import Image
 
-from app.engine import check_patches
-from app.errors import LabError
-from app.images import labels_png, stem
-from app.limits import MEGABYTE, Limits
+from app.limits.bounds import MEGABYTE, Limits
+from app.limits.errors import LabError
+from app.store.engine import check_patches
+from app.store.images import labels_png, stem
 from app.values import jpeg
 from dino_model.data import images
 from dino_model.inference.predictor import AttentionPredictor

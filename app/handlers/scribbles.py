@@ -14,13 +14,13 @@ from typing import Any
 import numpy as np
 from pydantic import Field
 
-from app.backend import Backend
-from app.clips import from_runs, runs_of
-from app.engine import Encoding
-from app.errors import ClientValue, LabError
-from app.images import labels_png, stem
-from app.objects import COLORS, MOST_OBJECTS
+from app.handlers.objects import COLORS, MOST_OBJECTS
+from app.limits.errors import ClientValue, LabError
 from app.page import Page, split
+from app.store.backend import Backend
+from app.store.clips import from_runs, runs_of
+from app.store.engine import Encoding
+from app.store.images import labels_png, stem
 from dino_model.inference.feature_cache import model_fingerprint
 from dino_model.runtime.files import as_tuples
 from segmentation import heads

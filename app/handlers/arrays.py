@@ -1,10 +1,10 @@
 """Serve bytes from memory to the browser, by address.
 
-lab/static/VERSION/PATH          files of app/static, which `app.guard` lets browsers keep
+lab/static/VERSION/PATH          files of app/static, which `app.limits.guard` lets browsers keep
 lab/images/NAME.jpg           an image at the size of a screen
 lab/thumbnails/NAME.jpg         its center, 96 × 96 pixels
 lab/arrays/TOKEN/KIND/BLOCK      an array of an encoding, immutable; see `KINDS`
-lab/directions/A/B               vectors for the cosines of a pair, see `app.matching.direction_bytes`
+lab/directions/A/B               vectors for the cosines of a pair, see `matching.direction_bytes`
 lab/clips/CLIP/NUMBER.jpg        a frame of a clip
 lab/tracked/NAME/NUMBER.png      the labels of a tracked frame, a palette PNG
 lab/maps/NAME/map.json           a class map without its features
@@ -16,7 +16,6 @@ import asyncio
 import hashlib
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import cache
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -26,16 +25,16 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 from starlette.staticfiles import StaticFiles
 
-from app import fairness
-from app.attention_maps import colors_and_variance, norms_and_outliers, rollout
-from app.backend import Backend
-from app.engine import Encoding
-from app.errors import LabError, NotHere
-from app.images import EXAMPLES, thumbnail
-from app.matching import direction_bytes
+from app import STATIC
+from app.handlers.attention_maps import colors_and_variance, norms_and_outliers, rollout
+from app.handlers.matching import direction_bytes
+from app.limits import fairness
+from app.limits.errors import LabError, NotHere
+from app.store.backend import Backend
+from app.store.engine import Encoding
+from app.store.images import EXAMPLES, thumbnail
 from app.values import jpeg, screen_jpeg
 
-STATIC = Path(__file__).parent / "static"
 IMMUTABLE = "private, max-age=31536000, immutable"
 KINDS: Mapping[str, tuple[str, Callable[[Encoding, int], np.ndarray]]] = {
     "blocks": ("<f2", lambda encoding, block: np.stack(encoding.queries_keys(block))),

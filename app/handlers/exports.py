@@ -13,13 +13,13 @@ import numpy as np
 from PIL import Image
 from pydantic import Field
 
-from app import fairness
-from app.attention_maps import FILES, PCA, MapSettings
-from app.engine import Encoding, Key
-from app.errors import LabError
-from app.images import EXAMPLES, clean_name, stem
-from app.limits import MEGABYTE
+from app.handlers.attention_maps import FILES, PCA, MapSettings
+from app.limits import fairness
+from app.limits.bounds import MEGABYTE
+from app.limits.errors import LabError
 from app.page import Page, split
+from app.store.engine import Encoding, Key
+from app.store.images import EXAMPLES, clean_name, stem
 from dino_model.data import images
 from segmentation.masks import ImageArray
 from segmentation.video import VideoWriter
