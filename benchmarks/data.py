@@ -15,10 +15,10 @@ from PIL import Image
 from benchmarks.measure import Benchmark, Computation, median_seconds
 from dino_model import photographs
 from dino_model.data.collections import open_images
-from training.crop_config import CropConfig
-from training.crops import Crops, MultiCrop
-from training.data import CropDataset, LoadedBatch
-from training.recipe import Recipe
+from training.augmentation.batches import CropDataset, LoadedBatch
+from training.augmentation.crop_config import CropConfig
+from training.augmentation.crops import Crops, MultiCrop
+from training.recipes.recipe import Recipe
 
 SIZE, IMAGES = (500, 375), 12
 FOLDER = Path(tempfile.gettempdir()) / "dino-benchmark-images"

@@ -23,10 +23,10 @@ from torch import Tensor
 from benchmarks.plan import IMAGES, MODELS
 from benchmarks.steps import OurStep, PlainStep
 from dino_model.runtime.files import write_json
-from training.crop_config import CropConfig
-from training.crops import Crops, MultiCrop, normalize
+from training.augmentation.crop_config import CropConfig
+from training.augmentation.crops import Crops, MultiCrop, normalize
 from training.methods.dino_config import DINOConfig
-from training.recipe import OptimizerConfig, Recipe
+from training.recipes.recipe import OptimizerConfig, Recipe
 
 CUDA = torch.device("cuda")
 WARM_UP, BURST, TURNS = 3, 3, 3

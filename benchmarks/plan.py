@@ -16,9 +16,9 @@ from benchmarks import fake_cuda
 from dino_model.models.configs import BackboneConfig
 from dino_model.runtime.files import write_json
 from dino_model.runtime.precision import ComputePrecision
-from training.crop_config import CropConfig
+from training.augmentation.crop_config import CropConfig
 from training.methods.dino_config import DINOConfig
-from training.recipe import Recipe
+from training.recipes.recipe import Recipe
 
 if TYPE_CHECKING:
     from benchmarks.fake_cuda.steps import StepCost

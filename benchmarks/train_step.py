@@ -27,13 +27,13 @@ from dino_model.data.collections import open_images
 from dino_model.models.backbones import BackboneConfig
 from dino_model.runtime.device import ComputePrecision, choose_precision
 from dino_model.runtime.files import write_json
+from training.augmentation.crop_config import CropConfig
+from training.augmentation.crops import Crops
 from training.commands.pretrain import default_workers
-from training.crop_config import CropConfig
-from training.crops import Crops
 from training.methods.dino_config import DINOConfig
 from training.methods.head import HeadConfig
-from training.recipe import OptimizerConfig, Recipe
-from training.run import Run
+from training.recipes.recipe import OptimizerConfig, Recipe
+from training.run.folder import Run
 from training.session import Session
 from training.train import Callbacks
 

@@ -25,7 +25,7 @@ import torch
 from notebooks import distillation, drawing
 from notebooks.checks import check
 from notebooks.distillation import Variant, train
-from training.doctor import RunSettings, findings
+from training.run.doctor import RunSettings, findings
 
 # %% [markdown]
 # ## Two kinds of collapse

@@ -120,7 +120,7 @@ def train(
     """Train with the step of lesson 3 on a network of two blocks, from a fixed seed.
 
     Returns:
-        The teacher, and for each step the fields that `training.doctor` reads: `teacher_entropy`, `kl`
+        The teacher, and for each step the fields that `training.run.doctor` reads: `teacher_entropy`, `kl`
         and `ln_k` in nats, and `prototypes`, the number in use by the batch.
     """
     torch.manual_seed(0)

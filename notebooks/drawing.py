@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from segmentation import drawing
 from segmentation.masks import ImageArray, Mask
-from training.figures import STYLE as TRAINING_STYLE
+from training.run.figures import STYLE as TRAINING_STYLE
 
 CAPTIONS = tomllib.loads(Path(__file__).with_name("captions.toml").read_text(encoding="utf-8"))
 """Number of a figure -> `caption`, the finding in one sentence, and `alt`, for readers who cannot see it."""

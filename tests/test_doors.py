@@ -38,21 +38,21 @@ from segmentation.commands.discover import Discover
 from segmentation.discovery import METHODS as DISCOVERY_METHODS
 from segmentation.discovery import Discovery, DiscoveryMethod
 from tests.training.runs import noise, write_rectangles
-from training import doctor
 from training.__main__ import main as train
+from training.augmentation.crops import Crops
+from training.augmentation.randomness import Randomness
 from training.commands.evaluate import PROTOCOLS
-from training.crops import Crops
-from training.log import metric_names
 from training.methods.config import SmallDataRecipe
 from training.methods.context import MethodSchedules
 from training.methods.dino_config import DINOConfig
 from training.methods.method import Batch, Loss, Method
 from training.methods.table import METHODS, add_method
-from training.named_recipes import small_data
 from training.optim import create_optimizer, decay_groups
-from training.randomness import Randomness
-from training.recipe import Plan
-from training.run import Run
+from training.recipes.named_recipes import small_data
+from training.recipes.recipe import Plan
+from training.run import doctor
+from training.run.folder import Run
+from training.run.log import metric_names
 from training.train import train_step
 
 

@@ -29,7 +29,7 @@ from dino_model.models.published import EMBEDDED
 from dino_model.runtime import files
 from segmentation.drawing import save_image
 from segmentation.masks import keep_mass_of_maps
-from training import figures
+from training.run import figures
 
 REPOSITORY = Path(__file__).parents[1]
 WEIGHTS = EMBEDDED["embedded"]

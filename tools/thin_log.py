@@ -10,7 +10,7 @@ import tyro
 from tyro.conf import Positional
 
 from dino_model.runtime.files import write_text
-from training.run import Run
+from training.run.folder import Run
 
 
 def thin(logs: Sequence[Sequence[dict[str, Any]]], every: int) -> list[dict[str, Any]]:

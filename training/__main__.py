@@ -36,7 +36,7 @@ def _run_on_rank(arguments: list[str]) -> int:
         if not rank or isinstance(error, BrokenPipeError):
             raise
         from dino_model.runtime.ranks import LostRank
-        from training.run import RunError
+        from training.run.folder import RunError
 
         if not isinstance(error, SettingError | RunError | LostRank):
             print(f"error in process {rank}: {sentence(error)}", file=sys.stderr)

@@ -12,11 +12,11 @@ from dino_model.models.adaptation import adapt_channels
 from dino_model.models.checkpoints import read_torch
 from dino_model.models.state_names import unwrap
 from dino_model.models.weights import LoadedModel, load_model
-from training.checkpoint import first_misfit, read_state
 from training.methods.method import Method
-from training.recipe import Recipe, method_of
-from training.run import Run, RunError
-from training.validation import flag
+from training.recipes.recipe import Recipe, method_of
+from training.recipes.validation import flag
+from training.run.checkpoint import first_misfit, read_state
+from training.run.folder import Run, RunError
 
 
 def from_checkpoint(method: Method, recipe: Recipe, path: Path) -> str:

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from dino_model.runtime.device import has_bf16
 from dino_model.runtime.errors import SettingError
-from training.validation import OptimizerName
+from training.recipes.validation import OptimizerName
 
 ParameterGroup = dict[str, Any]
 

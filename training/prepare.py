@@ -11,7 +11,7 @@ from training.blocks import prepare_networks
 from training.distributed import synchronise_batch_norm, world
 from training.methods.context import MethodContext
 from training.methods.method import Method
-from training.recipe import Plan, Recipe
+from training.recipes.recipe import Plan, Recipe
 
 
 def prepare_model(

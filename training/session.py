@@ -19,17 +19,17 @@ from dino_model.runtime.device import ComputePrecision, autocast
 from dino_model.runtime.errors import SettingError, pluralize
 from dino_model.runtime.files import printable
 from dino_model.runtime.ranks import on_first
-from training.checkpoint import CheckpointWriter, load_checkpoint
-from training.crops import normalize
-from training.data import LoadedBatch, batches
+from training.augmentation.batches import LoadedBatch, batches
+from training.augmentation.crops import normalize
 from training.distributed import barrier, data_parallel, rank, world
-from training.logging import MetricLogger, json_lines
 from training.methods.method import Batch
 from training.methods.network import Network
 from training.optim import create_optimizer, decay_groups
 from training.prepare import check_batch, check_ranks, num_classes, prepare_model
-from training.recipe import Plan, Recipe, recipe_of
-from training.run import CONFIG_FORMAT, Run, RunError
+from training.recipes.recipe import Plan, Recipe, recipe_of
+from training.run.checkpoint import CheckpointWriter, load_checkpoint
+from training.run.folder import CONFIG_FORMAT, Run, RunError
+from training.run.logging import MetricLogger, json_lines
 from training.train import Callbacks, train_step
 
 FIXED = (

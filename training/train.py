@@ -12,12 +12,12 @@ from torch.optim import Optimizer
 
 from dino_model.runtime.errors import SettingError
 from training.distributed import all_mean, any_rank, data_parallel, world
-from training.log import LOOP_METRICS
-from training.logging import Logger, Metrics, Observer, Scalar
 from training.methods.method import Batch, Loss, Method
 from training.optim import clip_grad_per_tensor, gradient_norms, set_rates
-from training.recipe import Plan
-from training.run import CheckpointOptions
+from training.recipes.recipe import Plan
+from training.run.folder import CheckpointOptions
+from training.run.log import LOOP_METRICS
+from training.run.logging import Logger, Metrics, Observer, Scalar
 
 STOP_POLL_STEPS = 50
 """Steps between two exchanges of stop signals among ranks: each one waits for the slowest rank."""

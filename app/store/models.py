@@ -25,7 +25,7 @@ from dino_model.models.published import OFFICIAL
 from dino_model.models.weights import load_model
 from dino_model.runtime.device import Precision
 from dino_model.runtime.download import DownloadError
-from training.run import Run
+from training.run.folder import Run
 
 SUPERVISED = {
     "deit_small_patch16_224.fb_in1k": "ViT-S/16, supervised on ImageNet-1k (DeiT)",

@@ -1,7 +1,7 @@
 """Training runs for the page: logs that may still grow, as curves for a screen, and checkpoints.
 
-Runs are folders of `training.run.Run` directly inside --models-dir. The logs of the shipped models are part
-of the package. A client chooses a run by name and never sends a path.
+Runs are folders of `training.run.folder.Run` directly inside --models-dir. The logs of the shipped models are
+part of the package. A client chooses a run by name and never sends a path.
 """
 
 import math
@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 from app.limits.errors import NotHere
 from dino_model.models.published import EMBEDDED
 from dino_model.models.run_folder import LOG
-from training.doctor import RunSettings, diagnose, run_settings
-from training.log import KNN, LOSS, TERMS, Panel, metric_names, names_of, read_log
-from training.run import Run, RunError
+from training.run.doctor import RunSettings, diagnose, run_settings
+from training.run.folder import Run, RunError
+from training.run.log import KNN, LOSS, TERMS, Panel, metric_names, names_of, read_log
 
 POINTS = 500
 """Largest number of points of a curve: about the width of a chart in pixels."""

@@ -10,7 +10,7 @@ from benchmarks.fake_cuda.device import FakeDevice
 from dino_model.data.collections import open_images
 from dino_model.runtime.device import ComputePrecision, autocast
 from training import one_pass
-from training.recipe import Recipe
+from training.recipes.recipe import Recipe
 from training.session import Session
 from training.train import train_step
 

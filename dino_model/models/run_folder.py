@@ -1,4 +1,4 @@
-"""Names of the files in the folder of a training run; `training.run` describes and writes them."""
+"""Names of the files in the folder of a training run; `training.run.folder` describes and writes them."""
 
 import re
 from pathlib import Path

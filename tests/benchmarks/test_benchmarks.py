@@ -15,7 +15,7 @@ from benchmarks.official import Official, verdict
 from dino_model.models.weights import load_model
 from tests.training.runs import RECIPE, noise
 from training import __main__ as command
-from training.recipe import OptimizerConfig
+from training.recipes.recipe import OptimizerConfig
 
 pytestmark = pytest.mark.slow
 

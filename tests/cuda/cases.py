@@ -23,11 +23,11 @@ from dino_model.inference.predictor import AttentionPredictor
 from dino_model.models.backbones import BackboneConfig, create_backbone
 from segmentation.tracking import propagate_masks
 from tests.training.runs import RECIPE, noise
-from training.crop_config import CropConfig
+from training.augmentation.crop_config import CropConfig
 from training.methods.dino_config import DINOConfig
-from training.monitor import Probe
-from training.recipe import OptimizerConfig, Recipe
-from training.run import CheckpointOptions, Run
+from training.recipes.recipe import OptimizerConfig, Recipe
+from training.run.folder import CheckpointOptions, Run
+from training.run.monitor import Probe
 from training.session import Session
 from training.train import Callbacks
 

@@ -12,7 +12,7 @@ from tests.training.runs import CROPS, METHODS
 
 pytestmark = pytest.mark.slow
 MATRIX = pytest.mark.cuda_matrix
-FLUSH = ("synchronization at training/logging.py", "_local_scalar_dense at training/checkpoint.py")
+FLUSH = ("synchronization at training/run/logging.py", "_local_scalar_dense at training/run/checkpoint.py")
 """Before a checkpoint is copied, the metrics are written; the loss scale of fp16 is read."""
 
 

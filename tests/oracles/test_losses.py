@@ -6,7 +6,7 @@ import torch
 from tests.oracles.arrays import PRECISIONS, agree, tensors
 from training import losses
 from training.methods.dino import update_center
-from training.schedules import linear_warmup
+from training.recipes.schedules import linear_warmup
 
 DTYPES = dict(PRECISIONS)
 BALANCED = {torch.float64: 1e-10, torch.float32: 1e-4}  # what goes through exponentials of the batch

@@ -8,7 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from tests.oracles.arrays import PRECISIONS, agree, tensors
-from training.crops import Crops
+from training.augmentation.crops import Crops
+from training.augmentation.randomness import Randomness
 from training.losses import multi_crop_cross_entropy, unit
 from training.methods.context import MethodSchedules
 from training.methods.dino import DINO
@@ -20,8 +21,7 @@ from training.methods.moco_config import MoCoConfig
 from training.methods.swav import SwAV
 from training.methods.swav_config import SwAVConfig
 from training.optim import decay_groups
-from training.randomness import Randomness
-from training.recipe import Plan
+from training.recipes.recipe import Plan
 from training.train import train_step
 
 each_precision = pytest.mark.parametrize(("dtype", "tolerance"), PRECISIONS)

@@ -13,7 +13,7 @@ from training.methods.dino_config import DINOConfig
 from training.methods.head import HeadConfig, ProjectionHead
 from training.methods.network import Network
 from training.optim import LARS, decay_groups
-from training.recipe import OptimizerConfig, Plan, Recipe
+from training.recipes.recipe import OptimizerConfig, Plan, Recipe
 
 
 def test_plan_agrees_to_the_last_digits(oracle):

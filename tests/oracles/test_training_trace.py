@@ -8,7 +8,8 @@ import torch
 
 from dino_model.models.backbones import BackboneConfig, create_backbone
 from tests.oracles.arrays import tensors
-from training.crops import Crops
+from training.augmentation.crops import Crops
+from training.augmentation.randomness import Randomness
 from training.methods.context import MethodSchedules
 from training.methods.dino import DINO
 from training.methods.dino_config import DINOConfig
@@ -16,8 +17,7 @@ from training.methods.head import HeadConfig, ProjectionHead
 from training.methods.method import Batch
 from training.methods.network import Network
 from training.optim import decay_groups
-from training.randomness import Randomness
-from training.recipe import Plan
+from training.recipes.recipe import Plan
 from training.train import train_step
 
 

@@ -17,7 +17,7 @@ from PIL import Image
 from dino_model import photographs
 from dino_model.models.backbones import BackboneConfig
 from training import __main__ as command
-from training.crop_config import CropConfig
+from training.augmentation.crop_config import CropConfig
 from training.methods.byol_config import BYOLConfig
 from training.methods.dino_ablations_config import AblationsConfig
 from training.methods.dino_config import DINOConfig
@@ -26,8 +26,8 @@ from training.methods.head import HeadConfig
 from training.methods.moco_config import MoCoConfig
 from training.methods.supervised_config import SupervisedConfig
 from training.methods.swav_config import SwAVConfig
-from training.recipe import OptimizerConfig, Recipe
-from training.run import Run
+from training.recipes.recipe import OptimizerConfig, Recipe
+from training.run.folder import Run
 from training.train import Callbacks
 
 RECIPE = Recipe(

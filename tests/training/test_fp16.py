@@ -14,8 +14,8 @@ from tests.training.runs import RECIPE
 from training.methods.dino_config import DINOConfig
 from training.methods.head import HeadConfig
 from training.optim import create_optimizer, decay_groups
-from training.recipe import Plan
-from training.run import Run
+from training.recipes.recipe import Plan
+from training.run.folder import Run
 from training.session import Session
 from training.train import Callbacks, train_step
 

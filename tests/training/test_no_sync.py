@@ -15,11 +15,11 @@ from dino_model.runtime.device import autocast
 from tests.training.methods.tiny import BACKBONE, random_batch
 from tests.training.runs import METHODS, RECIPE
 from training import train
-from training.crops import Crops
+from training.augmentation.crops import Crops
 from training.methods.context import MethodContext
 from training.methods.method import Batch
 from training.optim import create_optimizer, decay_groups
-from training.recipe import OptimizerConfig, Plan
+from training.recipes.recipe import OptimizerConfig, Plan
 
 
 def run_steps(name: str, device: torch.device):

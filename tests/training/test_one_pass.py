@@ -7,10 +7,10 @@ import torch.nn.functional as F
 from dino_model.models.backbones import BackboneConfig
 from dino_model.runtime.device import autocast
 from training import one_pass
+from training.augmentation.randomness import Randomness
 from training.methods.head import HeadConfig
 from training.methods.network import cls_tokens, create_network
 from training.one_pass import OnePass, pack
-from training.randomness import Randomness
 
 CPU = torch.device("cpu")
 SHAPES = ((2, 9), (3, 4))

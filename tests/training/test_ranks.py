@@ -25,7 +25,7 @@ from tests.training.ranks import Group
 from tests.training.runs import CROPS, METHODS, RECIPE, TINY, noise, out_of_memory_at, resume, values
 from training import __main__ as command
 from training.methods.head import ProjectionHead
-from training.run import Run
+from training.run.folder import Run
 from training.session import Session
 
 pytestmark = pytest.mark.slow

@@ -11,10 +11,10 @@ from dino_model.data import collections
 from dino_model.data.collections import open_images
 from dino_model.runtime.errors import SettingError
 from tests.training.runs import RECIPE
-from training.checkpoint import CheckpointWriter
-from training.crop_config import CropConfig
+from training.augmentation.crop_config import CropConfig
 from training.prepare import check_batch
-from training.run import CheckpointOptions, Run
+from training.run.checkpoint import CheckpointWriter
+from training.run.folder import CheckpointOptions, Run
 from training.session import Session
 from training.train import Callbacks
 

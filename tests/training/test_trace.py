@@ -14,11 +14,11 @@ import torch.nn.functional as F
 from dino_model.data.collections import open_images
 from dino_model.models.backbones import BackboneConfig
 from tests.training.runs import noise
-from training.crop_config import CropConfig
+from training.augmentation.crop_config import CropConfig
 from training.methods.dino_config import DINOConfig
 from training.methods.head import HeadConfig
-from training.recipe import OptimizerConfig, Recipe
-from training.run import Run
+from training.recipes.recipe import OptimizerConfig, Recipe
+from training.run.folder import Run
 from training.session import Session
 
 RECIPE = Recipe(

@@ -5,10 +5,10 @@ each to a copy of the committed tree, runs its tests and reports which mutants s
 
     [[mutant]]
     name = "teacher momentum falls instead of rising"
-    file = "training/schedules.py"
+    file = "training/recipes/schedules.py"
     old = "text that occurs once"
     new = "text that replaces it"
-    tests = ["tests/training/test_schedules.py"]
+    tests = ["tests/training/recipes/test_schedules.py"]
 """
 
 import os

@@ -22,11 +22,11 @@ from dino_model.data.collections import Images, open_images
 from dino_model.data.images import ImageError
 from dino_model.runtime.errors import SettingError
 from dino_model.runtime.precision import Precision
-from training import named_recipes
 from training.methods.table import METHODS
-from training.recipe import Recipe, method_of, recipe_of
-from training.run import CheckpointOptions, Run, RunError
-from training.validation import at_least
+from training.recipes import named_recipes
+from training.recipes.recipe import Recipe, method_of, recipe_of
+from training.recipes.validation import at_least
+from training.run.folder import CheckpointOptions, Run, RunError
 
 PROGRAM = "python -m training pretrain"
 

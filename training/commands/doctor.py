@@ -10,10 +10,10 @@ import tyro
 from tyro.conf import Positional
 
 from dino_model.runtime import files
-from training import doctor, log
-from training.log import Line
-from training.recipe import method_of
-from training.run import DOCTOR_PAGE, Run, RunError
+from training.recipes.recipe import method_of
+from training.run import doctor, log
+from training.run.folder import DOCTOR_PAGE, Run, RunError
+from training.run.log import Line
 
 EXIT_PROBLEMS = 3
 
@@ -61,7 +61,7 @@ class Doctor:
 
 def draw(lines: Sequence[Line], findings: Sequence[str], title: str, path: Path) -> None:
     """Plot the panels of the log; the findings are below the title."""
-    from training import figures  # imports matplotlib
+    from training.run import figures  # imports matplotlib
 
     drawn, columns = log.panels(lines), 3
     with figures.style(figures.STYLE):

@@ -28,10 +28,10 @@ from dino_model.runtime.progress import progress
 from dino_model.runtime.ranks import LostRank, process_group, rank, world
 from training import initialize
 from training.commands.arguments import Pretrain
-from training.doctor import run_settings
-from training.logging import LOGGERS, Diverged
-from training.monitor import Monitor, Probe
-from training.run import Run, RunError
+from training.run.doctor import run_settings
+from training.run.folder import Run, RunError
+from training.run.logging import LOGGERS, Diverged
+from training.run.monitor import Monitor, Probe
 from training.session import Session, in_words
 from training.train import Callbacks
 

@@ -14,9 +14,9 @@ from dino_model.runtime import files
 from dino_model.runtime.errors import SettingError
 from dino_model.runtime.outputs import OutputOptions
 from dino_model.runtime.precision import Precision
-from training.run import Run
+from training.recipes.validation import at_least
+from training.run.folder import Run
 from training.studies.laws import GRIDS, LAWS, Law
-from training.validation import at_least
 
 if TYPE_CHECKING:
     from training.studies.report import Outcome

@@ -20,11 +20,11 @@ from dino_model.data.collections import Images, open_images
 from dino_model.inference.features import OUTPUT, FeatureType, has_cls
 from dino_model.models.weights import LoadedModel
 from dino_model.runtime.errors import pluralize
+from training.augmentation.randomness import mix
 from training.evaluation.datasets import every_fifth, open_labeled
 from training.evaluation.options import CopyDetection, CopyDetectionSynthetic, Evaluation
 from training.evaluation.retrieval import average_precision, ranks_of
 from training.evaluation.run import Metrics, evaluate_models, extract, framing_of
-from training.randomness import mix
 
 Formula = Literal["corrected", "released"]
 COPY_TYPES = ("crop", "jpeg 10", "blur", "mirrored", "print")

@@ -32,6 +32,7 @@ from dino_model.runtime.device import ComputePrecision, autocast, choose_device
 from dino_model.runtime.errors import pluralize
 from dino_model.runtime.outputs import OutputFolder
 from dino_model.runtime.progress import progress
+from training.augmentation.randomness import copy_to_device, mix
 from training.distributed import barrier, synchronise_batch_norm
 from training.evaluation.datasets import Split
 from training.evaluation.metrics import accuracy
@@ -44,8 +45,7 @@ from training.evaluation.run import (
     open_options,
     random_batches,
 )
-from training.randomness import copy_to_device, mix
-from training.validation import at_least, positive
+from training.recipes.validation import at_least, positive
 
 WEIGHT_DECAY, WARMUP_EPOCHS = 0.05, 5
 MIXUP, CUTMIX, SMOOTHING = 0.8, 1.0, 0.1

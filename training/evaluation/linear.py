@@ -25,6 +25,7 @@ from dino_model.runtime.device import DTYPES, autocast, choose_device
 from dino_model.runtime.download import PublishedFile
 from dino_model.runtime.errors import pluralize
 from dino_model.runtime.progress import progress
+from training.augmentation.randomness import mix
 from training.evaluation.datasets import Split, every_fifth
 from training.evaluation.metrics import (
     Accuracy,
@@ -45,7 +46,6 @@ from training.evaluation.run import (
     open_options,
     random_batches,
 )
-from training.randomness import mix
 
 MOMENTUM = 0.9
 """Momentum of SGD; there is no weight decay."""

@@ -11,7 +11,7 @@ from dino_model.data.classes import LabelOptions
 from dino_model.inference.options import ComputeOptions
 from dino_model.runtime.errors import SettingError
 from dino_model.runtime.outputs import OutputOptions
-from training.validation import at_least, positive
+from training.recipes.validation import at_least, positive
 
 LEARNING_RATES = (1e-4, 2e-4, 5e-4, 1e-3, 2e-3, 5e-3, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 """Learning rates of the linear grid; the paper does not publish its rates."""

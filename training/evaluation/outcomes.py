@@ -125,7 +125,7 @@ def write_confusion(path: Path, matrix: Tensor, classes: Sequence[str]) -> None:
 
 
 def _draw(path: Path, matrix: Tensor, classes: Sequence[str]) -> None:
-    from training import figures  # imports matplotlib
+    from training.run import figures  # imports matplotlib
 
     side = min(14.0, max(4.5, 0.34 * len(classes) + 2.5))
     with figures.style({"font.size": 9}):

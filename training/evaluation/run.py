@@ -21,11 +21,11 @@ from dino_model.runtime import files, ranks
 from dino_model.runtime.ahead import load_ahead
 from dino_model.runtime.device import choose_device
 from dino_model.runtime.errors import pluralize
-from training.crops import BOX_NUMBERS, random_box
+from training.augmentation.crops import BOX_NUMBERS, random_box
+from training.augmentation.randomness import mix
 from training.evaluation import paper
 from training.evaluation.datasets import Split, open_split
 from training.evaluation.options import Classification, Evaluation
-from training.randomness import mix
 
 Metrics = dict[str, Any]
 

@@ -7,8 +7,8 @@ from typing import ClassVar, Self
 from dino_model.models.configs import HeadConfig
 from training.methods.config import RESNET50, MethodConfig, RecipeChanges, SmallData, SmallDataRecipe, rates
 from training.methods.context import MethodSchedules
-from training.schedules import cosine
-from training.validation import at_least, shares
+from training.recipes.schedules import cosine
+from training.recipes.validation import at_least, shares
 
 HEAD = HeadConfig(256, layers=2, hidden=4096, bottleneck=None, batch_norm=True, activation="relu")
 

@@ -10,9 +10,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 from dino_model.runtime.errors import SettingError
-from training.crop_config import CropConfig
+from training.augmentation.crop_config import CropConfig
 from training.methods.context import MethodContext, MethodSchedules
-from training.validation import OptimizerName
+from training.recipes.validation import OptimizerName
 
 if TYPE_CHECKING:
     from training.methods.method import Method
@@ -38,7 +38,7 @@ class RecipeChanges(NamedTuple):
     expected: str = ""
     """Published scores, hardware and time; none of them was repeated by this project."""
     settings: Mapping[str, Any] = {}
-    """Settings of `training.recipe.Recipe` by name, those of its parts in a mapping of their own."""
+    """Settings of `training.recipes.recipe.Recipe` by name, those of its parts in a mapping of their own."""
 
 
 class SmallDataRecipe(NamedTuple):
@@ -46,7 +46,7 @@ class SmallDataRecipe(NamedTuple):
 
     batch_size: int
     crops: Mapping[str, Any] = {}
-    """Settings of the crops that differ from those of `training.named_recipes.small_data`."""
+    """Settings of the crops that differ from those of `training.recipes.named_recipes.small_data`."""
     method: Mapping[str, Any] = {}
     """Settings of the method that differ from its defaults."""
 
@@ -79,9 +79,9 @@ class MethodConfig(ABC):
     small_data: ClassVar[SmallDataRecipe | None] = None
     """None: the method has no recipe `small-data`."""
     remedy: ClassVar[str] = "lower --lr"
-    """Options that avoid a collapse, for `training.doctor`."""
+    """Options that avoid a collapse, for `training.run.doctor`."""
     rank_remedy: ClassVar[str] = "lower --lr or --weight-decay-end"
-    """Options that avoid features of few dimensions, for `training.doctor`."""
+    """Options that avoid features of few dimensions, for `training.run.doctor`."""
     uses_labels: ClassVar[bool] = False
     """Whether the method trains on labels: images without a class are left out."""
     global_crops: ClassVar[int | None] = 2

@@ -8,7 +8,7 @@ import numpy as np
 from dino_model.data.images import IMAGENET_MEAN, IMAGENET_STD
 from dino_model.models.configs import BackboneConfig
 from dino_model.runtime.precision import ComputePrecision
-from training.schedules import Schedule
+from training.recipes.schedules import Schedule
 
 if TYPE_CHECKING:
     from dino_model.data.collections import Images

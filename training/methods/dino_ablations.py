@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from dino_model.models.attention import attention_rows
 from dino_model.models.backbones import MaskedPatches, patch_grid
 from training import losses
+from training.augmentation.randomness import Randomness, copy_to_device
 from training.distributed import all_mean, gather
 from training.methods.context import MethodSchedules
 from training.methods.dino import DINO, mean_output, update_center
@@ -16,7 +17,6 @@ from training.methods.dino_ablations_config import AblationsConfig
 from training.methods.ibot import masked_cross_entropy, masked_places, random_blocks
 from training.methods.method import Batch, Loss
 from training.methods.network import Network, Queue, cls_tokens
-from training.randomness import Randomness, copy_to_device
 
 
 class DINOAblations(DINO):

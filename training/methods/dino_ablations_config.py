@@ -10,10 +10,10 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from dino_model.runtime.errors import SettingError
-from training.crop_config import CropConfig
+from training.augmentation.crop_config import CropConfig
 from training.methods.context import MethodSchedules
 from training.methods.dino_config import DINOConfig
-from training.validation import at_least, flag, multiple_of, positive, shares
+from training.recipes.validation import at_least, flag, multiple_of, positive, shares
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -29,7 +29,9 @@ from dino_model.models.backbones import create_backbone
 from dino_model.models.run_folder import CONFIG
 from dino_model.models.weights import load_model
 from dino_model.runtime.errors import SettingError
-from training.crops import Crops, normalize
+from training.augmentation.crops import Crops, normalize
+from training.augmentation.photometry import constant
+from training.augmentation.randomness import Randomness, copy_to_device
 from training.methods import distill_loss
 from training.methods.context import MethodContext
 from training.methods.distill_config import DistillConfig
@@ -47,8 +49,6 @@ from training.methods.distill_teacher import (
 from training.methods.method import Batch, Loss, Method
 from training.methods.network import replace_drop_path
 from training.optim import move_average
-from training.photometry import constant
-from training.randomness import Randomness, copy_to_device
 
 MIN_CLS_SIDE = 0.6
 """Smallest side of a view, as a share of the square, whose [CLS] token is compared with the square's."""

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import ClassVar, Self
 
 from dino_model.runtime.errors import SettingError
-from training.crop_config import CropConfig
+from training.augmentation.crop_config import CropConfig
 from training.methods.config import MethodConfig, RecipeChanges, SmallData, SmallDataRecipe, rates
-from training.validation import at_least, shares
+from training.recipes.validation import at_least, shares
 
 WEIGHTS = ("patch_weight", "cls_weight", "attention_weight", "rows_weight")
 

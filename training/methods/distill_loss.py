@@ -14,9 +14,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from training.crops import resized_crops
-from training.photometry import luma
-from training.randomness import mix
+from training.augmentation.crops import resized_crops
+from training.augmentation.photometry import luma
+from training.augmentation.randomness import mix
 
 SMALLEST_BOX = 0.4
 """Smallest side of a free box, as a share of the square."""

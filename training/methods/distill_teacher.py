@@ -19,10 +19,10 @@ from dino_model.models.backbones import choose_training_attention
 from dino_model.models.weights import LoadedModel
 from dino_model.runtime.device import ComputePrecision, autocast
 from dino_model.runtime.errors import SettingError, pluralize
-from training.crops import Crops, normalize
-from training.data import read_or_next
+from training.augmentation.batches import read_or_next
+from training.augmentation.crops import Crops, normalize
+from training.augmentation.randomness import copy_to_device, mix
 from training.methods.distill_loss import log_attention, renormalize
-from training.randomness import copy_to_device, mix
 
 IMAGES_AT_ONCE = 32
 REPORT_EVERY = 2560

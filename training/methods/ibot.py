@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from training import losses
-from training.randomness import Randomness
+from training.augmentation.randomness import Randomness
 
 MASKED_VIEWS = 0.5
 """Probability that a view is masked."""

@@ -14,9 +14,9 @@ from typing import Any, ClassVar, NamedTuple
 
 from torch import Tensor, nn
 
-from training.crops import Crops
+from training.augmentation.crops import Crops
+from training.augmentation.randomness import Randomness
 from training.methods.context import MethodContext
-from training.randomness import Randomness
 
 
 @dataclass(frozen=True)

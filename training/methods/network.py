@@ -17,13 +17,13 @@ from dino_model.models.backbones import (
     compute_features,
     create_backbone,
 )
+from training.augmentation.randomness import Randomness, copy_to_device
 from training.methods.config import MethodConfig
 from training.methods.context import MethodContext, MethodSchedules
 from training.methods.head import HeadConfig, ProjectionHead
 from training.methods.method import Method
 from training.one_pass import OnePass, features_of_groups
 from training.optim import move_average
-from training.randomness import Randomness, copy_to_device
 
 
 class Network(nn.Module):

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from training.crops import Crops
+from training.augmentation.crops import Crops
 from training.methods.context import MethodContext
 from training.methods.head import HeadConfig
 from training.methods.method import Batch, Loss, Method

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from dino_model.runtime.errors import SettingError
-from training.crop_config import CropConfig
+from training.augmentation.crop_config import CropConfig
 from training.methods.config import RESNET50, MethodConfig, RecipeChanges, SmallDataRecipe, rates
-from training.validation import at_least, shares
+from training.recipes.validation import at_least, shares
 
 
 @dataclass(frozen=True)

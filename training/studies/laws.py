@@ -9,9 +9,9 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from dino_model.models.configs import BackboneConfig, HeadConfig
-from training.crop_config import CropConfig
+from training.augmentation.crop_config import CropConfig
 from training.methods.dino_ablations_config import AblationsConfig
-from training.recipe import OptimizerConfig, Recipe
+from training.recipes.recipe import OptimizerConfig, Recipe
 
 if TYPE_CHECKING:
     from training.studies.runs import Result

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from matplotlib.figure import Figure
 from scipy.stats import t as student_t
 
-from training import figures
+from training.run import figures
 from training.studies.laws import Law
 
 

@@ -15,9 +15,9 @@ from dino_model.data.images import IMAGENET_MEAN, IMAGENET_STD
 from dino_model.runtime import files
 from dino_model.runtime.device import ComputePrecision
 from training.evaluation.knn import knn_accuracy
-from training.logging import Diverged
-from training.recipe import Plan, Recipe
-from training.run import CheckpointOptions, Run
+from training.recipes.recipe import Plan, Recipe
+from training.run.folder import CheckpointOptions, Run
+from training.run.logging import Diverged
 from training.session import Session
 from training.train import Callbacks
 

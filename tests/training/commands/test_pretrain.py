@@ -20,7 +20,7 @@ from tests.training.ranks import Group
 from tests.training.runs import out_of_memory_at, pretrain, resume, stop_after, values, weights
 from training import __main__ as command
 from training.methods.head import ProjectionHead
-from training.run import Run
+from training.run.folder import Run
 
 pytestmark = pytest.mark.slow
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from tests.training.runs import pretrain, resume
-from training.run import Run
+from training.run.folder import Run
 
 pytestmark = pytest.mark.slow
 

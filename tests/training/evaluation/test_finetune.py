@@ -8,10 +8,10 @@ from torch.amp import GradScaler
 
 from dino_model.models.weights import load_model
 from training import __main__ as command
+from training.augmentation.randomness import mix
 from training.evaluation import finetune as protocol
 from training.evaluation.finetune import RECIPES, FinetuneRecipe, learning_rate, output_file
 from training.evaluation.options import Finetune
-from training.randomness import mix
 
 TINY = ("--model", "random:embedded", "--size", 32)
 

@@ -7,13 +7,13 @@ import torch.nn.functional as F
 from dino_model.models.attention import attention_rows
 from tests.training.methods.tiny import build, random_batch
 from training import losses
-from training.crops import Crops
+from training.augmentation.crops import Crops
+from training.augmentation.randomness import Randomness
 from training.methods.dino import DINO, update_center
 from training.methods.dino_ablations import least_attended
 from training.methods.dino_ablations_config import AblationsConfig
 from training.methods.head import HeadConfig
 from training.methods.method import Batch
-from training.randomness import Randomness
 
 CONFIG = AblationsConfig(HeadConfig(32, hidden=16, bottleneck=8), freeze_last_layer_epochs=1)
 

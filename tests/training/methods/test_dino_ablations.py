@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from dino_model.runtime.errors import SettingError
 from tests.training.methods.tiny import build, random_batch, step
 from training import losses
-from training.crop_config import CropConfig
+from training.augmentation.crop_config import CropConfig
 from training.methods.dino import DINO
 from training.methods.dino_ablations_config import AblationsConfig
 from training.methods.dino_config import DINOConfig

@@ -12,14 +12,14 @@ from dino_model.models.backbones import BackboneConfig, create_backbone
 from dino_model.models.checkpoints import write_safetensors
 from dino_model.models.weights import load_model
 from dino_model.runtime.errors import SettingError
-from training.crops import Crops
+from training.augmentation.crops import Crops
+from training.augmentation.randomness import Randomness
 from training.methods.context import MethodContext
 from training.methods.distill import Distill
 from training.methods.distill_config import DistillConfig
 from training.methods.distill_loss import StudentView
 from training.methods.distill_teacher import FrozenTeacher, token_statistics
 from training.methods.method import Batch
-from training.randomness import Randomness
 
 BACKBONE = BackboneConfig("vit_tiny", 8, 32, width=24, depth=2, heads=3)
 PLAIN = DistillConfig("teacher", view_scales=(1.0,), aligned=1.0, jitter=0.0, gray=0.0, average=0.9)

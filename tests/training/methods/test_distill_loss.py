@@ -9,7 +9,7 @@ from torchvision.transforms.v2 import functional
 
 from training.methods import distill_loss
 from training.methods.distill_loss import StudentView, draw_view
-from training.schedules import hold_and_decay
+from training.recipes.schedules import hold_and_decay
 
 GRID, PATCH = 6, 8
 ALIGNED = StudentView(4, 1 / 6, 2 / 6, 4 / 6, mirrored=False, aligned=True)

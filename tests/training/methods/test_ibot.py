@@ -7,10 +7,10 @@ import torch
 from dino_model.models.backbones import MaskedPatches
 from dino_model.runtime.errors import SettingError
 from tests.training.methods.tiny import build, random_batch, step
+from training.augmentation.randomness import Randomness
 from training.methods.dino_ablations_config import AblationsConfig
 from training.methods.head import HeadConfig
 from training.methods.ibot import random_blocks
-from training.randomness import Randomness
 
 CONFIG = AblationsConfig(
     HeadConfig(32, hidden=16, bottleneck=8), freeze_last_layer_epochs=0, patch_loss="ibot"

@@ -2,9 +2,9 @@ import pytest
 import torch
 
 from dino_model.models.backbones import BackboneConfig
+from training.augmentation.randomness import Randomness
 from training.methods.head import HeadConfig
 from training.methods.network import StochasticDepth, create_network
-from training.randomness import Randomness
 
 
 def network(drop_path=0.5):

@@ -9,7 +9,7 @@ from dino_model.models.backbones import BackboneConfig
 from tests.training.methods.tiny import build, random_batch
 from tests.training.runs import METHODS
 from training.optim import create_optimizer, decay_groups
-from training.recipe import Plan
+from training.recipes.recipe import Plan
 from training.train import train_step
 
 

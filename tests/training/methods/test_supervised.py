@@ -4,11 +4,11 @@ import torch.nn.functional as F
 
 from dino_model.runtime.errors import SettingError
 from tests.training.methods.tiny import build, random_batch
-from training.crop_config import CropConfig
-from training.crops import Crops
+from training.augmentation.crop_config import CropConfig
+from training.augmentation.crops import Crops
+from training.augmentation.randomness import Randomness
 from training.methods.method import Batch
 from training.methods.supervised_config import SupervisedConfig
-from training.randomness import Randomness
 
 LABELS = torch.tensor([0, 1, 2, 1])
 ORDER, NEIGHBORS = torch.arange(4.0), torch.tensor([1.0, 0, 3, 2])

@@ -3,12 +3,12 @@
 import torch
 
 from dino_model.models.backbones import BackboneConfig
-from training.crops import Crops
+from training.augmentation.crops import Crops
+from training.augmentation.randomness import Randomness
 from training.methods.config import MethodConfig
 from training.methods.context import MethodContext
 from training.methods.method import Batch, Method
 from training.optim import decay_groups
-from training.randomness import Randomness
 
 BACKBONE = BackboneConfig("vit_tiny", 8, 32, width=24, depth=2, heads=3, drop_path=0.3)
 

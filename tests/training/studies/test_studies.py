@@ -9,7 +9,7 @@ import pytest
 from dino_model.data.collections import open_images
 from tests.training.runs import few_photographs, noise
 from training import __main__ as command
-from training.recipe import Plan
+from training.recipes.recipe import Plan
 from training.studies import laws, runs
 from training.studies.laws import LAWS
 from training.studies.report import Outcome, interval, verdict

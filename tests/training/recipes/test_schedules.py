@@ -1,6 +1,6 @@
 import numpy as np
 
-from training.schedules import cosine, linear_warmup
+from training.recipes.schedules import cosine, linear_warmup
 
 
 def test_schedules_with_warmup_of_all_steps_are_linear():

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from dino_model.runtime.errors import SettingError
-from training.run import TENSORBOARD, WANDB_ID, Run
+from training.run.folder import TENSORBOARD, WANDB_ID, Run
 
 Scalar = Tensor | float
 Observer = Callable[[int, dict[str, float], Sequence[str]], object]

@@ -15,8 +15,8 @@ from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from dino_model.models.checkpoints import WeightsError, read_torch
 from dino_model.runtime import files
-from training.logging import Diverged, copy_to_host
-from training.run import Run, RunError
+from training.run.folder import Run, RunError
+from training.run.logging import Diverged, copy_to_host
 
 FORMAT = 1
 """Version of the file format."""

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from dino_model.runtime.errors import SettingError
-from training.validation import at_least, multiple_of, shares
+from training.recipes.validation import at_least, multiple_of, shares
 
 
 @dataclass(frozen=True)

@@ -12,10 +12,10 @@ from torch.utils.data import DataLoader, Dataset
 from dino_model.data.collections import Images, ShardError
 from dino_model.data.images import ImageError
 from dino_model.runtime.outputs import STOP_SIGNALS
-from training.crop_config import CropConfig
-from training.crops import AugmentPlan, Crops, MultiCrop
+from training.augmentation.crop_config import CropConfig
+from training.augmentation.crops import AugmentPlan, Crops, MultiCrop
+from training.augmentation.randomness import Randomness, mix
 from training.distributed import rank, world
-from training.randomness import Randomness, mix
 
 Content = TypeVar("Content")
 

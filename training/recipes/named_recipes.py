@@ -1,6 +1,6 @@
 """Recipes of `pretrain --recipe`: those of a method's config, and `small-data`, fitted to the images.
 
-A recipe is a complete set of settings, a `training.recipe.Recipe`; options of the command change it.
+A recipe is a complete set of settings, a `training.recipes.recipe.Recipe`; options of the command change it.
 
 "paper" is ResNet-50 as the method's own paper trains it (DINO: ViT-S/16). "comparison" is ViT-S/16 in the
 setting of the DINO paper (section 4.1, appendix "Methodology Comparison"): it gives heads and crops of the
@@ -15,11 +15,11 @@ from types import SimpleNamespace
 
 from dino_model.models.configs import BackboneConfig
 from dino_model.runtime.errors import SettingError, pluralize
-from training.crop_config import CropConfig
+from training.augmentation.crop_config import CropConfig
 from training.methods.config import SmallData
 from training.methods.table import METHODS
-from training.recipe import OptimizerConfig, Recipe
-from training.validation import at_least, restore_settings
+from training.recipes.recipe import OptimizerConfig, Recipe
+from training.recipes.validation import at_least, restore_settings
 
 SMALL_DATA = "small-data"
 NOMINAL_IMAGES = (10_000, 224)

@@ -16,19 +16,19 @@ from dino_model.data.collections import open_images
 from dino_model.models.backbones import BackboneConfig
 from tests.training.runs import few_photographs
 from training import __main__ as command
-from training import doctor as module
-from training import figures
-from training.crop_config import CropConfig
-from training.logging import Diverged
+from training.augmentation.crop_config import CropConfig
 from training.methods.byol_config import BYOLConfig
 from training.methods.dino_ablations_config import AblationsConfig
 from training.methods.head import HeadConfig
 from training.methods.moco_config import MoCoConfig
 from training.methods.supervised_config import SupervisedConfig
 from training.methods.swav_config import SwAVConfig
-from training.monitor import Probe
-from training.recipe import OptimizerConfig, Recipe
-from training.run import Run
+from training.recipes.recipe import OptimizerConfig, Recipe
+from training.run import doctor as module
+from training.run import figures
+from training.run.folder import Run
+from training.run.logging import Diverged
+from training.run.monitor import Probe
 from training.session import Session
 from training.train import Callbacks
 

@@ -9,8 +9,8 @@ from PIL import Image
 
 from dino_model.data.collections import open_images
 from dino_model.data.images import ImageError
-from training.crop_config import CropConfig
-from training.data import MAX_READY_BYTES, CropDataset, batch_order, batches, batches_ahead
+from training.augmentation.batches import MAX_READY_BYTES, CropDataset, batch_order, batches, batches_ahead
+from training.augmentation.crop_config import CropConfig
 
 CROPS = CropConfig(global_size=32, local_size=16, local_crops=2)
 CPU = torch.device("cpu")

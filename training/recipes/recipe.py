@@ -12,14 +12,13 @@ from dino_model.data.channels import ChannelRange
 from dino_model.data.images import IMAGENET_MEAN, IMAGENET_STD
 from dino_model.models.configs import BackboneConfig, HeadConfig
 from dino_model.runtime.errors import SettingError
-from training.crop_config import CropConfig
+from training.augmentation.crop_config import CropConfig
 from training.methods.config import MethodConfig
 from training.methods.context import MethodSchedules
 from training.methods.dino_config import DINOConfig
 from training.methods.table import METHODS
-from training.run import RunError
-from training.schedules import Schedule, cosine, hold_and_decay
-from training.validation import (
+from training.recipes.schedules import Schedule, cosine, hold_and_decay
+from training.recipes.validation import (
     OptimizerName,
     at_least,
     check_choices,
@@ -27,6 +26,7 @@ from training.validation import (
     restore_settings,
     shares,
 )
+from training.run.folder import RunError
 
 
 @dataclass(frozen=True)

@@ -5,14 +5,14 @@ import pytest
 import torch
 from torch import nn
 
-from training.checkpoint import (
+from training.run.checkpoint import (
     CheckpointWriter,
     load_checkpoint,
     read_state,
     training_state,
     write_checkpoint,
 )
-from training.run import CheckpointOptions, Run, RunError
+from training.run.folder import CheckpointOptions, Run, RunError
 
 
 @pytest.fixture
@@ -79,7 +79,7 @@ def test_checkpoint_writer_saves_the_state_of_the_call(run, monkeypatch):
         assert may_write.wait(20)
         write_checkpoint(*arguments, **options)
 
-    monkeypatch.setattr("training.checkpoint.write_checkpoint", slow)
+    monkeypatch.setattr("training.run.checkpoint.write_checkpoint", slow)
     with CheckpointWriter(run) as writer:
         writer.save(3, model, optimizer)
         nn.init.constant_(model.weight, 7.0)  # training goes on

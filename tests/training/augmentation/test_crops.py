@@ -10,8 +10,8 @@ from torchvision.transforms import InterpolationMode
 from torchvision.transforms.v2 import RandomResizedCrop, functional
 
 from dino_model.runtime.errors import SettingError
-from training.crop_config import CropConfig, ViewSpec
-from training.crops import (
+from training.augmentation.crop_config import CropConfig, ViewSpec
+from training.augmentation.crops import (
     BOX_NUMBERS,
     Crops,
     MultiCrop,
@@ -20,7 +20,7 @@ from training.crops import (
     resized_crops,
     widen,
 )
-from training.photometry import NUMBERS, change_colors, plan_colors
+from training.augmentation.photometry import NUMBERS, change_colors, plan_colors
 
 
 def test_dino_views_differ_in_blur_and_solarization_only():
@@ -139,7 +139,7 @@ def test_multi_crop_deit_applies_two_operations_of_magnitude_9(augment, monkeypa
         assert (operations, magnitude) == (2, 9)
         return lambda image: Image.new("RGB", image.size) if augment == "workers" else 0 * image
 
-    monkeypatch.setattr("training.crops.transforms.RandAugment", create)
+    monkeypatch.setattr("training.augmentation.crops.transforms.RandAugment", create)
     white = Image.new("RGB", (9, 9), "white")
     crops = MultiCrop(CropConfig(8, 8, 1, augmentation="deit", augment=augment))(
         white if augment == "workers" else functional.pil_to_tensor(white)

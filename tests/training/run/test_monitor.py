@@ -6,10 +6,10 @@ from dino_model.data.collections import Images, open_images
 from dino_model.inference.features import FeatureExtractor, ImageFeatures
 from dino_model.runtime.progress import progress
 from tests.training.runs import noise
-from training.doctor import RunSettings
 from training.evaluation.run import Pixels
-from training.monitor import Monitor, Probe
-from training.recipe import Recipe
+from training.recipes.recipe import Recipe
+from training.run.doctor import RunSettings
+from training.run.monitor import Monitor, Probe
 
 
 def test_monitor_reports_a_problem_once_until_it_is_gone(capsys):

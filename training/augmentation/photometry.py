@@ -11,7 +11,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from training.crop_config import ViewSpec
+from training.augmentation.crop_config import ViewSpec
 
 NUMBERS = 13
 """Uniform random numbers for the photometry of a crop."""

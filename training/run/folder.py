@@ -24,8 +24,8 @@ from typing import Any
 from dino_model.models.run_folder import CHECKPOINT, CONFIG, LOG, milestone_name, milestones
 from dino_model.runtime import files
 from dino_model.runtime.outputs import PROVENANCE
-from training.log import read_log
-from training.validation import at_least
+from training.recipes.validation import at_least
+from training.run.log import read_log
 
 CONFIG_FORMAT = 2
 IMAGES = "images.csv.gz"

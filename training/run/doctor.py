@@ -7,9 +7,9 @@ from itertools import pairwise
 from statistics import fmean, median
 from typing import Any, NamedTuple
 
-from training.log import Line
 from training.methods.config import MethodConfig
-from training.recipe import recipe_of
+from training.recipes.recipe import recipe_of
+from training.run.log import Line
 
 COLLAPSED_KL = 0.01  # nats; this and the next bounds are far below the values of runs that learn
 UNIFORM_KL = 0.05  # nats; next to an entropy of ln K, a KL below it is noise about the uniform output

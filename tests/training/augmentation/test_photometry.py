@@ -6,9 +6,9 @@ import torch
 from PIL import Image, ImageFilter
 from torchvision.transforms.v2 import functional
 
-from training import photometry
-from training.crop_config import ViewSpec
-from training.photometry import NUMBERS, change_colors, plan_colors
+from training.augmentation import photometry
+from training.augmentation.crop_config import ViewSpec
+from training.augmentation.photometry import NUMBERS, change_colors, plan_colors
 
 
 @pytest.fixture

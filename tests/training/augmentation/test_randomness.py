@@ -2,7 +2,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from training.randomness import Randomness
+from training.augmentation.randomness import Randomness
 
 
 @settings(deadline=None, max_examples=30)

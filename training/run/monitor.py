@@ -17,11 +17,11 @@ from dino_model.data.framing import Framing
 from dino_model.inference.features import FeatureExtractor
 from dino_model.models.weights import LoadedModel
 from dino_model.runtime.device import ComputePrecision
-from training.doctor import RunSettings, findings
 from training.evaluation.knn import knn_accuracy
 from training.evaluation.metrics import photograph_lifts, rank_me
 from training.methods.method import Method
-from training.recipe import Recipe
+from training.recipes.recipe import Recipe
+from training.run.doctor import RunSettings, findings
 
 
 @dataclass(frozen=True)

@@ -17,8 +17,8 @@ from torchvision.transforms import InterpolationMode
 from torchvision.transforms import v2 as transforms
 from torchvision.transforms.v2 import functional
 
-from training.crop_config import CropConfig, ViewSpec
-from training.photometry import NUMBERS, ColorCounts, change_colors, constant, plan_colors
+from training.augmentation.crop_config import CropConfig, ViewSpec
+from training.augmentation.photometry import NUMBERS, ColorCounts, change_colors, constant, plan_colors
 
 TRIES = 10
 """Boxes drawn before the largest centered box is taken, as in torchvision."""

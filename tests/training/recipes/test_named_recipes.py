@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from dino_model.models.backbones import BackboneConfig
 from dino_model.runtime.errors import SettingError
-from training import named_recipes
 from training.methods.table import METHODS
-from training.recipe import Plan
+from training.recipes import named_recipes
+from training.recipes.recipe import Plan
 
 
 def test_recipes_of_dino_have_the_settings_of_paper_and_code():
@@ -217,7 +217,7 @@ def test_choose_recipe_finds_its_method_or_names_the_choices(method, name, expec
 
 
 def test_documentation_lists_every_recipe_of_every_method():
-    text = (Path(__file__).parents[2] / "docs" / "training.md").read_text()
+    text = (Path(__file__).parents[3] / "docs" / "training.md").read_text()
     rows = set(re.findall(r"^\| `([a-z0-9-]+)`, `([a-z0-9-]+)` \|", text, re.MULTILINE))
     names = {(method, name) for method in METHODS for name in named_recipes.names_of(method)}
     rows -= {("moco-v2", "swav")}  # of the table of differences

@@ -1,4 +1,4 @@
-"""Log of a run, RUN/log.jsonl, without importing torch: a JSON line per step, written by `training.logging`.
+"""Log of a run, RUN/log.jsonl, without importing torch: a JSON line per step, written by `logging`.
 
 The doctor, the page and every other reader take lines, metrics and panels from this module.
 """

@@ -6,8 +6,8 @@ import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from tests.training.runs import pretrain, resume
-from training.logging import Diverged, MetricLogger, Metrics, json_lines
-from training.run import Run
+from training.run.folder import Run
+from training.run.logging import Diverged, MetricLogger, Metrics, json_lines
 
 
 def test_metrics_keep_their_order_without_nan_and_infinity():

@@ -1,0 +1,1 @@
+"""From an image to a batch of augmented crops."""

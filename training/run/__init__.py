@@ -1,0 +1,1 @@
+"""The folder of a run: checkpoints and log, written, read, diagnosed and plotted."""
