@@ -17,7 +17,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from benchmarks.measure import Benchmark, Computation, median_seconds
 from dino_model.inference.predictor import AttentionPredictor
 from dino_model.models.attention import readable
-from dino_model.models.weights import LoadedModel, load_model
+from dino_model.models.load import LoadedModel, load_model
 from dino_model.runtime.device import ComputePrecision, Precision
 
 MODEL = "random:vit_small/8"

@@ -17,7 +17,7 @@ from benchmarks.measure import Benchmark
 from dino_model.data.collections import Images, open_images
 from dino_model.data.framing import Framing
 from dino_model.inference.features import FeatureExtractor
-from dino_model.models.weights import load_model
+from dino_model.models.load import load_model
 from training.evaluation.knn import knn_accuracy
 
 

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 import tyro
 
-from dino_model.models.published import OFFICIAL
+from dino_model.models.catalogue import OFFICIAL
 from dino_model.runtime.files import write_json
 
 TOLERANCE = {"k-NN": 0.3, "linear": 0.5, "VOC12": 1.0, "DAVIS": 0.5}

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from dino_model.data.images import read as read_image
     from dino_model.inference.predictor import AttentionPredictor
-    from dino_model.models.weights import load_model
+    from dino_model.models.load import load_model
 
 __all__ = ["AttentionPredictor", "load_model", "read_image"]
 
 _EXPORTS = {
     "AttentionPredictor": ("dino_model.inference.predictor", "AttentionPredictor"),
-    "load_model": ("dino_model.models.weights", "load_model"),
+    "load_model": ("dino_model.models.load", "load_model"),
     "read_image": ("dino_model.data.images", "read"),
 }
 

@@ -14,8 +14,8 @@ import tyro
 from dino_model.data.classes import LabelOptions, describe_classes
 from dino_model.inference.class_map.command import DrawClassMap
 from dino_model.inference.options import ComputeOptions, ModelOptions
+from dino_model.models.catalogue import EMBEDDED, OFFICIAL, Scores, embedded_parameters
 from dino_model.models.configs import CheckpointOptions
-from dino_model.models.published import EMBEDDED, OFFICIAL, Scores, embedded_parameters
 from dino_model.runtime import files
 from dino_model.runtime.errors import SettingError, pluralize
 from dino_model.runtime.outputs import PROVENANCE, check_output_file, check_output_folder, write_provenance
@@ -128,10 +128,11 @@ class Export(CheckpointOptions):
         """Write the model and return where its weights came from."""
         import torch
 
-        from dino_model.models.checkpoints import WeightsError, write_safetensors
+        from dino_model.models.catalogue import WeightsError
+        from dino_model.models.checkpoint import write_safetensors
+        from dino_model.models.load import load_model
         from dino_model.models.onnx_export import write_onnx
         from dino_model.models.transformers_export import write_transformers
-        from dino_model.models.weights import load_model
 
         model = load_model(self.name, **self.checkpoint())
         statistics: Any = {"mean": model.mean, "std": model.std, "channel_range": model.channel_range}

@@ -25,7 +25,7 @@ from sklearn.linear_model import LogisticRegression
 from torch.nn import functional as F
 
 from dino_model.data.textures import CLASSES
-from dino_model.models.weights import load_model
+from dino_model.models.load import load_model
 from notebooks import distillation, drawing
 from notebooks.checks import check
 

@@ -26,7 +26,7 @@ from torch.nn import functional as F
 
 from dino_model import photographs
 from dino_model.inference.predictor import AttentionPredictor
-from dino_model.models.weights import load_model
+from dino_model.models.load import load_model
 from notebooks import drawing
 from notebooks.checks import check
 

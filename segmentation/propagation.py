@@ -21,7 +21,7 @@ from torch import Tensor
 from dino_model.data.images import IMAGENET_STD
 from dino_model.inference.predictor import AttentionPredictor
 from dino_model.inference.resize import Resize, fed_size
-from dino_model.models.weights import LoadedModel
+from dino_model.models.load import LoadedModel
 from segmentation.labels import Labels, object_ids, resize_nearest
 from segmentation.masks import ImageArray
 

@@ -11,7 +11,7 @@ from PIL import Image
 
 from dino_model.__main__ import main as dino_model
 from dino_model.inference.embedding import read_features
-from dino_model.models.weights import load_model
+from dino_model.models.load import load_model
 from dino_model.runtime.errors import SettingError
 from segmentation.commands.attention import Attention
 from tests.training.runs import pretrain, resume, stop_after, values, weights

@@ -29,8 +29,8 @@ from dino_model import AttentionPredictor
 from dino_model.commands import main as dino
 from dino_model.data.framing import Framing
 from dino_model.inference.embedding import read_features
-from dino_model.models.checkpoints import WeightsError
-from dino_model.models.weights import load_model
+from dino_model.models.catalogue import WeightsError
+from dino_model.models.load import load_model
 from dino_model.runtime.device import autocast
 from dino_model.runtime.errors import SettingError
 from segmentation import discovery

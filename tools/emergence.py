@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from dino_model import photographs
 from dino_model.data.textures import CLASSES, texture
 from dino_model.inference.predictor import AttentionPredictor
-from dino_model.models.weights import load_model
+from dino_model.models.load import load_model
 from dino_model.runtime import files
 from dino_model.runtime.outputs import run_command
 

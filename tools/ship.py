@@ -25,7 +25,7 @@ from PIL import Image
 from dino_model import photographs
 from dino_model.inference.predictor import AttentionPredictor
 from dino_model.models import run_folder
-from dino_model.models.published import EMBEDDED
+from dino_model.models.catalogue import EMBEDDED
 from dino_model.runtime import files
 from segmentation.drawing import save_image
 from segmentation.masks import keep_mass_of_maps

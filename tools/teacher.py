@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from onnx import numpy_helper
 from tyro.conf import Positional
 
-from dino_model.models.checkpoints import WeightsError
+from dino_model.models.catalogue import WeightsError
 from dino_model.runtime.files import make_room, replace_file
 from dino_model.runtime.outputs import run_command
 

@@ -9,9 +9,9 @@ from torch import Tensor, nn
 from dino_model.data.channels import ChannelStatistics
 from dino_model.models import position
 from dino_model.models.adaptation import adapt_channels
-from dino_model.models.checkpoints import read_torch
+from dino_model.models.checkpoint import read_torch
+from dino_model.models.load import LoadedModel, load_model
 from dino_model.models.state_names import unwrap
-from dino_model.models.weights import LoadedModel, load_model
 from training.methods.method import Method
 from training.recipes.recipe import Recipe, method_of
 from training.recipes.validation import flag
@@ -69,7 +69,7 @@ def from_backbone(method: Method, recipe: Recipe, name: str) -> None:
 
     Raises:
         RunError: A model of another architecture.
-        WeightsError, DownloadError: As `dino_model.models.weights.load_model`.
+        WeightsError, DownloadError: As `dino_model.models.load.load_model`.
     """
     model = load_model(name, heads=recipe.backbone.heads)
     if recipe.channel_range and not model.channel_range:

@@ -19,10 +19,8 @@ from app.limits.errors import Busy, LabError, NotHere
 from app.limits.fairness import stop_if_canceled
 from app.store.runs import milestones, run_folders
 from dino_model.inference.predictor import AttentionPredictor
-from dino_model.models.checkpoints import SUFFIXES, WeightsError
-from dino_model.models.names import is_local, is_path, missing_files
-from dino_model.models.published import OFFICIAL
-from dino_model.models.weights import load_model
+from dino_model.models.catalogue import OFFICIAL, SUFFIXES, WeightsError, is_local, is_path, missing_files
+from dino_model.models.load import load_model
 from dino_model.runtime.device import Precision
 from dino_model.runtime.download import DownloadError
 from training.run.folder import Run

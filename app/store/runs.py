@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from app.limits.errors import NotHere
-from dino_model.models.published import EMBEDDED
+from dino_model.models.catalogue import EMBEDDED
 from dino_model.models.run_folder import LOG
 from training.run.doctor import RunSettings, diagnose, run_settings
 from training.run.folder import Run, RunError

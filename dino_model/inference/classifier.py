@@ -16,7 +16,7 @@ from dino_model.data.framing import Framing
 from dino_model.inference.feature_cache import model_fingerprint
 from dino_model.inference.features import OUTPUT, FeatureType, has_cls
 from dino_model.inference.search import UnitVectors, nearest
-from dino_model.models.weights import LoadedModel, load_model
+from dino_model.models.load import LoadedModel, load_model
 from dino_model.runtime.files import replace_file
 
 FORMAT = "DINO classifier 2"

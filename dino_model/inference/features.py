@@ -23,7 +23,7 @@ from dino_model.data.framing import Box, Framing
 from dino_model.data.images import ImageError
 from dino_model.inference.feature_cache import CachedRows, model_fingerprint
 from dino_model.models.attention import find_vit
-from dino_model.models.weights import LoadedModel
+from dino_model.models.load import LoadedModel
 from dino_model.runtime import ranks
 from dino_model.runtime.ahead import load_ahead
 from dino_model.runtime.device import Precision, autocast, choose_device, choose_precision

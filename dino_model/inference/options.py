@@ -10,7 +10,7 @@ from dino_model.runtime.precision import ComputePrecision, Precision
 
 if TYPE_CHECKING:
     from dino_model.inference.predictor import AttentionPredictor
-    from dino_model.models.weights import LoadedModel
+    from dino_model.models.load import LoadedModel
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,7 +41,7 @@ class ModelOptions(ComputeOptions):
 
     def load(self) -> LoadedModel:
         """Load the model; errors as `load_model`."""
-        from dino_model.models.weights import load_model
+        from dino_model.models.load import load_model
 
         return load_model(self.model, **self.checkpoint())
 

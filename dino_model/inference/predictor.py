@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from dino_model.inference.resize import fed_size, sample
 from dino_model.models.attention import MAPS, BlockCall, FusedCall, attention_of, readable
 from dino_model.models.configs import Resize
-from dino_model.models.weights import LoadedModel, load_model, wrap_module
+from dino_model.models.load import LoadedModel, load_model, wrap_module
 from dino_model.runtime.device import autocast, choose_device, choose_precision
 from dino_model.runtime.precision import ComputePrecision, Precision
 

@@ -17,7 +17,7 @@ from dino_model.data.framing import Box, Framing
 from dino_model.inference.embedding import read_features
 from dino_model.inference.feature_cache import model_fingerprint
 from dino_model.inference.features import FeatureExtractor
-from dino_model.models.weights import load_model
+from dino_model.models.load import load_model
 from dino_model.runtime import files, ranks
 from dino_model.runtime.device import Precision
 from dino_model.runtime.files import printable

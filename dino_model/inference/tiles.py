@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from dino_model.inference.predictor import AttentionPredictor, EncodedImage
 from dino_model.inference.resize import resample_nearest, sample
-from dino_model.models.weights import LoadedModel
+from dino_model.models.load import LoadedModel
 
 Maps = NDArray[np.float32]
 Compute = Callable[[AttentionPredictor], Maps]

@@ -10,8 +10,8 @@ from timm.models import adapt_input_conv
 from torch import nn
 
 from dino_model.data.channels import ChannelStatistics, measure_channels
-from dino_model.models.checkpoints import WeightsError
-from dino_model.models.weights import LoadedModel
+from dino_model.models.catalogue import WeightsError
+from dino_model.models.load import LoadedModel
 from dino_model.runtime.errors import SettingError
 
 

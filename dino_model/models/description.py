@@ -9,11 +9,8 @@ from torch import nn
 
 from dino_model.models.attention import MAPS, readable
 from dino_model.models.backbones import create_backbone
-from dino_model.models.checkpoints import WeightsError
-from dino_model.models.hub import PREFIX
-from dino_model.models.names import is_local, is_path
-from dino_model.models.published import EMBEDDED, OFFICIAL, Scores
-from dino_model.models.weights import load_model
+from dino_model.models.catalogue import EMBEDDED, HOSTED, OFFICIAL, Scores, WeightsError, is_local, is_path
+from dino_model.models.load import load_model
 
 
 @dataclass(frozen=True)
@@ -67,7 +64,7 @@ def describe_model(name: str, **checkpoint: Any) -> ModelDescription:
             raise WeightsError(f"timm cannot build {name} without weights ({error!r})") from error
         structure = _structure(model)
         return ModelDescription(name, name, *structure, source, settings.license or "unknown", local)
-    if name.startswith(PREFIX) and not local:
+    if name.startswith(HOSTED) and not local:
         raise WeightsError(
             f"{name} is not on this machine, and `show` downloads nothing: run a command with --model first"
         )

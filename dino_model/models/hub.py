@@ -4,26 +4,31 @@ Two kinds of repository are read: timm's (any of its models), and transformers' 
 registers and DINOv3, whose tensors have other names. None of their code is run.
 """
 
-import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import huggingface_hub
 import timm
 import torch
 from torch import Tensor, nn
 
 from dino_model.data.images import IMAGENET_MEAN, IMAGENET_STD
 from dino_model.models import position
-from dino_model.models.checkpoints import WeightsError, open_safetensors, read_backbone, read_torch
+from dino_model.models.catalogue import (
+    CONFIG,
+    HOSTED,
+    WEIGHTS,
+    WeightsError,
+    hosted_file,
+    hosted_files,
+    read_json,
+)
+from dino_model.models.checkpoint import open_safetensors, read_torch
 from dino_model.models.official import load_official
 from dino_model.models.state_names import NetworkError, find_network
-from dino_model.runtime.download import PublishedFile
 
-PREFIX = "hf:"
-WEIGHTS, CONFIG, IMAGE_PROCESSOR = "model.safetensors", "config.json", "preprocessor_config.json"
+IMAGE_PROCESSOR = "preprocessor_config.json"
 PICKLE = "pytorch_model.bin"
 SHARDS = tuple(f"{name}.index.json" for name in (WEIGHTS, PICKLE))
 KINDS = {name: name for name in ("vit", "dinov2", "dinov2_with_registers", "dinov3_vit")}
@@ -82,37 +87,24 @@ class Repository(NamedTuple):
         return _of_transformers(self)
 
 
-def files(name: str) -> list[PublishedFile]:
-    """Return the files that `load` always reads, none for other names.
-
-    Raises:
-        WeightsError: No name of a repository, or a timm name without weights as .safetensors.
-    """
-    if name.startswith(PREFIX):
-        if not re.fullmatch(r"hf:[\w.-]+/[\w.-]+", name):
-            raise WeightsError(
-                f"{name!r} names no repository: write hf:owner/name, such as hf:facebook/dinov2-small"
-            )
-        return [_hosted_file(name, file) for file in (CONFIG, WEIGHTS)]
-    return [_timm_file(name)] if timm.is_model(name) else []
-
-
 def load(name: str) -> Hosted:
     """Load the backbone of a timm name or of `hf:owner/name`, downloaded once.
 
     Raises:
-        WeightsError: As `files`; an unsupported model, or tensors that do not fit it.
+        WeightsError: As `hosted_files`; an unsupported model, or tensors that do not fit it.
         DownloadError: Files that are not on this machine and cannot be downloaded.
     """
-    if not name.startswith(PREFIX):
-        path = _timm_file(name).fetch()
+    if not name.startswith(HOSTED):
+        path = hosted_files(name)[0].fetch()
         backbone: Any = _create_timm(name, open_safetensors(path)[0], f"the timm weights in {path}", {})
         settings = backbone.pretrained_cfg
         return backbone, tuple(settings["mean"]), tuple(settings["std"]), f"timm weights {name}"
-    config = _json(_hosted_file(name, CONFIG).fetch())
-    tensors = open_safetensors(_hosted_file(name, WEIGHTS).fetch())[0]
-    processor = {} if "architecture" in config else _json(_hosted_file(name, IMAGE_PROCESSOR).fetch())
-    address = f"https://huggingface.co/{name.removeprefix(PREFIX)}"
+    config_file, weights = (file.fetch() for file in hosted_files(name))
+    config, tensors = read_json(config_file), open_safetensors(weights)[0]
+    processor: Mapping[str, Any] = {}
+    if "architecture" not in config:
+        processor = read_json(hosted_file(name, IMAGE_PROCESSOR, read_json).fetch())
+    address = f"https://huggingface.co/{name.removeprefix(HOSTED)}"
     return Repository(name, address, config, tensors, processor).build()
 
 
@@ -124,7 +116,7 @@ def is_repository(path: Path) -> bool:
     return (
         bool(usual)
         and (folder / CONFIG).is_file()
-        and not {"model_type", "architecture"}.isdisjoint(_json(folder / CONFIG))
+        and not {"model_type", "architecture"}.isdisjoint(read_json(folder / CONFIG))
     )
 
 
@@ -141,14 +133,14 @@ def load_folder(folder: Path, tensors: Mapping[str, Tensor] | None = None) -> Ho
     if not (folder / CONFIG).is_file():
         raise WeightsError(f"{folder} has no {CONFIG}, which describes tensors with transformers' names")
     file = folder / IMAGE_PROCESSOR
-    processor = _json(file) if file.is_file() else {}
+    processor = read_json(file) if file.is_file() else {}
     tensors = _read_weights(folder) if tensors is None else tensors
-    return Repository(str(folder), str(folder), _json(folder / CONFIG), tensors, processor).build()
+    return Repository(str(folder), str(folder), read_json(folder / CONFIG), tensors, processor).build()
 
 
 def _read_weights(folder: Path) -> dict[str, Tensor]:
     if index := next((folder / name for name in SHARDS if (folder / name).is_file()), None):
-        shards = sorted(set(_json(index).get("weight_map", {}).values()))
+        shards = sorted(set(read_json(index).get("weight_map", {}).values()))
         if missing := [shard for shard in shards if not (folder / shard).is_file()]:
             raise WeightsError(
                 f"{folder} lacks {', '.join(missing[:3])}, listed in {index.name}: download again"
@@ -163,23 +155,6 @@ def _read_weights(folder: Path) -> dict[str, Tensor]:
     if (folder / PICKLE).is_file():
         return read_torch(folder / PICKLE)
     raise WeightsError(f"{folder} has no weights: expected {WEIGHTS} or {PICKLE} next to {CONFIG}")
-
-
-def similar_names(name: str) -> list[str]:
-    """Return names that load the model which `name` means on PyTorch Hub or Hugging Face, if it is one."""
-    if re.fullmatch(r"[\w-][\w.-]*/[\w.-]+", name):
-        return [PREFIX + name]
-    sizes = {"s": "small", "b": "base", "l": "large", "g": "giant"}
-    sizes |= {"splus": "small_plus", "hplus": "huge_plus"}
-    match = re.fullmatch(r"(dinov2|dinov3)_vit(s|b|l|g|splus|hplus|7b)(14|16)(_reg)?(_lc)?", name)
-    if not match:
-        return []
-    family, size, patch, registers, _ = match.groups()
-    size = sizes.get(size, size)
-    if family == "dinov3":
-        return [f"vit_{size}_patch{patch}_dinov3.lvd1689m"]
-    repository = f"{PREFIX}facebook/dinov2-{'with-registers-' if registers else ''}{size}"
-    return [f"vit_{size}_patch{patch}_{'reg4_' if registers else ''}dinov2.lvd142m", repository]
 
 
 def split_name(name: str) -> tuple[str, str, str]:
@@ -274,32 +249,3 @@ def _of_timm(repository: Repository) -> Hosted:
     )
     full_name = ".".join(filter(None, (architecture, described.get("tag"))))
     return backbone, tuple(described["mean"]), tuple(described["std"]), f"{place} (timm {full_name})"
-
-
-def _hosted_file(name: str, file: str) -> PublishedFile:
-    repository = name.removeprefix(PREFIX)
-    accept: Any = open_safetensors if file == WEIGHTS else _json
-    address = huggingface_hub.hf_hub_url(repository, file)
-    return PublishedFile(address, f"hf/{repository}/{file}", accept, repository)
-
-
-def _timm_file(name: str) -> PublishedFile:
-    """Weights of timm as .safetensors, never as pickles."""
-    try:
-        settings = timm.get_pretrained_cfg(name)
-    except RuntimeError as error:
-        raise WeightsError(f"timm has no such weights: {error}") from error
-    if settings is None or not settings.hf_hub_id or settings.hf_hub_filename:
-        raise WeightsError(f"timm publishes no .safetensors weights for {name!r}: choose another name")
-    address = huggingface_hub.hf_hub_url(settings.hf_hub_id, WEIGHTS)
-    return PublishedFile(address, f"{name}.safetensors", read_backbone, settings.hf_hub_id)
-
-
-def _json(path: Path) -> dict[str, Any]:
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise WeightsError(f"{path} is no readable JSON: {error}") from error
-    if not isinstance(content, dict):
-        raise WeightsError(f"{path} holds a {type(content).__name__}, expected names and values")
-    return content

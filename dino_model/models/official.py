@@ -17,7 +17,8 @@ from timm.models import deit, eva, vision_transformer
 from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor, nn
 
-from dino_model.models.checkpoints import WeightsError, load_strictly
+from dino_model.models.catalogue import WeightsError
+from dino_model.models.checkpoint import load_strictly
 
 
 def family(tensors: Mapping[str, Tensor]) -> str:

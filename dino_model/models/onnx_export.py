@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from dino_model.models import position
 from dino_model.models.attention import attention_of, fused_calls, readable
 from dino_model.models.backbones import patch_grid
-from dino_model.models.checkpoints import WeightsError
+from dino_model.models.catalogue import WeightsError
 from dino_model.models.configs import PositionMode
 from dino_model.runtime import files
 

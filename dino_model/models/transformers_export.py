@@ -11,9 +11,9 @@ from timm.layers import GluMlp
 from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor
 
-from dino_model.models.checkpoints import WeightsError
-from dino_model.models.hub import CONFIG, IMAGE_PROCESSOR, NAMES, WEIGHTS, split_name
-from dino_model.models.weights import LoadedModel
+from dino_model.models.catalogue import CONFIG, WEIGHTS, WeightsError
+from dino_model.models.hub import IMAGE_PROCESSOR, NAMES, split_name
+from dino_model.models.load import LoadedModel
 from dino_model.runtime import files
 
 CLASSES = {"vit": "ViTModel", "dinov2": "Dinov2Model", "dinov2_with_registers": "Dinov2WithRegistersModel"}

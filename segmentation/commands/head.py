@@ -37,7 +37,7 @@ from segmentation.video_input import open_frames
 
 if TYPE_CHECKING:
     from dino_model.inference.predictor import AttentionPredictor
-    from dino_model.models.weights import LoadedModel
+    from dino_model.models.load import LoadedModel
 
 Features = Callable[[ImageArray], heads.Array]
 

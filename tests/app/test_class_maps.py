@@ -14,7 +14,7 @@ from dino_model.inference.class_map.layout import place
 from dino_model.inference.feature_cache import weights_fingerprint
 from dino_model.inference.features import FeatureExtractor
 from dino_model.inference.predictor import AttentionPredictor
-from dino_model.models.weights import load_model
+from dino_model.models.load import load_model
 
 NAME = "caltech101"
 

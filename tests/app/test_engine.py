@@ -11,7 +11,7 @@ from app.limits.errors import LabError, NotHere
 from app.store.engine import Key, encode
 from app.store.images import png
 from dino_model.inference.predictor import AttentionPredictor
-from dino_model.models.weights import LoadedModel
+from dino_model.models.load import LoadedModel
 from tests.app.conftest import MODEL, small_backend
 
 

@@ -42,7 +42,7 @@ def far(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SimpleNames
         thread.start()
         monkeypatch.setenv("DINO_CACHE", str(tmp_path / "cache"))
         monkeypatch.setattr(
-            "dino_model.models.published.OFFICIAL_ADDRESS", f"http://127.0.0.1:{http.server_port}"
+            "dino_model.models.catalogue.OFFICIAL_ADDRESS", f"http://127.0.0.1:{http.server_port}"
         )
         yield SimpleNamespace(go=go, requests=requests, cache=tmp_path / "cache")
         go.set()
@@ -77,8 +77,8 @@ def test_hanging_download_blocks_no_other_model_and_reports_its_share(far, monke
 
 def test_two_requests_for_one_model_share_its_download(far, monkeypatch):
     for module in (
-        "models.published._read_backbone",
-        "models.weights.read_backbone",
+        "models.catalogue._read_backbone",
+        "models.load.read_backbone",
     ):  # accept the zeros that come
         monkeypatch.setattr(f"dino_model.{module}", lambda path: None)
     models = Models(MODEL)
@@ -92,7 +92,7 @@ def test_two_requests_for_one_model_share_its_download(far, monkeypatch):
 
 def test_failed_download_is_reported_without_an_address(monkeypatch, tmp_path, capsys):
     monkeypatch.setenv("DINO_CACHE", str(tmp_path))
-    monkeypatch.setattr("dino_model.models.published.OFFICIAL_ADDRESS", "http://127.0.0.1:9")
+    monkeypatch.setattr("dino_model.models.catalogue.OFFICIAL_ADDRESS", "http://127.0.0.1:9")
     with pytest.raises(Busy, match=r"^dino_vits8 is not on this machine and could not be [^/]*$"):
         Models(MODEL).ready("dino_vits8")
     assert str(tmp_path) in capsys.readouterr().err  # the terminal shows where to put the file

@@ -12,7 +12,7 @@ import tyro
 
 from benchmarks import attention, data, measure, propagation, score, steps
 from benchmarks.official import Official, verdict
-from dino_model.models.weights import load_model
+from dino_model.models.load import load_model
 from tests.training.runs import RECIPE, noise
 from training import __main__ as command
 from training.recipes.recipe import OptimizerConfig

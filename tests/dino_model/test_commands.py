@@ -7,9 +7,9 @@ import torch
 
 from dino_model import commands
 from dino_model.models.backbones import BackboneConfig, create_backbone
-from dino_model.models.checkpoints import write_safetensors
-from dino_model.models.published import OFFICIAL
-from dino_model.models.weights import load_model
+from dino_model.models.catalogue import OFFICIAL
+from dino_model.models.checkpoint import write_safetensors
+from dino_model.models.load import load_model
 from dino_model.runtime.errors import EXPECTED
 
 SMALL = BackboneConfig("vit_small", patch_size=8, image_size=32, width=24, depth=2, heads=3)

@@ -8,7 +8,7 @@ from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor
 
 from dino_model.models.backbones import BackboneConfig, create_backbone
-from dino_model.models.checkpoints import load_strictly
+from dino_model.models.checkpoint import load_strictly
 
 PRECISIONS = ((torch.float64, 1e-10), (torch.float32, 1e-5))
 """Types of the arithmetic, and the largest difference as a share of the largest magnitude."""

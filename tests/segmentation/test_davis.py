@@ -10,7 +10,7 @@ from pycocotools.coco import COCO
 
 from dino_model.data import images
 from dino_model.inference.predictor import AttentionPredictor
-from dino_model.models.weights import load_model
+from dino_model.models.load import load_model
 from segmentation.annotations import MaskReader, read_labels
 from segmentation.commands.davis import Davis
 from segmentation.commands.video import Video

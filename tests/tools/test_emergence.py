@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
-from dino_model.models.published import EMBEDDED
+from dino_model.models.catalogue import EMBEDDED
 from notebooks.execute import LESSONS
 from tools import emergence
 

@@ -19,7 +19,7 @@ from dino_model.data.framing import Framing
 from dino_model.data.images import IMAGENET_MEAN, IMAGENET_STD
 from dino_model.inference.features import FeatureExtractor
 from dino_model.models.backbones import create_backbone
-from dino_model.models.weights import LoadedModel
+from dino_model.models.load import LoadedModel
 from dino_model.runtime import ranks
 from tests.training.ranks import Group
 from tests.training.runs import CROPS, METHODS, RECIPE, TINY, noise, out_of_memory_at, resume, values

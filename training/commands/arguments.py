@@ -188,7 +188,7 @@ def parse(arguments: Sequence[str]) -> Pretrain:
             _parse_all(arguments, default)  # a misspelled option comes first
             raise
         if choice.init_backbone:
-            from dino_model.models.names import check_name  # imports torch
+            from dino_model.models.catalogue import check_name  # imports torch
 
             check_name(choice.init_backbone)
     if not help_ and (choice.channels is not None or name == named_recipes.SMALL_DATA):

@@ -46,7 +46,7 @@ def main(arguments: list[str]) -> int:
     path, kind = PROTOCOLS[name]
     words = arguments[len(name.split()) :]
     chosen = tyro.cli(kind, args=words, prog=f"python -m training evaluate {name}")
-    from dino_model.models.names import check_name
+    from dino_model.models.catalogue import check_name
     from dino_model.runtime.device import choose_device
     from dino_model.runtime.ranks import process_group
 

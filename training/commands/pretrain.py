@@ -13,7 +13,7 @@ import torch
 from dino_model.data.classes import LabelOptions
 from dino_model.data.collections import open_images
 from dino_model.data.remote import is_remote
-from dino_model.models.names import is_path
+from dino_model.models.catalogue import is_path
 from dino_model.runtime import outputs
 from dino_model.runtime.device import choose_device, choose_precision
 from dino_model.runtime.errors import pluralize

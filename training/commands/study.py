@@ -109,7 +109,7 @@ def train_study(law: Law, data: StudyData, folder: Path, seeds: int, epochs: int
 
 def emergence(device: str, precision: Precision) -> Outcome:
     """Compare the attention of `embedded-dino` with that of random weights on the same images."""
-    from dino_model.models.weights import load_model
+    from dino_model.models.load import load_model
     from training.evaluation.metrics import photograph_lifts
     from training.studies.report import Outcome
 

@@ -24,9 +24,9 @@ from torch.nn.parallel import DistributedDataParallel
 from dino_model.data.collections import Images
 from dino_model.data.framing import Framing
 from dino_model.inference.feature_cache import model_fingerprint
-from dino_model.models import checkpoints
-from dino_model.models.checkpoints import WeightsError, read_torch, write_safetensors
-from dino_model.models.weights import LoadedModel
+from dino_model.models.catalogue import SUFFIXES, WeightsError
+from dino_model.models.checkpoint import read_torch, write_safetensors
+from dino_model.models.load import LoadedModel
 from dino_model.runtime import files, ranks
 from dino_model.runtime.device import ComputePrecision, autocast, choose_device
 from dino_model.runtime.errors import pluralize
@@ -167,7 +167,7 @@ def evaluate(options: Finetune) -> None:
 def output_file(options: Finetune, model: str) -> Path:
     """Return the file of a fine-tuned network, named by model and data."""
     name = re.sub(r"[/:]", "_", model)
-    for suffix in checkpoints.SUFFIXES:
+    for suffix in SUFFIXES:
         name = name.removesuffix(suffix)
     return options.output / f"{name}-on-{options.data.stem}.safetensors"
 

@@ -11,7 +11,7 @@ from dino_model.inference.classifier import NeighborClassifier, vote
 from dino_model.inference.features import OUTPUT
 from dino_model.inference.predictions import NEAREST
 from dino_model.inference.search import UnitVectors, nearest
-from dino_model.models.weights import LoadedModel
+from dino_model.models.load import LoadedModel
 from dino_model.runtime import files
 from training.evaluation.metrics import Accuracy, MultiLabelQuality, accuracy, multi_label_quality
 from training.evaluation.options import Knn

@@ -17,9 +17,9 @@ from torch import Tensor
 from dino_model.data.collections import Images
 from dino_model.inference.classifier import FeatureSpec, LinearClassifier, feature_type, in_blocks
 from dino_model.inference.features import OUTPUT, has_cls
-from dino_model.models.checkpoints import read_torch
-from dino_model.models.published import OFFICIAL, OFFICIAL_ADDRESS
-from dino_model.models.weights import LoadedModel
+from dino_model.models.catalogue import OFFICIAL, OFFICIAL_ADDRESS
+from dino_model.models.checkpoint import read_torch
+from dino_model.models.load import LoadedModel
 from dino_model.runtime import ranks
 from dino_model.runtime.device import DTYPES, autocast, choose_device
 from dino_model.runtime.download import PublishedFile

@@ -16,7 +16,7 @@ from torch import Tensor
 from dino_model.data.collections import Images, find_listed
 from dino_model.inference.classifier import TOLERANCE, FeatureSpec, LogisticFit, fit_logistic
 from dino_model.inference.features import OUTPUT
-from dino_model.models.weights import LoadedModel
+from dino_model.models.load import LoadedModel
 from dino_model.runtime import ranks
 from dino_model.runtime.device import choose_device
 from training.evaluation.datasets import draw_labeled

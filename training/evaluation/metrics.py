@@ -10,7 +10,7 @@ from dino_model import photographs
 from dino_model.inference.predictions import MIN_PROBABILITY
 from dino_model.inference.predictor import AttentionPredictor
 from dino_model.inference.quantities import lift
-from dino_model.models.weights import LoadedModel
+from dino_model.models.load import LoadedModel
 from dino_model.runtime import ranks
 from dino_model.runtime.device import Precision
 

@@ -11,7 +11,7 @@ from dino_model.inference.classifier import FeatureSpec, ImageTask, LinearClassi
 from dino_model.inference.feature_cache import model_fingerprint
 from dino_model.inference.features import FeatureType
 from dino_model.inference.predictions import write_predictions
-from dino_model.models.weights import LoadedModel
+from dino_model.models.load import LoadedModel
 from dino_model.runtime import ranks
 from dino_model.runtime.errors import SettingError, pluralize
 from dino_model.runtime.files import write_csv

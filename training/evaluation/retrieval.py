@@ -18,7 +18,7 @@ from torch.nn.functional import normalize
 
 from dino_model.data.collections import Images
 from dino_model.data.framing import Box
-from dino_model.models.weights import LoadedModel
+from dino_model.models.load import LoadedModel
 from training.evaluation.options import LandmarkName, Retrieval
 from training.evaluation.run import Metrics, evaluate_models, extract, framing_of
 

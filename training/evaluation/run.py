@@ -16,7 +16,7 @@ from dino_model.data.collections import Images
 from dino_model.data.framing import Box, Framing, by_channel
 from dino_model.inference.features import OUTPUT, FeatureExtractor, FeatureType, ImageFeatures
 from dino_model.models.adaptation import fit_channels
-from dino_model.models.weights import LoadedModel, load_model
+from dino_model.models.load import LoadedModel, load_model
 from dino_model.runtime import files, ranks
 from dino_model.runtime.ahead import load_ahead
 from dino_model.runtime.device import choose_device

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from dino_model.models.weights import load_model
+from dino_model.models.load import load_model
 from dino_model.runtime import files
 from dino_model.runtime.device import ComputePrecision, autocast, choose_device
 from dino_model.runtime.errors import pluralize

@@ -26,8 +26,8 @@ import torch
 from torch import Tensor, nn
 
 from dino_model.models.backbones import create_backbone
+from dino_model.models.load import load_model
 from dino_model.models.run_folder import CONFIG
-from dino_model.models.weights import load_model
 from dino_model.runtime.errors import SettingError
 from training.augmentation.crops import Crops, normalize
 from training.augmentation.photometry import constant

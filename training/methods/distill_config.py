@@ -116,7 +116,7 @@ class DistillConfig(MethodConfig):
     def resolve(self) -> Self:
         """Make the paths of teacher and cache absolute; raise an error for an unknown teacher."""
         self.check_teacher()
-        from dino_model.models.names import check_name, is_path, own_code  # imports torch
+        from dino_model.models.catalogue import check_name, is_path, own_code  # imports torch
 
         if own_code(self.teacher):
             raise SettingError(f"the teacher {self.teacher} is own code: pass a file or a published model")

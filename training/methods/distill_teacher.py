@@ -16,7 +16,7 @@ from dino_model.data.framing import Framing
 from dino_model.inference.feature_cache import CachedRows, model_fingerprint
 from dino_model.models.attention import readable
 from dino_model.models.backbones import choose_training_attention
-from dino_model.models.weights import LoadedModel
+from dino_model.models.load import LoadedModel
 from dino_model.runtime.device import ComputePrecision, autocast
 from dino_model.runtime.errors import SettingError, pluralize
 from training.augmentation.batches import read_or_next

@@ -13,7 +13,8 @@ from torch.amp import GradScaler
 from torch.optim import Optimizer
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
-from dino_model.models.checkpoints import WeightsError, read_torch
+from dino_model.models.catalogue import WeightsError
+from dino_model.models.checkpoint import read_torch
 from dino_model.runtime import files
 from training.run.folder import Run, RunError
 from training.run.logging import Diverged, copy_to_host

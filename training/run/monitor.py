@@ -15,7 +15,7 @@ from tqdm import tqdm
 from dino_model.data.collections import Images
 from dino_model.data.framing import Framing
 from dino_model.inference.features import FeatureExtractor
-from dino_model.models.weights import LoadedModel
+from dino_model.models.load import LoadedModel
 from dino_model.runtime.device import ComputePrecision
 from training.evaluation.knn import knn_accuracy
 from training.evaluation.metrics import photograph_lifts, rank_me

@@ -15,7 +15,7 @@ from PIL import Image
 from dino_model.data.channels import ChannelRange, measure_channels, parse_channels, read_channels
 from dino_model.data.images import ImageError
 from dino_model.models.adaptation import adapt_channels
-from dino_model.models.weights import load_model
+from dino_model.models.load import load_model
 from dino_model.runtime.errors import SettingError
 
 BANDS = np.random.default_rng(0).integers(0, 10_000, (7, 9, 5)).astype(np.uint16)

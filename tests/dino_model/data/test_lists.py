@@ -20,7 +20,7 @@ from dino_model.data.images import ImageError
 from dino_model.data.tables import read_names
 from dino_model.inference.embedding import embed, read_features
 from dino_model.inference.features import FeatureExtractor
-from dino_model.models.weights import LoadedModel
+from dino_model.models.load import LoadedModel
 from dino_model.runtime.files import printable, write_json
 from dino_model.runtime.outputs import run_command
 

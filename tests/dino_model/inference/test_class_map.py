@@ -27,7 +27,7 @@ from dino_model.inference.class_map.layout import (
     plane,
 )
 from dino_model.inference.features import FeatureExtractor
-from dino_model.models.weights import load_model
+from dino_model.models.load import load_model
 from tests.training.runs import write_rectangles
 
 

@@ -12,7 +12,7 @@ from dino_model.data.collections import open_images
 from dino_model.inference import features
 from dino_model.inference.embedding import FeatureTable, read_features, write_features
 from dino_model.models.attention import readable
-from dino_model.models.weights import load_model
+from dino_model.models.load import load_model
 from tests.dino_model.inference.test_features import official_view
 from tests.training.ranks import Group
 

@@ -22,7 +22,7 @@ from dino_model.data.images import IMAGENET_MEAN, IMAGENET_STD, ImageError
 from dino_model.inference import features as features_module
 from dino_model.inference.features import OUTPUT, FeatureExtractor, FeatureType, gem
 from dino_model.models.backbones import BackboneConfig, create_backbone
-from dino_model.models.weights import LoadedModel
+from dino_model.models.load import LoadedModel
 from tests.dino_model.small_models import made
 
 STATISTICS = (IMAGENET_MEAN, IMAGENET_STD)

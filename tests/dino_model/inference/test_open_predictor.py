@@ -13,8 +13,8 @@ from torchvision.models import VisionTransformer as TorchvisionTransformer
 
 from dino_model.inference.predictor import AttentionPredictor
 from dino_model.models.backbones import BackboneConfig, create_backbone
+from dino_model.models.load import LoadedModel
 from dino_model.models.position import resample
-from dino_model.models.weights import LoadedModel
 from tests.dino_model.models.test_official import randomized
 
 MEAN, STD = (0.5, 0.4, 0.3), (0.2, 0.25, 0.3)

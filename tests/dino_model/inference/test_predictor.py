@@ -10,7 +10,7 @@ from torch import Tensor
 from dino_model.inference.predictor import AttentionPredictor
 from dino_model.inference.resize import fed_size
 from dino_model.models.attention import attention_rows
-from dino_model.models.weights import LoadedModel
+from dino_model.models.load import LoadedModel
 from tests.dino_model.small_models import made
 
 MEAN, STD = (0.5, 0.4, 0.3), (0.2, 0.25, 0.3)

@@ -7,7 +7,7 @@ from dino_model.inference import tiles
 from dino_model.inference.predictor import AttentionPredictor
 from dino_model.inference.resize import resample_nearest, sample
 from dino_model.inference.tiles import TiledPredictor
-from dino_model.models.weights import LoadedModel, load_model
+from dino_model.models.load import LoadedModel, load_model
 from tests.dino_model.small_models import made
 
 STATISTICS = (0.5,) * 3, (0.25,) * 3

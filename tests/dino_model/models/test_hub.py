@@ -15,11 +15,10 @@ from dino_model.data.images import IMAGENET_MEAN
 from dino_model.inference.predictor import AttentionPredictor
 from dino_model.models import position
 from dino_model.models.backbones import BackboneConfig, create_backbone
-from dino_model.models.checkpoints import WeightsError
+from dino_model.models.catalogue import WeightsError, is_local, is_path
 from dino_model.models.description import describe_model
-from dino_model.models.names import is_local, is_path
+from dino_model.models.load import LoadedModel, load_model
 from dino_model.models.transformers_export import write_transformers
-from dino_model.models.weights import LoadedModel, load_model
 from dino_model.runtime.download import DownloadError
 from tests.dino_model.models.test_official import assert_equal_tokens, dinov2, dinov3, randomized
 

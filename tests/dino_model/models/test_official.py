@@ -7,7 +7,7 @@ import timm
 import torch
 from torch import Tensor, nn
 
-from dino_model.models.weights import load_model
+from dino_model.models.load import load_model
 
 WIDTH, DEPTH = 192, 2
 SMALL = {"num_classes": 0, "embed_dim": WIDTH, "depth": DEPTH, "num_heads": WIDTH // 64}

@@ -11,9 +11,9 @@ from timm.models.vision_transformer import VisionTransformer
 from dino_model import commands
 from dino_model.models.attention import attention_rows, readable
 from dino_model.models.configs import PositionMode
+from dino_model.models.load import load_model
 from dino_model.models.onnx_export import write_onnx
 from dino_model.models.position import install
-from dino_model.models.weights import load_model
 
 pytestmark = pytest.mark.slow
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from dino_model.models.weights import load_model
+from dino_model.models.load import load_model
 from tests.training.runs import NETWORK, resume, stop_after, train, values, weights
 from training.commands.arguments import parse
 

@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from dino_model.models.backbones import BackboneConfig, create_backbone
-from dino_model.models.weights import load_model
+from dino_model.models.load import load_model
 from tests.training.ranks import Group
 from tests.training.runs import out_of_memory_at, pretrain, resume, stop_after, values, weights
 from training import __main__ as command

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.amp import GradScaler
 
-from dino_model.models.weights import load_model
+from dino_model.models.load import load_model
 from training import __main__ as command
 from training.augmentation.randomness import mix
 from training.evaluation import finetune as protocol

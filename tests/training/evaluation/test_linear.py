@@ -12,7 +12,7 @@ from torch import nn
 from dino_model.data.collections import open_images
 from dino_model.data.framing import Framing
 from dino_model.inference.features import FeatureExtractor, FeatureType
-from dino_model.models.weights import LoadedModel, load_model
+from dino_model.models.load import LoadedModel, load_model
 from tests.training.runs import write_rectangles
 from training.evaluation import linear
 from training.evaluation import run as evaluation

@@ -4,7 +4,7 @@ import pytest
 from dino_model import photographs
 from dino_model.inference.predictor import AttentionPredictor
 from dino_model.models.backbones import BackboneConfig, create_backbone
-from dino_model.models.weights import LoadedModel, load_model
+from dino_model.models.load import LoadedModel, load_model
 from dino_model.runtime import ranks
 from training.evaluation.metrics import photograph_lifts
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from dino_model.models.checkpoints import WeightsError
+from dino_model.models.catalogue import WeightsError
 from dino_model.runtime.errors import SettingError
 
 

@@ -1,4 +1,4 @@
-from dino_model.models.published import OFFICIAL
+from dino_model.models.catalogue import OFFICIAL
 from training.evaluation.paper import ROW_OF, of_model
 
 

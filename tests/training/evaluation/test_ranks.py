@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from dino_model.models.weights import load_model
+from dino_model.models.load import load_model
 from tests.ports import free_port
 from tests.training.ranks import Group
 from tests.training.runs import noise

@@ -9,8 +9,8 @@ from PIL import Image
 
 from dino_model.data.collections import open_images
 from dino_model.models.backbones import BackboneConfig, create_backbone
-from dino_model.models.checkpoints import write_safetensors
-from dino_model.models.weights import load_model
+from dino_model.models.checkpoint import write_safetensors
+from dino_model.models.load import load_model
 from dino_model.runtime.errors import SettingError
 from training.augmentation.crops import Crops
 from training.augmentation.randomness import Randomness

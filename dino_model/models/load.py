@@ -16,9 +16,9 @@ from dino_model.data.channels import ChannelRange
 from dino_model.data.images import IMAGENET_MEAN, IMAGENET_STD
 from dino_model.models import attention, hub, position
 from dino_model.models.backbones import create_backbone, traits
-from dino_model.models.checkpoints import (
+from dino_model.models.catalogue import EMBEDDED, OFFICIAL, WeightsError, check_module, kind_of, random_config
+from dino_model.models.checkpoint import (
     StoredBackbone,
-    WeightsError,
     infer_config,
     load_strictly,
     read_backbone,
@@ -26,9 +26,7 @@ from dino_model.models.checkpoints import (
 )
 from dino_model.models.configs import BackboneConfig, CheckpointKey, PositionMode
 from dino_model.models.families import choose_heads, family_of, position_mode
-from dino_model.models.names import check_module, kind_of, random_config
 from dino_model.models.official import family, is_plain, load_official, rename_timm
-from dino_model.models.published import EMBEDDED, OFFICIAL
 from dino_model.models.state_names import NetworkError
 
 

@@ -18,10 +18,11 @@ from timm.models.deit import VisionTransformerDistilled
 from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor, nn
 
-from dino_model.models.checkpoints import WeightsError, read_torch
+from dino_model.models.catalogue import WeightsError
+from dino_model.models.checkpoint import read_torch
 from dino_model.models.families import PUBLISHED, choose_heads, find_published
+from dino_model.models.load import load_model
 from dino_model.models.state_names import NetworkError
-from dino_model.models.weights import load_model
 from tests.dino_model.models.test_official import dinov2, randomized
 
 SHAPE = {"img_size": 32, "patch_size": 16, "embed_dim": 192, "depth": 3, "num_heads": 3, "num_classes": 0}

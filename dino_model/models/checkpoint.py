@@ -24,6 +24,7 @@ import torch
 from torch import Tensor, nn
 
 from dino_model.data.channels import ChannelRange
+from dino_model.models.catalogue import SUFFIXES, WeightsError
 from dino_model.models.configs import VIT_SHAPES, BackboneConfig, CheckpointKey
 from dino_model.models.families import PublishedFamily, find_published
 from dino_model.models.pickles import open_as_protocol_2
@@ -34,7 +35,6 @@ from dino_model.runtime.errors import pluralize
 
 OFFICIAL_NETWORKS = ("teacher", "student")
 FORMAT = "dino-attention-lab/1"
-SUFFIXES = (".pth", ".pt", ".safetensors", ".ckpt", ".bin", ".tar")
 
 
 _NUMPY = ("numpy._core.multiarray", "numpy.core.multiarray")  # of numpy 2 and 1
@@ -61,10 +61,6 @@ _HARMLESS: list[Any] = [
     *{type(np.dtype(code)) for code in "?bBhHiIlLqQefdFDSUmM"},
 ]
 """Types in the official codes' checkpoints that run no code; no others are read."""
-
-
-class WeightsError(ValueError):
-    """Weights that cannot be loaded. The message is one sentence."""
 
 
 @dataclass(frozen=True)

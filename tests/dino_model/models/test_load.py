@@ -12,13 +12,12 @@ import torch
 from torch import Tensor
 
 from dino_model.data.images import IMAGENET_MEAN, IMAGENET_STD
-from dino_model.models import weights
+from dino_model.models import catalogue
 from dino_model.models.attention import attention_rows
 from dino_model.models.backbones import BackboneConfig, create_backbone
-from dino_model.models.checkpoints import FORMAT, WeightsError, infer_config, write_safetensors
-from dino_model.models.names import is_local
-from dino_model.models.published import OFFICIAL
-from dino_model.models.weights import LoadedModel, load_model
+from dino_model.models.catalogue import OFFICIAL, WeightsError, is_local
+from dino_model.models.checkpoint import FORMAT, infer_config, write_safetensors
+from dino_model.models.load import LoadedModel, load_model
 
 pytestmark = pytest.mark.usefixtures("cache")
 
@@ -76,12 +75,6 @@ def test_load_random_is_equal_each_time_and_keeps_the_seed():
         ("random:vit_tiny/0", "patch_size is 0|smaller"),
         ("no such model", "unknown model 'no such model': give one of embedded, embedded-dino, dino_vits16"),
         ("dino_vits61", "did you mean dino_vits16"),
-        ("dinov2_vits14", "mean vit_small_patch14_dinov2.lvd142m or hf:facebook/dinov2-small"),
-        (
-            "dinov2_vitb14_reg_lc",
-            "vit_base_patch14_reg4_dinov2.lvd142m or hf:facebook/dinov2-with-registers-base",
-        ),
-        ("dinov3_vitl16", "mean vit_large_patch16_dinov3.lvd1689m"),
         ("facebook/dinov2-small", "mean hf:facebook/dinov2-small"),
         ("./folder", "no file or folder 'folder'"),
         ("vit_smal", r"did you mean random:vit_small/16 or \S+\.in1k"),
@@ -115,9 +108,9 @@ def test_load_official_weights_from_cache(name: str, cache: Path, monkeypatch: p
 
 
 def test_load_embedded_and_its_random_architecture(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
-    monkeypatch.setitem(weights.EMBEDDED, "embedded", tmp_path / "model.safetensors")
+    monkeypatch.setitem(catalogue.EMBEDDED, "embedded", tmp_path / "model.safetensors")
     backbone = create_backbone(SMALL)
-    write_safetensors(backbone, weights.EMBEDDED["embedded"], config=SMALL, mean=(0.1,) * 3, std=(0.2,) * 3)
+    write_safetensors(backbone, catalogue.EMBEDDED["embedded"], config=SMALL, mean=(0.1,) * 3, std=(0.2,) * 3)
     model = load_model()
     assert_holds(model, backbone.state_dict())
     assert (model.name, model.config, model.mean, model.std) == ("embedded", SMALL, (0.1,) * 3, (0.2,) * 3)
