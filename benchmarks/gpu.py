@@ -7,6 +7,7 @@ grouping passes crops of one size together, in the same precision. `benchmarks.p
 """
 
 import gc
+import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -20,19 +21,27 @@ import torch.nn.functional as F
 import tyro
 from torch import Tensor
 
+from benchmarks import data
 from benchmarks.plan import IMAGES, MODELS
 from benchmarks.steps import OurStep, PlainStep
+from dino_model.data.collections import open_images
 from dino_model.runtime.files import write_json
 from training.augmentation.crop_config import CropConfig
 from training.augmentation.crops import Crops, MultiCrop, normalize
+from training.commands.pretrain import default_workers
 from training.methods.dino_config import DINOConfig
 from training.recipes.recipe import OptimizerConfig, Recipe
+from training.run.folder import Run
+from training.session import Session
+from training.train import Callbacks
 
 CUDA = torch.device("cuda")
 WARM_UP, BURST, TURNS = 3, 3, 3
 """Steps before the measurement, steps whose launching is timed, and timed turns."""
 TURN_SECONDS = 1.0
 """Duration of a turn."""
+JPEG_SECONDS = 60.0
+"""Duration of the training from JPEGs."""
 Step = Callable[[], object]
 Row = dict[str, Any]
 
@@ -51,6 +60,8 @@ class Gpu:
     """Time after which no measurement starts."""
     attention: bool = False
     """Compare ways of attention over packed tokens."""
+    jpegs: bool = False
+    """Train the first model from JPEGs, too, for `JPEG_SECONDS`."""
     profile: bool = False
     """Print the kernels that take longest, of the first model."""
     json: Path | None = None
@@ -81,6 +92,8 @@ class Gpu:
                 self.write(facts | {"rows": rows, "skipped": skipped})
         results: Row = facts | {"rows": rows, "skipped": skipped}
         print(*(f"not measured, the time was over: {name}" for name in skipped), sep="\n", flush=True)
+        if self.jpegs:
+            results["jpegs"] = train_from_jpegs(recipe_of(self.models[0], self.batch))
         if self.attention:
             results["attention"] = [row for model in self.models for row in time_attention(model, self.batch)]
         if self.profile:
@@ -212,6 +225,21 @@ def time_steps(step: Step, batch: int) -> Row:
         "memory": torch.cuda.max_memory_allocated(),
         "operations": count_kernels(step),
     }
+
+
+def train_from_jpegs(recipe: Recipe) -> Row:
+    """Train from JPEGs of 500 × 375 pixels: medians of the log; data wait is the share of a step."""
+    data.draw()
+    drawn = open_images(data.FOLDER)
+    images = drawn.subset(i % len(drawn) for i in range(60 * recipe.batch_size))
+    session = Session(recipe, images, device=CUDA, precision="bf16", workers=default_workers(CUDA))
+    with tempfile.TemporaryDirectory() as folder:
+        run, begun = Run(Path(folder) / "run"), time.monotonic()
+        session.train(run, callbacks=Callbacks(interrupted=lambda: time.monotonic() - begun > JPEG_SECONDS))
+        lines = run.lines()[10:]
+    row = {name: median(line[name] for line in lines) for name in ("images_per_second", "data_wait")}
+    print("from JPEGs", *(f"{name} {value:.3g}" for name, value in row.items()), sep=" · ", flush=True)
+    return row
 
 
 def count_kernels(step: Step) -> int:

@@ -15,7 +15,6 @@ import tyro
 from benchmarks import fake_cuda
 from dino_model.models.configs import BackboneConfig
 from dino_model.runtime.files import write_json
-from dino_model.runtime.precision import ComputePrecision
 from training.augmentation.crop_config import CropConfig
 from training.methods.dino_config import DINOConfig
 from training.recipes.recipe import Recipe
@@ -23,26 +22,8 @@ from training.recipes.recipe import Recipe
 if TYPE_CHECKING:
     from benchmarks.fake_cuda.steps import StepCost
 
-PEAKS = {
-    "V100": 125e12,
-    "T4": 65e12,
-    "A100": 312e12,
-    "A10G": 70e12,
-    "A10": 125e12,
-    "A30": 165e12,
-    "A40": 150e12,
-    "L4": 121e12,
-    "L40S": 362e12,
-    "RTX 3090": 71e12,
-    "RTX 4070": 58e12,
-    "RTX 4090": 165e12,
-    "H100 PCIe": 756e12,
-    "H100": 989e12,
-    "H200": 989e12,
-    "B200": 2250e12,
-}
-"""Operations a second on dense 16-bit matrices with fp32 sums, from NVIDIA's data sheets, by words of the
-name that the driver reports. V100 and T4 have fp16 only."""
+PEAKS = {"V100": 125e12, "A100": 312e12, "H100": 989e12, "H200": 989e12, "RTX 4070": 58e12}
+"""Operations a second on dense 16-bit matrices with fp32 sums, from NVIDIA's data sheets; V100: fp16."""
 BANDWIDTHS = {"V100": 0.9e12, "A100": 2.0e12, "H100": 3.35e12, "H200": 4.8e12, "RTX 4070": 0.504e12}
 """Bytes a second of the memory, from NVIDIA's data sheets: V100 SXM2, A100 80 GB SXM, H100 SXM,
 H200 SXM, and a consumer card with 12 GiB."""
@@ -132,13 +113,6 @@ class Plan:
             cost.traffic / (self.bandwidth_share * BANDWIDTHS[gpu]),
             cost.operations * self.host_time / 1e6,
         )
-
-
-def peak(device_name: str, precision: ComputePrecision) -> float | None:
-    """Peak of a device in operations a second, None where it is not known: other devices, or fp32."""
-    words = device_name.replace("-", " ").split()
-    matches = [name for name in PEAKS if all(word in words for word in name.split())]
-    return PEAKS[max(matches, key=len)] if matches and precision != "fp32" else None
 
 
 if __name__ == "__main__":
