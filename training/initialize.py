@@ -9,9 +9,8 @@ from torch import Tensor, nn
 from dino_model.data.channels import ChannelStatistics
 from dino_model.models import position
 from dino_model.models.adaptation import adapt_channels
-from dino_model.models.checkpoint import read_torch
+from dino_model.models.checkpoint import WRAPPERS, read_torch
 from dino_model.models.load import LoadedModel, load_model
-from dino_model.models.state_names import unwrap
 from training.methods.method import Method
 from training.recipes.recipe import Recipe, method_of
 from training.recipes.validation import flag
@@ -42,7 +41,7 @@ def from_checkpoint(method: Method, recipe: Recipe, path: Path) -> str:
         trained, words = "dino", f"student, teacher, their heads and the center of {path}"
         words += f", epoch {payload.get('epoch', 0)}"
         pairs = [(name, *pair) for name in ("student", "teacher") for pair in payload[name].items()]
-        tensors = {f"{name}.{unwrap(key)}": tensor for name, key, tensor in pairs}
+        tensors = {f"{name}.{WRAPPERS.sub('', key)}": tensor for name, key, tensor in pairs}
         loaded = (*loaded, "center")
         tensors |= {key: tensor for key, tensor in payload.get("dino_loss", {}).items() if key == "center"}
     else:

@@ -20,11 +20,13 @@ import torch
 import torch.nn.functional as F
 from timm.layers import AttentionPoolLatent, PatchEmbed, resample_abs_pos_embed, to_2tuple
 from timm.models import beit, xcit
+from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
+from dino_model.models import position
 from dino_model.models.backbones import patch_grid
-from dino_model.models.families import FAMILIES, Family, family_of
+from dino_model.models.families import FAMILIES, Family, family_of, position_mode
 from dino_model.models.protocol import as_protocol, missing_names
 
 Layer = Any  # a layer of timm's: mypy does not know its attributes
@@ -399,9 +401,19 @@ def fused_calls(module: nn.Module, stop: int | None = None) -> Iterator[list[Fus
                 layer.fused_attn = False  # type: ignore[assignment]
 
 
-def accept_any_size(model: Layer) -> None:
-    """Let a model compute features of images of any size, padded with zeros to whole patches."""
-    model.forward_features = MethodType(_forward_features, model)
+def accept_any_size(model: Layer, name: str = "") -> None:
+    """Let a model take images of any size, padded with zeros to whole patches, its positions resampled.
+
+    Args:
+        model: Of timm, changed in place; other modules stay as they are.
+        name: Of the model: it has the mark of its family, see `PublishedFamily.positions`.
+    """
+    family = family_of(model)
+    if family and (family.fixed_grid or family.late_class):
+        model.forward_features = MethodType(_forward_features, model)
+    learned = isinstance(model, VisionTransformer) and model.pos_embed is not None
+    if learned and not hasattr(model, "dist_token"):
+        position.install(model, position_mode(name))
 
 
 def _forward_features(model: Layer, images: Tensor) -> Tensor:

@@ -13,7 +13,7 @@ from timm.models.vision_transformer import Attention, VisionTransformer
 from torch import Tensor, nn
 
 from dino_model.models import position
-from dino_model.models.configs import ARCHITECTURES, VIT_SHAPES, BackboneConfig
+from dino_model.models.configs import ARCHITECTURES, BackboneConfig
 from dino_model.runtime.precision import ComputePrecision
 
 
@@ -26,13 +26,30 @@ def create_backbone(config: BackboneConfig) -> nn.Module:
     Raises:
         ValueError: Unknown architecture, or impossible sizes.
     """
-    _check(config)
+    if config.architecture not in ARCHITECTURES:
+        raise ValueError(
+            f"unknown architecture {config.architecture!r}: choose one of {', '.join(ARCHITECTURES)}"
+        )
     if config.architecture == "resnet50":
         # torchvision's start, as in the official code: no branch begins at zero.
         return timm.create_model("resnet50", num_classes=0, in_chans=config.in_channels, zero_init_last=False)
     width, depth, heads = config.vit_shape()
-    swiglu: Any = {}
-    if config.swiglu:  # as timm builds DINOv2's ViT-g, `vit_giant_patch14_dinov2`
+    sizes = {"in_channels": config.in_channels, "patch_size": config.patch_size}
+    for name, value in (sizes | {"width": width, "depth": depth, "heads": heads}).items():
+        if value < 1:
+            raise ValueError(f"{name} is {value}, expected at least 1")
+    if config.image_size < config.patch_size:
+        raise ValueError(
+            f"image_size {config.image_size} is smaller than one patch of {config.patch_size} pixels"
+        )
+    if width % heads:
+        raise ValueError(f"width {width} cannot be split over {heads} heads: choose a multiple of {heads}")
+    if not 0 <= config.drop_path < 1:
+        raise ValueError(f"drop_path is {config.drop_path}, expected at least 0 and below 1")
+    is_giant, layer_scale, swiglu = config.architecture == "vit_giant", config.layer_scale, dict[str, Any]()
+    if layer_scale is None:
+        layer_scale = 1e-5 if is_giant else 0.0
+    if config.mlp == "swiglu" or (config.mlp == "auto" and is_giant):  # as timm's `vit_giant_patch14_dinov2`
         swiglu = {"mlp_layer": SwiGLUPacked, "act_layer": nn.SiLU, "mlp_ratio": 2.66667 * 2}
     vit = VisionTransformer(
         img_size=config.image_size,
@@ -42,7 +59,7 @@ def create_backbone(config: BackboneConfig) -> nn.Module:
         embed_dim=width,
         depth=depth,
         num_heads=heads,
-        init_values=config.initial_layer_scale,
+        init_values=layer_scale or None,
         drop_path_rate=config.drop_path,
         dynamic_img_size=True,
         dynamic_img_pad=True,
@@ -138,25 +155,3 @@ def patch_grid(vit: Any, height: int, width: int) -> tuple[int, int]:
     """Return the rows and columns of patches of an image of this size, padding included."""
     patch_height, patch_width = to_2tuple(vit.patch_embed.patch_size)
     return -(-height // patch_height), -(-width // patch_width)
-
-
-def _check(config: BackboneConfig) -> None:
-    if config.architecture not in ARCHITECTURES:
-        raise ValueError(
-            f"unknown architecture {config.architecture!r}: choose one of {', '.join(ARCHITECTURES)}"
-        )
-    options = {"in_channels": config.in_channels}
-    if config.architecture in VIT_SHAPES:
-        width, depth, heads = config.vit_shape()
-        options |= {"patch_size": config.patch_size, "width": width, "depth": depth, "heads": heads}
-    for name, value in options.items():
-        if value < 1:
-            raise ValueError(f"{name} is {value}, expected at least 1")
-    if config.architecture in VIT_SHAPES and config.image_size < config.patch_size:
-        raise ValueError(
-            f"image_size {config.image_size} is smaller than one patch of {config.patch_size} pixels"
-        )
-    if "heads" in options and width % heads:
-        raise ValueError(f"width {width} cannot be split over {heads} heads: choose a multiple of {heads}")
-    if not 0 <= config.drop_path < 1:
-        raise ValueError(f"drop_path is {config.drop_path}, expected at least 0 and below 1")

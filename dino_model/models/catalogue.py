@@ -232,7 +232,7 @@ def hosted_files(name: str) -> list[PublishedFile]:
             raise WeightsError(
                 f"{name!r} names no repository: write hf:owner/name, such as hf:facebook/dinov2-small"
             )
-        return [hosted_file(name, CONFIG, read_json), hosted_file(name, WEIGHTS, _read_safetensors)]
+        return [hosted_file(name, CONFIG, read_json), hosted_file(name, WEIGHTS, _read_file)]
     import timm
 
     if not timm.is_model(name):
@@ -265,7 +265,7 @@ def read_json(path: Path) -> dict[str, Any]:
     return content
 
 
-def _read_safetensors(path: Path) -> object:
-    from dino_model.models.checkpoint import open_safetensors
+def _read_file(path: Path) -> object:
+    from dino_model.models.checkpoint import read_file
 
-    return open_safetensors(path)
+    return read_file(path)

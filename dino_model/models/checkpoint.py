@@ -1,18 +1,19 @@
-"""Read every form a backbone is stored in, without running pickled code, and load it strictly.
+"""From a file to the tensors of one backbone, without running pickled code.
 
-Forms: this package's self-describing .safetensors, a training run's folder, the official code's backbones and
-full checkpoints, and bare state dicts.
+Forms: this package's self-describing .safetensors, a training run's folder, and checkpoints of other code.
+Other code nests networks in dictionaries and modules, such as `state_dict` and `module.backbone`. The keys
+are joined to full names, and the segments of wrappers are removed. A network begins where its first
+convolution is: everything before this name is the prefix of the network.
 """
 
 import argparse
 import codecs
-import io
 import json
-import math
 import pickle
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
+from itertools import islice
 from math import isfinite
 from pathlib import Path, PurePath
 from typing import Any
@@ -24,19 +25,33 @@ import torch
 from torch import Tensor, nn
 
 from dino_model.data.channels import ChannelRange
-from dino_model.models.catalogue import SUFFIXES, WeightsError
-from dino_model.models.configs import VIT_SHAPES, BackboneConfig, CheckpointKey
-from dino_model.models.families import PublishedFamily, find_published
+from dino_model.models.catalogue import SUFFIXES, WeightsError, read_json
+from dino_model.models.configs import BackboneConfig, CheckpointKey
 from dino_model.models.pickles import open_as_protocol_2
 from dino_model.models.run_folder import CHECKPOINT, CONFIG
-from dino_model.models.state_names import Network, NetworkError, few, find_network, flat_names
 from dino_model.runtime import files
-from dino_model.runtime.errors import pluralize
 
-OFFICIAL_NETWORKS = ("teacher", "student")
 FORMAT = "dino-attention-lab/1"
-
-
+OFFICIAL_NETWORKS = ("teacher", "student")
+WRAPPERS = re.compile(
+    r"(?:(?<=\.)|^)(module|_orig_mod|_forward_module|_fsdp_wrapped_module|_checkpoint_wrapped_module)\."
+)
+"""Segments that data parallelism, torch.compile and other wrappers insert anywhere in a name."""
+_ANCHORS = (
+    "patch_embed.proj.weight",
+    "layer1.0.conv1.weight",  # ResNet
+    "embeddings.patch_embeddings.projection.weight",  # transformers' ViT and DINOv2
+    "embeddings.patch_embeddings.weight",  # transformers' DINOv3
+)
+_ANCHOR = re.compile(rf"(?:^|(?<=\.))(?:{'|'.join(map(re.escape, _ANCHORS))})$")
+_CHUNKED = re.compile(r"^blocks\.(\d+)\.(\d+)\.")
+_ROLES = ("teacher", "ema", "base_encoder|encoder_q|online", "target")
+"""Networks that are the usual choice among several, the first of these first."""
+_EXTRAS = re.compile(
+    r"(head\w*|heads|fc|classifier|pooler|pre_logits|decoder\w*|masked_embed|proj\w*|pred\w*|prototypes"
+    r"|lm_head|n_averaged|\w+_head)(\.|$)"
+)
+"""Parts next to a backbone that it does not use."""
 _NUMPY = ("numpy._core.multiarray", "numpy.core.multiarray")  # of numpy 2 and 1
 
 
@@ -68,18 +83,20 @@ class StoredBackbone:
     """Content of a file: the tensors of one backbone and, where the file describes itself, the rest.
 
     Attributes:
-        network: Its name among several; None if the file holds only one.
-        family: Published models of which the file has the mark.
+        tensors: By the names of the backbone.
+        config: None if the file does not describe itself.
+        names: Names in the file, without wrappers.
+        network: Label of the network among several; None if the file holds only one.
         note: What else the file holds, in words.
     """
 
-    tensors: dict[str, Tensor]
-    config: BackboneConfig | None
+    tensors: Mapping[str, Tensor]
+    config: BackboneConfig | None = None
     mean: tuple[float, ...] | None = None
     std: tuple[float, ...] | None = None
-    network: CheckpointKey = None
     channel_range: ChannelRange | None = None
-    family: PublishedFamily | None = None
+    names: tuple[str, ...] = ()
+    network: CheckpointKey = None
     note: str = ""
 
 
@@ -90,25 +107,63 @@ def read_backbone(
 
     Args:
         path: A .safetensors file, a file of torch.save, or a run's folder with config.json and checkpoint.pt.
-        checkpoint_key: Network of several. Default: the one that the run's method evaluates, else as
-            `state_names.find_network`.
-        prefix: As `state_names.find_network`; not of files that describe themselves.
+        checkpoint_key: Network of several. Default: the one that the run's method evaluates, else the
+            teacher, else an exponential moving average, else the encoder of MoCo.
+        prefix: Everything before the names of the backbone, such as `model.vision`, instead of a search; not
+            of files that describe themselves.
 
     Raises:
         WeightsError: No such file, an unreadable or refused one, or one without such a backbone.
     """
-    if path.is_dir():
-        return _read_run(path, checkpoint_key, prefix)
-    if not path.is_file():
-        raise WeightsError(f"no file or folder {str(path)!r}")
-    if is_safetensors(path):
-        return _read_safetensors(path, checkpoint_key, prefix)
-    payload = read_torch(path)
-    if "method" in payload and "step" in payload:
-        if not (path.parent / CONFIG).is_file():
-            raise WeightsError(f"{path} is part of a training run: put its config.json next to it")
-        return _read_run(path.parent, checkpoint_key, prefix, path.name)
-    return _find(payload, checkpoint_key, prefix, str(path))
+    if is_run := path.is_dir():
+        path = path / CHECKPOINT
+        for needed in (path.with_name(CONFIG), path):
+            if not needed.is_file():
+                found = few(sorted(each.name for each in path.parent.iterdir() if each.suffix in SUFFIXES))
+                hint = f"; it holds {found}: pass a file" if found and needed != path else ""
+                raise WeightsError(f"{str(path.parent)!r} is no training run: it has no {needed.name}{hint}")
+    payload, metadata = read_file(path)
+    if metadata.get("format") == FORMAT:
+        refuse_options(str(path), checkpoint_key, prefix)
+        try:
+            settings = {name: json.loads(metadata[name]) for name in ("backbone", "mean", "std")}
+            settings["channel_range"] = json.loads(metadata.get("channel_range", "null"))
+        except (ValueError, KeyError) as error:
+            raise WeightsError(f"{path} does not describe a backbone: {error!r}") from error
+        return _describe(payload, settings, str(path))
+    if not (is_run or ("method" in payload and "step" in payload)):
+        return find_backbone(payload, str(path), checkpoint_key, prefix)
+    config = path.with_name(CONFIG)
+    if not config.is_file():
+        raise WeightsError(f"{path} is part of a training run: put its {CONFIG} next to it")
+    refuse_options(str(path), prefix=prefix)
+    settings, state = read_json(config), payload.get("method")
+    networks = settings.get("networks") or {name: f"{name}.backbone" for name in OFFICIAL_NETWORKS}
+    label = checkpoint_key or next(iter(networks))
+    if label not in networks:
+        raise WeightsError(f"{path.parent} has no {label}: found {', '.join(networks)}")
+    stored = find_backbone(state if isinstance(state, Mapping) else {}, str(path), prefix=networks[label])
+    return _describe(stored.tensors, settings, str(config), label)
+
+
+def _describe(
+    tensors: Mapping[str, Tensor], settings: Mapping[str, Any], where: str, network: CheckpointKey = None
+) -> StoredBackbone:
+    """Add the description in a file or run; raises WeightsError."""
+    try:
+        config = BackboneConfig(**settings["backbone"])
+        mean, std = (
+            tuple(map(float, settings[name])) if name in settings else None for name in ("mean", "std")
+        )
+        statistics = [values for values in (mean, std) if values is not None]
+        is_whole = all(len(each) == config.in_channels and all(map(isfinite, each)) for each in statistics)
+        if not is_whole or 0 in (std or ()):
+            raise ValueError(f"mean {mean} and std {std} for {config.in_channels} channels")
+        bounds = settings.get("channel_range")
+        channel_range = bounds and ChannelRange(*(tuple(map(float, bounds[end])) for end in ("low", "high")))
+    except (ValueError, KeyError, TypeError) as error:
+        raise WeightsError(f"{where} does not describe a backbone: {error!r}") from error
+    return StoredBackbone(tensors, config, mean, std, channel_range, network=network)
 
 
 def write_safetensors(
@@ -168,112 +223,23 @@ def load_strictly(backbone: nn.Module, tensors: Mapping[str, Tensor], where: str
         raise WeightsError(f"the weights in {where} do not fit the model: tensors {', '.join(reasons)}")
 
 
-def infer_config(tensors: Mapping[str, Tensor], where: str, heads: int | None = None) -> BackboneConfig:
-    """Infer the architecture of bare tensors.
-
-    Args:
-        tensors: Of a ResNet-50, or of a ViT as DINO has it (`official.is_plain`).
-        where: Name of their file for messages.
-        heads: Attention heads of a ViT.
+def read_file(path: Path) -> tuple[dict[str, Any], dict[str, str]]:
+    """Read a file of torch.save, or .safetensors with its metadata, by its content and not its suffix.
 
     Raises:
-        WeightsError: Tensors of no backbone of this package.
+        WeightsError: No such file; else as `read_torch`.
     """
-    first = tensors.get("conv1.weight")
-    if "layer1.0.conv1.weight" in tensors and first is not None and first.ndim == 4:
-        return BackboneConfig("resnet50", in_channels=first.shape[1])
-    projection, positions = tensors.get("patch_embed.proj.weight"), tensors.get("pos_embed")
-    if projection is None or positions is None or (projection.ndim, positions.ndim) != (4, 3):
-        raise WeightsError(f"{where} holds no DINO backbone: found {len(tensors)} tensors ({few(tensors)})")
-    width, channels, patch_size, _ = projection.shape
-    side = math.isqrt(positions.shape[1] - 1)
-    depth = len({name.split(".")[1] for name in tensors if name.startswith("blocks.")})
-    shape = (width, depth, heads)
-    known = next((name for name, paper_shape in VIT_SHAPES.items() if paper_shape == shape), None)
-    overrides = () if known else shape
-    return BackboneConfig(known or "vit_small", patch_size, side * patch_size, channels, *overrides)
-
-
-def _read_run(
-    folder: Path, checkpoint_key: CheckpointKey, prefix: str | None, file_name: str = CHECKPOINT
-) -> StoredBackbone:
-    """Read a training run's folder: the description in config.json, tensors in checkpoint.pt."""
-    refuse_options(str(folder), prefix=prefix)
-    for needed in (CONFIG, file_name):
-        if not (folder / needed).is_file():
-            found = sorted(path.name for path in folder.iterdir() if path.suffix in SUFFIXES)
-            hint = f"; it holds {few(found)}: pass a file" if found and needed == CONFIG else ""
-            if (folder / "snapshots").is_dir():
-                hint = "; pass one of the folders in its snapshots"
-            if any(folder.glob("*.distcp")):
-                hint = (
-                    "; it is a checkpoint in shards: join it with torch.distributed.checkpoint.format_utils"
-                )
-            raise WeightsError(f"{str(folder)!r} is no training run: it has no {needed}{hint}")
-    where = str(folder / CONFIG)
-    try:
-        settings = json.loads(Path(where).read_text(encoding="utf-8"))
-        networks = dict(settings.get("networks") or {name: f"{name}.backbone" for name in OFFICIAL_NETWORKS})
-    except (ValueError, TypeError, AttributeError) as error:
-        raise WeightsError(f"{where} does not describe a backbone: {error!r}") from error
-    network = checkpoint_key or next(iter(networks))
-    if network not in networks:
-        raise WeightsError(f"{folder} has no {network}: found {', '.join(networks)}")
-    state = read_torch(folder / file_name).get("method")
-    try:
-        tensors = find_network(state if isinstance(state, Mapping) else {}, prefix=networks[network]).tensors
-    except NetworkError as error:
-        raise WeightsError(f"{folder / file_name} has no {network}: {error}") from None
-    return _describe(tensors, settings, where, network)
-
-
-def is_safetensors(path: Path) -> bool:
-    """Return whether a file is one of .safetensors, by its first bytes: a length and a JSON object."""
+    if not path.is_file():
+        raise WeightsError(f"no file or folder {str(path)!r}")
     with path.open("rb") as file:
-        return file.read(9)[8:] == b"{"
-
-
-def open_safetensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """Read every tensor and the metadata of a .safetensors file; raise WeightsError if it is broken."""
+        if file.read(9)[8:] != b"{":  # .safetensors: a length, then a JSON object
+            return read_torch(path), {}
     try:
-        with safetensors.safe_open(path, framework="pt") as file:
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (no mapping)
-            return tensors, file.metadata() or {}
+        with safetensors.safe_open(path, framework="pt") as opened:
+            tensors = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118 (no mapping)
+            return tensors, opened.metadata() or {}
     except safetensors.SafetensorError as error:
         raise _foreign(path) from error
-
-
-def _read_safetensors(path: Path, checkpoint_key: CheckpointKey, prefix: str | None) -> StoredBackbone:
-    """Self-describing where this package wrote it, a bare state dict otherwise."""
-    tensors, metadata = open_safetensors(path)
-    if metadata.get("format") != FORMAT:
-        return _find(tensors, checkpoint_key, prefix, str(path))
-    refuse_options(str(path), checkpoint_key, prefix)
-    try:
-        described = {name: json.loads(metadata[name]) for name in ("backbone", "mean", "std")}
-        described["channel_range"] = json.loads(metadata.get("channel_range", "null"))
-    except (ValueError, KeyError) as error:
-        raise WeightsError(f"{path} does not describe a backbone: {error!r}") from error
-    return _describe(tensors, described, str(path))
-
-
-def _describe(
-    tensors: dict[str, Tensor], settings: Any, where: str, network: CheckpointKey = None
-) -> StoredBackbone:
-    try:
-        config = BackboneConfig(**settings["backbone"])
-        mean, std = (
-            tuple(map(float, settings[name])) if name in settings else None for name in ("mean", "std")
-        )
-        statistics = [values for values in (mean, std) if values is not None]
-        is_whole = all(len(each) == config.in_channels and all(map(isfinite, each)) for each in statistics)
-        if not is_whole or 0 in (std or ()):
-            raise ValueError(f"mean {mean} and std {std} for {config.in_channels} channels")
-        bounds = settings.get("channel_range")
-        channel_range = bounds and ChannelRange(*(tuple(map(float, bounds[end])) for end in ("low", "high")))
-    except (ValueError, KeyError, TypeError) as error:
-        raise WeightsError(f"{where} does not describe a backbone: {error!r}") from error
-    return StoredBackbone(tensors, config, mean, std, network, channel_range)
 
 
 def read_torch(path: Path) -> dict[str, Any]:
@@ -283,10 +249,7 @@ def read_torch(path: Path) -> dict[str, Any]:
         WeightsError: Another file, a broken one, or one whose pickle names other types.
     """
     try:
-        with torch.serialization.safe_globals(_HARMLESS):
-            source = open_as_protocol_2(path)
-            if path.suffix == ".safetensors" and isinstance(source, Path):  # not by its suffix
-                source = io.BytesIO(source.read_bytes())
+        with torch.serialization.safe_globals(_HARMLESS), open_as_protocol_2(path) as source:
             payload = torch.load(source, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
         if culprit := re.search(r"GLOBAL (\S+)", str(error)):
@@ -316,28 +279,106 @@ def _foreign(path: Path) -> WeightsError:
     )
 
 
-def _find(
-    payload: Mapping[str, Any], checkpoint_key: CheckpointKey, prefix: str | None, where: str
-) -> StoredBackbone:
-    """Describe the chosen network of a checkpoint that does not describe itself."""
-    try:
-        network = find_network(payload, checkpoint_key, prefix)
-    except NetworkError as error:
-        raise WeightsError(f"{where} {error}") from None
-    family = find_published(name for name, _ in flat_names(payload))
-    return StoredBackbone(network.tensors, None, network=network.label, family=family, note=_note(network))
-
-
-def _note(network: Network) -> str:
-    """Name what the file holds in addition to the network."""
-    parts = sorted({name.split(".")[0] for name in network.dropped})
-    dropped = f", without {pluralize(len(network.dropped), 'tensor')} of {few(parts)}" if parts else ""
-    return dropped + (f" (not used: {few(network.others)})" if network.others else "")
-
-
 def refuse_options(where: str, checkpoint_key: CheckpointKey = None, prefix: str | None = None) -> None:
     """Refuse options of bare checkpoints for a model that describes itself; raises WeightsError."""
     if checkpoint_key not in (None, OFFICIAL_NETWORKS[0]):
         raise WeightsError(f"{where} has no {checkpoint_key}: it holds a single network, leave the key out")
     if prefix is not None:
         raise WeightsError(f"{where} describes itself: leave --checkpoint-prefix out")
+
+
+def find_backbone(
+    payload: Mapping[str, Any], where: str, key: CheckpointKey = None, prefix: str | None = None
+) -> StoredBackbone:
+    """Find a backbone in the nested dictionaries of a checkpoint; `key` and `prefix` as `read_backbone`.
+
+    Raises:
+        WeightsError: No backbone, no such network, or several without a usual choice.
+    """
+    tensors: dict[str, Tensor] = {}
+    for name, tensor in flat_names(payload):
+        if (bare := WRAPPERS.sub("", name)) in tensors:
+            raise WeightsError(f"{where} has two tensors called {bare!r} without their wrappers")
+        tensors[bare] = tensor
+    roots = [_ANCHOR.sub("", name) for name in tensors if _ANCHOR.search(name)]
+    label, others = "", list[str]()
+    if prefix is not None:
+        root, roots = WRAPPERS.sub("", f"{prefix.strip('.')}.").lstrip("."), []
+        if not any(name.startswith(root) for name in tensors):
+            raise WeightsError(f"{where}: no tensor begins with {prefix!r}: found {few(tensors)}")
+    elif not roots:
+        found = f"found {len(tensors)} tensors ({few(tensors) or 'nothing'})"
+        raise WeightsError(f"{where} holds no backbone, ViT or ResNet-50: {found}")
+    else:
+        root, label, others = _choose_network(roots, key, where)
+    nested = tuple(other for other in roots if other != root and other.startswith(root))
+    own = {
+        name.removeprefix(root): tensor
+        for name, tensor in tensors.items()
+        if name.startswith(root) and not (nested and name.startswith(nested))
+    }
+    dropped = [name for name in own if _EXTRAS.match(name)]
+    own = {name: tensor for name, tensor in own.items() if name not in dropped}
+    # A head next to the backbone: not of a parent at the top, which also has the state of the optimizer.
+    if parent := re.sub(r"[^.]*\.$", "", root):
+        beside = (name for name in tensors if name.startswith(parent) and not name.startswith((root, *roots)))
+        dropped += [name.removeprefix(parent) for name in beside]
+    # DINOv2's training names blocks `blocks.CHUNK.BLOCK`: they are numbered through.
+    pairs = sorted({(int(at[1]), int(at[2])) for name in own if (at := _CHUNKED.match(name))})
+    number = {f"blocks.{chunk}.{block}.": f"blocks.{index}." for index, (chunk, block) in enumerate(pairs)}
+    own = {_CHUNKED.sub(lambda at: number[at[0]], name, count=1): tensor for name, tensor in own.items()}
+    note = ""
+    if dropped:
+        parts = ", ".join(sorted({name.split(".")[0] for name in dropped}))
+        note = f", without {len(dropped):,} tensors of {parts}"
+    note += f" (not used: {', '.join(others)})" if others else ""
+    return StoredBackbone(own, names=tuple(tensors), network=label or None, note=note)
+
+
+def flat_names(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Tensor]]:
+    """Yield the tensors of nested dictionaries and lists with their keys joined by dots."""
+    for key, value in values.items():
+        if isinstance(value, list | tuple):
+            value = dict(enumerate(value))
+        if isinstance(value, Tensor):
+            yield f"{prefix}{key}", value
+        elif isinstance(value, Mapping):
+            yield from flat_names(value, f"{prefix}{key}.")
+
+
+def few(names: Iterable[object]) -> str:
+    """List the first three names."""
+    first = [str(name) for name in islice(names, 4)]
+    return ", ".join(first[:3]) + (", …" if len(first) > 3 else "")
+
+
+def _choose_network(roots: list[str], key: CheckpointKey, where: str) -> tuple[str, str, list[str]]:
+    """Choose one of the networks that begin at `roots`.
+
+    A network is labeled by the segments that not all roots have, a single one only by teacher or student.
+
+    Returns:
+        Root and label of the network, and the labels of the others.
+    """
+    parts = {root: root.rstrip(".").split(".") for root in roots}
+    common = set.intersection(*map(set, parts.values())) if len(roots) > 1 else set()
+    labels: dict[str, str] = {}
+    for root, segments in parts.items():
+        own = ".".join(part for part in segments if part not in common)
+        role = re.search(r"teacher|student", own)
+        label = role[0] if role else own if len(roots) > 1 else ""
+        labels[label if label not in labels else root.rstrip(".")] = root
+    choices = ", ".join(sorted(filter(None, labels)))
+    usual = [[label for label in labels if re.search(rf"(^|[._])({role})($|[._])", label)] for role in _ROLES]
+    if key is not None and not (key == OFFICIAL_NETWORKS[0] and labels.keys() == {""}):
+        matches = [label for label in labels if key == label or key in re.split(r"[._]", label)]
+        if len(matches) != 1:
+            found = f"found {choices}" if choices else "it holds a single network, leave the key out"
+            raise WeightsError(f"{where} has {'several' if matches else 'no'} {key}: {found}")
+    elif labels.keys() == {"student"}:
+        raise WeightsError(f"{where} has no teacher: found student; pass --checkpoint-key student to load it")
+    else:
+        matches = [*labels] if len(labels) == 1 else next(filter(None, usual), [])
+    if not matches:
+        raise WeightsError(f"{where} holds several networks: choose one of {choices} with --checkpoint-key")
+    return labels[matches[0]], matches[0], [label for label in labels if label != matches[0]]

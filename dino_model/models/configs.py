@@ -69,17 +69,6 @@ class BackboneConfig:
     position_start: PositionStart = "normal"
     """Initial position embeddings: normal (deviation 0.02) or sincos (ViT)."""
 
-    @property
-    def swiglu(self) -> bool:
-        """True if the blocks have a SwiGLU MLP."""
-        return self.mlp == "swiglu" or (self.mlp == "auto" and self.architecture == "vit_giant")
-
-    @property
-    def initial_layer_scale(self) -> float | None:
-        """Initial value of LayerScale, None without it."""
-        default = 1e-5 if self.architecture == "vit_giant" else 0.0
-        return (default if self.layer_scale is None else self.layer_scale) or None
-
     def vit_shape(self) -> tuple[int, int, int]:
         """Return width, depth and heads with the overrides applied."""
         own = (self.width, self.depth, self.heads)

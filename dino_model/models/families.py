@@ -11,8 +11,8 @@ from timm.layers import AttentionRope
 from timm.models import beit, cait, eva, vision_transformer, xcit
 from torch import Tensor, nn
 
+from dino_model.models.catalogue import WeightsError
 from dino_model.models.configs import PositionMode
-from dino_model.models.state_names import NetworkError
 
 
 @dataclass(frozen=True)
@@ -97,47 +97,40 @@ PUBLISHED = (
 )
 _MARKED_ONLY = {384: {12}}
 """Width -> heads of models whose files always have the mark."""
-SIZES = {
-    width: {family.heads[width] for family in PUBLISHED if width in family.heads}
-    - _MARKED_ONLY.get(width, set())
-    for width in sorted({width for family in PUBLISHED for width in family.heads})
-}
-"""Width -> numbers of heads of published models that a file without a mark may hold."""
-
-
-def find_published(names: Iterable[str]) -> PublishedFamily | None:
-    """Return the family whose mark is in the full names of a file, None without a mark."""
-    text = "\n".join(names)
-    return next((family for family in PUBLISHED if re.search(family.mark, text, re.MULTILINE)), None)
 
 
 def choose_heads(
-    tensors: Mapping[str, Tensor], family: PublishedFamily | None, heads: int | None = None
+    tensors: Mapping[str, Tensor], names: Iterable[str], where: str, heads: int | None = None
 ) -> tuple[int, str]:
     """Choose the number of attention heads of a ViT.
 
     Args:
         tensors: By the backbone's names.
-        family: Of the file.
+        names: All names in the file, which have the mark of a family of `PUBLISHED` or none.
+        where: The file, for messages.
         heads: The user's choice.
 
     Returns:
         The number, and its origin in words; no words if the tensors or the user give it.
 
     Raises:
-        NetworkError: Published models of this width have several numbers of heads, or there are none; or the
+        WeightsError: Published models of this width have several numbers of heads, or there are none; or the
             number does not divide the width.
     """
     width = tensors["patch_embed.proj.weight"].shape[0]
     if heads is not None:
         if heads < 1 or width % heads:
-            raise NetworkError(f"has a width of {width}, which cannot be split over --heads {heads}")
+            raise WeightsError(f"{where} has a width of {width}, which cannot be split over --heads {heads}")
         return heads, ""
-    if counted := _count(tensors, width):
-        return counted, ""
+    norm, periods = tensors.get("blocks.0.attn.q_norm.weight"), tensors.get("rope_embed.periods")
+    size = len(norm) if norm is not None else 4 * len(periods) if periods is not None else width
+    if size < width and not width % size:  # norms of queries, or DINOv3's rotation, have the width of a head
+        return width // size, ""
+    text = "\n".join(names)
+    family = next((each for each in PUBLISHED if re.search(each.mark, text, re.MULTILINE)), None)
     if family and width in family.heads:
         return family.heads[width], f"{family.heads[width]} heads as in {family.title}"
-    sizes = SIZES.get(width, set())
+    sizes = {each.heads[width] for each in PUBLISHED if width in each.heads} - _MARKED_ONLY.get(width, set())
     if len(sizes) == 1:
         (number,) = sizes
         return number, f"{number} heads assumed from the width {width}, --heads chooses others"
@@ -145,16 +138,10 @@ def choose_heads(
     reason = (
         f"published models of this width have {choices}" if sizes else "no published model has this width"
     )
-    raise NetworkError(
-        f"does not say its number of attention heads: its width is {width}, and {reason}. Pass --heads N"
+    raise WeightsError(
+        f"{where} does not say its number of attention heads: its width is {width}, and {reason}. Pass "
+        "--heads N"
     )
-
-
-def _count(tensors: Mapping[str, Tensor], width: int) -> int | None:
-    """Number of heads where a tensor has the width of a head: norms of queries, or DINOv3's rotation."""
-    norm, periods = tensors.get("blocks.0.attn.q_norm.weight"), tensors.get("rope_embed.periods")
-    size = len(norm) if norm is not None else 4 * len(periods) if periods is not None else width
-    return width // size if size < width and not width % size else None
 
 
 def position_mode(name: str) -> PositionMode:

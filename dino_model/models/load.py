@@ -1,33 +1,33 @@
-"""Load models by name: the embedded one, the paper's, timm's, files, runs, random weights."""
+"""From a name to a model: the embedded ones, the paper's, timm's, files, runs, own code, random weights."""
 
 import copy
 import importlib
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
-import timm
 import torch
-from timm.models.vision_transformer import VisionTransformer
-from torch import nn
+from torch import Tensor, nn
 
 from dino_model.data.channels import ChannelRange
 from dino_model.data.images import IMAGENET_MEAN, IMAGENET_STD
-from dino_model.models import attention, hub, position
+from dino_model.models import attention, conversion
 from dino_model.models.backbones import create_backbone, traits
-from dino_model.models.catalogue import EMBEDDED, OFFICIAL, WeightsError, check_module, kind_of, random_config
-from dino_model.models.checkpoint import (
-    StoredBackbone,
-    infer_config,
-    load_strictly,
-    read_backbone,
-    refuse_options,
+from dino_model.models.catalogue import (
+    CONFIG,
+    EMBEDDED,
+    OFFICIAL,
+    WeightsError,
+    check_module,
+    kind_of,
+    random_config,
+    read_json,
 )
-from dino_model.models.configs import BackboneConfig, CheckpointKey, PositionMode
-from dino_model.models.families import choose_heads, family_of, position_mode
-from dino_model.models.official import family, is_plain, load_official, rename_timm
-from dino_model.models.state_names import NetworkError
+from dino_model.models.checkpoint import StoredBackbone, load_strictly, read_backbone, refuse_options
+from dino_model.models.configs import VIT_SHAPES, BackboneConfig, CheckpointKey, PositionMode
+from dino_model.models.families import choose_heads
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ def load_model(
             - `hf:OWNER/NAME`: a Hugging Face repository of timm's or of transformers' ViT or DINOv2 weights.
             - `MODULE:FUNCTION`: own Python code that returns a module, see `protocol.ViT`.
         checkpoint_key: Network of a checkpoint that holds several. Default: the network that the run's method
-            evaluates, else as `state_names.find_network`.
+            evaluates, else as `checkpoint.read_backbone`.
         checkpoint_prefix: Of the backbone's tensors, where the search does not find them.
         heads: Attention heads of a bare checkpoint, see `families.PUBLISHED`. A model that shows its number
             must have this one.
@@ -101,17 +101,25 @@ def load_model(
         DownloadError: Weights that are not on this machine and cannot be downloaded.
     """
     kind, path = kind_of(name), Path(name)
-    if kind != "path":
+    described = path / CONFIG if path.is_dir() else path.with_name(CONFIG)
+    keys = read_json(described).keys() if kind == "path" and described.is_file() else set()
+    is_bare = kind == "path" and keys.isdisjoint(("model_type", "architecture"))  # of transformers and timm
+    if not is_bare:
         refuse_options(name, checkpoint_key, checkpoint_prefix)
     match kind:
         case "embedded":
-            model = _build(name, read_backbone(EMBEDDED[name]), str(EMBEDDED[name]), "model.safetensors")
+            model = _build(name, read_backbone(EMBEDDED[name]), "model.safetensors", where=name)
         case "official":
             entry, path = OFFICIAL[name], OFFICIAL[name].file.fetch()
             stored = replace(read_backbone(path), config=entry.config)
-            model = _build(name, stored, str(path), f"{entry.title} published with the paper, {path.name}")
+            source = f"{entry.title} published with the paper, {path.name}"
+            model = _build(name, stored, source, where=str(path))
         case "random":
-            model = _load_random(name)
+            config = random_config(name)
+            stored = StoredBackbone({}, config) if config else read_backbone(EMBEDDED["embedded"])
+            with torch.random.fork_rng(devices=[]):
+                torch.manual_seed(0)
+                model = _build(name, stored, "random weights, seed 0", where=None)
         case "code" if named_by:
             raise WeightsError(
                 f"{named_by} names own code, which is not run unless you name it: --model {name}"
@@ -119,17 +127,85 @@ def load_model(
         case "code":
             model = _load_own(name)
         case "hosted":
-            model = _accept_hosted(name, hub.load(name))
-        case "path" if hub.is_repository(path):
-            refuse_options(name, checkpoint_key, checkpoint_prefix)
-            model = _accept_hosted(name, hub.load_folder(path if path.is_dir() else path.parent))
-        case "path":
+            model = LoadedModel(name, *conversion.load_hosted(name), None)
+        case "path" if is_bare:
             stored = read_backbone(path, checkpoint_key, checkpoint_prefix)
-            model = _load_stored(name, path, stored, heads)
+            source = f"{stored.network} of {path.name}" if stored.network else path.name
+            if stored.config:
+                model = _build(name, stored, source, where=name)
+            else:
+                model = _load_bare(name, stored, source, heads)
+        case "path":
+            model = LoadedModel(name, *conversion.load_described(path), None)
     if heads is not None:
         _check_heads(model, heads)
     model.backbone.eval().requires_grad_(False)
     return model
+
+
+def _build(name: str, stored: StoredBackbone, source: str, where: str | None) -> LoadedModel:
+    """Create the described backbone and load its tensors.
+
+    Without statistics, three channels are normalized by ImageNet's, other numbers of channels are not.
+
+    Args:
+        name: Of the model.
+        stored: With a configuration.
+        source: Origin in words.
+        where: Place of the tensors, for messages; None keeps the random weights.
+
+    Raises:
+        WeightsError: An impossible configuration, or tensors that do not fit.
+    """
+    config: Any = stored.config
+    try:
+        backbone = create_backbone(config)
+    except (ValueError, TypeError) as error:  # a type only where a description was tampered with
+        raise WeightsError(f"the backbone described by {name} cannot be created: {error}") from error
+    if where:
+        load_strictly(backbone, stored.tensors, where)
+    channels = config.in_channels
+    mean, std = (IMAGENET_MEAN, IMAGENET_STD) if channels == 3 else ((0.0,) * channels, (1.0,) * channels)
+    statistics = stored.mean or mean, stored.std or std
+    return LoadedModel(name, backbone, *statistics, source, config, stored.channel_range)
+
+
+def _load_bare(file: str, stored: StoredBackbone, source: str, heads: int | None) -> LoadedModel:
+    """Load tensors without a description: a ResNet-50, DINO's ViT, or a ViT that `build_vit` builds."""
+    tensors = {name: tensor for name, tensor in stored.tensors.items() if name != "mask_token"}
+    if "patch_embed.proj.weight" in tensors:
+        heads, origin = choose_heads(tensors, stored.names, file, heads)
+        source += f", {origin}" if origin else ""
+    elif "layer1.0.conv1.weight" not in tensors:
+        raise WeightsError(f"{file} has transformers' names: put its {CONFIG} next to it")
+    source += stored.note
+    if config := _infer_config(tensors, heads):
+        # A bare .pth file is resampled as the official code does; .safetensors is the form that others use.
+        mode: PositionMode = "size" if file.endswith(".safetensors") else "official"
+        stored = replace(stored, tensors=tensors, config=replace(config, position_mode=mode))
+        return _build(file, stored, source, where=file)
+    backbone, kind = conversion.build_vit(stored.tensors, file, heads=heads or 0)
+    attention.accept_any_size(backbone, kind)
+    return LoadedModel(file, backbone, IMAGENET_MEAN, IMAGENET_STD, f"{source} ({kind})", None)
+
+
+def _infer_config(tensors: Mapping[str, Tensor], heads: int | None) -> BackboneConfig | None:
+    """Return the configuration whose backbone has these names and shapes; None for ViTs that none has."""
+    if "layer1.0.conv1.weight" in tensors:
+        return BackboneConfig("resnet50", in_channels=tensors["conv1.weight"].shape[1])
+    positions = tensors.get("pos_embed")
+    if positions is None or positions.ndim != 3 or positions.shape[1] < 2:
+        return None
+    width, channels, patch_size, _ = tensors["patch_embed.proj.weight"].shape
+    side = math.isqrt(positions.shape[1] - 1)
+    shape = width, len({name.split(".")[1] for name in tensors if name.startswith("blocks.")}), heads
+    known = next((name for name, usual in VIT_SHAPES.items() if usual == shape), None)
+    overrides = () if known else shape
+    config = BackboneConfig(known or "vit_small", patch_size, side * patch_size, channels, *overrides)
+    with torch.device("meta"):
+        expected = create_backbone(config).state_dict()
+    shapes = [{name: each.shape for name, each in group.items()} for group in (expected, tensors)]
+    return config if shapes[0] == shapes[1] else None
 
 
 def _check_heads(model: LoadedModel, heads: int) -> None:
@@ -165,7 +241,7 @@ def wrap_module(
     shared = {id(tensor): tensor for tensor in (*module.parameters(), *module.buffers())}
     backbone = copy.deepcopy(module, shared).eval()
     if not hasattr(backbone, "position_mode"):
-        _accept_any_size(backbone, name)
+        attention.accept_any_size(backbone, name)
     title, statistics = name or type(module).__name__, (tuple(map(float, mean)), tuple(map(float, std)))
     return LoadedModel(title, backbone, *statistics, "a module of the caller", None)
 
@@ -184,84 +260,3 @@ def _load_own(name: str) -> LoadedModel:
     if attention.find_vit(model.backbone) is None:
         attention.readable(model.backbone)  # raises: only a ViT has the outputs that commands read
     return replace(model, name=name, source="own code")
-
-
-def _accept_hosted(name: str, hosted: hub.Hosted) -> LoadedModel:
-    backbone, mean, std, source = hosted
-    if not hasattr(backbone, "position_mode"):
-        _accept_any_size(backbone, f"{name} {source}")
-    return LoadedModel(name, backbone, mean, std, source, None)
-
-
-def _load_random(name: str) -> LoadedModel:
-    config = random_config(name)
-    stored = StoredBackbone({}, config) if config else read_backbone(EMBEDDED["embedded"])
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        return _build(name, stored, name, "random weights, seed 0", load=False)
-
-
-def _load_stored(name: str, path: Path, stored: StoredBackbone, heads: int | None) -> LoadedModel:
-    """Load what a file or a run holds: official names, transformers' names, or a description."""
-    if "embeddings.cls_token" in stored.tensors:
-        return _accept_hosted(name, hub.load_folder(path.parent, stored.tensors))
-    source = f"{stored.network} of {path.name}" if stored.network else path.name
-    if stored.config is None:
-        return _load_bare(name, path, stored, source, heads)
-    return _build(name, stored, str(path), source)
-
-
-def _load_bare(name: str, path: Path, stored: StoredBackbone, source: str, heads: int | None) -> LoadedModel:
-    """Load tensors whose architecture is inferred."""
-    tensors, where, origin = rename_timm(stored.tensors), str(path), ""
-    if "patch_embed.proj.weight" not in tensors:
-        heads = None
-    elif tensors.keys().isdisjoint(("pos_embed", "storage_tokens")):
-        raise WeightsError(f"{where} holds no ViT: it has patches and no pos_embed, as Swin and BEiT do")
-    else:
-        try:
-            heads, origin = choose_heads(tensors, stored.family, heads)
-        except NetworkError as error:
-            raise WeightsError(f"{where} {error}") from None
-    source, kind = f"{source}{origin and f', {origin}'}{stored.note}", family(tensors)
-    if heads is None or (is_plain(tensors) and not kind):
-        # A bare .pth file is resampled as the official code does; .safetensors is the form that others use.
-        mode: PositionMode = "size" if path.suffix == ".safetensors" else "official"
-        config = replace(infer_config(tensors, where, heads), position_mode=mode)
-        tensors = {key: tensor for key, tensor in tensors.items() if key != "mask_token"}
-        return _build(name, replace(stored, config=config, tensors=tensors), where, source)
-    backbone = load_official(tensors, where, heads=heads)
-    _accept_any_size(backbone, kind)
-    mean, std = IMAGENET_MEAN, IMAGENET_STD
-    if "sat493m" in path.name:  # models of satellite images have their own statistics
-        satellite = timm.get_pretrained_cfg("vit_large_patch16_dinov3.sat493m")
-        mean, std = satellite.mean, satellite.std
-    return LoadedModel(name, backbone, mean, std, f"{source} ({kind or 'ViT'})", None)
-
-
-def _build(name: str, stored: StoredBackbone, where: str, source: str, *, load: bool = True) -> LoadedModel:
-    """Create the described backbone and load its tensors.
-
-    Without statistics, three channels are normalized by ImageNet's, other numbers of channels are not.
-    """
-    config = cast(BackboneConfig, stored.config)
-    try:
-        backbone = create_backbone(config)
-    except (ValueError, TypeError) as error:  # a type only where a description was tampered with
-        raise WeightsError(f"the backbone described by {where} cannot be created: {error}") from error
-    if load:
-        load_strictly(backbone, stored.tensors, where)
-    channels = config.in_channels
-    mean, std = (IMAGENET_MEAN, IMAGENET_STD) if channels == 3 else ((0.0,) * channels, (1.0,) * channels)
-    statistics = stored.mean or mean, stored.std or std
-    return LoadedModel(name, backbone, *statistics, source, config, stored.channel_range)
-
-
-def _accept_any_size(backbone: nn.Module, family: str) -> None:
-    """Resample the positions of a model to each image, a ViT's in the way of its family."""
-    entry = family_of(backbone)
-    if entry and (entry.fixed_grid or entry.late_class):
-        attention.accept_any_size(backbone)
-    is_vit = isinstance(backbone, VisionTransformer) and backbone.pos_embed is not None
-    if is_vit and not hasattr(backbone, "dist_token"):
-        position.install(backbone, position_mode(family))

@@ -24,35 +24,31 @@ _REPLACEMENTS = {"PROTO": _FIRST, "FRAME": b"", "EMPTY_SET": pickle.EMPTY_LIST, 
 """Opcodes of later protocols; a set is read as a list."""
 
 
-def open_as_protocol_2(path: Path) -> Path | IO[bytes]:
-    """Return a file of `torch.save`, or a copy in memory if its pickles have a later protocol than 2.
+def open_as_protocol_2(path: Path) -> IO[bytes]:
+    """Open a file of `torch.save`, or a copy in memory if its pickles have a later protocol than 2.
 
     Raises:
         ValueError, IndexError, KeyError: A broken pickle.
     """
     if zipfile.is_zipfile(path):
-        return _open_archive(path)
+        with zipfile.ZipFile(path) as archive:
+            pickled = next((name for name in archive.namelist() if name.endswith("data.pkl")), None)
+            if pickled is None or (content := archive.read(pickled)) <= _FIRST + b"\xff":
+                return path.open("rb")
+            copy = io.BytesIO()
+            with zipfile.ZipFile(copy, "w") as rewritten:
+                for name in archive.namelist():
+                    rewritten.writestr(name, _rewrite(content)[0] if name == pickled else archive.read(name))
+        copy.seek(0)
+        return copy
     with path.open("rb") as file:
         if not _FIRST < file.read(2) <= b"\x80\x05":
-            return path
+            return path.open("rb")
     content, parts, end = path.read_bytes(), list[bytes](), 0
     for _ in range(_LEGACY_PICKLES):
         part, end = _rewrite(content, end)
         parts.append(part)
     return io.BytesIO(b"".join(parts) + content[end:])
-
-
-def _open_archive(path: Path) -> Path | IO[bytes]:
-    copy = io.BytesIO()
-    with zipfile.ZipFile(path) as archive:
-        pickled = next((name for name in archive.namelist() if name.endswith("data.pkl")), None)
-        if pickled is None or (content := archive.read(pickled)) <= _FIRST + b"\xff":
-            return path
-        with zipfile.ZipFile(copy, "w") as rewritten:
-            for name in archive.namelist():
-                rewritten.writestr(name, _rewrite(content)[0] if name == pickled else archive.read(name))
-    copy.seek(0)
-    return copy
 
 
 def _rewrite(content: bytes, start: int = 0) -> tuple[bytes, int]:

@@ -12,7 +12,7 @@ from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor
 
 from dino_model.models.catalogue import CONFIG, WEIGHTS, WeightsError
-from dino_model.models.hub import IMAGE_PROCESSOR, NAMES, split_name
+from dino_model.models.conversion import IMAGE_PROCESSOR, NAMES, split_name
 from dino_model.models.load import LoadedModel
 from dino_model.runtime import files
 
@@ -73,7 +73,7 @@ def write_transformers(model: LoadedModel, folder: Path) -> None:
         safetensors.torch.save_file(tensors, temporary, {"format": "pt"})
     config = _config(vit, kind, len(model.mean))
     if mode:
-        config["position_mode"] = mode  # read by `hub` alone
+        config["position_mode"] = mode  # read by `conversion` alone
     files.write_json(folder / CONFIG, config)
     files.write_text(folder / IMAGE_PROCESSOR, json.dumps(processor, indent=2) + "\n")
     files.write_text(folder / "README.md", card)

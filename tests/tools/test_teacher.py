@@ -7,7 +7,6 @@ import torch
 from onnx import TensorProto, helper, numpy_helper
 from safetensors.numpy import load_file
 
-from dino_model.models.official import family
 from tools import teacher
 
 WIDTH = 8
@@ -70,7 +69,7 @@ def test_teacher_is_written_with_official_names(tmp_path):
     output = tmp_path / "teacher.safetensors"
     assert teacher.main(teacher.Teacher(tmp_path / "small.whl", output)) == 0
     tensors = {name: torch.from_numpy(array) for name, array in load_file(output).items()}
-    assert family(tensors) == "dinov2"
+    assert {"pos_embed", "mask_token", "blocks.0.ls1.gamma"} <= tensors.keys()
     matrices = {node.name: arrays.get(node.input[1]) for node in nodes}
     parts = [
         matrices[f"/backbone/encoder/layer.1/attention/attention/{p}/MatMul"]

@@ -20,9 +20,8 @@ from torch import Tensor, nn
 
 from dino_model.models.catalogue import WeightsError
 from dino_model.models.checkpoint import read_torch
-from dino_model.models.families import PUBLISHED, choose_heads, find_published
+from dino_model.models.families import PUBLISHED, choose_heads
 from dino_model.models.load import load_model
-from dino_model.models.state_names import NetworkError
 from tests.dino_model.models.test_official import dinov2, randomized
 
 SHAPE = {"img_size": 32, "patch_size": 16, "embed_dim": 192, "depth": 3, "num_heads": 3, "num_classes": 0}
@@ -191,7 +190,7 @@ def test_dinov2_training_file_gives_its_teacher(tmp_path: Path, registers: int, 
 )
 def test_heads_follow_from_the_family_and_width(names: list[str], width: int, heads: int, words: str):
     tensors = {"patch_embed.proj.weight": torch.zeros(width, 3, 1, 1)}
-    found, origin = choose_heads(tensors, find_published(names))
+    found, origin = choose_heads(tensors, names, "file")
     assert (found, words in origin) == (heads, True)
 
 
@@ -205,8 +204,8 @@ def test_heads_follow_from_the_family_and_width(names: list[str], width: int, he
     ],
 )
 def test_heads_that_do_not_follow_are_refused(width: int, heads: int | None, message: str):
-    with pytest.raises(NetworkError, match=message):
-        choose_heads({"patch_embed.proj.weight": torch.zeros(width, 3, 1, 1)}, None, heads)
+    with pytest.raises(WeightsError, match=message):
+        choose_heads({"patch_embed.proj.weight": torch.zeros(width, 3, 1, 1)}, [], "file", heads)
 
 
 def test_heads_of_the_table_divide_their_width():
@@ -345,8 +344,6 @@ def test_weights_of_another_kind_are_refused(tmp_path: Path, change: Callable[[S
     ("name", "message"),
     [
         ("checkpoint0100.pth", r"has no config.json; it holds checkpoint0100\.pth: pass a file"),
-        ("__0_0.distcp", "it is a checkpoint in shards: join it"),
-        ("snapshots/abc/config.json", "pass one of the folders in its snapshots"),
     ],
 )
 def test_folder_without_a_run_names_what_to_pass(tmp_path: Path, name: str, message: str):
