@@ -9,6 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from dino_model.inference.class_map import files
+from dino_model.inference.class_map.layout import ClassMap
+from dino_model.inference.class_map.names import GROUPS
 from dino_model.inference.predictor import AttentionPredictor
 from segmentation import drawing
 from segmentation.masks import ImageArray
@@ -58,7 +61,23 @@ def shape_of(predictor: AttentionPredictor, size: tuple[int, int]) -> dict[str, 
 
 def image_address(image: np.ndarray) -> str:
     """Return an image as a data address, at the size of a screen."""
-    return "data:image/jpeg;base64," + base64.b64encode(screen_jpeg(image)).decode()
+    return data_address("image/jpeg", screen_jpeg(image))
+
+
+def data_address(kind: str, content: bytes) -> str:
+    """Return an address that holds its content, of a media type such as "image/jpeg"."""
+    return f"data:{kind};base64,{base64.b64encode(content).decode()}"
+
+
+def class_map_value(drawn: ClassMap, pictures: str | None) -> dict[str, Any]:
+    """Return what a class map view draws, without features; `pictures` is the address of the thumbnails."""
+    sheet = pictures and {
+        "address": pictures,
+        "side": files.THUMBNAIL_SIDE,
+        "columns": files.THUMBNAIL_COLUMNS,
+    }
+    groups = [{"name": name, "color": color} for name, color in zip(GROUPS, files.COLORS, strict=True)]
+    return files.as_json(drawn) | {"features": None, "groups": groups, "pictures": sheet}
 
 
 def screen_jpeg(image: ImageArray) -> bytes:

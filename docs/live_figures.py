@@ -17,11 +17,11 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from app.store import example_clips
-from app.store.class_maps import GROUP_COLORS
 from app.store.clips import COLORS, runs_of
-from app.values import attention_value
+from app.values import attention_value, class_map_value
 from dino_model import photographs
 from dino_model.inference import quantities
+from dino_model.inference.class_map import files as class_map_files
 from dino_model.inference.predictor import AttentionPredictor
 from dino_model.runtime.files import write_text
 from segmentation.discovery import key_features
@@ -36,7 +36,7 @@ IMAGES = ("sheep", "macaw", "shepherd")
 CLIP = "sheep"
 STUDY = ROOT / "docs" / "live" / "collapse.jsonl"
 VARIANTS = ("both", "no centering", "no sharpening", "neither")  # in the order of the phases of the log
-CLASS_MAP = ROOT / "app" / "static" / "maps" / "caltech101" / "map.json"
+CLASS_MAP = ROOT / "app" / "static" / "maps" / "caltech101"
 BUNDLE = ROOT / "docs" / "live" / "main.js"
 
 Data = dict[str, Any]
@@ -126,12 +126,7 @@ def address(image: NDArray[np.uint8]) -> str:
 
 def classes() -> Data:
     """Return the shipped class map and the colors of its groups."""
-    drawn = json.loads(CLASS_MAP.read_text(encoding="utf-8"))
-    fields = ("key", "name", "group", "num_images", "x", "y", "neighbors")
-    return {
-        "classes": [{key: one[key] for key in fields} for one in drawn["classes"]],
-        "groups": [{"name": name, "color": color} for name, color in GROUP_COLORS.items()],
-    }
+    return class_map_value(class_map_files.read(CLASS_MAP), None)
 
 
 def collapse() -> Data:

@@ -19,10 +19,9 @@
 # laptop.
 
 # %%
-from dino_model import photographs
-from dino_model.inference.predictor import AttentionPredictor
+from app.notebook import show
+from dino_model import AttentionPredictor, photographs
 from dino_model.inference.quantities import share_inside
-from notebooks import drawing
 
 # %% [markdown]
 # A *vision transformer* computes *attention*: weights for averaging the parts of an image. An *attention map* shows these
@@ -35,28 +34,21 @@ from notebooks import drawing
 # %%
 NAME = "sheep"
 image, mask = photographs.image(NAME), photographs.mask(NAME)
-maps = {}
-for label, model in {
-    "trained weights": "embedded",
-    "random weights": "random:embedded",
-}.items():
+MODELS = ["embedded", "random:embedded"]  # trained weights, random weights
+for model in MODELS:
     predictor = AttentionPredictor(model, size=224, precision="fp32")
     predictor.set_image(image)
-    # mean of the attention heads [rows, columns]
-    maps[label] = predictor.cls_attention().mean(axis=0)
-    print(f"{label}: {share_inside(maps[label], mask):.0%} of the attention is on the object")
+    attention = predictor.cls_attention().mean(axis=0)  # mean of the heads [rows, columns]
+    print(f"{model}: {share_inside(attention, mask):.0%} of the attention is on the object")
 print(f"area of the object: {mask.mean():.0%} of the image")
-
-drawing.images(
-    [image, *maps.values()],
-    ["image", *maps],
-    figure="0.1",
-    columns=3,
-)
+show(image, MODELS)
 
 # %% [markdown]
 # The sheep covers **25** % of the image. With trained weights, **69** % of the attention is on the sheep. With random weights,
 # **24** % of the attention is on the sheep: the architecture alone does not find the object.
+#
+# The maps are those of the whole image. Point at a patch to see where this patch attends; a click pins it. The small images are
+# the *heads*: maps that the network computes in parallel. A light image shows a large value; each map has its own scale.
 #
 # **Exercise.** Replace `"sheep"` with `"owl"`, `"chair"` or another name of `photographs.names()`. Find the image in which the
 # trained attention on the object is smallest, compared with the object's area. Which structure gets attention there?

@@ -27,10 +27,9 @@ import torch
 from PIL import Image
 from torch.nn import functional as F
 
-from dino_model import photographs
-from dino_model.inference.predictor import AttentionPredictor
+from app.notebook import show
+from dino_model import AttentionPredictor, load_model, photographs
 from dino_model.inference.quantities import share_inside
-from dino_model.models.load import load_model
 from notebooks import drawing
 from notebooks.checks import check
 
@@ -225,8 +224,9 @@ print(
 # with trained weights and with random weights? Write down two ranges in percent.
 
 # %%
+random_model = load_model("random:embedded")
 with torch.no_grad():
-    random = forward(images, load_model("random:embedded").backbone.state_dict())
+    random = forward(images, random_model.backbone.state_dict())
 random_maps = random[0, :, 0, 1:].unflatten(1, (side, side)).numpy()
 print(f"area of the sheep: {mask.mean():.0%} of the image")
 for label, heads in {"trained weights": maps, "random weights": random_maps}.items():
@@ -235,22 +235,12 @@ for label, heads in {"trained weights": maps, "random weights": random_maps}.ite
         f"{label}: mean {np.mean(inside):.0%} on the sheep, heads",
         *(f"{share:.0%}" for share in inside),
     )
-drawing.images(
-    [image, *maps, image, *random_maps],
-    [
-        "image",
-        *(f"trained, head {i}" for i in range(HEADS)),
-        "image",
-        *(f"random, head {i}" for i in range(HEADS)),
-    ],
-    figure="1.2",
-    columns=7,
-)
+show(image, [model, random_model], size=SIZE)
 
 # %% [markdown]
 # With random weights, the attention on the sheep is about its area (mean **23** %): the architecture alone does not find
 # objects. With trained weights, the attention on the sheep is between **4** % and **98** %: four heads attend to the sheep, two
-# to the background.
+# to the background. Click a head below the image to see its map, and point at a patch to see the row of this patch.
 #
 # **Exercise (break).** Run `forward` without position embeddings. Copy the weights first:
 # `weights = dict(model.backbone.state_dict())`, then set `weights["pos_embed"] = 0 * weights["pos_embed"]`. Which

@@ -23,8 +23,8 @@ import numpy as np
 import scipy.linalg
 import scipy.stats
 
-from dino_model import photographs
-from dino_model.inference.predictor import AttentionPredictor
+from app.notebook import show
+from dino_model import AttentionPredictor, photographs
 from notebooks import drawing
 from notebooks.checks import check
 from segmentation.discovery import image_features, lost, set_resized, tokencut
@@ -41,8 +41,11 @@ features = image_features(predictor)  # keys of all heads [rows, columns, width]
 rows, columns, _ = features.shape
 flat = features.reshape(rows * columns, -1)
 similarity = flat @ flat.T  # [patches, patches]
+show(image, predictor, quantity="key-cosine")
 
 # %% [markdown]
+# Point at the sheep and at the grass: bright patches have keys with a large cosine. The keys of the sheep form one group.
+#
 # ## LOST: start from the patch with the fewest similar patches
 #
 # LOST assumes that the background is larger than the object and that background patches are similar to each other. Two patches

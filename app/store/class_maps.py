@@ -3,22 +3,20 @@
 import json
 import sys
 import threading
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from app import STATIC
 from app.limits.errors import LabError, NotHere
+from app.values import class_map_value
 from dino_model.inference.class_map import files as class_map_files
 from dino_model.inference.class_map.layout import ClassMap, Placement, place
-from dino_model.inference.class_map.names import GROUPS
 from dino_model.inference.feature_cache import weights_fingerprint
 from dino_model.inference.features import FeatureExtractor
 from dino_model.inference.predictor import AttentionPredictor
 from segmentation.masks import ImageArray
 
 SHIPPED = STATIC / "maps"
-GROUP_COLORS: Mapping[str, str] = dict(zip(GROUPS, class_map_files.COLORS, strict=True))
 
 
 class Maps:
@@ -65,14 +63,8 @@ class Maps:
 
     def content(self, name: str) -> bytes:
         """Return what the browser draws of a map, without features, as JSON."""
-        groups = [{"name": group, "color": color} for group, color in GROUP_COLORS.items()]
-        pictures = self._pictures(name) and {
-            "address": f"lab/maps/{name}/{class_map_files.THUMBNAILS}",
-            "side": class_map_files.THUMBNAIL_SIDE,
-            "columns": class_map_files.THUMBNAIL_COLUMNS,
-        }
-        extra = {"features": None, "groups": groups, "pictures": pictures}
-        return json.dumps(class_map_files.as_json(self.get(name)) | extra).encode()
+        pictures = f"lab/maps/{name}/{class_map_files.THUMBNAILS}" if self._pictures(name) else None
+        return json.dumps(class_map_value(self.get(name), pictures)).encode()
 
     def _open(self, file: Path) -> ClassMap | None:
         try:

@@ -1,5 +1,6 @@
 """The attention view in a notebook: complete without a server, small, and without Gradio."""
 
+import base64
 import html
 import io
 import json
@@ -22,23 +23,23 @@ def test_show_holds_scripts_arrays_and_a_still_image():
     assert len(text) <= 1_500_000
     page = html.unescape(re.search(r'srcdoc="([^"]*)"', text)[1])
     imports = json.loads(re.search(r'<script type="importmap">(.*?)</script>', page)[1])["imports"]
-    codes = [notebook.base64.b64decode(address.split(",")[1]).decode() for address in imports.values()]
+    codes = [base64.b64decode(address.split(",")[1]).decode() for address in imports.values()]
     used = {name for code in codes for name in re.findall(r'(?:from |import\()"([^"]+)"', code)}
     assert used <= imports.keys()
     assert "import.meta" not in "".join(codes)
-    (value,) = view.values
+    value = view.props[0]["value"]
     assert (value["model"], list(value["arrays"])) == ("random:embedded", ["blocks/5"])
-    with Image.open(io.BytesIO(view._repr_png_())) as still:
-        assert still.width == 2 * view.image.shape[1]
+    with Image.open(io.BytesIO(base64.b64decode(output["image/png"]))) as still:
+        assert still.width == notebook.STILL_WIDTH
 
 
 def test_show_compares_models_has_all_blocks_and_refuses_other_choices(monkeypatch):
     image = photographs.image("owl")
     both = show(image, ["random:embedded", "random:embedded"], blocks="all", size=64)
-    assert [len(value["arrays"]) for value in both.values] == [6, 6]
+    assert [len(props["value"]["arrays"]) for props in both.props] == [6, 6]
     with pytest.raises(ValueError, match="expected 'last' or 'all'"):
         show(image, blocks="first")
-    monkeypatch.setattr(notebook, "MAX_BYTES", {False: 1000, True: 1000})
+    monkeypatch.setattr(notebook, "MAX_BYTES", {"last": 1000})
     with pytest.raises(ValueError, match="expected at most 1,000"):
         show(image, "random:embedded", size=64)
 

@@ -128,7 +128,7 @@ print(json.dumps(sorted(m.__file__ for m in [*sys.modules.values()] if getattr(m
 """
 DISTRIBUTIONS = {"IPython": "ipython", "PIL": "pillow", "cv2": "opencv-python"}
 DISTRIBUTIONS |= {"skimage": "scikit-image", "sklearn": "scikit-learn"}
-OWN = {"dino_model", "segmentation", "training", "notebooks"}
+OWN = {"app", "dino_model", "segmentation", "training", "notebooks"}
 KERNEL = "ipykernel"  # the notebook runs in it
 COMMANDS = {"jupytext", "nbclient", "nbformat", "pyarrow", "pycocotools", "threadpoolctl"}
 """Imported in functions that no lesson calls."""
