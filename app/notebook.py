@@ -107,7 +107,7 @@ def show(
     """
     if blocks not in MAX_BYTES:
         raise ValueError(f"Found blocks={blocks!r}, expected 'last' or 'all'.")
-    models = model if isinstance(model, list | tuple) else [model]
+    models = [model] if isinstance(model, Model) else model
     props, stills = [], []
     for one in models:
         predictor = predictor_of(one, size)
