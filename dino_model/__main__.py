@@ -1,9 +1,12 @@
-"""`python -m dino_model list | show NAME | export NAME | embed | index | search | class-map`."""
+"""`python -m dino_model COMMAND`."""
 
 import sys
+from functools import partial
 
-from dino_model.commands import main
-from dino_model.runtime.outputs import run_command
+from dino_model.commands import COMMANDS
+from dino_model.runtime import dispatch
+
+main = partial(dispatch.main, "dino_model", COMMANDS)
 
 if __name__ == "__main__":
-    sys.exit(run_command(main))
+    sys.exit(main(sys.argv[1:]))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -12,7 +11,6 @@ from typing import Any, Literal
 import tyro
 
 from dino_model.data.classes import LabelOptions, describe_classes
-from dino_model.inference.class_map.command import DrawClassMap
 from dino_model.inference.options import ComputeOptions, ModelOptions
 from dino_model.models.catalogue import EMBEDDED, OFFICIAL, Scores, embedded_parameters
 from dino_model.models.configs import CheckpointOptions
@@ -311,27 +309,17 @@ class Predict(ComputeOptions):
         print(f"{pluralize(len(table.images), 'prediction')}: {self.output}")
 
 
-COMMANDS: dict[str, Callable[..., Any]] = {
-    "list": List,
-    "show": Show,
-    "embed": Embed,
-    "export": Export,
-    "index": Index,
-    "search": Search,
-    "predict": Predict,
-    "class-map": DrawClassMap,
+COMMANDS = {
+    "list": "dino_model.commands:List",
+    "show": "dino_model.commands:Show",
+    "embed": "dino_model.commands:Embed",
+    "export": "dino_model.commands:Export",
+    "index": "dino_model.commands:Index",
+    "search": "dino_model.commands:Search",
+    "predict": "dino_model.commands:Predict",
+    "class-map": "dino_model.inference.class_map.command:DrawClassMap",
 }
-
-
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Parse and run; exceptions are left to `outputs.run_command`."""
-    command = tyro.extras.subcommand_cli_from_dict(
-        COMMANDS,
-        args=arguments,
-        prog="python -m dino_model",
-        description="List, describe and export models, embed, search, predict, and draw maps of classes.",
-    )
-    command.run()
+"""Where each command is, see `dino_model.runtime.dispatch`."""
 
 
 def _default_file(name: str, suffix: str) -> Path:

@@ -1,33 +1,27 @@
 """List every command of the packages with its argument parser, for the command reference."""
 
+import pkgutil
 import warnings
 from pathlib import Path
 from typing import Any
 
 import tyro
 
+import dino_model.commands
+import segmentation.commands
+import training.commands
 from app.__main__ import Serve
-from dino_model.commands import COMMANDS as MODEL_COMMANDS
-from segmentation.__main__ import COMMANDS
-from segmentation.__main__ import command as class_of
-from segmentation.commands import head
-from training.commands.arguments import Pretrain, create_parser
-from training.commands.doctor import Doctor
-from training.commands.evaluate import PROTOCOLS
-from training.commands.study import StudyCommand
+from training.commands.arguments import create_parser
 
-CLASSES: dict[str, Any] = {
-    "app": Serve,
-    **{f"dino_model {name}": options for name, options in sorted(MODEL_COMMANDS.items())},
-    **{f"segmentation {name}": class_of(name) for name in COMMANDS if name != "head"},
-    "segmentation head fit": head.Fit,
-    "segmentation head apply": head.Apply,
-    "segmentation head score": head.Score,
-    "segmentation head curve": head.Curve,
-    "training pretrain": Pretrain,
-    "training doctor": Doctor,
-    "training study": StudyCommand,
-    **{f"training evaluate {name}": options for name, (_, options) in PROTOCOLS.items()},
+PACKAGES = {
+    "dino_model": dino_model.commands.COMMANDS,
+    "segmentation": segmentation.commands.COMMANDS,
+    "training": training.commands.COMMANDS,
+}
+CLASSES: dict[str, Any] = {"app": Serve} | {
+    f"{package} {name}": pkgutil.resolve_name(place)
+    for package, commands in PACKAGES.items()
+    for name, place in commands.items()
 }
 """Command as typed after `python -m`, and the dataclass of its options."""
 
@@ -40,7 +34,7 @@ def parser(command: str) -> Any:
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
-        if CLASSES[command] is Pretrain:  # its options depend on method and recipe
+        if command == "training pretrain":  # its options depend on method and recipe
             return create_parser()
         return tyro.extras.get_parser(CLASSES[command], prog=f"python -m {command}")
 

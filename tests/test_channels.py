@@ -9,11 +9,11 @@ import tifffile
 import torch
 from PIL import Image
 
-from dino_model.__main__ import main as dino_model
 from dino_model.inference.embedding import read_features
 from dino_model.models.load import load_model
 from dino_model.runtime.errors import SettingError
 from segmentation.commands.attention import Attention
+from tests.commands import dino as dino_model
 from tests.training.runs import pretrain, resume, stop_after, values, weights
 from training.__main__ import main as training
 

@@ -26,7 +26,6 @@ from app.limits.bounds import Limits
 from app.store.engine import Key, encode
 from app.store.models import Models
 from dino_model import AttentionPredictor
-from dino_model.commands import main as dino
 from dino_model.data.framing import Framing
 from dino_model.inference.embedding import read_features
 from dino_model.models.catalogue import WeightsError
@@ -37,11 +36,12 @@ from segmentation import discovery
 from segmentation.commands.discover import Discover
 from segmentation.discovery import METHODS as DISCOVERY_METHODS
 from segmentation.discovery import Discovery, DiscoveryMethod
+from tests.commands import dino
 from tests.training.runs import noise, write_rectangles
 from training.__main__ import main as train
 from training.augmentation.crops import Crops
 from training.augmentation.randomness import Randomness
-from training.commands.evaluate import PROTOCOLS
+from training.commands import COMMANDS
 from training.methods.config import SmallDataRecipe
 from training.methods.context import MethodSchedules
 from training.methods.dino_config import DINOConfig
@@ -219,10 +219,11 @@ def test_loss_in_reduced_precision_and_metrics_of_the_loop_are_refused():
 
 def test_door_evaluation_protocol_is_a_command_with_a_score(monkeypatch, tmp_path, capsys):
     images = write_rectangles(tmp_path / "images", {"narrow": 10, "wide": 10})
-    monkeypatch.setitem(PROTOCOLS, "nearest-mean", ("", object))
+    monkeypatch.setitem(COMMANDS, "evaluate nearest-mean", "")
     imports = {
         "dataclasses": "asdict, dataclass",
-        "training.commands.evaluate": "PROTOCOLS",
+        "typing": "ClassVar",
+        "training.commands": "COMMANDS",
         "training.evaluation.metrics": "accuracy",
         "training.evaluation.options": "Classification",
         "training.evaluation.run": "evaluate_models, extract_parts, framing_of, open_options",
@@ -236,7 +237,7 @@ def test_door_evaluation_protocol_is_a_command_with_a_score(monkeypatch, tmp_pat
     assert train(["evaluate", "--help"]) == 0
     assert "nearest-mean" in capsys.readouterr().out
     assert train(["evaluate", "nearest-means"]) == 2
-    assert capsys.readouterr().err.startswith("unknown protocol 'nearest-means'")
+    assert capsys.readouterr().err.startswith("unknown command 'evaluate nearest-means'")
 
 
 def import_model(monkeypatch: pytest.MonkeyPatch, folder: Path) -> nn.Module:

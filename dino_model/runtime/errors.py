@@ -10,6 +10,10 @@ class SettingError(Exception):
     """
 
 
+class LostRank(RuntimeError):
+    """Another process ended, or cannot be reached any more."""
+
+
 EXPECTED = (SettingError, ValueError, RuntimeError, OSError)
 """Errors of inputs, settings, files and hardware; any other is a fault of the program."""
 

@@ -23,9 +23,11 @@ from typing import Any
 
 from tqdm import tqdm
 
-from dino_model.runtime.errors import EXPECTED, sentence
+from dino_model.runtime.errors import EXPECTED, LostRank, SettingError, sentence
 from dino_model.runtime.files import make_room, printable, write_json, write_text
 
+FORMAT = 2
+"""Of an output folder; another one is not resumed."""
 PROVENANCE = "provenance.json"
 FINISHED_ITEMS = "progress.jsonl"
 RECORDED_PACKAGES = ("dino-attention-lab", "torch", "torchvision", "timm", "numpy", "pillow", "opencv-python")
@@ -122,7 +124,7 @@ class OutputFolder:
     """A folder of results, its `provenance.json`, and a log of the finished items.
 
     An item is a unit of work of a command: an image, a sequence, a pair. An interrupted run continues after
-    its last finished item.
+    its last finished item. Nothing is removed or written before the first result.
 
     Args:
         folder: Created if missing.
@@ -133,6 +135,7 @@ class OutputFolder:
 
     Attributes:
         finished: Recorded values of the finished items by name, in their order.
+        skipped: Inputs that could not be used.
 
     Raises:
         OutputError: See `check_output_folder`; or `resume` with other settings than before.
@@ -145,31 +148,40 @@ class OutputFolder:
         self.folder = folder
         self.settings: dict[str, Any] = json.loads(json.dumps(settings))
         self.finished: dict[str, Any] = {}
+        self.skipped = SkippedInputs()
         self._sources: dict[str, tuple[list[Any], list[Any]]] = {}  # inputs, results
         self._contents: set[str] = set()
-        self._started = _now()
+        self._written: list[Path] = []  # by the item that is computed
+        self._started, self._is_open = _now(), False
         if (folder / PROVENANCE).exists():
             earlier = _read_provenance(folder)
-            if overwrite:
-                _remove(folder, earlier["contents"])
-            else:
+            self._contents = set(earlier["contents"])
+            if resume:
                 self._continue(earlier)
-        folder.mkdir(parents=True, exist_ok=True)
-        write_text(self.folder / FINISHED_ITEMS, "".join(map(self._line, self.finished)))
-        self._write_provenance()
+        self._is_new = not resume
+
+    def start_over(self) -> None:
+        """Remove what an earlier run wrote, at the first result: nothing of it can be used."""
+        self.finished, self._sources, self._started, self._is_new = {}, {}, _now(), True
 
     def path(self, *parts: str) -> Path:
         """Return the path of a result below the folder, and create its folder.
 
         Only paths that were returned here are removed by `overwrite`.
         """
+        self._open()
         path = self.folder.joinpath(*parts)
         top_level = path.relative_to(self.folder).parts[0]
         if top_level not in self._contents:
             self._contents.add(top_level)
             self._write_provenance()
         path.parent.mkdir(parents=True, exist_ok=True)
+        self._written.append(path)
         return path
+
+    def state_file(self, name: str) -> Path:
+        """Return the file for the state of an item whose computation can continue; `add` removes it."""
+        return self.path(f"{name}.unfinished")
 
     def has(self, name: str, inputs: Iterable[Path] = ()) -> bool:
         """Return whether an item is finished, and its inputs and result files are unchanged since then."""
@@ -177,39 +189,66 @@ class OutputFolder:
         is_same = earlier == [_identity(file) for file in inputs]
         return is_same and all(_identity(self.folder / file[0])[1:] == file[1:] for file in results)
 
-    def add(
-        self, name: str, record: Any = None, *, inputs: Iterable[Path] = (), files: Iterable[Path] = ()
-    ) -> None:
-        """Record a finished item, the files that it was made from, and its result files.
+    def add(self, name: str, record: Any = None, *, inputs: Iterable[Path] = ()) -> None:
+        """Record a finished item, the files that it was made from, and the results since the last one.
 
         `record` is a JSON value that `finished` returns in a later run.
         """
+        self._open()
+        state = self.folder / f"{name}.unfinished"
+        files = [file for file in dict.fromkeys(self._written) if file != state]
         results = [[file.relative_to(self.folder).as_posix(), *_identity(file)[1:]] for file in files]
         self._sources[name] = [_identity(file) for file in inputs], results
         self.finished[name] = json.loads(json.dumps(record))
         with (self.folder / FINISHED_ITEMS).open("a", encoding="utf-8") as log:
             log.write(self._line(name))
+        state.unlink(missing_ok=True)
+        self._written.clear()
+
+    def discard(self) -> None:
+        """Remove the results of an item that failed."""
+        for file in self._written:
+            file.unlink(missing_ok=True)
+        self._written.clear()
 
     def finish(self) -> None:
         """Note in `provenance.json` that the results are complete."""
+        self._open()
         self._write_provenance(finished=_now())
+
+    def _open(self) -> None:
+        """Begin to write: remove what is replaced, then write the log and the provenance."""
+        if self._is_open:
+            return
+        self._is_open = True
+        if self._is_new:
+            _remove(self.folder, self._contents)
+            self._contents = set()
+        self.folder.mkdir(parents=True, exist_ok=True)
+        write_text(self.folder / FINISHED_ITEMS, "".join(map(self._line, self.finished)))
+        self._write_provenance()
 
     def _line(self, name: str) -> str:
         return json.dumps([name, *self._sources[name], self.finished[name]]) + "\n"
 
     def _write_provenance(self, finished: str | None = None) -> None:
-        entries = {"contents": sorted(self._contents), "started": self._started, "finished": finished}
-        write_provenance(self.folder / PROVENANCE, self.settings, **entries)
+        entries = {"format": FORMAT, "contents": sorted(self._contents), "started": self._started}
+        write_provenance(self.folder / PROVENANCE, self.settings, **entries, finished=finished)
 
     def _continue(self, earlier: Mapping[str, Any]) -> None:
         """Take over the finished items of a run with the same settings."""
+        if earlier.get("format") != FORMAT:
+            raise OutputError(
+                f"{self.folder} is of another version (format {earlier.get('format')}, expected {FORMAT}). "
+                "Pass --overwrite instead of --resume, or another --output."
+            )
         before, now = earlier["settings"], self.settings
         if key := next((key for key in {**now, **before} if before.get(key) != now.get(key)), None):
             raise OutputError(
                 f"{self.folder} was made with other settings ({key} was {before.get(key)!r}, now "
                 f"{now.get(key)!r}). Pass the same, --overwrite instead of --resume, or another --output."
             )
-        self._contents, self._started = set(earlier["contents"]), earlier["started"]
+        self._started = earlier["started"]
         log = self.folder / FINISHED_ITEMS
         *lines, _ = log.read_text(encoding="utf-8").split("\n") if log.exists() else [""]
         try:
@@ -278,7 +317,11 @@ def run_command(run: Callable[[], int | None]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for the flush at exit
         return EXIT_BROKEN_PIPE
     except EXPECTED as error:
-        print(f"error: {sentence(error)}", file=sys.stderr)
+        rank = int(os.environ.get("RANK", "0"))
+        if not rank:
+            print(f"error: {sentence(error)}", file=sys.stderr)
+        elif not isinstance(error, SettingError | OutputError | LostRank):  # the first process prints those
+            print(f"error in process {rank}: {sentence(error)}", file=sys.stderr)
         return EXIT_ERROR
     except KeyboardInterrupt as interrupt:
         print("Interrupted. Finished results are kept.", file=sys.stderr)
@@ -325,17 +368,15 @@ def _read_provenance(folder: Path) -> dict[str, Any]:
             raise ValueError
     except (ValueError, TypeError):
         raise OutputError(f"{file} is damaged. Remove {folder} or pass another --output.") from None
+    if wrong := [name for name in content["contents"] if Path(name).name != name]:
+        raise OutputError(f"{file} lists {wrong[0]!r}, which is no entry of {folder}.")
     return content
 
 
 def _remove(folder: Path, contents: Iterable[str]) -> None:
     """Remove results, the provenance last: an interrupted removal can be repeated."""
-    for name in contents:
-        if Path(name).name != name:
-            raise OutputError(f"{folder / PROVENANCE} lists {name!r}, which is no entry of {folder}.")
-        if (folder / name).is_dir():
-            rmtree(folder / name)
+    for path in [folder / name for name in (*contents, FINISHED_ITEMS, PROVENANCE)]:
+        if path.is_dir():
+            rmtree(path)
         else:
-            (folder / name).unlink(missing_ok=True)
-    for name in (FINISHED_ITEMS, PROVENANCE):
-        (folder / name).unlink(missing_ok=True)
+            path.unlink(missing_ok=True)

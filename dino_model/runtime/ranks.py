@@ -11,13 +11,9 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from dino_model.runtime.errors import SettingError
+from dino_model.runtime.errors import LostRank, SettingError
 
 Result = TypeVar("Result")
-
-
-class LostRank(RuntimeError):
-    """Another process ended, or cannot be reached any more."""
 
 
 @contextmanager

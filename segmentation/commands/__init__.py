@@ -1,1 +1,16 @@
-"""Commands of `python -m segmentation`: each module has a frozen dataclass whose `run` is the command."""
+"""Commands of `python -m segmentation`."""
+
+COMMANDS = {
+    "attention": "segmentation.commands.attention:Attention",
+    "voc": "segmentation.commands.voc:Voc",
+    "davis": "segmentation.commands.davis:Davis",
+    "score": "segmentation.commands.score:Score",
+    "video": "segmentation.commands.video:Video",
+    "match": "segmentation.commands.match:Match",
+    "discover": "segmentation.commands.discover:Discover",
+    "head fit": "segmentation.commands.head:Fit",
+    "head apply": "segmentation.commands.head:Apply",
+    "head score": "segmentation.commands.head:Score",
+    "head curve": "segmentation.commands.head:Curve",
+}
+"""Where each command is, see `dino_model.runtime.dispatch`."""

@@ -3,20 +3,16 @@
 import sys
 import textwrap
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal
 
 from dino_model.data.collections import Images, open_images
 from dino_model.data.images import ImageError
 from dino_model.inference.options import ModelOptions, TileOptions
-from dino_model.runtime.ahead import load_ahead
 from dino_model.runtime.errors import pluralize
-from dino_model.runtime.outputs import SkippedInputs
-from dino_model.runtime.progress import progress
 from segmentation.annotations import MaskReader, MaskRules, NamedClass, Scope
-from segmentation.datasets import VocSample
 from segmentation.labels import VOID, Labels
 from segmentation.masks import ImageArray
 
@@ -91,37 +87,12 @@ def list_inputs(images: Images) -> list[InputImage]:
     return list(inputs.values())
 
 
-Item = TypeVar("Item", InputImage, VocSample)
-Loaded = TypeVar("Loaded")
-
 SHEET_IMAGES = 30  # on a contact sheet
 
 
-def choose_evenly(items: Sequence[Item]) -> list[Item]:
+def choose_evenly(items: Sequence[InputImage]) -> Sequence[InputImage]:
     """Choose the items for a contact sheet, at even distances."""
-    return list(items[:: max(1, -(-len(items) // SHEET_IMAGES))])
-
-
-def read_ahead(
-    items: Sequence[Item], read: Callable[[Item], Loaded], skipped: SkippedInputs, title: str
-) -> Iterator[tuple[Item, Loaded]]:
-    """Iterate over the items that can be read, with a progress line `title`; the others go to `skipped`.
-
-    `read` is called in one of several threads; its ValueError says why an item cannot be used.
-    """
-
-    def attempt(item: Item) -> Loaded | ValueError:
-        try:
-            return read(item)
-        except ValueError as error:
-            return error
-
-    pairs = zip(items, load_ahead(attempt, items), strict=True)
-    for item, loaded in progress(pairs, title, len(items)):
-        if isinstance(loaded, ValueError):
-            skipped.add(item.file_name, loaded)
-        else:
-            yield item, loaded
+    return items[:: max(1, -(-len(items) // SHEET_IMAGES))]
 
 
 @dataclass(frozen=True, kw_only=True)

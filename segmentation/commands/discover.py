@@ -2,8 +2,9 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, get_args
 
 import numpy as np
 import tyro
@@ -11,8 +12,9 @@ from numpy.typing import NDArray
 
 from dino_model.data import images
 from dino_model.inference.options import ModelOptions
-from dino_model.runtime.files import make_room, write_csv, write_json
-from dino_model.runtime.outputs import OutputFolder, OutputOptions, SkippedInputs
+from dino_model.runtime.batch import BatchCommand
+from dino_model.runtime.files import write_csv
+from dino_model.runtime.outputs import OutputFolder
 from segmentation import datasets, discovery, discovery_eval, drawing, edges
 from segmentation.coco import CocoWriter
 from segmentation.commands import common
@@ -23,7 +25,11 @@ from segmentation.labels import VOID, Labels, write_mask_png
 from segmentation.masks import ImageArray, Mask, bounding_box, components, decode, rle
 from segmentation.metrics import jaccard
 
+if TYPE_CHECKING:
+    from dino_model.inference.predictor import AttentionPredictor
+
 MASS = 0.6  # of the attention that is kept
+Loaded = tuple[ImageArray, Labels | None]
 Resize = Literal["pad", "native", "short-side", "squash"]
 
 
@@ -36,7 +42,7 @@ class Objects(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Discover(common.NamedMaskOptions, ModelOptions, OutputOptions):
+class Discover(common.NamedMaskOptions, ModelOptions, BatchCommand[InputImage, Loaded]):
     """Objects without labels or training: LOST, TokenCut, MaskCut, with one pass of the model.
 
     Writes contact_sheet.png, masks/METHOD/NAME.png (labels 1, 2, …), overlays/METHOD/NAME.jpg, METHOD.json
@@ -71,95 +77,28 @@ class Discover(common.NamedMaskOptions, ModelOptions, OutputOptions):
     """Leave out objects with a lower confidence: 1 is cut off completely, 0 as if cut at random."""
     refine: bool = False
     """Align the edges of masks with those of the image (guided filter)."""
-    json: Path | None = None
-    """File for the scores and their protocol."""
 
-    def run(self) -> None:
-        """Compute and write one image after the other, then score and print."""
-        make_room(self.json)
-        self._check_options()
-        samples = self._samples()
-        truths = TrueMasks(self.masks, samples, self, scope="image", foreground=True) if self.masks else None
-        samples = truths.images if truths else samples
-        self.check_output()
-        resize = self.resize or ("pad" if self.dataset else "native" if self.masks else "short-side")
-        predictor = self.predictor("native" if resize == "pad" else resize)
-        needs = {need for name in self.methods for need in discovery.method_of(name).needs}
-        if "attention" in needs:
-            common.check_head(self.head, predictor)
-        protocol = self._protocol(resize, predictor.precision) | (truths.settings() if truths else {})
-        output = self.open_output({**protocol, "weights": common.model_settings(predictor)["weights"]})
+    @cached_property
+    def _resize(self) -> Resize:
+        return self.resize or ("pad" if self.dataset else "native" if self.masks else "short-side")
 
-        def read(sample: InputImage) -> tuple[ImageArray, Labels | None]:
-            image = predictor.check_patches(sample.read())
-            return image, truths.read_one(sample, image.shape) if truths else None
+    @cached_property
+    def _predictor(self) -> "AttentionPredictor":
+        return self.predictor("native" if self._resize == "pad" else self._resize)
 
-        skipped = SkippedInputs()
-        todo = [sample for sample in samples if not output.has(sample.name, sample.files)]
-        pads = resize == "pad"
-        set_image = discovery.set_padded if pads else discovery.set_resized
-        for sample, (image, truth) in common.read_ahead(todo, read, skipped, "discover"):
-            placement = set_image(predictor, image)
-            inputs: dict[discovery.Need, Any] = {
-                **{"keys": discovery.image_features(predictor), "mass": MASS, "count": self.count},
-                **({"attention": predictor.cls_attention()[self.head]} if "attention" in needs else {}),
-            }
-            objects = {}
-            for method in self.methods:
-                on_grid = discovery.find(method, inputs)
-                objects[method] = self._objects(on_grid, image, placement)
-            _finish_image(output, sample, image, objects, truth)
-        finished = [sample for sample in samples if sample.name in output.finished]
-        if not finished:
-            skipped.check(len(samples))
-        self._finish(finished, output, protocol)
-        output.finish()
-        skipped.check(len(samples))
+    @cached_property
+    def _needs_attention(self) -> bool:
+        return any("attention" in discovery.method_of(name).needs for name in self.methods)
 
-    def _protocol(self, resize: str, precision: str) -> dict[str, Any]:
-        """Describe what scores depend on."""
-        return {
-            "data": self.dataset or "images",
-            "model": self.model,
-            "precision": precision,
-            "resize": resize if resize in ("pad", "native") else f"{resize} {self.size}",
-            "methods": ", ".join(self.methods),
-            "count": self.count,
-            "mask_threshold": self.least_value,
-            "head": self.head,
-            "min_confidence": self.min_confidence,
-            "edges": "guided filter" if self.refine else "patches",
-        }
+    @cached_property
+    def _truths(self) -> TrueMasks | None:
+        if self.masks is None:
+            return None
+        images = common.list_inputs(common.open_inputs(self.inputs))
+        return TrueMasks(self.masks, images, self, scope="image", foreground=True)
 
-    def _finish(self, samples: list[InputImage], output: OutputFolder, protocol: dict[str, Any]) -> None:
-        """Write what needs all images: scores, tables, COCO files, contact sheet."""
-        rows = [
-            {"image": sample.name, "method": method, **scores}
-            for sample in samples
-            for method, scores in output.finished[sample.name]["scored"].items()
-        ]
-        by_method = {method: [row for row in rows if row["method"] == method] for method in self.methods}
-        scores = {method: discovery_eval.summary(rows) for method, rows in by_method.items()}
-        table = [{key: value for key, value in row.items() if not key.startswith("f_")} for row in rows]
-        write_csv(output.path("per_image.csv"), [table[0], *(row.values() for row in table)])
-        for method in self.methods:
-            files = output.path(f"{method}.json"), output.path(f"{method}_images.json")
-            writer = CocoWriter(*files, {1: "object"})
-            for sample in samples:
-                record = output.finished[sample.name]
-                objects = zip(record["masks"][method], record["confidences"][method], strict=True)
-                masks = ((1, decode(mask), confidence) for mask, confidence in objects)
-                writer.add(sample.file_name, record["size"], masks)
-            writer.write()
-        drawing.save_image(output.path("contact_sheet.png"), _contact_sheet(output, samples, self.methods))
-        print(_report(protocol, scores, self.dataset, len(samples)))
-        empty = (f"{method} {sum(not row['objects'] for row in rows)}" for method, rows in by_method.items())
-        print(f"images without an object: {', '.join(empty)}")
-        print(f"written to {self.output}")
-        if self.json:
-            write_json(self.json, {"protocol": protocol, "scores": scores, "images": len(samples)})
-
-    def _check_options(self) -> None:
+    def items(self) -> Sequence[InputImage]:
+        """Check the options, list the images with their boxes or masks."""
         if not self.methods:
             raise ValueError(f"--methods names none; choose among {', '.join(METHODS)}")
         for name in self.methods:
@@ -172,18 +111,95 @@ class Discover(common.NamedMaskOptions, ModelOptions, OutputOptions):
             raise ValueError("--dataset has boxes of its own; leave out --masks")
         if bool(self.inputs) == bool(self.dataset):
             raise ValueError("pass images, or --dataset voc07 or voc12: one of the two")
-
-    def _samples(self) -> list[InputImage]:
-        """List the images, with their boxes or masks."""
         if self.dataset:
-            folder = datasets.find_voc(self.root, 2000 + int(self.dataset[-2:]))
-            files = datasets.read_voc_list(folder, "Main/trainval.txt")
-            samples = common.list_inputs(common.open_inputs(files))
-            boxes = {sample.name: folder / "Annotations" / f"{sample.stem}.xml" for sample in samples}
-            if missing := [path for path in boxes.values() if not path.is_file()]:
-                raise FileNotFoundError(f"{missing[0]} is missing: expected an annotation of every image")
-            return [replace(sample, truth=boxes[sample.name]) for sample in samples]
-        return common.list_inputs(common.open_inputs(self.inputs))
+            return self._with_boxes(2000 + int(self.dataset[-2:]))
+        return self._truths.images if self._truths else common.list_inputs(common.open_inputs(self.inputs))
+
+    def settings(self) -> dict[str, Any]:
+        """Describe what the scores depend on."""
+        if self._needs_attention:
+            common.check_head(self.head, self._predictor)
+        is_resized = self._resize in ("pad", "native")
+        settings = {
+            "data": self.dataset or "images",
+            "model": self.model,
+            "precision": self._predictor.precision,
+            "resize": self._resize if is_resized else f"{self._resize} {self.size}",
+            "methods": ", ".join(self.methods),
+            "count": self.count,
+            "mask_threshold": self.least_value,
+            "head": self.head,
+            "min_confidence": self.min_confidence,
+            "edges": "guided filter" if self.refine else "patches",
+            "weights": common.model_settings(self._predictor)["weights"],
+        }
+        return settings | (self._truths.settings() if self._truths else {})
+
+    def read(self, item: InputImage) -> Loaded:
+        """Read an image and its true mask."""
+        image = self._predictor.check_patches(item.read())
+        return image, self._truths.read_one(item, image.shape) if self._truths else None
+
+    def compute(self, item: InputImage, loaded: Loaded, output: OutputFolder) -> dict[str, Any]:
+        """Write masks and overlays of one image; record size, masks as run lengths, and scores."""
+        (image, truth), predictor = loaded, self._predictor
+        set_image = discovery.set_padded if self._resize == "pad" else discovery.set_resized
+        placement = set_image(predictor, image)
+        inputs: dict[discovery.Need, Any] = {"keys": discovery.image_features(predictor)}
+        inputs |= {"mass": MASS, "count": self.count}
+        if self._needs_attention:
+            inputs["attention"] = predictor.cls_attention()[self.head]
+        record: dict[str, Any] = {"size": image.shape[:2], "masks": {}, "confidences": {}, "scored": {}}
+        for method in self.methods:
+            objects = self._objects(discovery.find(method, inputs), image, placement)
+            labels = np.zeros(image.shape[:2], dtype=np.uint8)
+            for label, mask in reversed(list(enumerate(objects.masks, start=1))):  # the first object on top
+                labels[mask] = label
+            scores = _score(item, image, objects, truth)
+            record["masks"][method] = [rle(mask) for mask in objects.masks]
+            record["confidences"][method], record["scored"][method] = objects.confidences, scores
+            write_mask_png(output.path("masks", method, f"{item.name}.png"), labels)
+            values = (f"{key} {value:.3g}" for key, value in scores.items() if isinstance(value, int | float))
+            drawn = drawing.caption(_draw(image, objects.masks), f"{method}: {', '.join(values)}")
+            drawing.save_image(output.path("overlays", method, f"{item.name}.jpg"), drawn)
+        return record
+
+    def finish(self, items: Sequence[InputImage], output: OutputFolder) -> dict[str, Any]:
+        """Write tables, COCO files and the contact sheet; print the scores."""
+        rows = [
+            {"image": item.name, "method": method, **scores}
+            for item in items
+            for method, scores in output.finished[item.name]["scored"].items()
+        ]
+        by_method = {method: [row for row in rows if row["method"] == method] for method in self.methods}
+        scores = {method: discovery_eval.summary(rows) for method, rows in by_method.items()}
+        table = [{key: value for key, value in row.items() if not key.startswith("f_")} for row in rows]
+        write_csv(output.path("per_image.csv"), [table[0], *(row.values() for row in table)])
+        for method in self.methods:
+            files = output.path(f"{method}.json"), output.path(f"{method}_images.json")
+            writer = CocoWriter(*files, {1: "object"})
+            for item in items:
+                record = output.finished[item.name]
+                objects = zip(record["masks"][method], record["confidences"][method], strict=True)
+                masks = ((1, decode(mask), confidence) for mask, confidence in objects)
+                writer.add(item.file_name, record["size"], masks)
+            writer.write()
+        drawing.save_image(output.path("contact_sheet.png"), _contact_sheet(output, items, self.methods))
+        protocol = {key: value for key, value in output.settings.items() if key != "weights"}
+        print(_report(protocol, scores, self.dataset, len(items)))
+        empty = (f"{method} {sum(not row['objects'] for row in rows)}" for method, rows in by_method.items())
+        print(f"images without an object: {', '.join(empty)}")
+        return {"protocol": protocol, "scores": scores, "images": len(items)}
+
+    def _with_boxes(self, year: int) -> list[InputImage]:
+        """List trainval of VOC, each image with the file of its boxes."""
+        folder = datasets.find_voc(self.root, year)
+        files = datasets.read_voc_list(folder, "Main/trainval.txt")
+        samples = common.list_inputs(common.open_inputs(files))
+        boxes = {sample.name: folder / "Annotations" / f"{sample.stem}.xml" for sample in samples}
+        if missing := [path for path in boxes.values() if not path.is_file()]:
+            raise FileNotFoundError(f"{missing[0]} is missing: expected an annotation of every image")
+        return [replace(sample, truth=boxes[sample.name]) for sample in samples]
 
     def _objects(
         self, discoveries: list[discovery.Discovery], image: ImageArray, placement: discovery.Placement
@@ -203,33 +219,6 @@ class Discover(common.NamedMaskOptions, ModelOptions, OutputOptions):
 
 def _unite(masks: list[Mask], image: ImageArray) -> Mask:
     return np.any(masks, axis=0) if masks else np.zeros(image.shape[:2], dtype=bool)
-
-
-def _finish_image(
-    output: OutputFolder,
-    sample: InputImage,
-    image: ImageArray,
-    found: dict[str, Objects],
-    truth: Labels | None,
-) -> None:
-    """Write masks and overlays of one image and record size, masks as run lengths, and scores."""
-    files = []
-    record: dict[str, Any] = {"size": image.shape[:2], "masks": {}, "confidences": {}, "scored": {}}
-    for method, objects in found.items():
-        labels = np.zeros(image.shape[:2], dtype=np.uint8)
-        for label, mask in reversed(list(enumerate(objects.masks, start=1))):  # the first object on top
-            labels[mask] = label
-        scores = _score(sample, image, objects, truth)
-        record["masks"][method] = [rle(mask) for mask in objects.masks]
-        record["confidences"][method], record["scored"][method] = objects.confidences, scores
-        mask_file = output.path("masks", method, f"{sample.name}.png")
-        overlay = output.path("overlays", method, f"{sample.name}.jpg")
-        write_mask_png(mask_file, labels)
-        values = (f"{key} {value:.3g}" for key, value in scores.items() if isinstance(value, int | float))
-        title = f"{method}: {', '.join(values)}"
-        drawing.save_image(overlay, drawing.caption(_draw(image, objects.masks), title))
-        files += [mask_file, overlay]
-    output.add(sample.name, record, inputs=sample.files, files=files)
 
 
 def _score(sample: InputImage, image: ImageArray, objects: Objects, truth: Labels | None) -> dict[str, Any]:
@@ -266,7 +255,7 @@ def _report(
     return "\n".join(lines)
 
 
-def _contact_sheet(output: OutputFolder, samples: list[InputImage], methods: Sequence[str]) -> ImageArray:
+def _contact_sheet(output: OutputFolder, samples: Sequence[InputImage], methods: Sequence[str]) -> ImageArray:
     """Show some images at even distances, and their objects by every method."""
     rows = []
     for image in common.choose_evenly(samples):

@@ -1,12 +1,13 @@
 """`python -m segmentation head`: segmentation from few masks with a head on frozen patch features."""
 
+import hashlib
 import mimetypes
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 import numpy as np
 import tyro
@@ -14,15 +15,10 @@ import tyro
 from dino_model.data.images import ImageError
 from dino_model.inference.options import ComputeOptions, ModelOptions, TileOptions
 from dino_model.runtime.ahead import run_ahead
+from dino_model.runtime.batch import BatchCommand, Inputs
 from dino_model.runtime.errors import pluralize
 from dino_model.runtime.files import as_tuples, make_room, write_json
-from dino_model.runtime.outputs import (
-    OutputFolder,
-    OutputOptions,
-    SkippedInputs,
-    check_output_file,
-    write_provenance,
-)
+from dino_model.runtime.outputs import OutputFolder, check_output_file, write_provenance
 from dino_model.runtime.progress import progress
 from segmentation import drawing, heads, metrics
 from segmentation.annotations import LabelSet, read_classes
@@ -33,7 +29,7 @@ from segmentation.heads import Kind, PatchClassifier
 from segmentation.labels import VOID, DataError, palette, resize_nearest, write_mask_png
 from segmentation.masks import ImageArray
 from segmentation.video import VideoWriter, shrunk
-from segmentation.video_input import open_frames
+from segmentation.video_input import Frames, open_frames
 
 if TYPE_CHECKING:
     from dino_model.inference.predictor import AttentionPredictor
@@ -171,7 +167,7 @@ class HeadOptions(TileOptions, ComputeOptions):
 
 
 @dataclass(frozen=True)
-class Apply(HeadOptions, OutputOptions):
+class Apply(HeadOptions, BatchCommand[InputImage | Inputs, ImageArray | Frames]):
     """Segment images and videos with a head.
 
     Writes masks/NAME.png (palette PNGs whose values are the labels) and overlays/NAME.jpg; for a video
@@ -180,36 +176,55 @@ class Apply(HeadOptions, OutputOptions):
 
     inputs: tyro.conf.Positional[tuple[Path, ...]]
     """Video files, and images: files, folders, tars, lists of paths, or glob patterns."""
+    kind: ClassVar[str] = "inputs"
 
-    def run(self) -> None:
-        """Segment and write one image or frame after the other."""
-        self.check_output()
+    @cached_property
+    def _head(self) -> tuple["heads.SavedHead", "AttentionPredictor"]:
+        return self.load()
+
+    def items(self) -> Sequence[InputImage | Inputs]:
+        """List the images and videos."""
         videos = [path for path in self.inputs if (mimetypes.guess_type(path)[0] or "").startswith("video/")]
         sources = [path for path in self.inputs if path not in videos]
         images = common.list_inputs(common.open_inputs(sources, tiles=self)) if sources or not videos else []
-        if len({path.stem for path in videos} | {image.name for image in images}) < len(videos) + len(images):
+        items: list[InputImage | Inputs] = [*images, *(Inputs(path.stem, [path]) for path in videos)]
+        if len({item.name for item in items}) < len(items):
             raise DataError("two inputs would write the same files; rename one, or use two outputs")
-        head, predictor = self.load()
-        output, skipped = self.open_output(common.model_settings(predictor)), SkippedInputs()
+        return items
 
-        def read(item: InputImage) -> ImageArray:
-            return predictor.check_patches(item.read())
+    def settings(self) -> dict[str, Any]:
+        """Describe the model and the head."""
+        digest = hashlib.sha256(self.head.read_bytes()).hexdigest()
+        return common.model_settings(self._head[1]) | {"head": digest}
 
-        todo = [item for item in images if not output.has(item.name, [*item.files, self.head])]
-        for item, image in common.read_ahead(todo, read, skipped, "segment"):
-            files = output.path("masks", f"{item.name}.png"), output.path("overlays", f"{item.name}.jpg")
-            drawing.save_image(files[1], _segment(head, predictor, image, files[0]))
-            output.add(item.name, inputs=[*item.files, self.head], files=files)
-        for path in [path for path in videos if not output.has(path.stem, [path, self.head])]:
-            try:
-                drawn = _segment_video(head, predictor, path, output, skipped)
-            except ValueError as error:
-                skipped.add(path.name, error)
-            else:
-                output.add(path.stem, inputs=[path, self.head], files=[drawn])
-        output.finish()
-        print(f"{self.output}: {pluralize(len(images), 'image')}, {pluralize(len(videos), 'video')}")
-        skipped.check(len(images) + len(videos), "inputs")
+    def read(self, item: InputImage | Inputs) -> ImageArray | Frames:
+        """Read an image, or open a video."""
+        if isinstance(item, Inputs):
+            return open_frames(item.files[0])
+        return self._head[1].check_patches(item.read())
+
+    def compute(self, item: InputImage | Inputs, loaded: ImageArray | Frames, output: OutputFolder) -> int:
+        """Segment an image or every frame of a video; record their number. Damaged packets are skipped."""
+        head, predictor = self._head
+        if isinstance(loaded, np.ndarray):
+            drawn = _segment(head, predictor, loaded, output.path("masks", f"{item.name}.png"))
+            drawing.save_image(output.path("overlays", f"{item.name}.jpg"), drawn)
+            return 1
+        with VideoWriter(
+            output.path("overlays", f"{item.name}.webm"), loaded.fps, keep_partial=True
+        ) as writer:
+            for number, frame in enumerate(progress(run_ahead(loaded), item.name, loaded.expected or None)):
+                mask = output.path("masks", item.name, loaded.file_name(number))
+                drawn = _segment(head, predictor, predictor.check_patches(frame), mask)
+                writer.write(drawn, loaded.times[number])
+        for problem in loaded.damaged:
+            output.skipped.add(item.files[0].name, DataError(problem))
+        return len(loaded.times)
+
+    def finish(self, items: Sequence[InputImage | Inputs], output: OutputFolder) -> dict[str, Any]:
+        """Print the number of inputs."""
+        print(pluralize(len(items), "input"))
+        return {"masks": {item.name: output.finished[item.name] for item in items}}
 
 
 @dataclass(frozen=True)
@@ -291,17 +306,6 @@ class Curve(FitOptions, ComputeOptions):
         masks.check(sum(map(len, lists)))
 
 
-@dataclass(frozen=True)
-class Head:
-    """Segmentation from few masks: a head on frozen features is fitted, applied and scored."""
-
-    task: Annotated[Fit | Apply | Score | Curve, tyro.conf.arg(name="")]
-
-    def run(self) -> None:
-        """Run the task."""
-        self.task.run()
-
-
 def _predictor(
     options: ComputeOptions,
     model: str,
@@ -363,22 +367,3 @@ def _segment(
     shown_labels = [label for label in task.labels if task.names[label] != "background"]
     tinted = drawing.blend(small, colors[at_small], 0.5 * np.isin(at_small, shown_labels))
     return drawing.with_legend(tinted, [(task.names[label], colors[label]) for label in shown_labels])
-
-
-def _segment_video(
-    head: "heads.SavedHead",
-    predictor: "AttentionPredictor",
-    path: Path,
-    output: OutputFolder,
-    skipped: SkippedInputs,
-) -> Path:
-    """Segment the frames of a video, and return the video of overlays; damaged packets go to `skipped`."""
-    frames, drawn = open_frames(path), output.path("overlays", f"{path.stem}.webm")
-    with VideoWriter(drawn, frames.fps, keep_partial=True) as writer:
-        for number, frame in enumerate(progress(run_ahead(frames), path.name, frames.expected or None)):
-            mask = output.path("masks", path.stem, frames.file_name(number))
-            overlay = _segment(head, predictor, predictor.check_patches(frame), mask)
-            writer.write(overlay, frames.times[number])
-    for problem in frames.damaged:
-        skipped.add(path.name, DataError(problem))
-    return drawn

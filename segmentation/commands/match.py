@@ -1,9 +1,11 @@
 """`python -m segmentation match`: corresponding parts of two images."""
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import numpy as np
 import tyro
@@ -11,8 +13,9 @@ from numpy.typing import NDArray
 
 from dino_model.data import images
 from dino_model.inference.options import ModelOptions
+from dino_model.runtime.batch import BatchCommand, Inputs
 from dino_model.runtime.files import write_json
-from dino_model.runtime.outputs import OutputOptions
+from dino_model.runtime.outputs import OutputFolder
 from segmentation import drawing, matching
 from segmentation.commands import common
 from segmentation.masks import ImageArray, enlarge
@@ -28,7 +31,7 @@ PARTS: dict[matching.Part, str] = {"all": "colors.png", "foreground": "foregroun
 
 
 @dataclass(frozen=True)
-class Match(ModelOptions, OutputOptions):
+class Match(ModelOptions, BatchCommand[Inputs, Pair]):
     """Corresponding parts of two images: matches, lines between them, common colors.
 
     Writes matches.json (pixels y, x in both images, cosine, ratio) and lines.png (the 100 surest matches).
@@ -47,31 +50,42 @@ class Match(ModelOptions, OutputOptions):
     point: Annotated[str | None, tyro.conf.arg(metavar="Y,X")] = None
     """Pixel of A, counted from its top left, to find in B."""
 
-    def run(self) -> None:
-        """Read, encode, match, write."""
+    kind: ClassVar[str] = "pairs"
+
+    @cached_property
+    def _predictor(self) -> "AttentionPredictor":
+        return self.predictor()
+
+    def items(self) -> list[Inputs]:
+        """Check the options; the pair is one item."""
         if not 0 < self.ratio <= 1:
             raise ValueError(f"--ratio is {self.ratio}; expected above 0 and up to 1, such as 0.7")
-        point = common.parse_point(self.point)
-        self.check_output()
+        common.parse_point(self.point)
+        return [Inputs(f"{self.a.name} and {self.b.name}", [self.a, self.b])]
+
+    def settings(self) -> dict[str, Any]:
+        """Describe the model."""
+        return common.model_settings(self._predictor) | {"ratio": self.ratio, "point": self.point}
+
+    def read(self, item: Inputs) -> Pair:
+        """Read both images."""
         pair = _read_textured(self.a), _read_textured(self.b)
-        common.check_point(point, pair[0])
-        predictor = self.predictor()
-        options = {"ratio": self.ratio, "point": self.point}
-        output = self.open_output(common.model_settings(predictor) | options)
-        name = f"{self.a.name} and {self.b.name}"
-        if output.has(name, [self.a, self.b]):
-            print(f"{self.output} is finished already")
-            return
-        encoded = _encode(predictor, pair[0])
+        common.check_point(common.parse_point(self.point), pair[0])
+        return pair
+
+    def compute(self, item: Inputs, loaded: Pair, output: OutputFolder) -> str:
+        """Encode, match, write; record a sentence."""
+        predictor, point = self._predictor, common.parse_point(self.point)
+        encoded = _encode(predictor, loaded[0])
         sizes = {scale: max(1, round(self.size * scale)) for scale in matching.SCALES}
-        scaled = {scale: _encode(predictor.at(size), pair[1]) for scale, size in sizes.items()}
+        scaled = {scale: _encode(predictor.at(size), loaded[1]) for scale, size in sizes.items()}
         scale, matches = matching.best_scale(encoded, scaled, self.ratio)
         a, b = encoded.features, scaled[scale].features
-        sides = (a.shape[:2], b.shape[:2]), (pair[0].shape[:2], pair[1].shape[:2])
+        sides = (a.shape[:2], b.shape[:2]), (loaded[0].shape[:2], loaded[1].shape[:2])
         in_a, in_b = (places[:LINES] for places in matching.in_pixels(matches, *sides))
-        drawing.save_image(output.path("lines.png"), drawing.match_lines(*pair, in_a, in_b))
-        for part, file_name in PARTS.items():
-            drawing.save_image(output.path(file_name), _draw_colors(pair, matching.joint_colors(a, b, part)))
+        drawing.save_image(output.path("lines.png"), drawing.match_lines(*loaded, in_a, in_b))
+        for part, name in PARTS.items():
+            drawing.save_image(output.path(name), _draw_colors(loaded, matching.joint_colors(a, b, part)))
         results = {
             "a": str(self.a),
             "b": str(self.b),
@@ -82,18 +96,20 @@ class Match(ModelOptions, OutputOptions):
             "matches": matching.matches_as_json(matches, *sides),
         }
         if point is not None:
-            drawn, results["point"] = _find_point(pair, a, b, point, predictor.patch_at(*point))
+            drawn, results["point"] = _find_point(loaded, a, b, point, predictor.patch_at(*point))
             drawing.save_image(output.path("point.png"), drawn)
-        file = output.path("matches.json")
-        write_json(file, results)
-        output.add(name, inputs=[self.a, self.b], files=[file])
-        output.finish()
+        write_json(output.path("matches.json"), results)
         hint = "" if len(matches) or self.ratio == 1 else "; a larger --ratio keeps more"
-        print(
-            f"{self.output}: {len(matches)} mutual matches; "
-            f"image B was resized to {scale:g} of its size{hint}; "
+        return (
+            f"{len(matches)} mutual matches; image B was resized to {scale:g} of its size{hint}; "
             f"{predictor.model.name}, {predictor.precision} on {predictor.device}"
         )
+
+    def finish(self, items: Sequence[Inputs], output: OutputFolder) -> dict[str, Any]:
+        """Print the number of matches; the results are those of matches.json."""
+        print(f"{self.output}: {output.finished[items[0].name]}")
+        content: dict[str, Any] = json.loads((output.folder / "matches.json").read_text())
+        return content
 
 
 def _draw_colors(pair: Pair, colors: Sequence[NDArray[np.float32]]) -> ImageArray:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import tyro
 
 from dino_model.inference.options import TileOptions
+from dino_model.runtime.batch import read_ahead
 from dino_model.runtime.outputs import SkippedInputs
 from segmentation.annotations import VOC_CLASSES, LabelSet, MaskReader, NamedClass, Scope, find_classes
 from segmentation.coco import CocoLabels
@@ -130,7 +131,7 @@ class TrueMasks:
             pixels = predictor.check_patches(image.read())
             return pixels, self.read_one(known[image.file_name], pixels.shape)
 
-        return common.read_ahead(images, read, self.skipped, title)
+        return read_ahead(images, read, self.skipped, title)
 
     @property
     def is_damaged(self) -> bool:

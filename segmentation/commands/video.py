@@ -5,17 +5,20 @@ from collections import deque
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import tyro
 
 from dino_model.inference.options import ModelOptions
 from dino_model.runtime.ahead import run_ahead
+from dino_model.runtime.batch import BatchCommand, Inputs
 from dino_model.runtime.errors import pluralize
-from dino_model.runtime.outputs import OutputFolder, OutputOptions, SkippedInputs
+from dino_model.runtime.outputs import OutputFolder, SkippedInputs
 from dino_model.runtime.progress import progress
+from segmentation.annotations import MaskReader
 from segmentation.coco import CocoWriter
 from segmentation.commands.common import MaskOptions, model_settings, propagation_predictor, report_lost
 from segmentation.datasets import read_frame_mask
@@ -33,7 +36,7 @@ Results = Generator[tuple[list[ImageArray], Labels]]
 
 
 @dataclass(frozen=True)
-class Video(MaskOptions, ModelOptions, OutputOptions):
+class Video(MaskOptions, ModelOptions, BatchCommand[Inputs, dict[int, Labels]]):
     """Attention of a video; with --mask or --masks, the labels of some frames propagated.
 
     Writes three videos. heads has every head next to the frame, mean the heat map of the mean of the heads,
@@ -59,42 +62,56 @@ class Video(MaskOptions, ModelOptions, OutputOptions):
     fps: float = 24.0
     """Frames per second of a folder; a video file has its own."""
 
+    kind: ClassVar[str] = "videos"
+
+    @cached_property
+    def _frames(self) -> Frames:
+        return open_frames(self.input, fps=self.fps, listed=self.frames)
+
+    @cached_property
+    def _reader(self) -> MaskReader:
+        return self.mask_reader(list(self._mask_files.values()))
+
+    @cached_property
+    def _predictor(self) -> "AttentionPredictor":
+        return propagation_predictor(self, self.preset) if self._mask_files else self.predictor()
+
     def run(self) -> None:
-        """Check, read, draw and write one frame at a time."""
+        """Draw and write one frame at a time; name frames that could not be decoded."""
+        super().run()
+        frames, skipped = self._frames, SkippedInputs()
+        for problem in frames.damaged:
+            skipped.add(self.input.name, DataError(problem))
+        kind = "frames" if isinstance(frames, FrameFolder) else "packets"
+        skipped.check(len(frames.times) + len(frames.damaged), kind)
+
+    def items(self) -> list[Inputs]:
+        """Check the options; the video is one item."""
         check_mass(self.mass, "--mass")
         if not 0 < self.fps < 1000:
             raise DataError(f"--fps is {self.fps:g}; expected more than 0 and less than 1000")
-        self.check_output()
-        frames = open_frames(self.input, fps=self.fps, listed=self.frames)
-        height, width = next(iter(frames)).shape[:2]
-        mask_files = self._mask_files(frames)
-        if mask_files:
-            predictor = propagation_predictor(self, self.preset)
-            results, settings = self._propagate(frames, predictor, mask_files, (height, width))
-        else:
-            predictor, settings = self.predictor(), {"mass": self.mass}
-            results = attention_video(run_ahead(frames), predictor, mass=self.mass)
-        settings |= {"fps": self.fps, "format": self.format}
-        output = self.open_output(model_settings(predictor) | settings)
-        inputs = [self.input, *mask_files.values()]
-        if output.has(frames.name, inputs):
-            print(f"{self.output} is finished already")
-            return
-        output = OutputFolder(self.output, output.settings, overwrite=True)
-        print(f"{frames.title}: {width}x{height}", flush=True)
-        count = self._write(frames, results, output, ("labels",) if mask_files else VIEWS)
-        output.add(frames.name, count, inputs=inputs, files=[output.path("masks.json")])
-        output.finish()
-        print(f"{pluralize(count, 'frame')} written to {self.output}")
-        if count + len(frames.damaged) < frames.expected:
-            print(f"note: {self.input.name} promises {frames.expected} frames, {count} could be decoded")
-        skipped = SkippedInputs()
-        for problem in frames.damaged:
-            skipped.add(self.input.name, DataError(problem))
-        skipped.check(count + len(frames.damaged), "frames" if isinstance(frames, FrameFolder) else "packets")
+        return [Inputs(self._frames.name, [self.input, *self._mask_files.values()])]
 
-    def _write(self, frames: Frames, results: Results, output: OutputFolder, names: Sequence[str]) -> int:
-        """Write the videos of these names, masks and COCO files; returns the number of frames."""
+    def settings(self) -> dict[str, Any]:
+        """Describe the model, and the attention or the propagation."""
+        settings = model_settings(self._predictor) | {"fps": self.fps, "format": self.format}
+        if not self._mask_files:
+            return settings | {"mass": self.mass}
+        names = {str(number): file.name for number, file in self._mask_files.items()}
+        rules = {"mask_rules": asdict(self.mask_rules()), "values": self._reader.describe()}
+        return settings | rules | {"preset": self.preset, "masks": names}
+
+    def read(self, item: Inputs) -> dict[int, Labels]:
+        """Read the first frame, for its size, and the masks."""
+        height, width = next(iter(self._frames)).shape[:2]
+        print(f"{self._frames.title}: {width}x{height}", flush=True)
+        files = self._mask_files.items()
+        return {number: read_frame_mask(self._reader, file, (height, width)) for number, file in files}
+
+    def compute(self, item: Inputs, loaded: dict[int, Labels], output: OutputFolder) -> int:
+        """Write videos, masks and COCO files; record the number of frames."""
+        frames, names = self._frames, ("labels",) if loaded else VIEWS
+        results = self._propagate(loaded) if loaded else self._attention()
         count, coco = 0, CocoWriter(output.path("masks.json"), output.path("masks_images.json"))
         try:
             with closing(results), ExitStack() as stack:
@@ -108,15 +125,25 @@ class Video(MaskOptions, ModelOptions, OutputOptions):
                     write_mask_png(output.path("masks", f"{Path(file_name).stem}.png"), labels)
                     coco.add_labels(file_name, labels)
                     count += 1
-        except BaseException:
+        except KeyboardInterrupt:
             expected = f" of {frames.expected}" if frames.expected else ""
             print(f"{count}{expected} frames are finished and kept in {self.output}", flush=True)
             raise
         coco.write()
         return count
 
-    def _mask_files(self, frames: Frames) -> dict[int, Path]:
-        """Return the mask file of each frame that has one, by its number in ascending order."""
+    def finish(self, items: Sequence[Inputs], output: OutputFolder) -> dict[str, Any]:
+        """Print the number of frames."""
+        count, expected = output.finished[items[0].name], self._frames.expected
+        print(pluralize(count, "frame"))
+        if count + len(self._frames.damaged) < expected:
+            print(f"note: {self.input.name} promises {expected} frames, {count} could be decoded")
+        return {"frames": count, "expected": expected, "model": self._predictor.model.name}
+
+    @cached_property
+    def _mask_files(self) -> dict[int, Path]:
+        """The mask file of each frame that has one, by its number in ascending order."""
+        frames = self._frames
         files: list[tuple[int, Path]] = []
         for text in map(str, self.mask):
             match = re.fullmatch(r"(\d+)=(.+)", text)
@@ -142,47 +169,29 @@ class Video(MaskOptions, ModelOptions, OutputOptions):
             raise DataError(f"a mask belongs to frame {max(numbered)}; the last is {len(frames.files) - 1}")
         return numbered
 
-    def _propagate(
-        self,
-        frames: Frames,
-        predictor: "AttentionPredictor",
-        files: dict[int, Path],
-        size: tuple[int, int],
-    ) -> tuple[Results, dict[str, Any]]:
-        """Read masks of frames of a size; returns the propagation of their labels, and its settings."""
-        reader = self.mask_reader(list(files.values()))
-        masks = {number: read_frame_mask(reader, file, size) for number, file in files.items()}
+    def _attention(self) -> Results:
+        return attention_video(run_ahead(self._frames), self._predictor, mass=self.mass)
+
+    def _propagate(self, masks: dict[int, Labels]) -> Results:
+        """Propagate the labels of some frames, and draw those of all."""
+        from segmentation.propagation import PRESETS
+        from segmentation.tracking import propagate_masks
+
         for number, mask in masks.items():
-            report_lost(files[number].name, mask, predictor, self.preset)
+            report_lost(self._mask_files[number].name, mask, self._predictor, self.preset)
         print(f"masks of {pluralize(len(masks), 'frame')}: {', '.join(map(str, masks))}", flush=True)
-        rules = asdict(self.mask_rules())
-        settings = {"preset": self.preset, "mask_rules": rules, "values": reader.describe()}
-        again = open_frames(self.input, fps=self.fps, listed=self.frames)  # its own times and position
-        results = _draw_propagation(frames, again, predictor, masks, self.preset)
-        return results, settings | {"masks": {str(number): file.name for number, file in files.items()}}
+        ids = sorted(set().union(*map(object_ids, masks.values())))
+        # The same video with its own position: its frames are read backward from later masks.
+        again = open_frames(self.input, fps=self.fps, listed=self.frames)
+        waiting: deque[ImageArray] = deque()  # frames whose labels are not computed yet: a few batches
 
+        def read(start: int, stop: int | None) -> Iterator[ImageArray]:
+            if stop is not None:
+                yield from islice(again, start, stop)
+                return
+            for frame in self._frames:
+                waiting.append(frame)
+                yield frame
 
-def _draw_propagation(
-    frames: Frames,
-    again: Frames,
-    predictor: "AttentionPredictor",
-    masks: dict[int, Labels],
-    preset: str,
-) -> Results:
-    """Propagate labels; `again` is the same video, whose frames are read backward from later masks."""
-    from segmentation.propagation import PRESETS
-    from segmentation.tracking import propagate_masks
-
-    ids = sorted(set().union(*map(object_ids, masks.values())))
-    waiting: deque[ImageArray] = deque()  # frames whose labels are not computed yet: a few batches
-
-    def read(start: int, stop: int | None) -> Iterator[ImageArray]:
-        if stop is not None:
-            yield from islice(again, start, stop)
-            return
-        for frame in frames:
-            waiting.append(frame)
-            yield frame
-
-    for labels in propagate_masks(read, masks, predictor, PRESETS[preset], overlap=True):
-        yield [draw_labels(waiting.popleft(), labels, ids)], labels
+        for labels in propagate_masks(read, masks, self._predictor, PRESETS[self.preset], overlap=True):
+            yield [draw_labels(waiting.popleft(), labels, ids)], labels

@@ -2,8 +2,9 @@
 
 import itertools
 import re
-from collections.abc import Iterator
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
@@ -11,8 +12,9 @@ import numpy as np
 
 from dino_model.data import images
 from dino_model.inference.options import ModelOptions
-from dino_model.runtime.files import make_room, write_csv, write_json
-from dino_model.runtime.outputs import OutputFolder, OutputOptions, SkippedInputs
+from dino_model.runtime.batch import BatchCommand
+from dino_model.runtime.files import write_csv
+from dino_model.runtime.outputs import OutputFolder
 from segmentation import datasets, drawing, voc_eval
 from segmentation.annotations import VOC_CLASSES
 from segmentation.coco import CocoWriter
@@ -25,11 +27,12 @@ from segmentation.voc_eval import GroundTruth, ImageScore, TargetScore, VocProto
 if TYPE_CHECKING:
     from dino_model.inference.predictor import AttentionPredictor
 
+Loaded = tuple[ImageArray, Annotation]
 AVERAGE = {"masks": "enlarged by nearest", "mean": "over the regions of each image, then over images"}
 
 
 @dataclass(frozen=True)
-class Voc(VocProtocol, common.MaskOptions, ModelOptions, OutputOptions):
+class Voc(VocProtocol, common.MaskOptions, ModelOptions, BatchCommand[VocSample, Loaded]):
     """Agreement of attention masks with the annotated objects of VOC 2012, and its protocol.
 
     Prints the score with its protocol, a table of classes and the paper's values. Writes per_image.csv,
@@ -44,119 +47,113 @@ class Voc(VocProtocol, common.MaskOptions, ModelOptions, OutputOptions):
     """Score a box of half the sides in the middle of every image instead of a model."""
     grid: bool = False
     """Score every combination of mass (0.6, 0.8 and --mass), ground truth and void in one pass."""
-    json: Path | None = None
-    """File for the scores: `jaccard` in percent, the `lift` of attention and the full `protocol`."""
 
-    def run(self) -> None:
-        """Score and write one image after the other, then print."""
+    @cached_property
+    def _protocols(self) -> list[VocProtocol]:
+        """The protocol of the options; with --grid also others in mass, ground truth and void."""
+        own = VocProtocol(**{field.name: getattr(self, field.name) for field in fields(VocProtocol)})
+        choices = sorted({0.6, 0.8, self.mass}), get_args(GroundTruth), get_args(Void)
+        grid = [
+            replace(own, mass=mass, ground_truth=kind, void=void)
+            for mass, kind, void in itertools.product(*choices)
+        ]
+        return list(dict.fromkeys([own, *(grid if self.grid else ())]))
+
+    @cached_property
+    def _samples(self) -> list[VocSample]:
+        needs_objects = any(each.ground_truth == "object" for each in self._protocols)
+        return datasets.list_voc_samples(self.root, self.split, objects=needs_objects)
+
+    @cached_property
+    def _masks(self) -> datasets.VocMasks:
+        return datasets.VocMasks(self._samples, self.mask_rules())
+
+    @cached_property
+    def _predictor(self) -> "AttentionPredictor | None":
+        return self.predictor(self.resize) if self.baseline == "none" else None
+
+    def items(self) -> list[VocSample]:
+        """List the images of the split, and print the values of their masks."""
         check_mass(self.mass, "--mass")
-        make_room(self.json)
-        self.check_output()
-        protocol = VocProtocol(**{each.name: getattr(self, each.name) for each in fields(VocProtocol)})
-        protocols = list(dict.fromkeys([protocol, *(_grid_around(protocol) if self.grid else ())]))
-        needs_objects = any(each.ground_truth == "object" for each in protocols)
-        samples = datasets.list_voc_samples(self.root, self.split, objects=needs_objects)
-        masks = datasets.VocMasks(samples, self.mask_rules())
-        print(masks.table(), flush=True)
-        predictor = self.predictor(self.resize) if self.baseline == "none" else None
-        scored = {"model": f"baseline {self.baseline}", "precision": "no model"}
-        if predictor is not None:
-            scored = common.model_settings(predictor)
+        print(self._masks.table(), flush=True)
+        return self._samples
+
+    def settings(self) -> dict[str, Any]:
+        """Describe the model, the masks and the protocols."""
+        settings: dict[str, Any] = {"model": f"baseline {self.baseline}", "precision": "no model"}
+        if self._predictor is not None:
+            settings = common.model_settings(self._predictor)
             if isinstance(self.head, int):
-                common.check_head(self.head, predictor)
-        read = {"masks": masks.classes.describe(), "mask_rules": asdict(self.mask_rules())}
-        output = self.open_output({**scored, **read, "protocols": [asdict(each) for each in protocols]})
-        skipped = self._score_images(samples, masks, predictor, protocols, output)
-        finished = [sample for sample in samples if sample.name in output.finished]
-        if not finished:
-            skipped.check(len(samples))
-        scores = {
-            each: [
-                ImageScore(sample.name, tuple(TargetScore(*t) for t in output.finished[sample.name][number]))
-                for sample in finished
+                common.check_head(self.head, self._predictor)
+        settings |= {"masks": self._masks.classes.describe(), "mask_rules": asdict(self.mask_rules())}
+        return settings | {"protocols": [asdict(each) for each in self._protocols]}
+
+    def read(self, item: VocSample) -> Loaded:
+        """Read an image and its annotation."""
+        image = images.read(item.image, name=str(item.image))
+        annotation = self._masks.read(item, (image.shape[0], image.shape[1]))
+        return image if self._predictor is None else self._predictor.check_patches(image), annotation
+
+    def compute(self, item: VocSample, loaded: Loaded, output: OutputFolder) -> list[list[TargetScore]]:
+        """Score an image by every protocol, and draw the first one."""
+        image, annotation = loaded
+        if self._predictor is None:
+            box = {-1: voc_eval.centered_box((image.shape[0], image.shape[1]))}
+            scores = [
+                voc_eval.score_masks(item.name, box, annotation, each.ground_truth, each.void)
+                for each in self._protocols
             ]
-            for number, each in enumerate(protocols)
-        }
-        results = _results(finished, scores, protocol) | {key: scored[key] for key in ("model", "precision")}
-        rows = [_row(score) for score in scores[protocol]]
+        else:
+            self._predictor.set_image(image)
+            attention = self._predictor.cls_attention(self.block)
+            scores = [
+                voc_eval.score_attention(item.name, attention, annotation, each) for each in self._protocols
+            ]
+        if scores[0].targets:
+            write_mask_png(output.path("masks", f"{item.name}.png"), _label_map(scores[0]))
+            overlay = output.path("overlays", f"{item.name}.jpg")
+            drawing.save_image(overlay, _overlay(image, annotation, scores[0]))
+        return [list(score.targets) for score in scores]
+
+    def finish(self, items: Sequence[VocSample], output: OutputFolder) -> dict[str, Any]:
+        """Write tables, COCO files and the contact sheet; print the scores."""
+        by_protocol = [
+            [
+                ImageScore(
+                    item.name, tuple(TargetScore(*target) for target in output.finished[item.name][number])
+                )
+                for item in items
+            ]
+            for number in range(len(self._protocols))
+        ]
+        scores = by_protocol[0]
+        rows = [_row(score) for score in scores]
         write_csv(output.path("per_image.csv"), [rows[0], *(row.values() for row in rows)])
-        drawing.save_image(output.path("contact_sheet.png"), _contact_sheet(output, scores[protocol]))
-        _write_coco(output, finished, scores[protocol])
-        output.finish()
+        drawing.save_image(output.path("contact_sheet.png"), _contact_sheet(output, scores))
+        _write_coco(output, items, scores)
+        is_val = len(items) == 1449 and all(re.fullmatch(r"20\d\d_\d{6}", item.name) for item in items)
+        classes, settings = voc_eval.per_class(scores), output.settings
+        results = {
+            "jaccard": voc_eval.mean_jaccard(scores),
+            "lift": voc_eval.mean_lift(scores),
+            "protocol": settings["protocols"][0],
+            "voc12_val": is_val,
+            "images": sum(bool(score.targets) for score in scores),
+            "images_without_target": sum(not score.targets for score in scores),
+            "per_class": {name: {"jaccard": mean, "masks": count} for name, (mean, count) in classes.items()},
+            "paper": voc_eval.PAPER,
+            "grid": [
+                {"jaccard": voc_eval.mean_jaccard(each), "protocol": protocol}
+                for each, protocol in zip(by_protocol, settings["protocols"], strict=True)
+            ],
+            "model": settings["model"],
+            "precision": settings["precision"],
+        }
         print(_report(results))
-        print(f"\nwritten to {self.output}: per_image.csv, contact_sheet.png, masks, overlays, masks.json")
-        if self.json:
-            write_json(self.json, results)
-        skipped.check(len(samples))
-
-    def _score_images(
-        self,
-        samples: list[VocSample],
-        masks: datasets.VocMasks,
-        predictor: "AttentionPredictor | None",
-        protocols: list[VocProtocol],
-        output: OutputFolder,
-    ) -> SkippedInputs:
-        """Score what is not finished; returns the images that could not be read."""
-
-        def read(sample: VocSample) -> tuple[ImageArray, Annotation]:
-            image = images.read(sample.image, name=str(sample.image))
-            annotation = masks.read(sample, (image.shape[0], image.shape[1]))
-            return image if predictor is None else predictor.check_patches(image), annotation
-
-        skipped = SkippedInputs()
-        todo = [sample for sample in samples if not output.has(sample.name, sample.files)]
-        for sample, (image, annotation) in common.read_ahead(todo, read, skipped, "voc"):
-            name, scores, files, attention = sample.name, [], [], None
-            if predictor is not None:
-                predictor.set_image(image)
-                attention = predictor.cls_attention(self.block)
-            for each in protocols:
-                if attention is None:
-                    box = {-1: voc_eval.centered_box((image.shape[0], image.shape[1]))}
-                    score = voc_eval.score_masks(name, box, annotation, each.ground_truth, each.void)
-                else:
-                    score = voc_eval.score_attention(name, attention, annotation, each)
-                scores.append(score)
-            if scores[0].targets:
-                files = [output.path("masks", f"{name}.png"), output.path("overlays", f"{name}.jpg")]
-                write_mask_png(files[0], _label_map(scores[0]))
-                drawing.save_image(files[1], _overlay(image, annotation, scores[0]))
-            record = [[list(target) for target in score.targets] for score in scores]
-            output.add(name, record, inputs=sample.files, files=files)
-        return skipped
+        return results
 
 
-def _grid_around(protocol: VocProtocol) -> Iterator[VocProtocol]:
-    """Vary mass, ground truth and void, which the paper leaves open."""
-    masses = sorted({0.6, 0.8, protocol.mass})
-    for mass, kind, void in itertools.product(masses, get_args(GroundTruth), get_args(Void)):
-        yield replace(protocol, mass=mass, ground_truth=kind, void=void)
-
-
-def _results(
-    samples: list[VocSample], scores: dict[VocProtocol, list[ImageScore]], protocol: VocProtocol
-) -> dict[str, Any]:
-    own = scores[protocol]
-    classes = voc_eval.per_class(own)
-    return {
-        "jaccard": voc_eval.mean_jaccard(own),
-        "lift": voc_eval.mean_lift(own),
-        "protocol": asdict(protocol),
-        "voc12_val": len(samples) == 1449
-        and all(re.fullmatch(r"20\d\d_\d{6}", each.name) for each in samples),
-        "images": sum(bool(score.targets) for score in own),
-        "images_without_target": sum(not score.targets for score in own),
-        "per_class": {name: {"jaccard": mean, "masks": count} for name, (mean, count) in classes.items()},
-        "paper": voc_eval.PAPER,
-        "grid": [
-            {"jaccard": voc_eval.mean_jaccard(values), "protocol": asdict(each)}
-            for each, values in scores.items()
-        ],
-    }
-
-
-def _report(results: dict[str, Any]) -> str:
+def _report(results: Mapping[str, Any]) -> str:
     plural = "s" * (results["images"] != 1)
     data = "VOC12 val" if results["voc12_val"] else f"image{plural} laid out as VOC 2012 (not VOC12 val)"
     lines = [
@@ -182,7 +179,7 @@ def _report(results: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _write_coco(output: OutputFolder, samples: list[VocSample], scores: list[ImageScore]) -> None:
+def _write_coco(output: OutputFolder, samples: Sequence[VocSample], scores: list[ImageScore]) -> None:
     categories = {0: "foreground"} | dict(enumerate(VOC_CLASSES, start=1))
     writer = CocoWriter(output.path("masks.json"), output.path("masks_images.json"), categories)
     for sample, score in zip(samples, scores, strict=True):

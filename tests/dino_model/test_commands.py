@@ -5,12 +5,12 @@ import pytest
 import safetensors
 import torch
 
-from dino_model import commands
 from dino_model.models.backbones import BackboneConfig, create_backbone
 from dino_model.models.catalogue import OFFICIAL
 from dino_model.models.checkpoint import write_safetensors
 from dino_model.models.load import load_model
 from dino_model.runtime.errors import EXPECTED
+from tests.commands import dino
 
 SMALL = BackboneConfig("vit_small", patch_size=8, image_size=32, width=24, depth=2, heads=3)
 
@@ -26,7 +26,7 @@ def model_file(tmp_path: Path) -> Path:
 
 
 def test_list_command_shows_published_scores(tmp_path: Path, capsys: pytest.CaptureFixture):
-    commands.main(["list", "--json", str(tmp_path / "list.json")])
+    dino(["list", "--json", str(tmp_path / "list.json")])
     printed = capsys.readouterr().out
     rows = {line.split()[0]: " ".join(line.split()[1:]) for line in printed.split("\n\n")[0].splitlines()[1:]}
     assert set(OFFICIAL) <= set(rows)
@@ -51,7 +51,7 @@ def test_list_command_shows_published_scores(tmp_path: Path, capsys: pytest.Capt
 )
 def test_show_command_describes_any_model(name, expected, model_file: Path, monkeypatch, capsys):
     monkeypatch.chdir(model_file.parent)
-    commands.main(["show", name, "--json", "show.json"])
+    dino(["show", name, "--json", "show.json"])
     shown = capsys.readouterr().out
     assert all(words in shown for words in expected), shown
     is_local = name in ("random:vit_tiny/5", "model.safetensors")
@@ -61,7 +61,7 @@ def test_show_command_describes_any_model(name, expected, model_file: Path, monk
 @pytest.mark.parametrize("dtype", ["fp32", "fp16"])
 def test_export_command_file_describes_itself_and_loads_equal(model_file: Path, tmp_path: Path, dtype: str):
     copy = tmp_path / "out" / "copy.safetensors"
-    commands.main(["export", str(model_file), "--output", str(copy), "--dtype", dtype])
+    dino(["export", str(model_file), "--output", str(copy), "--dtype", dtype])
     stored = {"fp32": torch.float32, "fp16": torch.float16}[dtype]
     with safetensors.safe_open(copy, "pt") as file:
         assert file.metadata()["format"] == "dino-attention-lab/1"
@@ -81,12 +81,11 @@ def test_export_command_file_describes_itself_and_loads_equal(model_file: Path, 
         ("export model.safetensors --checkpoint-key student --output new.safetensors", "has no student"),
         ("export model.safetensors --format transformers --dtype fp16", "leave --dtype out"),
         ("export model.safetensors --dtype int8", "need --format onnx"),
-        ("export model.safetensors --output model.safetensors", "exists already"),
     ],
 )
 def test_commands_with_invalid_arguments_print_one_sentence(words, message, model_file: Path, monkeypatch):
     monkeypatch.chdir(model_file.parent)
     with pytest.raises(EXPECTED, match=message) as error:
-        commands.main(words.split())
+        dino(words.split())
     assert "\n" not in str(error.value)
     assert list(Path().iterdir()) == [Path("model.safetensors")]

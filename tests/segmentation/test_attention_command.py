@@ -1,4 +1,4 @@
-"""The list of commands, and the command `attention`: results, and unusable images."""
+"""The command `attention`: results, and unusable images."""
 
 import json
 import re
@@ -13,7 +13,6 @@ from skimage import data
 from dino_model.inference.predictor import AttentionPredictor
 from dino_model.inference.tiles import TiledPredictor
 from dino_model.runtime.errors import SettingError
-from segmentation.__main__ import COMMANDS, command, main
 from segmentation.commands import common
 from segmentation.commands.attention import Attention
 from segmentation.masks import enlarge, keep_mass_of_maps
@@ -79,9 +78,6 @@ def test_report_is_one_page_with_the_jaccard_of_every_head(tmp_path, capsys):
     sources = re.findall(r'src="([^"]*)"', text)
     assert len(sources) == 1 + 2 * (2 + len(scores))
     assert all(source.startswith("data:image/jpeg;base64,") for source in sources)  # no other file
-    (tmp_path / "masks" / "cup.png").write_bytes(b"no mask")
-    with pytest.raises(ValueError, match=r"skipped 1 of 2 images: .*cup\.png is not an image of"):
-        Attention(**options, output=tmp_path / "again", report=page).run()
     with pytest.raises(SettingError, match="pass --report, too"):
         Attention(**options, output=tmp_path / "no").run()
 
@@ -99,6 +95,20 @@ def test_attention_of_tiles_is_that_of_the_tiled_predictor_and_the_size_limit_is
         Attention(inputs=(photo,), output=tmp_path / "no", max_megapixels=0.001, **options).run()
 
 
+@pytest.mark.parametrize(
+    ("point", "size", "message"),
+    [
+        ("100,100", (40, 40), r"--point 100,100 is outside of the image of 40 × 40 pixels"),
+        ("1,1", (3000, 20), r"an image of 20 × 3000 has"),
+        ("1,2,3", (40, 40), r"expected two whole numbers Y,X"),
+    ],
+)
+def test_point_or_size_that_an_image_does_not_fit_is_named(tmp_path, point, size, message):
+    Image.new("RGB", size).save(tmp_path / "image.png")
+    with pytest.raises(ValueError, match=message):
+        Attention(inputs=(tmp_path / "image.png",), output=tmp_path / "out", model=MODEL, point=point).run()
+
+
 def test_titles_on_contact_sheet_tell_images_of_one_folder_apart(photo, tmp_path):
     paths = [tmp_path / name for name in ("a/pets/cat.png", "a/pets/dog.png", "b/cow.png")]
     for path in paths:
@@ -107,28 +117,3 @@ def test_titles_on_contact_sheet_tell_images_of_one_folder_apart(photo, tmp_path
     titles = [image.title for image in common.list_inputs(common.open_inputs(paths))]
     assert titles == ["pets/cat", "pets/dog", "b/cow"]
     assert [image.title for image in common.list_inputs(common.open_inputs([photo]))] == ["cat"]
-
-
-def test_unusable_images_are_named_and_others_written(photo, tmp_path, monkeypatch, capsys):
-    (tmp_path / "broken.png").write_bytes(b"no image")
-    Image.new("RGB", (40, 40)).save(tmp_path / "small.png")
-    Image.new("RGB", (3000, 20)).save(tmp_path / "long.png")
-    options = ["--model", MODEL, "--point", "100,100", "--output", str(tmp_path / "out")]
-    monkeypatch.setattr("sys.argv", ["segmentation", "attention", str(tmp_path / "*.png"), *options])
-    with pytest.raises(SystemExit, match=r"^1$"):
-        main()
-    messages = capsys.readouterr().err
-    for words in ("3 of 4 images", "long.png: an image of 20 × 3000 has", "broken.png is not"):
-        assert f"skipped {words}" in messages
-    assert "skipped small.png: --point 100,100 is outside" in messages
-    assert (tmp_path / "out" / "cat" / "attention.npz").is_file()
-    with pytest.raises(ValueError, match="expected two whole numbers Y,X"):
-        Attention(inputs=(photo,), output=tmp_path / "other", point="1,2,3").run()
-
-
-def test_unknown_command_prints_usage_with_first_lines_of_docstrings(monkeypatch, capsys):
-    assert {name: command(name).__doc__.splitlines()[0] for name in COMMANDS} == COMMANDS
-    monkeypatch.setattr("sys.argv", ["segmentation", "attend"])
-    with pytest.raises(SystemExit, match=r"^2$"):
-        main()
-    assert "usage: python -m segmentation COMMAND" in capsys.readouterr().err

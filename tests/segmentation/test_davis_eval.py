@@ -10,11 +10,11 @@ import pytest
 
 from benchmarks.score import contour_accuracy as plain_contour_accuracy
 from benchmarks.score import region_similarity as plain_region_similarity
-from segmentation.__main__ import main
 from segmentation.annotations import MaskRules, read_labels
 from segmentation.davis_eval import score_folders
 from segmentation.labels import DataError, write_mask_png
 from segmentation.metrics import contour_accuracy, jaccard
+from tests.commands import segment
 
 Write = Callable[[str, Sequence[np.ndarray]], Path]
 
@@ -177,7 +177,7 @@ def test_wrong_folder_is_named(write, tmp_path):
         score_folders(write("late/a", empty), guess)
 
 
-def test_command_scores_list_and_names_faulty_sequences(write, tmp_path, monkeypatch, capsys):
+def test_command_scores_list_and_names_faulty_sequences(write, tmp_path, capsys):
     for name in "abc":
         truth, guess = write(f"truth/{name}", boxes(5)), write(f"guess/{name}", boxes(5, 1))
     (guess / "b" / "00002.png").unlink()
@@ -185,11 +185,9 @@ def test_command_scores_list_and_names_faulty_sequences(write, tmp_path, monkeyp
     listed.write_text("c\nb\n")
     options = {"--ground-truth": truth, "--predictions": guess, "--list": listed, "--json": file}
     words = [str(word) for option in options.items() for word in option]
-    monkeypatch.setattr("sys.argv", ["segmentation", "score", *words])
-    with pytest.raises(SystemExit, match=r"^1$"):
-        main()
-    out, err = capsys.readouterr()
-    assert "error: 1 sequences are not scored: b" in err
+    with pytest.raises(DataError, match="1 sequences are not scored: b"):
+        segment(["score", *words])
+    out = capsys.readouterr().out
     scores = json.loads(file.read_text())
     assert list(scores["per_sequence"]) == ["c"]
     assert "1 of 3 predictions of b are missing" in scores["not_scored"]["b"]

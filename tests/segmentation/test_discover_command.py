@@ -107,14 +107,6 @@ def test_wrong_input_is_named(devkit, masked, tmp_path):
         Discover(**masked | {"inputs": masked["inputs"][1:]}, output=tmp_path / "new").run()
 
 
-def test_resume_after_interrupt_gives_same_files(masked, tmp_path, check_resume):
-    options = {**masked, "methods": ("lost", "tokencut")}
-    names = ("lost.json", "lost_images.json", "per_image.csv", "contact_sheet.png")
-    assert check_resume(Discover, names, **options) == 3
-    with pytest.raises(ValueError, match=r"other settings \(count was 3, now 2\)"):
-        Discover(**options, output=tmp_path / "resumed", count=2, resume=True).run()
-
-
 def test_images_of_same_name_get_own_names(tmp_path):
     for name in ("a/cat.png", "b/cat.png", "b/cat.jpg"):
         (tmp_path / name).parent.mkdir(exist_ok=True)

@@ -180,8 +180,3 @@ def test_centered_box_scores_reference_on_real_images(data_root, tmp_path):
     scores = run(tmp_path / "out", root=data_root / "VOCdevkit", **protocol)
     # reference 20.4, measured before this project with other rounding of the box's sides
     assert scores["jaccard"] == pytest.approx(20.4, abs=0.1)
-
-
-def test_resume_after_interrupt_gives_same_files(devkit, check_resume):
-    names = ("masks.json", "per_image.csv", "contact_sheet.png")
-    assert check_resume(Voc, names, root=devkit, model=MODEL, size=64, grid=True) == 1 + 3

@@ -161,6 +161,14 @@ class PartialArgs(RunOptions):
     image_size: int | None = None
 
 
+def main(words: Sequence[str]) -> int:
+    """Train a backbone without labels (or with labels, as a comparison)."""
+    options = parse(words)
+    from training.commands import pretrain  # imports torch
+
+    return pretrain.run(options)
+
+
 def parse(arguments: Sequence[str]) -> Pretrain:
     """Parse and check the command line; the options of the run are checked before images are opened."""
     if os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0":  # torchrun has restarted this process

@@ -16,7 +16,7 @@ from dino_model.data.remote import is_remote
 from dino_model.models.catalogue import is_path
 from dino_model.runtime import outputs
 from dino_model.runtime.device import choose_device, choose_precision
-from dino_model.runtime.errors import pluralize
+from dino_model.runtime.errors import LostRank, pluralize
 from dino_model.runtime.outputs import (
     EXIT_INTERRUPTED,
     EXIT_SIGTERM,
@@ -25,7 +25,7 @@ from dino_model.runtime.outputs import (
     write_provenance,
 )
 from dino_model.runtime.progress import progress
-from dino_model.runtime.ranks import LostRank, process_group, rank, world
+from dino_model.runtime.ranks import process_group, rank, world
 from training import initialize
 from training.commands.arguments import Pretrain
 from training.run.doctor import run_settings

@@ -189,14 +189,12 @@ def _finetune(
     print(*(f"warning: {text}\n" for text in split.unreadable(readable, split.test)), sep="", end="")
     device, classes = choose_device(options.device), len(split.classes)
     images = replace(readable, channel_range=model.channel_range)
-    weights, file = model_fingerprint(model.backbone), output_file(options, model.name)
-    item = f"{model.name} {weights}"
+    file = output_file(options, model.name)
+    item = f"{file.stem}-{model_fingerprint(model.backbone)[:8]}"
     if folder.has(item):
         print(f"network: {file}, finished before")
         return dict(folder.finished[item])
-    unfinished = options.output / f"{file.stem}-{weights[:8]}.unfinished"
-    if ranks.rank() == 0:
-        folder.path(unfinished.name)
+    unfinished = ranks.on_first(lambda: folder.state_file(item))
     torch.manual_seed(options.seed)
     backbone = model.backbone.requires_grad_(True)
     head = nn.Linear(int(backbone.num_features), classes)  # type: ignore[arg-type]
@@ -231,8 +229,7 @@ def _finetune(
     if ranks.rank() == 0:
         statistics: Metrics = {"mean": model.mean, "std": model.std, "channel_range": model.channel_range}
         write_safetensors(backbone.cpu(), folder.path(file.name), config=model.config, **statistics)
-        folder.add(item, outcome, files=[file])
-        unfinished.unlink(missing_ok=True)
+        folder.add(item, outcome)
     compare = f"python -m app --models-dir {options.output}"
     print(result, f"network: {file}; `{compare}` compares it with the frozen one", sep="\n")
     return outcome

@@ -1,9 +1,10 @@
 """Options of `python -m training evaluate`. Nothing here imports torch, so that `--help` needs no second."""
 
+import pkgutil
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import ClassVar, Literal
 
 from tyro.conf import UseAppendAction
 
@@ -49,9 +50,23 @@ class Evaluation(ComputeOptions):
     """Write protocol and metrics to this file."""
     size: int = 224
     """Side of the images in pixels."""
+    implementation: ClassVar[str]
+    """Function of these options that evaluates: "module:function"."""
 
     def __post_init__(self) -> None:
         at_least(self, batch_size=1, size=1)
+
+    def run(self) -> None:
+        """Import and run the evaluation; processes started by torchrun share the work."""
+        from dino_model.models.catalogue import check_name
+        from dino_model.runtime.device import choose_device
+        from dino_model.runtime.ranks import process_group
+
+        for model in self.model:
+            if model != "pixels":
+                check_name(model)
+        with process_group(choose_device(self.device)) as device:
+            pkgutil.resolve_name(self.implementation)(replace(self, device=str(device)))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,6 +121,7 @@ class Predictions(Classification):
 class Knn(Predictions):
     """Accuracy of a weighted k-nearest-neighbor vote on frozen features."""
 
+    implementation: ClassVar[str] = "training.evaluation.knn:evaluate"
     k: tuple[int, ...] = (20,)
     """Numbers of neighbors; a result for each."""
     temperature: float = 0.07
@@ -128,6 +144,7 @@ class Linear(Predictions):
     trained on all training images.
     """
 
+    implementation: ClassVar[str] = "training.evaluation.linear:evaluate"
     augment: bool = False
     """Train on random crops and flips as in the paper; every epoch runs the backbone. Default: fixed
     features."""
@@ -158,6 +175,7 @@ class Linear(Predictions):
 class Logistic(Predictions):
     """Accuracy of logistic regression on frozen features, from few labels and from all; no augmentation."""
 
+    implementation: ClassVar[str] = "training.evaluation.logistic:evaluate"
     shares: tuple[str, ...] = ("1%", "10%", "100%")
     """Labeled training images: a share of each class (1%), a number of each (5), or a file with their names.
     The 1 % and 10 % of ImageNet have published lists. Predictions are of the last one, first draw."""
@@ -182,6 +200,7 @@ class Finetune(Classification, OutputOptions):
     `python -m app --models-dir OUTPUT` compares its attention with that of the frozen model.
     """
 
+    implementation: ClassVar[str] = "training.evaluation.finetune:evaluate"
     output: Path
     """Folder for each network, MODEL-on-DATA.safetensors."""
     recipe: RecipeName = "own"
@@ -204,6 +223,7 @@ class Retrieval(Evaluation):
     --official.
     """
 
+    implementation: ClassVar[str] = "training.evaluation.retrieval:evaluate"
     data: Path
     """Folder that holds roxford5k or rparis6k as published: jpg/ and gnd_NAME.pkl."""
     dataset: LandmarkName = "roxford5k"
@@ -220,6 +240,7 @@ class Retrieval(Evaluation):
 class CopyDetection(Evaluation):
     """mAP on Copydays, strong copies, among distractors."""
 
+    implementation: ClassVar[str] = "training.evaluation.copy_detection:evaluate"
     data: Path
     """Copydays as published: folders `original` and `strong`."""
     size: int = 224
@@ -236,6 +257,7 @@ class CopyDetection(Evaluation):
 class CopyDetectionSynthetic(LabelOptions, Evaluation):
     """mAP of seeded copies, each searched among all test images of a labeled folder."""
 
+    implementation: ClassVar[str] = "training.evaluation.copy_detection:evaluate_synthetic"
     data: Path
     """FOLDER, uncompressed TAR or LIST, a folder per class; every fifth image is in the database."""
     size: int = 112
@@ -269,3 +291,9 @@ class Throughput:
 
     def __post_init__(self) -> None:
         at_least(self, batch=1, size=1)
+
+    def run(self) -> None:
+        """Measure and print."""
+        from training.evaluation import throughput
+
+        throughput.evaluate(self)

@@ -23,7 +23,7 @@ from typing import Any
 
 from dino_model.models.run_folder import CHECKPOINT, CONFIG, LOG, milestone_name, milestones
 from dino_model.runtime import files
-from dino_model.runtime.outputs import PROVENANCE
+from dino_model.runtime.outputs import PROVENANCE, OutputError
 from training.recipes.validation import at_least
 from training.run.log import read_log
 
@@ -63,7 +63,7 @@ class CheckpointOptions:
         return bool(by_steps or (self.save_minutes and seconds >= 60 * self.save_minutes))
 
 
-class RunError(ValueError):
+class RunError(OutputError):
     """A run's folder that cannot be used. The message is one sentence."""
 
 

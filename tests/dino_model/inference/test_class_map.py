@@ -12,7 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from dino_model import commands
 from dino_model.data.collections import open_images
 from dino_model.data.framing import Framing
 from dino_model.inference.class_map import files
@@ -28,6 +27,7 @@ from dino_model.inference.class_map.layout import (
 )
 from dino_model.inference.features import FeatureExtractor
 from dino_model.models.load import load_model
+from tests.commands import dino
 from tests.training.runs import write_rectangles
 
 
@@ -125,7 +125,7 @@ def folder(tmp_path: Path) -> Path:
 def run(data: Path, output: Path, *further: str) -> None:
     model = ["--model", "random:vit_tiny/16", "--precision", "fp32", "--device", "cpu"]
     places = ["--data", str(data), "--output", str(output)]
-    commands.main(["class-map", *places, *model, "--size", "32", "--iterations", "250", *further])
+    dino(["class-map", *places, *model, "--size", "32", "--iterations", "250", *further])
 
 
 def test_class_map_command_draws_a_folder(folder: Path, tmp_path: Path, capsys):

@@ -7,9 +7,9 @@ import pytest
 import torch
 from PIL import Image
 
-from dino_model.commands import main
 from dino_model.inference import search
 from dino_model.inference.search import nearest
+from tests.commands import dino as main
 from tests.training.runs import write_rectangles
 
 

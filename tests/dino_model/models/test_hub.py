@@ -10,7 +10,6 @@ import timm
 import torch
 from torch import Tensor, nn
 
-from dino_model import commands
 from dino_model.data.images import IMAGENET_MEAN
 from dino_model.inference.predictor import AttentionPredictor
 from dino_model.models import position
@@ -20,6 +19,7 @@ from dino_model.models.description import describe_model
 from dino_model.models.load import LoadedModel, load_model
 from dino_model.models.transformers_export import write_transformers
 from dino_model.runtime.download import DownloadError
+from tests.commands import dino
 from tests.dino_model.models.test_official import assert_equal_tokens, dinov2, dinov3, randomized
 
 MEAN, STD = (0.4, 0.5, 0.6), (0.2, 0.3, 0.4)
@@ -152,7 +152,7 @@ def test_local_folder_of_timm_loads(tmp_path: Path, file: str):
 
 def test_export_command_writes_a_transformers_folder_with_provenance(tmp_path: Path):
     output = tmp_path / "embedded"
-    commands.main(["export", "embedded", "--format", "transformers", "--output", str(output)])
+    dino(["export", "embedded", "--format", "transformers", "--output", str(output)])
     files = ["README.md", "config.json", "model.safetensors", "preprocessor_config.json", "provenance.json"]
     assert sorted(path.name for path in output.iterdir()) == files
     with pytest.raises(WeightsError, match="ResNet: transformers' ViT and DINOv2 hold ViTs"):

@@ -8,12 +8,12 @@ import pytest
 import torch
 from timm.models.vision_transformer import VisionTransformer
 
-from dino_model import commands
 from dino_model.models.attention import attention_rows, readable
 from dino_model.models.configs import PositionMode
 from dino_model.models.load import load_model
 from dino_model.models.onnx_export import write_onnx
 from dino_model.models.position import install
+from tests.commands import dino
 
 pytestmark = pytest.mark.slow
 
@@ -73,7 +73,7 @@ def test_compressed_qkv_of_the_embedded_model_keeps_its_attention(tmp_path, monk
     for dtype, megabytes, error in (("fp16", 6.2, 1e-3), ("int8", 3.5, 1e-2)):
         path = tmp_path / f"{dtype}.onnx"
         options = ["--format", "onnx", "--outputs", "qkv", "--dtype", dtype, "--output", str(path)]
-        commands.main(["export", "embedded", *options])
+        dino(["export", "embedded", *options])
         assert path.stat().st_size < megabytes * 1e6
         found = runtime.InferenceSession(path).run(["queries_keys"], {"images": images.numpy()})[0]
         difference = cls_attention(torch.from_numpy(found)) - cls_attention(expected)

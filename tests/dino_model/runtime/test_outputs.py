@@ -27,7 +27,7 @@ def out(tmp_path: Path) -> Path:
 def write(folder: OutputFolder, name: str, *inputs: Path) -> None:
     file = folder.path("masks", f"{name}.txt")
     file.write_text(name)
-    folder.add(name, {"letters": len(name)}, inputs=inputs, files=[file])
+    folder.add(name, {"letters": len(name)}, inputs=inputs)
 
 
 def test_provenance_records_command_versions_model_and_settings(out: Path):
@@ -42,20 +42,23 @@ def test_provenance_records_command_versions_model_and_settings(out: Path):
     assert content["finished"] >= content["started"]
 
 
-def change_contents(out: Path) -> None:
+def change_contents(out: Path, **entries: object) -> None:
     file = out / "provenance.json"
-    file.write_text(json.dumps(json.loads(file.read_text()) | {"contents": ["../a.jpg"]}))
+    file.write_text(json.dumps(json.loads(file.read_text()) | (entries or {"contents": ["../a.jpg"]})))
+
+
+def change_format(out: Path) -> None:
+    change_contents(out, format=1)
 
 
 @pytest.mark.parametrize(
     ("change", "options", "message"),
     [
-        (None, {}, "--resume to continue them, --overwrite to replace them"),
         (None, {"overwrite": True, "resume": True}, "choose one of the two"),
-        (None, {"resume": True, "mass": 0.8}, "was made with other settings .mass was 0.6, now 0.8"),
         (lambda out: (out / "provenance.json").unlink(), {}, r"holds files of other origin \(masks, "),
         (lambda out: (out / "provenance.json").unlink(), {"overwrite": True}, "holds files of other origin"),
         (change_contents, {"overwrite": True}, "which is no entry"),
+        (change_format, {"resume": True}, "of another version .format 1, expected 2"),
         (lambda out: (out / "provenance.json").write_text("{"), {"resume": True}, "json is damaged"),
         (lambda out: (out / "progress.jsonl").write_text("[]\n"), {"resume": True}, "jsonl is damaged"),
     ],
@@ -63,38 +66,20 @@ def change_contents(out: Path) -> None:
 def test_folder_that_must_not_be_written_to_stays(out: Path, change: Callable | None, options, message):
     if change:
         change(out)
-    mass = options.get("mass", 0.6)
-    policy = {name: value for name, value in options.items() if name != "mass"}
     with pytest.raises(OutputError, match=message):
-        OutputOptions(output=out, **policy).open_output(SETTINGS | {"mass": mass})
+        OutputOptions(output=out, **options).open_output(SETTINGS)
     assert (out.parent / "a.jpg").exists()
     assert (out / "masks" / "a.txt").exists()
 
 
-def test_overwrite_removes_earlier_results_and_nothing_else(out: Path):
-    (out / "notes.txt").write_text("of the user")
-    assert OutputFolder(out, SETTINGS | {"mass": 0.8}, overwrite=True).finished == {}
-    assert sorted(file.name for file in out.iterdir()) == ["notes.txt", "progress.jsonl", "provenance.json"]
-
-
-@pytest.mark.parametrize("changed", ["nothing", "input", "result", "removed result"])
-def test_resumed_item_is_finished_unless_its_files_changed(out: Path, changed: str):
-    image, result = out.parent / "a.jpg", out / "masks" / "a.txt"
-    if changed == "removed result":
-        result.unlink()
-    elif changed != "nothing":
-        (image if changed == "input" else result).write_text("other pixels")
-    folder = OutputFolder(out, SETTINGS, resume=True)
-    assert folder.finished == {"a": {"letters": 1}}
-    assert folder.has("a", [image]) == (changed == "nothing")
-    assert not folder.has("b")
-
-
-def test_log_cut_off_within_a_line_loses_that_item_only(out: Path):
-    write(OutputFolder(out, SETTINGS, resume=True), "b")
-    log = out / "progress.jsonl"
-    log.write_text(log.read_text()[:-5])
-    assert list(OutputFolder(out, SETTINGS, resume=True).finished) == ["a"]
+def test_earlier_results_are_removed_at_the_first_result_and_not_before(out: Path):
+    folder = OutputFolder(out, SETTINGS | {"mass": 0.8}, overwrite=True)
+    assert (out / "masks" / "a.txt").exists()
+    folder.path("b.txt").write_text("b")
+    assert sorted(file.name for file in out.iterdir()) == ["b.txt", "progress.jsonl", "provenance.json"]
+    folder.discard()
+    folder.finish()
+    assert sorted(file.name for file in out.iterdir()) == ["progress.jsonl", "provenance.json"]
 
 
 def test_skipped_inputs_are_named_and_counted(capsys):

@@ -334,8 +334,6 @@ def test_pretrain_on_a_full_disk_prints_one_sentence(images, tmp_path):
 @pytest.mark.parametrize(
     ("words", "code", "shown"),
     [
-        ("--help", 0, "pretrain"),
-        ("dance", 2, "usage"),
         ("evaluate --help", 0, "knn"),
         ("evaluate dance", 2, "usage"),
         ("pretrain --recipe paper --help", 0, "--epochs INT Passes over the images. (default: 300)"),

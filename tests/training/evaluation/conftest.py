@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from tests.commands import train
 from tests.training.runs import write_rectangles
-from training.commands.evaluate import main
 
 Evaluate = Callable[..., dict[str, Any]]
 
@@ -25,7 +25,7 @@ def evaluate(tmp_path: Path) -> Evaluate:
 
     def run(*words: object) -> dict[str, Any]:
         file = tmp_path / "results.json"
-        main([*map(str, words), "--device", "cpu", "--json", str(file)])
+        train(["evaluate", *map(str, words), "--device", "cpu", "--json", str(file)])
         content: dict[str, Any] = json.loads(file.read_text())
         return content
 

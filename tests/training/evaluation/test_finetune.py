@@ -7,7 +7,6 @@ import torch
 from torch.amp import GradScaler
 
 from dino_model.models.load import load_model
-from training import __main__ as command
 from training.augmentation.randomness import mix
 from training.evaluation import finetune as protocol
 from training.evaluation.finetune import RECIPES, FinetuneRecipe, learning_rate, output_file
@@ -56,18 +55,6 @@ def test_finetune_after_interruption_gives_same_weights(shapes, tmp_path: Path, 
         torch.testing.assert_close(tensor, changed[name], rtol=0, atol=1e-4)
     assert evaluate(*resumed, 0.001)["results"] == [result]
     assert len(seeds) == 4, "a finished network is not trained again"
-
-
-def test_finetune_replaces_or_continues_an_output_only_when_it_is_told_to(shapes, tmp_path: Path, capsys):
-    words = ("evaluate", "finetune", "--data", shapes, *TINY, "--epochs", 1, "--output", tmp_path / "out")
-    for more, error in (
-        ((), ""),
-        ((), "holds results already"),
-        (("--resume", "--rate", 0.002), "was made with other settings"),
-        (("--overwrite", "--rate", 0.002), ""),
-    ):
-        assert command.main([*map(str, (*words, *more))]) == bool(error)
-        assert error in capsys.readouterr().err
 
 
 def test_finetune_leaves_out_unreadable_images_and_names_them(shapes, tmp_path: Path, evaluate, capsys):

@@ -8,10 +8,10 @@ import pytest
 import torch
 
 from dino_model.models.load import load_model
+from tests.commands import train
 from tests.ports import free_port
 from tests.training.ranks import Group
 from tests.training.runs import noise
-from training.commands.evaluate import main
 
 pytestmark = pytest.mark.slow
 
@@ -36,7 +36,7 @@ def evaluate_all(images: Path, folder: Path, ports: list[str]) -> int:
     codes = []
     for name, port in zip(COMMANDS, ports, strict=True):
         os.environ["MASTER_PORT"] = port
-        codes.append(main(words_of(name, images, folder)))
+        codes.append(train(["evaluate", *words_of(name, images, folder)]))
     return max(codes)
 
 
