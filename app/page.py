@@ -1,10 +1,10 @@
 """Image, model and resolution of the header, which all tabs use, and the saving of files."""
 
-import contextlib
 import os
 import re
 import tempfile
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +16,10 @@ from app.limits.bounds import RESOLUTIONS
 from app.limits.errors import LabError
 from app.store.backend import Backend
 from app.store.engine import Encoding, Key
-from app.store.images import EXAMPLES, clean_name
-from app.views import image_value
+from app.store.images import EXAMPLES, clean_name, pin
+from app.values import shape_of
 from dino_model.inference.predictor import AttentionPredictor
+from dino_model.inference.resize import fed_size
 
 
 def work() -> gr.Column:
@@ -26,11 +27,9 @@ def work() -> gr.Column:
     return gr.Column(elem_classes="work", min_width=0)
 
 
-def segments(
-    choices: Sequence[tuple[str, str]], *, elem_classes: Sequence[str] = (), **props: Any
-) -> gr.Radio:
+def segments(choices: Sequence[tuple[str, str]], **props: Any) -> gr.Radio:
     """Return a choice of a few words, the first chosen, drawn as segments of one bar."""
-    return gr.Radio(choices, value=choices[0][1], elem_classes=["segments", *elem_classes], **props)
+    return gr.Radio(choices, value=choices[0][1], elem_classes=["segments"], **props)
 
 
 def script(function: str) -> str:
@@ -52,7 +51,6 @@ HEAVY: dict[str, Any] = PRIVATE | {
     "trigger_mode": "always_last",
 }
 """Options of events that run a model in turn: of several quick ones, the newest is answered last."""
-MOST_IMAGES = 200  # of an export
 
 
 class Page:
@@ -71,6 +69,7 @@ class Page:
             these three back without another request, which would remove the message.
         request: Hidden: receives the JSON of events whose script makes the request.
         saved: Hidden: clicked by the browser when a file is ready.
+        view: `views.view` for pages with routes.
         views: Views that show the image of the header.
         linked: Controls of tabs whose value is in the address of the page, and their choices, by name.
     """
@@ -91,10 +90,7 @@ class Page:
         )
         self.views: list[gr.HTML] = []
         self.linked: dict[str, tuple[gr.Dropdown | gr.Textbox, list[str]]] = {}
-
-    def view(self, name: str, value: dict[str, Any] | None = None, **props: Any) -> gr.HTML:
-        """Return a view as `views.view`."""
-        return views.view(name, value, routes=True, **props)
+        self.view = partial(views.view, routes=True)
 
     def aside(self, elem_id: str) -> gr.HTML:
         """Return a place in the inspector for parts of a view, which has it as its setting `aside`."""
@@ -131,8 +127,30 @@ class Page:
     def _value(
         self, key: Key, predictor: AttentionPredictor, image_size: tuple[int, int], image: object
     ) -> dict[str, Any]:
+        """Return the value of an `attention_view` whose arrays are computed when the browser fetches them."""
         _, title = split(image or key.image)
-        return image_value(key, predictor, image_size, title, self.address(key.image))
+        (height, width), patch = image_size, predictor.patch_size
+        used = fed_size(height, width, key.size, "short-side", patch)
+        rows, columns = used[0] // patch, used[1] // patch
+        return shape_of(predictor, image_size, (rows, columns)) | {
+            "token": key.token,
+            "source": f"{key.image}/{title}" if title else key.image,
+            "name": title or key.image,
+            "model": key.model,
+            "size": key.size,
+            "random": key.model.startswith("random:"),
+            "pin": pin(key.image) if key.image in EXAMPLES else None,
+            "image": self.address(key.image),
+            "arrays": f"lab/arrays/{key.token}",
+            "facts": [
+                ["Model", key.model],
+                ["Weights", predictor.model.source],
+                ["Network", f"{predictor.blocks} blocks of {predictor.heads} heads"],
+                ["Image", f"{width} × {height} pixels, resized to {used[1]} × {used[0]}"],
+                ["Grid", f"{columns} × {rows} patches of {patch} pixels"],
+                ["Precision", f"{predictor.precision} on {predictor.device}"],
+            ],
+        }
 
     def shows(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """Wrap a handler that calls `show_image`: it loads the model and reads the image."""
@@ -145,15 +163,6 @@ class Page:
     def address(self, name: str, *, small: bool = False) -> str:
         """Return the address of an image, or of its thumbnail."""
         return f"lab/{'thumbnails' if small else 'images'}/{name}.jpg"
-
-    def images_of(self, names: object) -> list[str]:
-        """Return the images of a client's list that are in memory."""
-        found = []
-        for name in names[:MOST_IMAGES] if isinstance(names, list) else []:
-            with contextlib.suppress(LabError):
-                self.backend.images.check(split(name)[0])
-                found.append(name)
-        return found
 
     def save(self, event: Callable[..., Any], draw: Callable[[Any], tuple[str, bytes]], js: str) -> None:
         """Let an event download a file that a handler draws.

@@ -37,7 +37,7 @@ def attention_value(
     predictor.set_image(image)
     numbers = [block % predictor.blocks for block in blocks]
     arrays = {f"blocks/{block}": np.stack(predictor.queries_keys(block)).astype("<f2") for block in numbers}
-    return shape_of(predictor, (image.shape[0], image.shape[1])) | {
+    return shape_of(predictor, (image.shape[0], image.shape[1]), predictor.grid) | {
         "token": f"{id(predictor):x}-{hash(image.tobytes()):x}",
         "name": name,
         "image": image_address(image),
@@ -45,14 +45,15 @@ def attention_value(
     }
 
 
-def shape_of(predictor: AttentionPredictor, size: tuple[int, int]) -> dict[str, Any]:
-    """Return the numbers of patches, heads and blocks, and the size of the image (height, width)."""
-    rows, columns = predictor.grid
+def shape_of(
+    predictor: AttentionPredictor, size: tuple[int, int], grid: tuple[int, int]
+) -> dict[str, Any]:
+    """Return the size of an image (height, width), its grid (rows, columns), and heads and blocks."""
     return {
         "width": size[1],
         "height": size[0],
-        "rows": rows,
-        "columns": columns,
+        "rows": grid[0],
+        "columns": grid[1],
         "heads": predictor.heads,
         "blocks": predictor.blocks,
         "prefix": predictor.prefix_tokens,

@@ -34,10 +34,6 @@ import gradio as gr
 
 from app import STATIC
 from app.handlers.arrays import static_address
-from app.store.engine import Key
-from app.store.images import EXAMPLES, pin
-from dino_model.inference.predictor import AttentionPredictor
-from dino_model.inference.resize import fed_size
 
 _NUMBERS = itertools.count(1)  # of components: their elements are new each time they become visible
 MOUNT = """// Python listens to events whose names are in quotes here: "select", "shown", "edited", "exported"
@@ -117,46 +113,3 @@ def _flag(value: object, flag_dir: str | Path = "") -> str:
 
 def _read_from_flag(path: str) -> object:
     return json.loads(Path(path).read_bytes())
-
-
-def image_value(
-    key: Key, predictor: AttentionPredictor, image_size: tuple[int, int], title: str, image: str
-) -> dict[str, Any]:
-    """Return the value of an `attention_view` whose arrays are computed when they are fetched by address.
-
-    Args:
-        key: Image, model and resolution.
-        predictor: Has the model.
-        image_size: Height and width of the image in pixels.
-        title: What its user calls the image; "" for examples.
-        image: Address of the image.
-    """
-    (height, width), patch = image_size, predictor.patch_size
-    used = fed_size(height, width, key.size, "short-side", patch)
-    rows, columns = used[0] // patch, used[1] // patch
-    return {
-        "width": width,
-        "height": height,
-        "rows": rows,
-        "columns": columns,
-        "heads": predictor.heads,
-        "blocks": predictor.blocks,
-        "prefix": predictor.prefix_tokens,
-        "token": key.token,
-        "source": f"{key.image}/{title}" if title else key.image,
-        "name": title or key.image,
-        "model": key.model,
-        "size": key.size,
-        "random": key.model.startswith("random:"),
-        "pin": pin(key.image) if key.image in EXAMPLES else None,
-        "image": image,
-        "arrays": f"lab/arrays/{key.token}",
-        "facts": [
-            ["Model", key.model],
-            ["Weights", predictor.model.source],
-            ["Network", f"{predictor.blocks} blocks of {predictor.heads} heads"],
-            ["Image", f"{width} × {height} pixels, resized to {used[1]} × {used[0]}"],
-            ["Grid", f"{columns} × {rows} patches of {patch} pixels"],
-            ["Precision", f"{predictor.precision} on {predictor.device}"],
-        ],
-    }

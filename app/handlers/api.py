@@ -2,10 +2,7 @@
 
 import base64
 import contextlib
-import os
-import tempfile
 from collections.abc import Hashable, Iterable, Mapping
-from pathlib import Path
 
 import gradio as gr
 import numpy as np
@@ -245,25 +242,19 @@ class Endpoints:
 
     def _image_name(self, image: object) -> str:
         content = self._decode(image, "image", EXAMPLES)
-        return str(image) if content is None else self.backend.images.keep(content)
+        return self.backend.images.keep(content) if isinstance(content, bytes) else content
 
     def _clip(self, clip: object) -> str:
         content = self._decode(clip, "clip", EXAMPLE_CLIPS)
-        if content is None:
-            return str(clip)
-        with tempfile.TemporaryDirectory(dir=os.environ.get("GRADIO_TEMP_DIR")) as folder:
-            path = Path(folder, "clip")
-            path.write_bytes(content)
-            return self.backend.clips.keep(path, "clip")
+        return self.backend.clips.keep(content, "clip") if isinstance(content, bytes) else content
 
-    def _decode(self, sent: object, kind: str, examples: Iterable[str]) -> bytes | None:
-        """Return the bytes of a file; None for the name of an example."""
+    def _decode(self, sent: object, kind: str, examples: Iterable[str]) -> bytes | str:
+        """Return the bytes of a file, or the name of an example."""
         limits = self.backend.limits
         if isinstance(sent, Mapping) and "path" in sent:  # of `handle_file`, which has uploaded the file
-            with take_upload(sent["path"], limits.max_upload_bytes) as path:
-                return path.read_bytes()
+            return take_upload(sent["path"], limits.max_upload_bytes)
         if isinstance(sent, str) and sent in examples:
-            return None
+            return sent
         text = "".join(sent.rpartition(",")[2].split()).rstrip("=") if isinstance(sent, str) else ""
         if len(text) * 3 // 4 > limits.max_upload_bytes:
             raise LabError(f"The {kind} is larger than the {limits.max_upload_mb} MB allowed.")

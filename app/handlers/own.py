@@ -96,11 +96,10 @@ def own_functions(backend: Backend) -> list[Function]:
         title = clean_name(file.title) or file.kind
 
         def read() -> Answer:
-            with take_upload(file.path, backend.limits.max_upload_bytes) as path:
-                if file.kind == "clip":
-                    return {"name": f"{backend.clips.keep(path, title)}/{title}"}
-                content = path.read_bytes()
-                name = backend.images.keep(content, title)
+            content = take_upload(file.path, backend.limits.max_upload_bytes)
+            if file.kind == "clip":
+                return {"name": f"{backend.clips.keep(content, title)}/{title}"}
+            name = backend.images.keep(content, title)
             note = f"{title} is very large: it is shown at half its width and height."
             return {"name": f"{name}/{title}", "note": note if backend.images.is_halved(content) else ""}
 

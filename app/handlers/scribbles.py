@@ -16,7 +16,7 @@ from pydantic import Field
 
 from app.handlers.objects import COLORS, MOST_OBJECTS
 from app.limits.errors import ClientValue, LabError
-from app.page import Page, split
+from app.page import split
 from app.store.backend import Backend
 from app.store.clips import from_runs, runs_of
 from app.store.engine import Encoding
@@ -29,7 +29,7 @@ from segmentation.labels import VOID, DataError, Labels
 
 MOST_COLORS = MOST_OBJECTS + 1
 PALETTE = [[0, 0, 0], *COLORS.tolist()]
-MOST_IMAGES = 8
+MOST_IMAGES, MOST_OWN = 8, 200
 MOST_CELLS = 1024  # of a side of the map of strokes, as in scribble_view.js
 SHOWN_SIDE = 640  # of labels for the screen
 
@@ -57,10 +57,15 @@ class Scribble(ClientValue):
 
 
 class ScribbleRequest(ClientValue):
-    """Images of the tab, the visible one first; the response repeats `key`."""
+    """Images of the tab, the visible one first; the response repeats `key`.
+
+    Attributes:
+        own: Own images by their names in the rail; masks are made of them, too.
+    """
 
     images: list[Scribble] = Field(min_length=1, max_length=MOST_IMAGES)
     key: str = Field(default="", max_length=200)
+    own: list[str] = Field(default=[], max_length=MOST_OWN)
 
 
 def fit(backend: Backend, images: Sequence[Scribble]) -> tuple[PatchClassifier, Encoding]:
@@ -94,20 +99,13 @@ def segment_image(backend: Backend, raw_request: object) -> dict[str, Any]:
     return {"key": request.key, "rows": size[0], "columns": size[1], "runs": runs_of(labels)}
 
 
-def masks_file(page: Page, raw_request: object, own: object = None) -> tuple[str, bytes]:
-    """Write the mask of every image as a palette PNG, several in a ZIP: name and content.
-
-    Args:
-        page: Of the page.
-        raw_request: A `ScribbleRequest` from a client.
-        own: Names of the user's own images, which are segmented, too.
-    """
-    request, backend = _strokes(raw_request), page.backend
+def masks_file(backend: Backend, raw_request: object) -> tuple[str, bytes]:
+    """Write the mask of every image as a palette PNG, several in a ZIP: name and content."""
+    request = _strokes(raw_request)
     classifier, first = fit(backend, request.images)
     images = list(request.images)
-    for listed in page.images_of(own):
-        name, title = split(listed)
-        if title:
+    for name, title in map(split, request.own):
+        if title and backend.images.holds(name):
             token = backend.encode(name, first.key.model, first.key.size).key.token
             if token not in {image.token for image in images}:
                 images.append(Scribble(token=token, name=title))
@@ -146,6 +144,6 @@ def head_file(backend: Backend, raw_request: object) -> tuple[str, bytes]:
 
 
 def _strokes(raw_request: object) -> ScribbleRequest:
-    if raw_request is None:  # the view has no request yet
+    if not isinstance(raw_request, dict) or "images" not in raw_request:  # the view has no request yet
         raise LabError("Draw strokes of two classes first.")
     return ScribbleRequest.of(raw_request)

@@ -73,7 +73,7 @@ class BoundedCache(Generic[Key, Value]):
     def __init__(self, capacity: int) -> None:
         self.capacity = capacity
         self._entries: OrderedDict[Key, tuple[Value, int]] = OrderedDict()
-        self._weight = 0
+        self.weight = 0
         self._lock = threading.Lock()
 
     def get(self, key: Key) -> Value | None:
@@ -88,24 +88,19 @@ class BoundedCache(Generic[Key, Value]):
         """Add or replace a value; return the values that were removed to make room."""
         forgotten = []
         with self._lock:
-            self._weight += weight - self._entries.pop(key, (None, 0))[1]
+            self.weight += weight - self._entries.pop(key, (None, 0))[1]
             self._entries[key] = (value, weight)
-            while self._weight > self.capacity and len(self._entries) > 1:
+            while self.weight > self.capacity and len(self._entries) > 1:
                 _, (other, lighter) = self._entries.popitem(last=False)
-                self._weight -= lighter
+                self.weight -= lighter
                 forgotten.append(other)
         return forgotten
 
-    def pop(self, key: Key) -> None:
-        """Remove the value of a key, if there is one."""
+    def drop(self, which: Callable[[Key, Value], bool]) -> None:
+        """Remove every entry for which `which` returns True."""
         with self._lock:
-            self._weight -= self._entries.pop(key, (None, 0))[1]
-
-    def drop(self, which: Callable[[Value], bool]) -> None:
-        """Remove every value for which `which` returns True."""
-        with self._lock:
-            for key in [key for key, (value, _) in self._entries.items() if which(value)]:
-                self._weight -= self._entries.pop(key)[1]
+            for key in [key for key, (value, _) in self._entries.items() if which(key, value)]:
+                self.weight -= self._entries.pop(key)[1]
 
 
 VARIABLE = "GRADIO_TEMP_DIR"
@@ -146,9 +141,8 @@ def trim(folder: Path, max_bytes: int) -> None:
         total -= size
 
 
-@contextlib.contextmanager
-def take_upload(path: object, max_bytes: int) -> Iterator[Path]:
-    """Check a file in the folder of uploads, of at most `max_bytes`; delete it after use."""
+def take_upload(path: object, max_bytes: int) -> bytes:
+    """Read a file in the folder of uploads, of at most `max_bytes`, and delete it."""
     from app.limits.errors import LabError, NotHere  # importing gradio takes seconds
 
     folder = Path(os.environ.get(VARIABLE) or Path(tempfile.gettempdir(), "gradio")).resolve()
@@ -162,6 +156,6 @@ def take_upload(path: object, max_bytes: int) -> Iterator[Path]:
     try:
         if size > max_bytes:
             raise LabError(f"This file is larger than the {max_bytes // MEGABYTE} MB allowed.")
-        yield file
+        return file.read_bytes()
     finally:
         file.unlink(missing_ok=True)

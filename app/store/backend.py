@@ -1,20 +1,22 @@
 """Models, images, clips, runs and class maps that all users share."""
 
 import contextlib
+import os
 import secrets
+import tempfile
 import threading
 from collections.abc import AsyncIterator, Generator, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from app.limits import fairness
-from app.limits.bounds import MEGABYTE, SIZES, BoundedCache, Limits, Value
+from app.limits.bounds import MEGABYTE, SIZES, VARIABLE, BoundedCache, Limits
 from app.limits.errors import LabError, NotHere
 from app.store import clips, engine, example_clips
 from app.store.class_maps import Maps
 from app.store.clips import Clip, TrackedClip
 from app.store.engine import Encoding, Key
-from app.store.images import ImageStore
+from app.store.images import EXAMPLES, ImageStore
 from app.store.models import Models
 from app.store.runs import Runs
 from dino_model.inference.predictor import AttentionPredictor
@@ -56,7 +58,7 @@ class Backend:
         self._encoding = threading.Lock()
         self._encodings: BoundedCache[Key, Encoding] = BoundedCache(limits.max_memory_mb * MEGABYTE // 2)
         models.on_forgotten = lambda forgotten: self._encodings.drop(  # they would hold its weights
-            lambda encoding: encoding.predictor.model is forgotten.model
+            lambda _, encoding: encoding.predictor.model is forgotten.model
         )
 
     def encode(self, image: str, model: object, size: object) -> Encoding:
@@ -101,7 +103,7 @@ class Backend:
     def forget(self, image: str) -> None:
         """Delete a user's image and its encodings."""
         self.images.forget(image)
-        self._encodings.drop(lambda encoding: encoding.key.image == image and not encoding.example)
+        self._encodings.drop(lambda key, _: key.image == image and image not in EXAMPLES)
 
     def holds(self, token: str) -> bool:
         """Return whether the encoding of a token is in memory."""
@@ -154,18 +156,25 @@ class Clips:
         self._clips: BoundedCache[str, Clip] = BoundedCache(half)
         self._tracked: BoundedCache[str, TrackedClip] = BoundedCache(half)
 
-    def keep(self, path: Path, name: str) -> str:
+    def keep(self, content: bytes, name: str) -> str:
         """Read an uploaded file; return the clip's token. The user's name for it is not kept."""
-        clip = replace(clips.read(path, self._limits, name), name="clip")
-        return self._put(self._images.name_of(path.read_bytes()), clip)
+        token = self._images.name_of(content)
+        with tempfile.TemporaryDirectory(dir=os.environ.get(VARIABLE)) as folder:  # the decoders need a path
+            path = Path(folder, "clip")
+            path.write_bytes(content)
+            clip = replace(clips.read(path, self._limits, name), name="clip")
+        self._clips.put(token, clip, clip.nbytes)
+        return token
 
     def get(self, token: str) -> Clip:
         """Return a clip by its token, or an example."""
-        if self._clips.get(token) is None and token in example_clips.EXAMPLES:
-            self._put(token, example_clips.example(token))
-        return _require(
-            self._clips.get(token), "This clip is no longer in the server's memory: open it again."
-        )
+        clip = self._clips.get(token)
+        if clip is None and token in example_clips.EXAMPLES:
+            clip = example_clips.example(token)
+            self._clips.put(token, clip, clip.nbytes)
+        if clip is None:
+            raise NotHere("This clip is no longer in the server's memory: open it again.")
+        return clip
 
     def holds(self, token: str) -> bool:
         """Return whether a clip is in memory."""
@@ -173,11 +182,7 @@ class Clips:
 
     def forget(self, token: str) -> None:
         """Delete a user's clip."""
-        self._clips.pop(token)
-
-    def _put(self, token: str, clip: Clip) -> str:
-        self._clips.put(token, clip, sum(map(len, clip.frames)))
-        return token
+        self._clips.drop(lambda key, _: key == token)
 
     def image_of(self, clip: Clip, number: int = 0) -> str:
         """Keep a frame of a clip as an image; return its name."""
@@ -186,17 +191,11 @@ class Clips:
     def put(self, result: TrackedClip) -> str:
         """Keep a tracking result; return a name that cannot be guessed."""
         name = secrets.token_urlsafe(16)
-        weight = sum(map(len, result.clip.frames)) + MASK_BYTES * len(result.clip.frames)
-        self._tracked.put(name, result, weight)
+        self._tracked.put(name, result, result.clip.nbytes + MASK_BYTES * len(result.clip.frames))
         return name
 
     def tracked_clip(self, name: str) -> TrackedClip:
         """Return the tracking result of that name."""
-        lost = "This result is no longer in the server's memory: track the objects again."
-        return _require(self._tracked.get(name), lost)
-
-
-def _require(value: Value | None, lost: str) -> Value:
-    if value is None:
-        raise NotHere(lost)
-    return value
+        if (found := self._tracked.get(name)) is None:
+            raise NotHere("This result is no longer in the server's memory: track the objects again.")
+        return found

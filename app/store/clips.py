@@ -66,6 +66,11 @@ class Clip:
     note: str = ""
 
     @property
+    def nbytes(self) -> int:
+        """Bytes of the frames."""
+        return sum(map(len, self.frames))
+
+    @property
     def stem(self) -> str:
         """Name without suffix and without characters that file systems or HTTP headers reject."""
         return stem(self.name, "clip")

@@ -56,7 +56,7 @@ class ImageStore:
     def forget(self, name: str) -> None:
         """Delete a file; a user who sent the same file opens it again."""
         for cache in (self._files, self._decoded):
-            cache.pop(name)
+            cache.drop(lambda key, _: key == name)
 
     def is_halved(self, content: bytes) -> bool:
         """Return True if a file that was kept is so large that it is decoded at half its width and height."""

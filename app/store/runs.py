@@ -5,7 +5,6 @@ part of the package. A client chooses a run by name and never sends a path.
 """
 
 import math
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -67,46 +66,38 @@ class Log:
 
 
 def summarize_log(path: Path) -> Log:
-    """Read a log and thin its curves.
-
-    Steps of a later phase follow those of the phase before. If a step is repeated, as after a resume, the
-    later line replaces that step and all steps after it.
+    """Read a log and thin its curves; steps of a later phase follow those of the phase before.
 
     Raises:
         OSError: The file cannot be read.
     """
     status = path.stat()
     records, damaged = read_log(path)
-    global_steps: list[int] = []
+    steps: list[int] = []
     phase, first, phases = None, 0, []
     for record in records:
         if record.get("phase", phase) != phase:
-            phase, first = record["phase"], global_steps[-1] + 1 if global_steps else 0
+            phase, first = record["phase"], steps[-1] + 1 if steps else 0
             phases.append(first)
-        global_steps.append(first + record["step"])
-    steps = np.array(global_steps, np.float64)
-    least_of_rest = np.minimum.accumulate(steps[::-1])[::-1]
-    kept = steps < np.append(least_of_rest[1:], np.inf)
+        steps.append(first + record["step"])
     charted = [name for chart in CHARTS for name in chart.select(names_of(records))]
-    plotted = dict.fromkeys([*metric_names(records), *charted])
-    curves = {}
-    for name in plotted:
-        values = np.array([_number(record.get(name)) for record in records], np.float64)
-        curves[name] = _thin(np.stack([steps, values])[:, kept & np.isfinite(values)])
-    not_finite = Counter(
-        name
-        for record in records
-        for name in plotted
-        if isinstance(record.get(name), float) and not math.isfinite(record[name])
-    )
-    numbers = {name: _number(value) for name, value in records[-1].items()} if records else {}
+    curves, not_finite = {}, {}
+    for name in dict.fromkeys([*metric_names(records), *charted]):
+        logged = [type(record.get(name)) in (int, float) for record in records]
+        curve = np.array(
+            [(step, record[name]) for step, record, here in zip(steps, records, logged, strict=True) if here],
+            np.float64,
+        ).reshape(-1, 2)
+        finite = np.isfinite(curve[:, 1])
+        curves[name], not_finite[name] = _thin(curve[finite].T), int((~finite).sum())
+    newest = {name: value for name, value in (records or [{}])[-1].items() if type(value) in (int, float)}
     return Log(
         path=path,
         version=(status.st_mtime_ns, status.st_size),
-        last=global_steps[-1] if records else -1,
-        newest={name: value for name, value in numbers.items() if math.isfinite(value)},
+        last=steps[-1] if steps else -1,
+        newest={name: value for name, value in newest.items() if math.isfinite(value)},
         broken=len(damaged),
-        not_finite=not_finite,
+        not_finite={name: count for name, count in not_finite.items() if count},
         phases=tuple(phases[1:]),
         curves=curves,
     )
@@ -144,11 +135,8 @@ class TrainingRun:
             ]
         kept = milestones(self.folder)
         found = [Checkpoint(f"{self.name}@{step}", f"step {step:,}", step) for step, _ in kept]
-        return (
-            found
-            + [Checkpoint(self.name, "newest checkpoint", self.log.last)]
-            * Run(self.folder).checkpoint.is_file()
-        )
+        newest = Checkpoint(self.name, "newest checkpoint", self.log.last)
+        return [*found, newest] if Run(self.folder).checkpoint.is_file() else found
 
 
 class Runs:
@@ -171,8 +159,7 @@ class Runs:
 
     def choices(self) -> list[tuple[str, str]]:
         """Return (title, name) of every run, for a dropdown."""
-        named = self.folders().items()
-        return [(name if folder else SHIPPED[name][0], name) for name, folder in named]
+        return [(name if folder else SHIPPED[name][0], name) for name, folder in self.folders().items()]
 
     def read(self, name: str) -> TrainingRun:
         """Return a run whose log has been read to its end."""
@@ -192,13 +179,13 @@ def chart_value(chart: Panel, run: TrainingRun) -> dict[str, Any]:
     curves = []
     for key, label in chart.select(run.log.curves).items():
         steps, values = run.log.curves[key]
-        points: list[list[float | None]] = [
-            [round(step, 1), float(f"{value:.6g}")]
+        points: list[tuple[float, float | None]] = [
+            (round(step, 1), float(f"{value:.6g}"))
             for step, value in zip(steps.tolist(), values.tolist(), strict=True)
         ]
-        points += [[step - 0.5, None] for step in run.log.phases]
+        points += [(step - 0.5, None) for step in run.log.phases]
         if len(steps):
-            curves.append({"label": label, "points": sorted(points, key=lambda point: point[0] or 0)})
+            curves.append({"label": label, "points": sorted(points, key=lambda point: point[0])})
     return {"title": chart.title_with_unit, "curves": curves}
 
 
@@ -230,10 +217,6 @@ def milestones(folder: Path) -> list[tuple[int, Path]]:
     files = Run(folder).milestones()
     chosen = np.linspace(0, len(files) - 1, min(len(files), MAX_CHECKPOINTS)).round().astype(int)
     return [files[index] for index in chosen]
-
-
-def _number(value: Any) -> float:
-    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else math.nan
 
 
 def _thin(curve: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -1,5 +1,6 @@
 """The tab Segment: objects by a click, attention, LOST, TokenCut or MaskCut, and their scores."""
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any, Literal
 
@@ -21,11 +22,12 @@ USES = ("image", "model", "size")
 
 
 class ObjectsRequest(ObjectSettings):
-    """Settings with the token of an encoding, a key that the answer repeats, and the name of the image."""
+    """Settings with the token of an encoding, a key that the answer repeats, and the wanted file."""
 
     token: str
     key: str = Field(default="", max_length=200)
     name: str = "image"
+    file: Literal["labels.png", "masks.json"] = "labels.png"
 
 
 def build(page: Page) -> None:
@@ -48,38 +50,26 @@ def build(page: Page) -> None:
             page.aside("scribbles-aside")
             _scribbles(page, strokes)
 
-    def find(raw_request: object) -> Any:
-        return gr.skip() if raw_request is None else gr.HTML(found=find_objects(page.backend, raw_request))
-
-    view.edited(
-        fairness.in_turn(find, turns=fairness.FINDING),
-        page.request,
-        view,
-        js="() => [viewOf('segment').searchRequest]",
-        **HEAVY,
-    ).failure(None, js="() => viewOf('segment').failed()")
+    find = fairness.in_turn(_update(find_objects, page.backend), turns=fairness.FINDING)
+    found = view.edited(find, page.request, view, js="() => [viewOf('segment').searchRequest]", **HEAVY)
+    found.failure(None, js="() => viewOf('segment').failed()")
 
 
 def _scribbles(page: Page, view: gr.HTML) -> None:
     masks = gr.Button("Masks of all your images (PNG, ZIP)", size="sm", elem_id="scribbled-masks")
     head = gr.Button("Head for the command line", size="sm", elem_id="scribbled-head")
 
-    def segment(raw_request: object) -> Any:
-        return (
-            gr.skip()
-            if raw_request is None
-            else gr.HTML(found=scribbles.segment_image(page.backend, raw_request))
-        )
-
-    def save_masks(raw_request: object) -> tuple[str, bytes]:
-        fields = raw_request if isinstance(raw_request, dict) else {}
-        return scribbles.masks_file(page, fields.get("strokes"), fields.get("own"))
-
+    segment = _update(scribbles.segment_image, page.backend)
     segmenting = fairness.in_turn(segment, turns=fairness.READING)  # milliseconds, while somebody draws
     view.edited(segmenting, page.request, view, js="() => [viewOf('scribbles').request]", **HEAVY)
-    request = "{ strokes: viewOf('scribbles').request, own: await viewOf('images').names() }"
-    page.save(masks.click, save_masks, f"({request})")
+    request = "({ ...viewOf('scribbles').request, own: await viewOf('images').names() })"
+    page.save(masks.click, partial(scribbles.masks_file, page.backend), request)
     page.save(head.click, partial(scribbles.head_file, page.backend), "viewOf('scribbles').request")
+
+
+def _update(find: Callable[[Backend, object], dict[str, Any]], backend: Backend) -> Callable[[object], Any]:
+    """Return a handler that sends the answer of `find` to a view; a view without a request gets none."""
+    return lambda request: gr.skip() if request is None else gr.HTML(found=find(backend, request))
 
 
 def _settings() -> dict[str, Any]:
@@ -112,15 +102,9 @@ def find_objects(backend: Backend, raw_request: object) -> dict[str, Any]:
     }
 
 
-class FileRequest(ObjectsRequest):
-    """The file of `objects.FILES` that is wanted."""
-
-    file: Literal["labels.png", "masks.json"]
-
-
 def objects_file(backend: Backend, raw_request: object) -> tuple[str, bytes]:
-    """Write a file of `objects.FILES`; `raw_request` is a `FileRequest` from a client."""
-    request = FileRequest.of(raw_request)
+    """Write a file of `objects.FILES`; `raw_request` is an `ObjectsRequest` from a client."""
+    request = ObjectsRequest.of(raw_request)
     encoding = backend.encoding(request.token)
     image = backend.images.read(encoding.key.image)
     labels = objects.labels_of(objects.find(encoding, request), encoding.predictor.grid)

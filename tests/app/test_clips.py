@@ -107,12 +107,12 @@ def test_clips_are_named_by_content_in_bounded_memory(tmp_path):
     limits = Limits(max_clips_mb=1, max_frames=6)
     memory = Clips(limits, ImageStore(limits))
     files = [write_video(tmp_path / f"{count}.webm", count) for count in (5, 6)]
-    first, second = (memory.keep(file, "mine.webm") for file in files)
-    assert memory.keep(files[1], "theirs.webm") == second != first
+    first, second = (memory.keep(file.read_bytes(), "mine.webm") for file in files)
+    assert memory.keep(files[1].read_bytes(), "theirs.webm") == second != first
     assert len(memory.get(first).frames) == 5
     assert memory.get(first).name == "clip", "users do not see each other's names"
     for size in (60, 80):  # the later clip is larger
-        memory.keep(write_video(tmp_path / "more.webm", 6, size=(4 * size, 6 * size)), "")
+        memory.keep(write_video(tmp_path / "more.webm", 6, size=(4 * size, 6 * size)).read_bytes(), "")
     for token in (first, "guessed", ""):
         with pytest.raises(NotHere, match="open it again"):
             memory.get(token)
@@ -139,7 +139,7 @@ def test_from_runs_of_another_image_is_refused(runs):
 def token(backend: Backend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """Six frames in the memory of the lab, and turns of the test's own event loop."""
     monkeypatch.setattr(fairness, "MODEL", fairness.FairTurns("the model"))
-    return backend.clips.keep(write_video(tmp_path / "mine.webm", 6), "mine.webm")
+    return backend.clips.keep(write_video(tmp_path / "mine.webm", 6).read_bytes(), "mine.webm")
 
 
 def track(backend: Backend, *arguments: Any) -> list[dict[str, Any]]:

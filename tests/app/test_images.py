@@ -49,7 +49,7 @@ def test_jpeg_beyond_the_limit_is_decoded_at_half_its_size_unless_it_is_progress
 def test_decoded_images_are_bounded_by_their_bytes():
     images = ImageStore(Limits(max_memory_mb=4))  # a quarter for decoded images
     names = [images.keep(png(np.full((500, 500, 3), shade, np.uint8))) for shade in range(9)]
-    assert images._decoded._weight <= 1_000_000
+    assert images._decoded.weight <= 1_000_000
     for shade, name in enumerate(names):  # small as files: all of them are in memory
         assert images.read(name)[0, 0, 0] == shade
 

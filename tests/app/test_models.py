@@ -116,7 +116,7 @@ def test_weights_are_bounded_by_their_bytes_and_take_their_encodings_along():
     first = backend.encode("kitten", MODEL, 64)  # 22 MB of weights
     assert backend.encode("kitten", MODEL, 64) is first
     backend.encode("kitten", "random:embedded", 64)
-    assert backend.models._predictors._weight <= 25_000_000
+    assert backend.models._predictors.weight <= 25_000_000
     assert backend._encodings.get(first.key) is None, "an encoding would hold the forgotten weights"
     again = backend.encode("kitten", MODEL, 64)
     assert (again.queries_keys(3)[0] == first.queries_keys(3)[0]).all()

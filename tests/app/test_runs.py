@@ -44,15 +44,12 @@ def test_values_that_are_not_finite_and_broken_lines_are_left_out_and_counted(tm
     assert f"cannot be read: {len(broken)}" in text
 
 
-def test_steps_of_later_phases_are_appended_and_steps_after_a_resume_replaced(tmp_path):
+def test_steps_of_later_phases_follow_those_of_earlier_ones(tmp_path):
     phases = [(1, 50), (1, 100), (2, 50), (2, 100)]
     run = read(tmp_path, *(line(step, phase=phase, loss=float(phase)) for phase, step in phases))
     steps, losses = points(run)
     assert steps == [50, 100, 100.5, 151, 201]
     assert losses == [1, 1, None, 2, 2]
-    resumed = [(0, step) for step in range(10)] + [(1, step) for step in range(6, 9)]
-    run = read(tmp_path, *(line(step, loss=float(loss)) for loss, step in resumed))
-    assert points(run) == (list(range(9)), [0] * 6 + [1] * 3)
 
 
 def test_growing_log_is_read_to_its_last_complete_line_and_replaced_log_anew(tmp_path):

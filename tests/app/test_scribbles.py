@@ -2,7 +2,6 @@
 
 import io
 import zipfile
-from functools import partial
 
 import numpy as np
 import pytest
@@ -35,28 +34,28 @@ def marked(halves) -> dict[str, object]:
     return {"token": halves, "rows": 60, "columns": 90, "runs": list(runs_of(strokes)), "name": "halves.jpg"}
 
 
-def test_one_image_gives_a_palette_mask_and_several_a_zip(page, marked, halves):
-    name, content = scribbles.masks_file(page, {"images": [marked]})
+def test_one_image_gives_a_palette_mask_and_several_a_zip(backend, marked, halves):
+    name, content = scribbles.masks_file(backend, {"images": [marked]})
     mask = Image.open(io.BytesIO(content))
     assert (name, mask.mode, mask.size) == ("halves.png", "P", SIZE[::-1])
     other = {"token": halves, "name": "../../halves.png"}
-    plain = page.backend.images.keep(png(np.full((40, 40, 3), 90, np.uint8)))
+    plain = backend.images.keep(png(np.full((40, 40, 3), 90, np.uint8)))
     own = [f"{plain}/plain.jpg", "kitten", "forgotten/other.jpg"]
-    name, content = scribbles.masks_file(page, {"images": [marked, other]}, own)
+    name, content = scribbles.masks_file(backend, {"images": [marked, other], "own": own})
     with zipfile.ZipFile(io.BytesIO(content)) as archive:
         assert (name, archive.namelist()) == ("masks.zip", ["halves.png", "2-halves.png", "plain.png"])
         second = np.array(Image.open(io.BytesIO(archive.read("2-halves.png"))))
     np.testing.assert_array_equal(second, np.array(mask))
 
 
-def test_command_applies_the_head_file_with_the_same_masks(backend, page, marked, halves, tmp_path):
+def test_command_applies_the_head_file_with_the_same_masks(backend, marked, halves, tmp_path):
     _, content = scribbles.head_file(backend, {"images": [marked]})
     head, image, output = tmp_path / "head.safetensors", tmp_path / "halves.png", tmp_path / "out"
     head.write_bytes(content)
     assert read_head(head).task.labels == (0, 1)
     image.write_bytes(png(backend.images.read(backend.encoding(halves).key.image)))
     Apply(inputs=(image,), head=head, output=output, device="cpu", precision="fp32").run()
-    _, mask = scribbles.masks_file(page, {"images": [marked]})
+    _, mask = scribbles.masks_file(backend, {"images": [marked]})
     applied = np.array(Image.open(output / "masks" / "halves.png"))
     np.testing.assert_array_equal(applied, np.array(Image.open(io.BytesIO(mask))))
 
@@ -72,13 +71,13 @@ def test_invalid_strokes_are_refused(backend, marked, change, sentence):
         scribbles.segment_image(backend, {"images": [marked | change]})
 
 
-def test_invalid_requests_and_images_of_several_resolutions_are_refused(backend, page, marked, halves):
+def test_invalid_requests_and_images_of_several_resolutions_are_refused(backend, marked, halves):
     for wanted in (None, 3, {"images": []}, {"images": [{}] * 9}):
         with pytest.raises(LabError, match="Invalid"):
             scribbles.segment_image(backend, wanted)
-        for file in (partial(scribbles.head_file, backend), partial(scribbles.masks_file, page)):
+        for file in (scribbles.head_file, scribbles.masks_file):
             with pytest.raises(LabError, match=r"Invalid|two classes"):
-                file(wanted)
+                file(backend, wanted)
     other = backend.encode(backend.encoding(halves).key.image, backend.start.model, 96).key.token
     with pytest.raises(LabError, match="several"):
         scribbles.segment_image(backend, {"images": [marked, {"token": other}]})
