@@ -40,6 +40,11 @@ class Serve:
     """Attention heads of --model, if it is a bare checkpoint that does not say their number."""
     models_dir: Path | None = None
     """Folder of checkpoints, training runs and class maps that users may choose by name."""
+    any_model: Literal["auto", "on", "off"] = "auto"
+    """Let users type other models into the model menu: checkpoints and runs of this machine, and models of
+    timm and the Hugging Face Hub. auto: on if --host is this machine, and --allowed-hosts, --proxies and
+    --root-path are not given. Leave it off where strangers reach the page: they would learn which files
+    exist, and fill the disk with downloads."""
     search: Path | None = None
     """File of `python -m dino_model index`: users search its images by an image or by a part of it."""
     size: int = 224
@@ -111,7 +116,7 @@ class Serve:
         from app import STATIC
         from app.handlers.arrays import routes
         from app.layout import build, head, theme
-        from app.limits.guard import Guard
+        from app.limits.guard import LOCAL_NAMES, Guard
         from app.store.backend import Backend
         from app.store.models import Models
         from dino_model.inference.search import open_index
@@ -119,6 +124,8 @@ class Serve:
         computed: dict[str, Any] = {"precision": self.precision, "device": self.device}
         index = open_index(self.search, **computed) if self.search else None
         own: dict[str, Any] = {"downloads": self.downloads, "limits": self.limits, "heads": self.heads}
+        public = self.host not in LOCAL_NAMES or self.allowed_hosts or self.proxies or self.root_path
+        own["any_model"] = self.any_model == "on" or (self.any_model == "auto" and not public)
         models = Models(self.model, self.models_dir, **own, **computed)
         backend = Backend(models, self.limits, self.size, index=index)
         guard = Middleware(Guard, hosts, users, self.frame_ancestors, self.limits)

@@ -56,7 +56,7 @@ def build(backend: Backend) -> gr.Blocks:
                 used = json.dumps(module.USES)
                 tab.select(None, js=f"async () => (await window.pageModule).tab('{name}', {used})")
         header = {"image": page.image, "model": page.model, "size": page.size}
-        first = page.value(backend.first)
+        first = page.show_image(page.image.value, page.model.value, page.size.value)
         for view in page.views:
             view.value = first
 

@@ -15,10 +15,9 @@ from app.limits import fairness
 from app.limits.bounds import RESOLUTIONS
 from app.limits.errors import LabError
 from app.store.backend import Backend
-from app.store.engine import Encoding, Key
+from app.store.engine import Encoding
 from app.store.images import EXAMPLES, clean_name, pin
 from app.values import shape_of
-from dino_model.inference.predictor import AttentionPredictor
 from dino_model.inference.resize import fed_size
 
 
@@ -83,11 +82,10 @@ class Page:
         self.saved = gr.DownloadButton(visible="hidden", elem_id="saved")
         models = backend.models.choices()
         menu: dict[str, Any] = {"container": False, "min_width": 0, "render": False}
+        menu["allow_custom_value"] = True
         self.model = dropdown(models, value=start.model, label="Model", elem_id="model", **menu)
         pixels = [(f"{size} px", size) for size in sizes]
-        self.size = dropdown(
-            pixels, value=start.size, label="Resolution", elem_id="size", allow_custom_value=True, **menu
-        )
+        self.size = dropdown(pixels, value=start.size, label="Resolution", elem_id="size", **menu)
         self.views: list[gr.HTML] = []
         self.linked: dict[str, tuple[gr.Dropdown | gr.Textbox, list[str]]] = {}
         self.view = partial(views.view, routes=True)
@@ -116,31 +114,22 @@ class Page:
         """Encode an image of the header, or return its cached encoding."""
         return self.backend.encode(split(image)[0], model, size)
 
-    def value(self, encoding: Encoding, image: object = "") -> dict[str, Any]:
-        """Return the value of a view for an encoding; `image` holds the title of a user's own image."""
-        return self._value(encoding.key, encoding.predictor, encoding.predictor.image_size, image)
-
     def show_image(self, image: object, model: object, size: object) -> dict[str, Any]:
         """Return the value of a view for an image, which is encoded when the view fetches arrays."""
-        return self._value(*self.backend.prepare(split(image)[0], model, size), image)
-
-    def _value(
-        self, key: Key, predictor: AttentionPredictor, image_size: tuple[int, int], image: object
-    ) -> dict[str, Any]:
-        """Return the value of an `attention_view` whose arrays are computed when the browser fetches them."""
-        _, title = split(image or key.image)
-        (height, width), patch = image_size, predictor.patch_size
+        name, title = split(image)
+        key, predictor, (height, width) = self.backend.prepare(name, model, size)
+        patch = predictor.patch_size
         used = fed_size(height, width, key.size, "short-side", patch)
         rows, columns = used[0] // patch, used[1] // patch
-        return shape_of(predictor, image_size, (rows, columns)) | {
+        return shape_of(predictor, (height, width), (rows, columns)) | {
             "token": key.token,
-            "source": f"{key.image}/{title}" if title else key.image,
-            "name": title or key.image,
+            "source": f"{name}/{title}" if title else name,
+            "name": title or name,
             "model": key.model,
             "size": key.size,
             "random": key.model.startswith("random:"),
-            "pin": pin(key.image) if key.image in EXAMPLES else None,
-            "image": self.address(key.image),
+            "pin": pin(name) if name in EXAMPLES else None,
+            "image": self.address(name),
             "arrays": f"lab/arrays/{key.token}",
             "facts": [
                 ["Model", key.model],

@@ -2,7 +2,7 @@
 
 import base64
 import contextlib
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 
 import gradio as gr
 import numpy as np
@@ -223,7 +223,7 @@ class Endpoints:
         labels = np.zeros(loaded_clip.sent_size, np.uint8)
         for label, mask in enumerate(masks, start=1):
             labels[mask_of(mask, loaded_clip.sent_size)] = label
-        await self._load(model, client)
+        await self.backend.load(model, client)
         results = self.backend.track(
             loaded_clip, {0: resize_nearest(labels, loaded_clip.size)}, model, size, client
         )
@@ -233,12 +233,8 @@ class Endpoints:
     async def _encoding(self, image: object, model: str, size: int, request: gr.Request | None) -> Encoding:
         """Encode an image; its decoding, and loading the model, hold no turn at the models."""
         name, client = await in_thread(self._image_name, image), client_of(request)
-        await self._load(model, client)
+        await self.backend.load(model, client)
         return await fairness.MODEL.run(client, self.backend.encode, name, model, size)
-
-    async def _load(self, model: str, client: Hashable) -> None:
-        if load := await in_thread(self.backend.models.loader, model):
-            await fairness.LOADING.run(client, load)
 
     def _image_name(self, image: object) -> str:
         content = self._decode(image, "image", EXAMPLES)

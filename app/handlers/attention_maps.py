@@ -4,7 +4,6 @@ The browser computes the same from the same queries, keys and features, so that 
 """
 
 import io
-from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
 import numpy as np
@@ -88,7 +87,8 @@ def maps_of(encoding: Encoding, settings: MapSettings) -> Maps:
     token = token_of(encoding, settings.patch if has_query else None)
     match settings.quantity:
         case "key-pca" | "token-pca":
-            return np.moveaxis(principal_colors(encoding, block, settings.quantity), -1, 0)
+            colors = quantities.principal_colors(_features_of_pca(encoding, block, settings.quantity))
+            return np.moveaxis(colors, -1, 0)
         case "token-norm":
             return encoding.norms(block)[None]
         case "token-cosine":
@@ -129,24 +129,17 @@ def rollout(encoding: Encoding, block: int) -> NDArray[np.float32]:
     return quantities.attention_rollout(encoding.queries_keys(number) for number in range(block + 1))
 
 
-def principal_colors(encoding: Encoding, block: int, quantity: Quantity) -> Maps:
-    """Compute principal components as colors: [rows, columns, 3], from 0 to 1."""
-    return quantities.principal_colors(_features_of_pca(encoding, block, quantity))
-
-
 def colors_and_variance(encoding: Encoding, block: int, quantity: Quantity) -> NDArray[np.float32]:
-    """Compute `principal_colors` as a flat array, and after it the three shares of the variance."""
+    """Compute principal components as colors in [0, 1], flat, and after them the three shares of variance."""
     features = _features_of_pca(encoding, block, quantity)
     return np.append(quantities.principal_colors(features), quantities.explained_variance(features))
 
 
 def _features_of_pca(encoding: Encoding, block: int, quantity: Quantity) -> NDArray[np.floating[Any]]:
     grid, prefix = encoding.predictor.grid, encoding.predictor.prefix_tokens
-    features = {
-        "token-pca": lambda: encoding.features(block)[prefix:].reshape(*grid, -1),
-        "key-pca": lambda: key_features(encoding.queries_keys(block)[1], prefix, grid),
-    }
-    return features[quantity]()
+    if quantity == "token-pca":
+        return encoding.features(block)[prefix:].reshape(*grid, -1)
+    return key_features(encoding.queries_keys(block)[1], prefix, grid)
 
 
 def norms_and_outliers(encoding: Encoding, block: int) -> NDArray[np.float32]:
@@ -193,12 +186,6 @@ def _on_grid(encoding: Encoding, rows: NDArray[np.float32]) -> Maps:
     return rows[:, encoding.predictor.prefix_tokens :].reshape(-1, *encoding.predictor.grid)
 
 
-def mask_png(encoding: Encoding, settings: MapSettings) -> bytes:
-    """Write `shown_mask` at the size of the image, in black and white."""
-    mask = enlarge(shown_mask(maps_of(encoding, settings), settings), encoding.predictor.image_size)
-    return png(255 * mask.astype(np.uint8))
-
-
 def maps_npz(encoding: Encoding, settings: MapSettings) -> bytes:
     """Write maps and, except for a PCA, masks as a NumPy archive: [heads, rows, columns]; outliers of norms.
 
@@ -242,18 +229,19 @@ def figure_file(
     return figures.figure_bytes(drawn, kind)
 
 
-Write = Callable[[Encoding, MapSettings, ImageArray, bool], bytes]
+def file_of(
+    name: str, encoding: Encoding, settings: MapSettings, image: ImageArray, common: bool = True
+) -> bytes:
+    """Write a file of a view: mask.png in black and white at the size of the image, maps.npz, or figure.KIND.
 
-
-def _figure(kind: figures.FigureKind) -> Write:
-    return lambda encoding, settings, image, common: figure_file(encoding, settings, image, kind, common)
-
-
-FILES: Mapping[str, Write] = {
-    "mask.png": lambda encoding, settings, image, common: mask_png(encoding, settings),
-    "maps.npz": lambda encoding, settings, image, common: maps_npz(encoding, settings),
-    "figure.png": _figure("png"),
-    "figure.svg": _figure("svg"),
-    "figure.pdf": _figure("pdf"),
-}
-"""Files of a view by name; the last argument says whether all maps of a figure have one scale."""
+    `common` says whether all maps of a figure have one scale.
+    """
+    match name.split("."):
+        case ["mask", "png"]:
+            mask = enlarge(shown_mask(maps_of(encoding, settings), settings), encoding.predictor.image_size)
+            return png(255 * mask.astype(np.uint8))
+        case ["maps", "npz"]:
+            return maps_npz(encoding, settings)
+        case _:
+            kind: Any = name.removeprefix("figure.")
+            return figure_file(encoding, settings, image, kind, common)

@@ -1,6 +1,5 @@
 """Files that the server writes of an attention view: figures, maps, animations, all own images."""
 
-import base64
 import io
 import tempfile
 import zipfile
@@ -9,23 +8,19 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Literal, get_args
 
-import numpy as np
 from PIL import Image
 from pydantic import Field
 
-from app.handlers.attention_maps import FILES, PCA, MapSettings
+from app.handlers.attention_maps import PCA, MapSettings, file_of
 from app.limits import fairness
-from app.limits.bounds import MEGABYTE
 from app.limits.errors import LabError
-from app.page import Page, split
+from app.page import split
+from app.store.backend import Backend
 from app.store.engine import Encoding, Key
-from app.store.images import EXAMPLES, clean_name, stem
-from dino_model.data import images
-from segmentation.masks import ImageArray
+from app.store.images import EXAMPLES, clean_name, read_frame, stem
 from segmentation.video import VideoWriter
 
 MOST_FRAMES = 96
-MOST_FRAME_TEXT = 400_000  # characters of a frame as data address
 MOST_IMAGES = 200
 IN_ZIP = ("maps.npz", "mask.png")
 Written = Literal[
@@ -55,12 +50,12 @@ class ExportRequest(MapSettings):
 
 
 async def export_file(
-    page: Page, sent: object, client: Hashable, report: Callable[[int, int], None]
+    backend: Backend, sent: object, client: Hashable, report: Callable[[int, int], None]
 ) -> AsyncIterator[tuple[str, bytes] | None]:
     """Write the file that an attention view asks for; other clients use the model in between.
 
     Args:
-        page: Has the images.
+        backend: Has the images.
         sent: An `ExportRequest` from a client.
         client: See `fairness.client_of`.
         report: Takes the number of finished images of a ZIP, and of all.
@@ -74,42 +69,42 @@ async def export_file(
     key = Key.of(request.token)
     name = f"{stem(key.image if key.image in EXAMPLES else clean_name(request.name))}-{request.file}"
     if request.file == "maps.zip":
-        async for content in _zip(page, request, key, client, report):
+        async for content in _zip(backend, request, key, client, report):
             yield (name, content) if content else None
         return
     if request.frames or request.file.startswith("animation"):
         yield name, await fairness.READING.run(client, animation, request)
         return
-    encoding = await fairness.MODEL.run(client, page.backend.encoding, request.token)
-    yield name, await fairness.READING.run(client, _write, page, encoding, request, request.file)
+    encoding = await fairness.MODEL.run(client, backend.encoding, request.token)
+    yield name, await fairness.READING.run(client, _write, backend, encoding, request, request.file)
 
 
-def _write(page: Page, encoding: Encoding, request: ExportRequest, file: str) -> bytes:
-    image = page.backend.images.read(encoding.key.image)
-    return FILES[file](encoding, request, image, request.scale == "common")
+def _write(backend: Backend, encoding: Encoding, request: ExportRequest, file: str) -> bytes:
+    image = backend.images.read(encoding.key.image)
+    return file_of(file, encoding, request, image, request.scale == "common")
 
 
 async def _zip(
-    page: Page, request: ExportRequest, key: Key, client: Hashable, report: Callable[[int, int], None]
+    backend: Backend, request: ExportRequest, key: Key, client: Hashable, report: Callable[[int, int], None]
 ) -> AsyncIterator[bytes]:
     listed = [*request.images, *(EXAMPLES if request.examples else ())]
     if not listed:
         raise LabError("You have opened no image yet: open some, or choose the examples, too.")
-    grid = page.backend.encoding(request.token).predictor.grid
+    grid = backend.encoding(request.token).predictor.grid
     buffer, refused = io.BytesIO(), []
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
         for number, image in enumerate(listed):
             report(number, len(listed))
             name, title = split(image)
             try:
-                encoding = await fairness.MODEL.run(client, page.backend.encode, name, key.model, key.size)
+                encoding = await fairness.MODEL.run(client, backend.encode, name, key.model, key.size)
                 own = request.model_copy(
                     update={"query": _same_place(request, grid, encoding.predictor.grid)}
                 )
                 for file in IN_ZIP:
                     if file == "mask.png" and request.quantity in PCA:
                         continue
-                    content = await fairness.READING.run(client, _write, page, encoding, own, file)
+                    content = await fairness.READING.run(client, _write, backend, encoding, own, file)
                     archive.writestr(f"{number + 1:02d}-{stem(title or name)}-{file}", content)
             except LabError as error:
                 refused.append(f"{title or name}: {error.sentence}")
@@ -130,7 +125,7 @@ def _same_place(request: MapSettings, grid: tuple[int, int], other: tuple[int, i
 
 def animation(request: ExportRequest) -> bytes:
     """Join the frames of a browser into a GIF or an MP4."""
-    frames = [_decode(frame) for frame in request.frames]
+    frames = [read_frame(frame) for frame in request.frames]
     if not frames or any(one.shape != other.shape for one, other in pairwise(frames)):
         raise LabError("The frames of an animation must have one size: export it again.")
     if request.file == "animation.gif":
@@ -144,13 +139,3 @@ def animation(request: ExportRequest) -> bytes:
             for frame in frames:
                 video.write(frame)
         return path.read_bytes()
-
-
-def _decode(frame: str) -> ImageArray:
-    if len(frame) > MOST_FRAME_TEXT:
-        raise LabError("A frame of the animation is too large: export a smaller part of the image.")
-    try:
-        content = base64.b64decode(frame.partition(",")[2], validate=True)
-        return np.asarray(images.read(content, max_pixels=MEGABYTE, name="A frame"))
-    except ValueError as error:  # an `ImageError` is one
-        raise LabError("A frame of the animation is damaged: export it again.") from error

@@ -46,7 +46,6 @@ def match(backend: Backend, a: str, b: str, ratio: float) -> tuple[dict[str, Any
     """Match two encoded images, the second at several scales.
 
     Args:
-        backend: Holds the images.
         a, b: Tokens of encodings by one model.
         ratio: Largest distance of matching patches, relative to the distance of the next best patch.
 

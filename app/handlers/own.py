@@ -4,7 +4,6 @@
 take a turn and return errors as sentences, `{"error": sentence}`.
 """
 
-import base64
 import secrets
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import wraps
@@ -14,13 +13,12 @@ import gradio as gr
 from pydantic import Field
 
 from app.limits import fairness
-from app.limits.bounds import MEGABYTE, take_upload
+from app.limits.bounds import take_upload
 from app.limits.errors import ClientValue, LabError
 from app.page import Page, split
-from app.store.backend import Backend
-from app.store.images import clean_name
+from app.store.backend import Backend, Clips
+from app.store.images import MAX_FRAME_TEXT, ImageStore, clean_name, read_frame
 from app.values import attention_value
-from dino_model.data import images
 
 Kind = Literal["image", "clip"]
 ACCEPTED: Mapping[Kind, str] = {
@@ -51,7 +49,7 @@ class Named(ClientValue):
 class Frame(ClientValue):
     """A frame of the live camera: a JPEG as data address, a model, and the block that is shown, from 1."""
 
-    image: str = Field(max_length=400_000)
+    image: str = Field(max_length=MAX_FRAME_TEXT)
     model: str
     block: int
 
@@ -89,6 +87,7 @@ Function = Callable[[Any, gr.Request], Awaitable[Any]]
 
 def own_functions(backend: Backend) -> list[Function]:
     """Return what the script of a rail may call: each takes JSON of a client."""
+    stores: Mapping[Kind, ImageStore | Clips] = {"image": backend.images, "clip": backend.clips}
 
     async def keep(sent: Any, request: gr.Request) -> Answer:
         """Read a sent file into memory and delete it; return its name."""
@@ -97,46 +96,37 @@ def own_functions(backend: Backend) -> list[Function]:
 
         def read() -> Answer:
             content = take_upload(file.path, backend.limits.max_upload_bytes)
-            if file.kind == "clip":
-                return {"name": f"{backend.clips.keep(content, title)}/{title}"}
-            name = backend.images.keep(content, title)
-            note = f"{title} is very large: it is shown at half its width and height."
-            return {"name": f"{name}/{title}", "note": note if backend.images.is_halved(content) else ""}
+            name = stores[file.kind].keep(content, title)
+            halved = file.kind == "image" and backend.images.is_halved(content)
+            note = f"{title} is very large: it is shown at half its width and height." if halved else ""
+            return {"name": f"{name}/{title}", "note": note}
 
         return await fairness.DECODING.run(fairness.client_of(request), read)
 
     async def holds(named: Any, request: gr.Request) -> bool:
         """Return whether the server still has a file."""
         file = Named.of(named)
-        name, _ = split(file.name)
-        return backend.clips.holds(name) if file.kind == "clip" else backend.images.holds(name)
+        return stores[file.kind].holds(split(file.name)[0])
 
     async def forget(named: Any, request: gr.Request) -> Answer:
         """Delete a file and what was computed from it."""
-        file = Named.of(named)
-        name, _ = split(file.name)
-        if file.kind == "clip":
-            backend.clips.forget(name)
-        else:
-            backend.forget(name)
+        backend.forget(split(Named.of(named).name)[0])
         return {}
 
     async def frame(sent: Any, request: gr.Request) -> Answer:
         """Encode a frame at a low resolution; return the value of an attention view. Nothing is kept."""
         live, client = Frame.of(sent), fairness.client_of(request)
-        if load := await fairness.in_thread(backend.models.loader, live.model):
-            await fairness.LOADING.run(client, load)
+        await backend.load(live.model, client)
 
         def encode() -> Answer:
             predictor = backend.models.ready(live.model)
             size = FRAME_PATCHES * predictor.patch_size
             if not 1 <= live.block <= predictor.blocks:
                 raise LabError(f"There is no block {live.block}: this model has {predictor.blocks}.")
+            pixels = read_frame(live.image)
             try:
-                content = base64.b64decode(live.image.partition(",")[2])
-                pixels = images.read(content, max_pixels=MEGABYTE, name="The frame")
                 value = attention_value(predictor.at(size), pixels, blocks=[live.block - 1], name="camera")
-            except ValueError as error:  # an `ImageError` is one
+            except ValueError as error:
                 raise LabError("This frame of the camera cannot be shown: choose another model.") from error
             named = {"token": f"camera {secrets.token_hex(4)}", "source": "camera", "model": live.model}
             return value | named | {"random": live.model.startswith("random:")}

@@ -71,7 +71,8 @@ class FairTurns:
                     tickets.remove(ticket)
             if not self._waiting and not self._running:
                 self._last_turn.clear()
-            self._wake()
+            self._moved.set()
+            self._moved = asyncio.Event()
 
     @contextlib.asynccontextmanager
     async def turn(self, client: Hashable) -> AsyncIterator[None]:
@@ -90,23 +91,15 @@ class FairTurns:
     def _join(self, client: Hashable) -> _Ticket:
         """Enter the queue. A full queue takes only the first request of a client."""
         own = sum(ticket.client == client for ticket in (*self._waiting, *self._running))
-        if own >= self.max_per_client:
+        full = len(self._waiting) >= self.max_waiting
+        if own >= self.max_per_client or (own and full):
+            reason = "and many of other clients" if full else "the most that one client may have"
             raise Busy(
-                f"{own} of your requests wait for {self.name}, the most that one client may have: "
-                "send the next when one is answered."
-            )
-        if own and len(self._waiting) >= self.max_waiting:
-            raise Busy(
-                f"{len(self._waiting)} requests wait for {self.name}, and {own} of them are yours: "
-                "send the next when one is answered."
+                f"{own} of your requests wait for {self.name}, {reason}: send the next when one is answered."
             )
         ticket = _Ticket(client)
         self._waiting.append(ticket)
         return ticket
-
-    def _wake(self) -> None:
-        self._moved.set()
-        self._moved = asyncio.Event()
 
     def _requests_ahead(self, ticket: _Ticket) -> int:
         """Return the number of requests before this one; at 0 the ticket moves from waiting to running.
@@ -157,17 +150,16 @@ def in_turn(
     """
 
     async def handler(request: gr.Request, progress=gr.Progress(), *inputs):  # type: ignore[no-untyped-def]
-        stages: list[tuple[FairTurns, Callable[[], Any]]] = [(turns or MODEL, partial(function, *inputs))]
-        if prepare and (load := await in_thread(prepare, *inputs)):
-            stages.insert(0, (LOADING, load))
+        load = await in_thread(prepare, *inputs) if prepare else None
+        stages = [(LOADING, load)] * bool(load) + [(turns or MODEL, partial(function, *inputs))]
         for queue, work in stages:
             async with contextlib.aclosing(queue.wait(client_of(request))) as places:  # type: ignore[type-var]
                 async for ahead in places:
-                    if not ahead:
+                    if ahead:
+                        progress(0, desc=f"{ahead} ahead of you")
+                        yield gr.skip()
+                    else:
                         result = await in_thread(work)
-                        break
-                    progress(0, desc=f"{ahead} ahead of you")
-                    yield gr.skip()
         yield result
 
     handler.__name__ = getattr(function, "__name__", "handler")

@@ -204,20 +204,15 @@ def check_json(body: bytes) -> None:
         raise HTTPException(400, "The request is not JSON in UTF-8.")
     if b'"path"' not in body and b"\\u" not in body:
         return
+
+    def check(pairs: Sequence[tuple[str, object]]) -> None:
+        if any(name == "path" and re.match(r"\s*https?:", str(value), re.I) for name, value in pairs):
+            raise HTTPException(403, FOREIGN)
+
     try:
-        json.loads(body, object_pairs_hook=_check_path)
+        json.loads(body, object_pairs_hook=check)
     except (ValueError, RecursionError) as error:
         raise HTTPException(400, "The request is not JSON.") from error
-
-
-def _check_path(pairs: Sequence[tuple[str, object]]) -> None:
-    for name, value in pairs:
-        if (
-            name == "path"
-            and isinstance(value, str)
-            and value.strip().lower().startswith(("http:", "https:"))
-        ):
-            raise HTTPException(403, FOREIGN)
 
 
 def refuse(status: int, sentence: str, headers: Mapping[str, str] | None = None) -> JSONResponse:

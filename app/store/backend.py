@@ -62,13 +62,7 @@ class Backend:
         )
 
     def encode(self, image: str, model: object, size: object) -> Encoding:
-        """Encode an image, one at a time, or return its cached encoding.
-
-        Args:
-            image: Name of the image in `images`.
-            model: Name of the model in `models`.
-            size: Pixels of the short side.
-        """
+        """Encode an image of `images`, one at a time, or return its cached encoding."""
         key = self._key(image, model, size)
         encoding = self._encodings.get(key)
         if encoding is None:
@@ -101,9 +95,15 @@ class Backend:
         return key, predictor, (height, width)
 
     def forget(self, image: str) -> None:
-        """Delete a user's image and its encodings."""
+        """Delete a user's image and its encodings, or a user's clip."""
         self.images.forget(image)
+        self.clips.forget(image)
         self._encodings.drop(lambda key, _: key.image == image and image not in EXAMPLES)
+
+    async def load(self, model: str, client: Hashable) -> None:
+        """Load a model that is not in memory; this takes no turn at the models."""
+        if load := await fairness.in_thread(self.models.loader, model):
+            await fairness.LOADING.run(client, load)
 
     def holds(self, token: str) -> bool:
         """Return whether the encoding of a token is in memory."""

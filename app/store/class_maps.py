@@ -1,5 +1,6 @@
 """Class maps that the page offers, and the position of an image on them."""
 
+import contextlib
 import json
 import sys
 import threading
@@ -67,30 +68,22 @@ class Maps:
         return json.dumps(class_map_value(self.get(name), pictures)).encode()
 
     def _open(self, file: Path) -> ClassMap | None:
-        try:
+        with self._reading, contextlib.suppress(OSError):  # removed meanwhile
             key = file, file.stat().st_mtime_ns
-            with self._reading:
-                if key not in self._opened:
-                    self._opened[key] = self._read(file.parent)
-                return self._opened[key]
-        except OSError:  # removed meanwhile
-            return None
-
-    def _read(self, folder: Path) -> ClassMap | None:
-        try:
-            return class_map_files.read(folder)
-        except (OSError, ValueError) as error:
-            print(f"class map left out: {error}", file=sys.stderr)
-            return None
+            if key not in self._opened:
+                try:
+                    self._opened[key] = class_map_files.read(file.parent)
+                except (OSError, ValueError) as error:
+                    print(f"class map left out: {error}", file=sys.stderr)
+                    self._opened[key] = None
+            return self._opened[key]
+        return None
 
 
 def place_image(drawn: ClassMap, predictor: AttentionPredictor, image: ImageArray) -> Placement:
-    """Compute the position of an image, uint8 RGB, on a map: the mean of its nearest classes by feature.
+    """Compute the position of an image, uint8 RGB [height, width, 3]: the mean of its nearest classes.
 
-    Args:
-        drawn: The map.
-        predictor: Has the model of the map, the precision and the device.
-        image: [height, width, 3].
+    The predictor has the model of the map.
     """
     model, origin = predictor.model, drawn.origin
     if weights_fingerprint(model.backbone) != origin.weights:

@@ -83,10 +83,7 @@ class Clip:
 def read(path: Path, limits: Limits, name: str) -> Clip:
     """Decode a clip within the limits. Its first bytes decide the format, not its suffix.
 
-    Args:
-        path: The file.
-        limits: Upper bounds on bytes, pixels, frames and seconds.
-        name: The user's name for the clip.
+    Errors have `name`, the user's name for the clip.
     """
     _check(path, limits, name)
     try:
@@ -207,7 +204,7 @@ def track(
         clip: The frames.
         masks: Labels of marked frames by their number, uint8 [height, width]; 0 is background.
         predictor: Computes the patch features.
-        model: The user's name for the model.
+        model: Name of the model in errors.
         limits: Upper bound on the number of patches.
         objects: Objects that each mask decides, as `propagate_steps`.
 

@@ -36,11 +36,6 @@ class Example(NamedTuple):
     landscape: str
     actors: tuple[Actor, ...]
 
-    @property
-    def images(self) -> tuple[str, ...]:
-        """Names of the images of the clip."""
-        return (*(actor.image for actor in self.actors), self.landscape)
-
 
 DUCK = Actor("duck", (0.2, 0.80, 0.34, 0), (0.84, 0.76, 0.38, 0), sway=6)
 MACAW = Actor("macaw", (0.8, 0.5, 0.4, -15), (0.22, 0.42, 0.6, 12), sway=5)

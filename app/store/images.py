@@ -1,5 +1,6 @@
 """Images by name: users' files, named by their content, and the examples; images and labels as files."""
 
+import base64
 import hashlib
 import io
 import re
@@ -26,6 +27,7 @@ EXAMPLES = {
 WALK = {"source": "sheep", "places": [(0.62, 0.42), (0.48, 0.25), (0.14, 0.8)]}
 """Places on wool, head and grass that the page points at when it opens: shares of width and height."""
 THUMBNAIL_SIDE = 96
+MAX_FRAME_TEXT = 400_000
 
 
 class ImageStore:
@@ -91,6 +93,17 @@ class ImageStore:
             raise LabError(f"{file}{damaged}.") from error
         self._decoded.put(name, image, image.nbytes)
         return image
+
+
+def read_frame(address: str) -> ImageArray:
+    """Decode an image that a script has drawn, a data address of at most `MAX_FRAME_TEXT` characters."""
+    if len(address) > MAX_FRAME_TEXT:
+        raise LabError("A frame is too large: show a smaller part of the image.")
+    try:
+        content = base64.b64decode(address.partition(",")[2], validate=True)
+        return images.read(content, max_pixels=MEGABYTE, name="A frame")
+    except ValueError as error:  # an `ImageError` is one
+        raise LabError("A frame is damaged: try again.") from error
 
 
 def thumbnail(image: ImageArray) -> ImageArray:

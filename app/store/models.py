@@ -1,8 +1,9 @@
 """Models by the names that users choose: downloaded where allowed, loaded once, in bounded memory.
 
-Clients choose by name and never send a path.
+Clients choose a name of the list. Where the host allows it, they may also type any name of `load_model`.
 """
 
+import html
 import sys
 import threading
 import traceback
@@ -19,7 +20,16 @@ from app.limits.errors import Busy, LabError, NotHere
 from app.limits.fairness import stop_if_canceled
 from app.store.runs import milestones, run_folders
 from dino_model.inference.predictor import AttentionPredictor
-from dino_model.models.catalogue import OFFICIAL, SUFFIXES, WeightsError, is_local, is_path, missing_files
+from dino_model.models.catalogue import (
+    OFFICIAL,
+    SUFFIXES,
+    WeightsError,
+    check_name,
+    is_local,
+    is_path,
+    missing_files,
+    own_code,
+)
 from dino_model.models.load import load_model
 from dino_model.runtime.device import Precision
 from dino_model.runtime.download import DownloadError
@@ -30,6 +40,8 @@ SUPERVISED = {
     "deit_base_patch16_224.fb_in1k": "ViT-B/16, supervised on ImageNet-1k (DeiT)",
 }
 """Supervised baselines of the paper by their names in timm."""
+OTHER = "?"
+"""Choice of the list that no model has: its refusal says what may be typed instead."""
 DOWNLOADS_AT_ONCE = 4
 
 
@@ -102,6 +114,8 @@ class Models:
         downloads: Whether models that are not on this machine are offered and downloaded.
         limits: Bound on the memory for weights.
         heads: Attention heads of the first model, see `load_model`.
+        any_model: Whether users may open models that are not on the list: files and runs of this machine, and
+            models of timm and the Hugging Face Hub.
         precision, device: As in `AttentionPredictor`.
 
     Raises:
@@ -116,13 +130,13 @@ class Models:
         downloads: bool = True,
         limits: Limits | None = None,
         heads: int | None = None,
+        any_model: bool = False,
         precision: Precision = "auto",
         device: str = "auto",
     ) -> None:
-        self._first, self.folder, self.downloads = first, folder, downloads
+        self._first, self.folder, self.downloads, self.any_model = first, folder, downloads, any_model
         self._precision: Precision = precision
-        self._heads = heads
-        self._device = device
+        self._heads, self._device = heads, device
         self._predictors: BoundedCache[Source, AttentionPredictor] = BoundedCache(
             (limits or Limits()).max_weights_mb * MEGABYTE
         )
@@ -136,19 +150,37 @@ class Models:
         return catalogue(self._first, self.folder, downloads=self.downloads)
 
     def choices(self) -> list[tuple[str, str]]:
-        """Return (label, name) of every model on offer, for a dropdown."""
-        return [(choice.label, name) for name, choice in self.offer().items()]
+        """Return (label, name) of every model on offer, and `OTHER`, for a dropdown."""
+        offered = [(choice.label, name) for name, choice in self.offer().items()]
+        return [*offered, ("another: type its name or path", OTHER)]
 
     def source(self, name: object) -> Source:
-        """Return the source of a model on offer."""
+        """Return the source of a model on offer, or of another one where users may open any."""
         if not isinstance(name, str):
             raise LabError("The model must be named by text.")
         offered = self.offer()
-        if name not in offered:
-            some = ", ".join(list(offered)[:4])
-            raise NotHere(f"There is no model of that name: choose one of {some} and others.")
-        place = offered[name].source
+        place = offered[name].source if name in offered else self._other(name)
         return Source(place, _version(place))
+
+    def _other(self, name: str) -> str:
+        if not self.any_model:
+            some = ", ".join(list(self.offer())[:4])
+            raise NotHere(
+                f"There is no model of that name: choose one of {some} and others. "
+                "The page opens other names and files only if its host starts it with --any-model on."
+            )
+        if name == OTHER:
+            raise LabError(
+                "Type the path of a checkpoint or of a run's folder, a name of timm, or hf:OWNER/NAME "
+                "into the menu, and press Enter."
+            )
+        if own_code(name):
+            raise LabError(f"The page does not run own code: start it with --model {name}.")
+        try:
+            check_name(name)
+        except WeightsError as error:
+            raise NotHere(f"{error}.") from error
+        return name
 
     def ready(self, name: object) -> AttentionPredictor:
         """Return a model with its weights in memory; download and load it where needed, and show progress."""
@@ -160,6 +192,10 @@ class Models:
             try:
                 with self._loading:  # another request may have loaded the same model meanwhile
                     predictor = self._predictors.get(source) or self._load(source)
+                if name not in self.offer():
+                    network = f"{predictor.blocks} blocks of {predictor.heads} heads"
+                    read = f"{predictor.model.source}, {network}, patches of {predictor.patch_size} pixels"
+                    gr.Info(html.escape(f"Opened {name}: {read}."))
             except Exception as error:
                 traceback.print_exc()
                 fault = f"The weights of {name} cannot be loaded: choose another model."

@@ -184,8 +184,9 @@ def chart_value(chart: Panel, run: TrainingRun) -> dict[str, Any]:
             for step, value in zip(steps.tolist(), values.tolist(), strict=True)
         ]
         points += [(step - 0.5, None) for step in run.log.phases]
+        points.sort(key=lambda point: point[0])
         if len(steps):
-            curves.append({"label": label, "points": sorted(points, key=lambda point: point[0])})
+            curves.append({"label": label, "points": points})
     return {"title": chart.title_with_unit, "curves": curves}
 
 

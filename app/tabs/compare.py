@@ -19,9 +19,8 @@ def build(page: Page) -> None:
     with work(), gr.Row(elem_id="compare"):
         left, right = (_view(page, side) for side in SIDES)
     with inspector():
-        other = dropdown(
-            backend.models.choices(), value=OTHER, label="Compare with", min_width=200, elem_id="other"
-        )
+        choices, typed = backend.models.choices(), {"allow_custom_value": True, "min_width": 200}
+        other = dropdown(choices, value=OTHER, label="Compare with", elem_id="other", **typed)
         page.link("other", other, list(backend.models.offer()))
         modes = [(name.title(), variants[0][1]) for name, variants in MODES.items()]
         controls: dict[str, Any] = {

@@ -72,7 +72,7 @@ def build(page: Page) -> None:
         def report(done: int, count: int) -> None:
             progress((done, count), unit="images")
 
-        async for written in export_file(page, sent, client_of(request), report):
+        async for written in export_file(page.backend, sent, client_of(request), report):
             yield write_download(*written) if written else gr.skip()
 
     page.save_result(view.exported, export, "viewOf('explore').exportRequest")

@@ -7,7 +7,6 @@ import gradio as gr
 from app.handlers import matching
 from app.handlers.own import rail
 from app.limits import fairness
-from app.limits.errors import LabError
 from app.page import HEAVY, LIGHT, Page, inspector, split, work
 from app.store.images import EXAMPLES, stem
 
@@ -56,8 +55,6 @@ def match_images(
     """Match the image of the header with a second one; return the value of the view.
 
     Args:
-        page: Of the page.
-        image, model, size: Of the header.
         second: `TURNED`, or an image as `Page.image` names it.
         percent: The ratio of `matching.match` in percent.
     """
@@ -66,12 +63,11 @@ def match_images(
     if second == TURNED:
         second = f"{matching.turn_directions(page.backend, name)}/{stem(title or name)} turned"
     b = page.encode(second, model, size)
-    if isinstance(percent, bool) or not isinstance(percent, int | float):
-        raise LabError("The ratio must be a number from 1 to 100 percent.")
-    found, best = matching.match(page.backend, a.key.token, b.key.token, percent / 100)
+    ratio = percent / 100 if type(percent) in (int, float) else percent
+    found, best = matching.match(page.backend, a.key.token, b.key.token, ratio)
     return found | {
         "a": a.key.token,
-        "b": page.value(best, second),
-        "ratio": percent / 100,
+        "b": page.show_image(second, model, best.key.size),
+        "ratio": ratio,
         "directions": f"lab/directions/{a.key.token}/{best.key.token}",
     }

@@ -56,12 +56,7 @@ def build(page: Page) -> None:
 
 
 def search_images(backend: Backend, arguments: object) -> list[tuple[ImageArray, str]]:
-    """Find the most similar images of the index, as thumbnails with cosine and name.
-
-    Args:
-        backend: With an index.
-        arguments: A `SearchRequest` from a client.
-    """
+    """Find the most similar images of the index by a `SearchRequest`: thumbnails with cosine and name."""
     request = SearchRequest.of(arguments)
     if backend.index is None:
         raise LabError("This page has no images to search: start it with --search INDEX.")

@@ -48,7 +48,7 @@ class Marking(ClientValue):
 class FileRequest(ClientValue):
     """Tracked frames: the name of the result, how many frames the page has shown, and the clip's title."""
 
-    id: str = Field(min_length=1)
+    id: str
     done: int = Field(ge=1)
     name: str
 
@@ -103,12 +103,11 @@ def build(page: Page) -> None:
     stop.click(None, js="() => viewOf('tracking').stop()", cancels=[job], **LIGHT)
 
 
-def _choice(page: Page, clip: gr.Textbox) -> gr.HTML:
+def _choice(page: Page, clip: gr.Textbox) -> None:
     with gr.Column(elem_classes="rail", min_width=0):
         examples = [(name, one.title, f"lab/clips/{name}/0.jpg") for name, one in EXAMPLES.items()]
         clips = rail(page, "clip", examples, elem_id="clips", start=clip.value, label="Open or drop clips")
     clips.select(None, None, clip, js="() => viewOf('clips').chosen")
-    return clips
 
 
 async def track_objects(
@@ -117,11 +116,8 @@ async def track_objects(
     """Track marked objects through a clip; other requests use the model between two steps.
 
     Args:
-        page: Of the page.
         marking: A `Marking` from a client.
         name: Of the clip, as in the text box.
-        model, size: Of the header.
-        request: Tells the client.
 
     Yields:
         Progress for the view.
@@ -154,8 +150,9 @@ def _encode(page: Page, number: Any, name: Any, model: Any, size: Any) -> Any:
     clip = page.backend.clips.get(token)
     if type(number) is not int or not 0 <= number < len(clip.frames):
         raise LabError("The clip has no such frame: open it again.")
-    encoding = page.backend.encode(page.backend.clips.image_of(clip, number), model, size)
-    return gr.HTML(encoding=page.value(encoding) | {"clip": token, "frame": number})
+    image = page.backend.clips.image_of(clip, number)
+    page.backend.encode(image, model, size)
+    return gr.HTML(encoding=page.show_image(image, model, size) | {"clip": token, "frame": number})
 
 
 def _clip_value(page: Page, name: Any) -> dict[str, Any]:

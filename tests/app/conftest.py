@@ -1,30 +1,24 @@
 """A lab with a small untrained model, clips, runs and maps of the library for tests of the page."""
 
+from __future__ import annotations
+
 import asyncio
 import json
-from collections.abc import Coroutine, Iterator
+from collections.abc import Coroutine
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-import torch
 
-from app.handlers.arrays import routes
-from app.layout import build
-from app.limits.bounds import Limits
-from app.page import Page
-from app.store.backend import Backend
-from app.store.engine import Encoding
-from app.store.images import png
-from app.store.models import Models
-from dino_model.inference import quantities
-from dino_model.inference.predictor import AttentionPredictor
-from dino_model.inference.search import Index
-from dino_model.models.backbones import BackboneConfig, create_backbone
-from segmentation.video import VideoWriter
+if TYPE_CHECKING:  # fixtures import what they need: torch and Gradio take seconds
+    from app.limits.bounds import Limits
+    from app.page import Page
+    from app.store.backend import Backend
+    from app.store.engine import Encoding
+    from dino_model.inference.predictor import AttentionPredictor
+    from dino_model.inference.search import Index
 
 MODEL = "random:vit_tiny/16"
 BACKBONE = {"architecture": "vit_tiny", "patch_size": 16, "image_size": 64, "depth": 2}
@@ -32,6 +26,10 @@ BACKBONE = {"architecture": "vit_tiny", "patch_size": 16, "image_size": 64, "dep
 
 def small_backend(limits: Limits | None = None, index: Index | None = None, **models: Any) -> Backend:
     """Return a lab with ViT-Ti/16 at random initialization, in fp32 on the CPU."""
+    from app.limits.bounds import Limits
+    from app.store.backend import Backend
+    from app.store.models import Models
+
     limits = limits or Limits()
     offered = Models(MODEL, limits=limits, precision="fp32", device="cpu", **models)
     return Backend(offered, limits, 64, index=index)
@@ -41,17 +39,6 @@ def run(work: Coroutine[Any, Any, Any]) -> Any:
     """Run a coroutine in an event loop of its own."""
     with ThreadPoolExecutor(1) as pool:  # browser tests leave a loop in the thread of the tests
         return pool.submit(asyncio.run, work).result()
-
-
-@contextmanager
-def serving(backend: Backend) -> Iterator[str]:
-    """The address of this lab's page on a free port, until the block ends."""
-    demo, options = build(backend), {"app_kwargs": {"routes": routes(backend)}}
-    _, address, _ = demo.launch(prevent_thread_lock=True, quiet=True, ssr_mode=False, **options)
-    try:
-        yield address.rstrip("/")
-    finally:
-        demo.close()
 
 
 def square_frames(count: int, size: tuple[int, int]) -> list[np.ndarray]:
@@ -66,6 +53,8 @@ def square_frames(count: int, size: tuple[int, int]) -> list[np.ndarray]:
 
 def write_video(path: Path, count: int, fps: float = 10, size: tuple[int, int] = (48, 64)) -> Path:
     """Write `square_frames` and return the path."""
+    from segmentation.video import VideoWriter
+
     with VideoWriter(path, fps) as video:
         for frame in square_frames(count, size):
             video.write(frame)
@@ -90,6 +79,10 @@ def write_run(folder: Path, *lines: bytes, epochs: int = 3, **config: object) ->
 
 def save_milestone(folder: Path, step: int) -> Path:
     """Save a checkpoint whose weights follow from its step."""
+    import torch
+
+    from dino_model.models.backbones import BackboneConfig, create_backbone
+
     torch.manual_seed(step)
     backbone = create_backbone(BackboneConfig(**BACKBONE))
     state = {f"teacher.backbone.{name}": tensor for name, tensor in backbone.state_dict().items()}
@@ -100,6 +93,8 @@ def save_milestone(folder: Path, step: int) -> Path:
 
 def library_maps(predictor: AttentionPredictor, quantity: str, token: int, block: int) -> np.ndarray:
     """Return the library's maps: [heads, rows, columns]; of a PCA [rows, columns, 3]."""
+    from dino_model.inference import quantities
+
     queries, keys = predictor.queries_keys(block)
     grid, prefix = predictor.grid, predictor.prefix_tokens
     if quantity == "token-norm":
@@ -124,6 +119,8 @@ def library_maps(predictor: AttentionPredictor, quantity: str, token: int, block
 @pytest.fixture(scope="session")
 def backend() -> Backend:
     """A small lab with a bound on the patches of an image."""
+    from app.limits.bounds import Limits
+
     return small_backend(Limits(max_patches=1200))
 
 
@@ -136,6 +133,8 @@ def pixels() -> np.ndarray:
 @pytest.fixture(scope="session")
 def predictor(pixels: np.ndarray) -> AttentionPredictor:
     """The library's predictor, with the image of noise."""
+    from dino_model.inference.predictor import AttentionPredictor
+
     library = AttentionPredictor(MODEL, size=64, precision="fp32", device="cpu")
     library.set_image(pixels)
     return library
@@ -144,6 +143,8 @@ def predictor(pixels: np.ndarray) -> AttentionPredictor:
 @pytest.fixture(scope="session")
 def photo(backend: Backend, pixels: np.ndarray) -> str:
     """The name of the image of noise in the lab."""
+    from app.store.images import png
+
     return backend.images.keep(png(pixels))
 
 
@@ -156,4 +157,6 @@ def encoding(backend: Backend, photo: str) -> Encoding:
 @pytest.fixture(scope="session")
 def page(backend: Backend) -> Page:
     """`Page` without components, for handlers that only compute."""
+    from app.page import Page
+
     return Page(backend)

@@ -64,12 +64,9 @@ def test_directions_take_a_turn_at_the_models_if_either_encoding_was_forgotten(
 ):
     turns: list[str] = []
     for name in ("MODEL", "READING"):
-        run = getattr(fairness, name).run
-        monkeypatch.setattr(
-            getattr(fairness, name),
-            "run",
-            lambda *inputs, name=name, run=run: (turns.append(name), run(*inputs))[1],
-        )
+        queue = getattr(fairness, name)
+        spy = lambda *inputs, name=name, run=queue.run: (turns.append(name), run(*inputs))[1]  # noqa: E731
+        monkeypatch.setattr(queue, "run", spy)
     held, forgotten = encoding.key.token, replace(encoding.key, size=144).token
     for pair in ((held, held), (forgotten, held), (held, replace(encoding.key, size=160).token)):
         assert client.get("/lab/directions/" + "/".join(pair)).status_code == 200

@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 from app import STATIC
-from app.handlers.attention_maps import FILES, MapSettings, Quantity, map_of_head, maps_of, shown_mask
+from app.handlers.attention_maps import MapSettings, Quantity, file_of, map_of_head, maps_of, shown_mask
 from app.limits.errors import LabError
 from app.tabs import explore
 from dino_model.inference import quantities
@@ -26,7 +26,7 @@ def file(encoding, pixels):
     """`file(name, view)`: a download of a view, decoded."""
 
     def decoded(name, view):
-        content = FILES[name](encoding, view, pixels, True)
+        content = file_of(name, encoding, view, pixels)
         if name.endswith(".png"):
             return np.array(Image.open(io.BytesIO(content)))
         return np.load(io.BytesIO(content))
@@ -98,7 +98,7 @@ def test_principal_components_have_colors_but_no_mask(file):
 
 def test_figure_is_for_print_and_has_a_panel_for_every_head(encoding, pixels):
     view = MapSettings(block=11, query="1,2", quantity="logits")
-    found = {kind: FILES[f"figure.{kind}"](encoding, view, pixels, True) for kind in ("png", "pdf", "svg")}
+    found = {kind: file_of(f"figure.{kind}", encoding, view, pixels) for kind in ("png", "pdf", "svg")}
     drawn = Image.open(io.BytesIO(found["png"]))
     assert (drawn.width, round(drawn.info["dpi"][0])) == (2100, 300)
     assert found["pdf"].startswith(b"%PDF")
@@ -108,7 +108,7 @@ def test_figure_is_for_print_and_has_a_panel_for_every_head(encoding, pixels):
     images = [axis.images[0] for axis in figure.axes if axis.images and axis.get_title() != "image"]
     assert len({image.get_clim() for image in images}) == 1  # one scale
     with pytest.raises(LabError, match="PCA"):
-        FILES["figure.png"](encoding, view.model_copy(update={"quantity": "key-pca"}), pixels, True)
+        file_of("figure.png", encoding, view.model_copy(update={"quantity": "key-pca"}), pixels)
 
 
 def test_heads_patches_and_blocks_that_do_not_exist_are_refused(file):

@@ -17,12 +17,12 @@ from app.values import jpeg
 from tests.app.conftest import run
 
 
-def export(page, request: object) -> tuple[list[tuple[int, int]], str, bytes]:
+def export(backend, request: object) -> tuple[list[tuple[int, int]], str, bytes]:
     """Return the reports of progress, and name and content of the file."""
     reports: list[tuple[int, int]] = []
 
     async def collect() -> tuple[str, bytes]:
-        results = export_file(page, request, "client", lambda *done: reports.append(done))
+        results = export_file(backend, request, "client", lambda *done: reports.append(done))
         return [result async for result in results][-1]
 
     return reports, *run(collect())
@@ -41,11 +41,11 @@ def request_(encoding) -> dict:
 
 
 def test_zip_has_maps_and_masks_of_the_shown_patch_and_names_what_is_left_out(
-    page, photo, encoding, request_
+    backend, photo, encoding, request_
 ):
-    ribbon = page.backend.images.keep(png(np.random.default_rng(0).integers(0, 255, (10, 6000, 3), np.uint8)))
+    ribbon = backend.images.keep(png(np.random.default_rng(0).integers(0, 255, (10, 6000, 3), np.uint8)))
     images = [f"{photo}/my cat.jpg", f"{ribbon}/ribbon.png", "forgotten/x.png"]
-    reports, name, content = export(page, request_ | {"file": "maps.zip", "images": images})
+    reports, name, content = export(backend, request_ | {"file": "maps.zip", "images": images})
     assert name == "x-maps.zip"
     archive = zipfile.ZipFile(io.BytesIO(content))
     assert archive.namelist() == ["01-my-cat-maps.npz", "01-my-cat-mask.png", "left-out.txt"]
@@ -55,15 +55,16 @@ def test_zip_has_maps_and_masks_of_the_shown_patch_and_names_what_is_left_out(
     found = np.load(io.BytesIO(archive.read("01-my-cat-maps.npz")))["maps"]
     np.testing.assert_array_equal(found, attention(encoding, 11, (1, 2)))
     assert reports == [(0, 3), (1, 3), (2, 3)]
-    _, _, content = export(page, request_ | {"file": "maps.zip", "images": images[:1], "examples": True})
+    _, _, content = export(backend, request_ | {"file": "maps.zip", "images": images[:1], "examples": True})
     assert len(zipfile.ZipFile(io.BytesIO(content)).namelist()) == 2 * (1 + 8)
 
 
 @pytest.mark.parametrize("kind", ["gif", "mp4"])
-def test_animation_has_the_frames_of_the_browser(page, request_, kind):
+def test_animation_has_the_frames_of_the_browser(backend, request_, kind):
     frames = [jpeg(np.full((48, 65, 3), level, np.uint8)) for level in (20, 120, 220)]
     sent = [f"data:image/jpeg;base64,{base64.b64encode(frame).decode()}" for frame in frames]
-    _, name, content = export(page, request_ | {"file": f"animation.{kind}", "frames": sent, "seconds": 0.5})
+    wanted = {"file": f"animation.{kind}", "frames": sent, "seconds": 0.5}
+    _, name, content = export(backend, request_ | wanted)
     assert name == f"x-animation.{kind}"
     if kind == "gif":
         image = Image.open(io.BytesIO(content))
@@ -90,12 +91,12 @@ def test_animation_has_the_frames_of_the_browser(page, request_, kind):
         {"file": "figure.png", "token": 5},
     ],
 )
-def test_invalid_request_is_refused_in_a_sentence(page, request_, change):
+def test_invalid_request_is_refused_in_a_sentence(backend, request_, change):
     with pytest.raises(LabError, match=r"\.$"):
-        export(page, request_ | change)
+        export(backend, request_ | change)
 
 
 @pytest.mark.parametrize("request_", [None, {}, []])
-def test_request_of_nothing_is_refused(page, request_):
+def test_request_of_nothing_is_refused(backend, request_):
     with pytest.raises(LabError, match="Nothing is shown yet"):
-        export(page, request_)
+        export(backend, request_)

@@ -17,7 +17,7 @@ from app.store import models as models_module
 from app.store.models import Models, catalogue
 from dino_model.models.backbones import BackboneConfig, create_backbone
 from dino_model.runtime.download import DownloadError
-from tests.app.conftest import MODEL, small_backend
+from tests.app.conftest import MODEL, save_milestone, small_backend
 
 SIZE = 4_000_000  # bytes of the file that is served
 
@@ -76,11 +76,8 @@ def test_hanging_download_blocks_no_other_model_and_reports_its_share(far, monke
 
 
 def test_two_requests_for_one_model_share_its_download(far, monkeypatch):
-    for module in (
-        "models.catalogue._read_backbone",
-        "models.load.read_backbone",
-    ):  # accept the zeros that come
-        monkeypatch.setattr(f"dino_model.{module}", lambda path: None)
+    for name in ("catalogue._read_backbone", "load.read_backbone"):  # accept the zeros that come
+        monkeypatch.setattr(f"dino_model.models.{name}", lambda path: None)
     models = Models(MODEL)
     with ThreadPoolExecutor(2) as pool:
         both = [pool.submit(models.ready, "dino_vits16") for _ in range(2)]
@@ -139,6 +136,21 @@ def test_bare_checkpoint_needs_heads_and_the_first_model_takes_them(tmp_path, ca
     models = Models(str(tmp_path / "bare.pth"), heads=5, device="cpu")
     models.load_first()
     assert models.ready("bare.pth").heads == 5
+
+
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [("nothing.pth", "no file or folder 'nothing.pth'"), ("vit_smal", "unknown model 'vit_smal'"),
+     ("os:getcwd", "does not run own code"), (models_module.OTHER, "Type the path of a checkpoint")],
+)  # fmt: skip
+def test_any_model_of_this_machine_opens_by_name_where_the_host_allows_it(name, sentence, tmp_path):
+    models = Models(MODEL, any_model=True, device="cpu")
+    with pytest.raises(LabError, match=sentence):
+        models.ready(name)
+    file = save_milestone(tmp_path, 7)
+    assert models.ready(str(file)).blocks == 2
+    with pytest.raises(NotHere, match="--any-model on"):
+        Models(MODEL).ready(str(file))
 
 
 def test_first_model_comes_first_by_name_and_models_without_attention_are_left_out(tmp_path):

@@ -27,57 +27,30 @@ def server(backend, tmp_path, monkeypatch):
     return {name: lambda sent, one=one: run(one(sent, NOBODY)) for name, one in functions.items()}
 
 
-def test_image_is_kept_in_memory_and_its_file_is_deleted(server, backend, tmp_path, pixels):
-    path = tmp_path / "upload.png"
-    path.write_bytes(png(255 - pixels))  # not `photo`, which other tests use
-    name = server["keep"]({"kind": "image", "path": str(path), "title": "<b>my\ncat.png"})["name"]
+@pytest.mark.parametrize("kind", ["image", "clip"])
+def test_file_is_kept_in_memory_then_deleted_from_disk_and_by_remove(server, backend, tmp_path, pixels, kind):
+    if kind == "clip":
+        path = write_video(tmp_path / "mine.webm", 3)
+    else:
+        path = tmp_path / "mine.png"
+        path.write_bytes(png(255 - pixels))  # not `photo`, which other tests use
+    name = server["keep"]({"kind": kind, "path": str(path), "title": "<b>my\nown"})["name"]
     key, title = name.split("/")
-    assert title == "<b>my cat.png"
+    assert title == "<b>my own"
     assert not path.exists()
-    np.testing.assert_array_equal(backend.images.read(key), 255 - pixels)
-    assert server["holds"]({"kind": "image", "name": name})
-    assert server["forget"]({"kind": "image", "name": name}) == {}
-    assert not server["holds"]({"kind": "image", "name": name})
-
-
-def test_clip_is_kept_and_forgotten(server, tmp_path):
-    path = write_video(tmp_path / "square.webm", 3)
-    name = server["keep"]({"kind": "clip", "path": str(path), "title": "square.webm"})["name"]
-    assert name.endswith("/square.webm")
-    assert not path.exists()
-    assert server["holds"]({"kind": "clip", "name": name})
-    server["forget"]({"kind": "clip", "name": name})
-    assert not server["holds"]({"kind": "clip", "name": name})
+    if kind == "image":
+        np.testing.assert_array_equal(backend.images.read(key), 255 - pixels)
+    assert server["holds"]({"kind": kind, "name": name})
+    assert server["forget"]({"kind": kind, "name": name}) == {}
+    assert not server["holds"]({"kind": kind, "name": name})
 
 
 @pytest.mark.parametrize("name", ["keep", "holds", "forget", "frame"])
-@pytest.mark.parametrize(
-    "sent",
-    [
-        *(None, 5, [], {}, {"kind": "file", "name": "a", "path": "a", "title": "a"}),
-        {
-            "kind": "image",
-            "name": 5,
-            "path": "/etc/passwd",
-            "title": "x",
-            "image": "x",
-            "model": MODEL,
-            "block": 1,
-        },
-        {
-            "kind": "image",
-            "name": "a",
-            "path": "/etc/passwd",
-            "title": "x",
-            "image": "",
-            "model": "no",
-            "block": 1,
-        },
-    ],
-)
-def test_nonsense_gets_a_sentence(server, name, sent):
-    answer = server[name](sent)
-    assert answer in (False, {}) or (answer["error"].endswith(".") and "root:" not in answer["error"])
+def test_nonsense_gets_a_sentence(server, name):
+    fields = {"kind": "image", "name": "a", "path": "/etc/passwd", "title": "x", "image": "x", "block": 1}
+    for sent in (None, 5, [], {}, fields | {"kind": "file"}, fields | {"name": 5, "model": MODEL}, fields):
+        answer = server[name](sent)
+        assert answer in (False, {}) or (answer["error"].endswith(".") and "root:" not in answer["error"])
 
 
 def test_frame_of_the_camera_has_its_arrays_and_is_not_kept(server, backend, pixels):

@@ -3,7 +3,7 @@
 import pytest
 from playwright.sync_api import expect
 
-from app.tabs.lessons import lessons
+from app.tabs.learn import lessons
 from tests.browser import actions
 
 

@@ -1,4 +1,4 @@
-// Written by `python -m app.palette`.
+// Written by `python -m tools.palette`.
 
 // prettier-ignore
 export const COLORS = {

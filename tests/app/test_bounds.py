@@ -7,7 +7,6 @@ import pytest
 
 from app.limits import bounds
 from app.limits.bounds import take_upload, temporary_folder, trim
-from app.limits.errors import LabError
 
 
 @pytest.fixture(autouse=True)
@@ -21,13 +20,12 @@ def test_folder_is_private_trimmed_while_it_is_used_and_removed_at_the_end(monke
     with temporary_folder(100) as folder:
         assert os.environ[bounds.VARIABLE] == str(folder)
         assert folder.stat().st_mode & 0o077 == 0
-        (folder / "a").mkdir()
-        (folder / "a" / "large").write_bytes(bytes(200))
+        large = folder / "large"
+        large.write_bytes(bytes(200))
         until = time.monotonic() + 10
-        while (folder / "a" / "large").exists() and time.monotonic() < until:
+        while large.exists() and time.monotonic() < until:
             time.sleep(0.01)
-        assert not (folder / "a" / "large").exists()
-        (folder / "a" / "small").write_bytes(b"x")
+        assert not large.exists()
     assert not folder.exists()
 
 
@@ -42,21 +40,24 @@ def test_oldest_files_are_deleted_beyond_the_limit(tmp_path):
         assert {path.name for path in tmp_path.rglob("*") if path.is_file()} == names
 
 
-def test_only_files_of_the_folder_are_read(tmp_path, monkeypatch):
-    folder = tmp_path / "uploads"
+def test_only_files_of_the_folder_are_read_and_then_deleted(tmp_path, monkeypatch):
+    from app.limits.errors import LabError
+
+    folder, secret = tmp_path / "uploads", tmp_path / "secret"
     folder.mkdir()
     monkeypatch.setenv(bounds.VARIABLE, str(folder))
-    (folder / "mine").write_bytes(b"mine")
-    (tmp_path / "secret").write_bytes(b"secret")
-    (folder / "link").symlink_to(tmp_path / "secret")
-    assert take_upload(str(folder / "mine"), 10) == b"mine"
-    assert not (folder / "mine").exists()  # memory has it
-    (folder / "mine").write_bytes(b"mine")
+    mine = folder / "mine"
+    mine.write_bytes(b"mine")
+    assert take_upload(str(mine), 10) == b"mine"
+    assert not mine.exists()
+    mine.write_bytes(b"mine")
     with pytest.raises(LabError, match="larger than"):
-        take_upload(str(folder / "mine"), 3)
-    assert not (folder / "mine").exists()
-    others = (tmp_path / "secret", folder / "link", folder / ".." / "secret", folder, folder / "gone")
+        take_upload(str(mine), 3)
+    assert not mine.exists()
+    secret.write_bytes(b"secret")
+    (folder / "link").symlink_to(secret)
+    others = (secret, folder / "link", folder / ".." / "secret", folder, folder / "gone")
     for path in (*map(str, others), None, [], "", "\0", "https://example.com/a.png"):
         with pytest.raises(LabError, match=r"open it again\.$"):
             take_upload(path, 10)
-    assert (tmp_path / "secret").exists()
+    assert secret.exists()

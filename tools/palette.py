@@ -1,4 +1,4 @@
-"""The colors of drawings in the browser: `python -m app.palette` writes app/static/views/palette.js."""
+"""The colors of drawings in the browser: `python -m tools.palette` writes app/static/views/palette.js."""
 
 import base64
 import json
@@ -27,7 +27,7 @@ def colors() -> dict[str, Any]:
 def module() -> str:
     """Return the text of palette.js."""
     lines = "\n".join(f"  {name}: {json.dumps(value)}," for name, value in colors().items())
-    head = "// Written by `python -m app.palette`.\n\n// prettier-ignore\n"
+    head = "// Written by `python -m tools.palette`.\n\n// prettier-ignore\n"
     return f"{head}export const COLORS = {{\n{lines}\n}};\n"
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 
 from app.handlers.attention_maps import attention
-from app.tabs.lessons import lessons, numbers, settings
+from app.tabs.learn import lessons, numbers, settings
 
 
 def test_widest_and_narrowest_head_are_chosen_by_entropy(encoding):
