@@ -48,7 +48,22 @@ def build(backend: Backend) -> gr.Blocks:
             js_on_load=f"window.pageModule = import(new URL('{code}', document.baseURI));",
             elem_id="header",
         )
-        page = _header(backend)
+        page = Page(backend)
+        with gr.Row(elem_id="choices"):
+            page.model.render()
+            page.size.render()
+        with gr.Column(elem_id="rail", elem_classes="rail", min_width=0):
+            examples = [(name, title, page.address(name, small=True)) for name, title in EXAMPLES.items()]
+            options = {
+                "start": backend.start.image,
+                "address": "image",
+                "camera": "explore",
+                "previews": True,
+            }
+            images = rail(page, "image", examples, elem_id="images", label="Open or drop images", **options)
+        images.select(None, page.count, [page.image, page.count], js=script("chosenImage"))
+        for choice in (page.model, page.size):
+            choice.input(None, page.count, page.count, js=NEXT)
         with gr.Tabs(elem_id="tabs") as tabs:
             for name, module in TABS.items():
                 with gr.Tab(module.TITLE, id=name) as tab:
@@ -129,19 +144,3 @@ def theme() -> gr.themes.Base:
         button_primary_background_fill="*primary_600",  # white text on it has a contrast above 4.5
         button_primary_background_fill_hover="*primary_700",
     )
-
-
-def _header(backend: Backend) -> Page:
-    page = Page(backend)
-    with gr.Row(elem_id="choices"):
-        page.model.render()
-        page.size.render()
-    with gr.Column(elem_id="rail", elem_classes="rail", min_width=0):
-        examples = [(name, title, page.address(name, small=True)) for name, title in EXAMPLES.items()]
-        options = {"start": backend.start.image, "address": "image", "camera": "explore", "previews": True}
-        images = rail(page, "image", examples, elem_id="images", label="Open or drop images", **options)
-    chosen = [page.image, page.count]
-    images.select(None, page.count, chosen, js=script("chosenImage"))
-    for choice in (page.model, page.size):
-        choice.input(None, page.count, page.count, js=NEXT)
-    return page

@@ -6,9 +6,13 @@ from typing import Any
 
 from app import STATIC
 from app.handlers import objects
-from app.handlers.attention_maps import COLORMAPS, DIVERGING, PIN_COLORS, SUMMARY_COLORS
 from segmentation.drawing import color_table, head_colors
 
+COLORMAPS = ("inferno", "viridis", "gray", "coolwarm")
+DIVERGING = ("coolwarm",)  # color maps with zero in the middle
+SUMMARY_COLORS = {"mean": (255, 0, 255), "max": (255, 255, 255)}
+"""Colors of the mean and the maximum of the heads; no head has them."""
+PIN_COLORS = ("#f97316", "#38bdf8", "#facc15", "#34d399", "#f472b6", "#a3e635", "#c084fc", "#fb7185")
 FILE = STATIC / "views" / "palette.js"
 
 

@@ -18,12 +18,6 @@ from segmentation import figures
 from segmentation.discovery import key_features
 from segmentation.masks import ImageArray, Mask, enlarge, keep_mass_of_maps
 
-COLORMAPS = ("inferno", "viridis", "gray", "coolwarm")
-DIVERGING = ("coolwarm",)  # color maps with zero in the middle
-SUMMARY_COLORS = {"mean": (255, 0, 255), "max": (255, 255, 255)}
-"""Colors of the mean and the maximum of the heads; no head has them."""
-PIN_COLORS = ("#f97316", "#38bdf8", "#facc15", "#34d399", "#f472b6", "#a3e635", "#c084fc", "#fb7185")
-
 Maps = NDArray[np.float32]
 Quantity = Literal[
     "key-similarity",

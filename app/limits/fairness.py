@@ -153,7 +153,7 @@ def in_turn(
         load = await in_thread(prepare, *inputs) if prepare else None
         stages = [(LOADING, load)] * bool(load) + [(turns or MODEL, partial(function, *inputs))]
         for queue, work in stages:
-            async with contextlib.aclosing(queue.wait(client_of(request))) as places:  # type: ignore[type-var]
+            async with contextlib.aclosing(queue.wait(client_of(request))) as places:
                 async for ahead in places:
                     if ahead:
                         progress(0, desc=f"{ahead} ahead of you")

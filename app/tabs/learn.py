@@ -20,7 +20,7 @@ from app.limits import fairness
 from app.limits.errors import LabError
 from app.page import HEAVY, LIGHT, Page, inspector, work
 from app.store.engine import Encoding
-from app.store.runs import CHARTS, TrainingRun, chart_value
+from app.store.runs import CHARTS, chart_value
 from segmentation.masks import keep_mass_of_maps
 
 TITLE = "Learn"
@@ -74,14 +74,12 @@ _VIEWS: tuple[dict[str, Any], ...] = (
 def lessons() -> tuple[Lesson, ...]:
     """Return the lessons in their order."""
     texts = re.split(r"^## ", (STATIC / "learn.md").read_text(encoding="utf-8"), flags=re.MULTILINE)[1:]
-    return tuple(_lesson(text, view) for text, view in zip(texts, _VIEWS, strict=True))
-
-
-def _lesson(text: str, view: Mapping[str, Any]) -> Lesson:
-    title, rest = text.split("\n", 1)
-    body, rest = rest.split("### Answer\n")
-    answer, paper = rest.split("### Paper\n")
-    return Lesson(title, body.strip(), answer.strip(), paper.strip(), **view)
+    found = []
+    for text, view in zip(texts, _VIEWS, strict=True):
+        title, _, rest = text.partition("\n")
+        body, answer, paper = map(str.strip, re.split("### (?:Answer|Paper)\n", rest))
+        found.append(Lesson(title, body, answer, paper, **view))
+    return tuple(found)
 
 
 def fill(text: str, numbers: Mapping[str, str]) -> str:
@@ -119,11 +117,6 @@ def numbers(encoding: Encoding, random: Encoding | None = None) -> dict[str, str
         "last_entropy": f"{entropies.mean():.2f} nats",
     }
     return found if random is None else found | {"random_area": _area(attention(random).mean(axis=0))}
-
-
-def training_numbers(run: TrainingRun) -> dict[str, str]:
-    """Return the last values of a run for the lesson about the teacher."""
-    return {name: f"{run.log.newest[name]:.4g}" for name in ("kl", "teacher_entropy", "ln_k")}
 
 
 def _entropies(encoding: Encoding, block: int = -1) -> np.ndarray:
@@ -202,7 +195,7 @@ def _show(page: Page, index: Any, weights: Any, image: Any, size: Any) -> list[A
         weights = TRAINED
     if lesson.plot:
         run = page.backend.runs.read(TRAINED)
-        values = training_numbers(run)
+        values = {name: f"{run.log.newest[name]:.4g}" for name in ("kl", "teacher_entropy", "ln_k")}
         curves = gr.HTML(chart_value(CHARTS[1], run) | {"title": f"Training of {TRAINED}"}, visible=True)
     else:
         encoding = page.encode(image, TRAINED, size)

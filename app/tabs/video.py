@@ -57,7 +57,10 @@ def build(page: Page) -> None:
     """Build the tab inside its `gr.Tab`."""
     backend = page.backend
     clip = gr.Textbox(backend.start.clip, visible="hidden", elem_id="clip")
-    _choice(page, clip)
+    with gr.Column(elem_classes="rail", min_width=0):
+        examples = [(name, one.title, f"lab/clips/{name}/0.jpg") for name, one in EXAMPLES.items()]
+        clips = rail(page, "clip", examples, elem_id="clips", start=clip.value, label="Open or drop clips")
+    clips.select(None, None, clip, js="() => viewOf('clips').chosen")
     with work():
         value = _clip_value(page, backend.start.clip)
         view = page.view("clip", value, elem_id="tracking", aside="video-aside", encoding=None, tracked=None)
@@ -101,13 +104,6 @@ def build(page: Page) -> None:
     )
     job.failure(None, js="() => viewOf('tracking').stop()", **LIGHT)
     stop.click(None, js="() => viewOf('tracking').stop()", cancels=[job], **LIGHT)
-
-
-def _choice(page: Page, clip: gr.Textbox) -> None:
-    with gr.Column(elem_classes="rail", min_width=0):
-        examples = [(name, one.title, f"lab/clips/{name}/0.jpg") for name, one in EXAMPLES.items()]
-        clips = rail(page, "clip", examples, elem_id="clips", start=clip.value, label="Open or drop clips")
-    clips.select(None, None, clip, js="() => viewOf('clips').chosen")
 
 
 async def track_objects(

@@ -58,11 +58,8 @@ def test_every_quantity_is_the_librarys(encoding, predictor, quantity):
 def test_mask_of_a_signed_quantity_keeps_mass_above_the_least(encoding, quantity):
     view = MapSettings(block=3, quantity=quantity, query="0,1", show="mean", mass=0.5)
     maps = maps_of(encoding, view)
-    shown, kept = map_of_head(maps, "mean"), shown_mask(maps, view)
-    assert kept.any()
-    assert not kept.all()
-    assert shown[kept].min() >= shown[~kept].max()
-    above = shown - shown.min()
+    above, kept = map_of_head(maps, "mean") - map_of_head(maps, "mean").min(), shown_mask(maps, view)
+    assert above[kept].min() >= above[~kept].max()
     assert above[kept].sum() >= 0.5 * above.sum() > above[kept].sum() - above[kept].min()
 
 
@@ -83,17 +80,10 @@ def test_raw_maps_carry_their_settings_masks_and_outliers(encoding, file):
     settings = {"quantity": "key-cosine", "query": "1,2", "block": 7, "mass": 0.45, "model": MODEL}
     settings |= {"grid": [4, 6]}
     assert {name: arrays[name].tolist() for name in settings} == settings
+    colors = file("maps.npz", MapSettings(block=7, quantity="token-pca"))
+    assert (colors["maps"].shape, "mask" in colors) == ((3, 4, 6), False)
     norms = file("maps.npz", MapSettings(block=11, quantity="token-norm"))
     np.testing.assert_array_equal(norms["outliers"], quantities.outlier_patches(norms["maps"][0]))
-
-
-def test_principal_components_have_colors_but_no_mask(file):
-    view = MapSettings(block=7, quantity="token-pca")
-    arrays = file("maps.npz", view)
-    assert "mask" not in arrays
-    assert arrays["maps"].shape == (3, 4, 6)
-    with pytest.raises(LabError, match="no mask"):
-        file("mask.png", view)
 
 
 def test_figure_is_for_print_and_has_a_panel_for_every_head(encoding, pixels):
@@ -107,8 +97,9 @@ def test_figure_is_for_print_and_has_a_panel_for_every_head(encoding, pixels):
     assert titles == ["image", "head 0", "head 1", "head 2", "mean"]
     images = [axis.images[0] for axis in figure.axes if axis.images and axis.get_title() != "image"]
     assert len({image.get_clim() for image in images}) == 1  # one scale
-    with pytest.raises(LabError, match="PCA"):
-        file_of("figure.png", encoding, view.model_copy(update={"quantity": "key-pca"}), pixels)
+    for name in ("figure.png", "mask.png"):
+        with pytest.raises(LabError, match="PCA"):
+            file_of(name, encoding, view.model_copy(update={"quantity": "key-pca"}), pixels)
 
 
 def test_heads_patches_and_blocks_that_do_not_exist_are_refused(file):

@@ -36,25 +36,21 @@ def test_shipped_map_has_weights_of_embedded_model():
         assert drawn.origin.weights == weights_fingerprint(load_model("embedded").backbone)
 
 
-def test_example_lands_nearest_to_itself_on_the_map_with_pictures():
-    maps = Maps(None)
+def test_example_lands_next_to_itself_as_in_the_library_and_a_map_of_other_weights_is_refused(
+    write_map, tmp_path
+):
+    maps, image = Maps(None), photographs.image("sheep")
     drawn = maps.get("photographs")
-    assert maps.choices()[0][1] == "photographs"
-    found = place_image(drawn, AttentionPredictor(precision="fp32", device="cpu"), photographs.image("sheep"))
+    predictor = AttentionPredictor(precision="fp32", device="cpu")
+    found = place_image(drawn, predictor, image)
     assert drawn.classes[found.neighbors[0][0]].key == "sheep"
+    extractor = FeatureExtractor(load_model("embedded"), drawn.origin.framing, precision="fp32", device="cpu")
+    expected = place(extractor.feature(image), drawn)
+    assert found.neighbors == expected.neighbors
+    np.testing.assert_allclose((found.x, found.y), (expected.x, expected.y), atol=1e-4)
     assert maps.pictures("photographs").startswith(b"\xff\xd8")
     with pytest.raises(NotHere, match="no pictures"):
         maps.pictures(NAME)
-
-
-def test_place_image_matches_library_and_refuses_a_map_of_other_weights(write_map, tmp_path):
-    drawn, image = Maps(None).get(NAME), photographs.image("komodo")
-    extractor = FeatureExtractor(load_model("embedded"), drawn.origin.framing, precision="fp32", device="cpu")
-    expected = place(extractor.feature(image), drawn)
-    predictor = AttentionPredictor(precision="fp32", device="cpu")
-    found = place_image(drawn, predictor, image)
-    assert found.neighbors == expected.neighbors
-    np.testing.assert_allclose((found.x, found.y), (expected.x, expected.y), atol=1e-4)
     write_map(weights="others")
     with pytest.raises(LabError, match="computed with other weights of embedded"):
         place_image(Maps(tmp_path).get("other"), predictor, image)

@@ -72,13 +72,10 @@ def test_refined_edges_follow_the_image_at_its_size():
     image[:, 37:] = 255  # an edge that lies between those of patches of 10 pixels
     labels = np.zeros((6, 9), np.uint8)
     labels[:, 4:] = 1
-    coarse, refined = (objects.in_pixels(labels, image, choice) for choice in (False, True))
-    assert (coarse != (image[..., 0] > 0)).sum() == 3 * 60
-    np.testing.assert_array_equal(refined, image[..., 0] > 0)
-    for size in ((2000, 40), (7, 5)):
-        image = np.random.default_rng(0).integers(0, 256, (*size, 3), dtype=np.uint8)
-        assert objects.in_pixels(np.array([[0, 1], [2, 2]], np.uint8), image, True).shape == size
-        assert max(objects.refine(labels, image).shape) <= objects.REFINED_SIDE
+    np.testing.assert_array_equal(objects.in_pixels(labels, image, True), image[..., 0] > 0)
+    tall = np.random.default_rng(0).integers(0, 256, (2000, 40, 3), dtype=np.uint8)
+    assert objects.in_pixels(labels, tall, True).shape == (2000, 40)
+    assert objects.refine(labels, tall).shape[0] == objects.REFINED_SIDE
 
 
 @pytest.mark.parametrize("method", list(discovery.METHODS))
