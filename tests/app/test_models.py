@@ -17,7 +17,7 @@ from app.store import models as models_module
 from app.store.models import Models, catalogue
 from dino_model.models.backbones import BackboneConfig, create_backbone
 from dino_model.runtime.download import DownloadError
-from tests.app.conftest import MODEL, save_milestone, small_backend
+from tests.app.conftest import MODEL, save_milestone, small_backend, write_run
 
 SIZE = 4_000_000  # bytes of the file that is served
 
@@ -143,14 +143,16 @@ def test_bare_checkpoint_needs_heads_and_the_first_model_takes_them(tmp_path, ca
     [("nothing.pth", "no file or folder 'nothing.pth'"), ("vit_smal", "unknown model 'vit_smal'"),
      ("os:getcwd", "does not run own code"), (models_module.OTHER, "Type the path of a checkpoint")],
 )  # fmt: skip
-def test_any_model_of_this_machine_opens_by_name_where_the_host_allows_it(name, sentence, tmp_path):
-    models = Models(MODEL, any_model=True, device="cpu")
+def test_name_that_is_no_model_is_refused_where_any_model_may_be_opened(name, sentence):
     with pytest.raises(LabError, match=sentence):
-        models.ready(name)
-    file = save_milestone(tmp_path, 7)
-    assert models.ready(str(file)).blocks == 2
+        Models(MODEL, any_model=True).ready(name)
+
+
+def test_checkpoint_of_this_machine_opens_by_its_path_where_the_host_allows_it(tmp_path):
+    file = str(save_milestone(write_run(tmp_path / "run"), 7))
+    assert Models(MODEL, any_model=True, device="cpu").ready(file).blocks == 2
     with pytest.raises(NotHere, match="--any-model on"):
-        Models(MODEL).ready(str(file))
+        Models(MODEL).ready(file)
 
 
 def test_first_model_comes_first_by_name_and_models_without_attention_are_left_out(tmp_path):
