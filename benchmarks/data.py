@@ -14,7 +14,7 @@ from PIL import Image
 
 from benchmarks.measure import Benchmark, Computation, median_seconds
 from dino_model import photographs
-from dino_model.data.collections import open_images
+from dino_model.data.collection import open_images
 from training.augmentation.batches import CropDataset, LoadedBatch
 from training.augmentation.crop_config import CropConfig
 from training.augmentation.crops import Crops, MultiCrop

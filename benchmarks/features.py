@@ -14,7 +14,7 @@ from torch import Tensor
 from torchvision.transforms import v2
 
 from benchmarks.measure import Benchmark
-from dino_model.data.collections import Images, open_images
+from dino_model.data.collection import Images, open_images
 from dino_model.data.framing import Framing
 from dino_model.inference.features import FeatureExtractor
 from dino_model.models.load import load_model

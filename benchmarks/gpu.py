@@ -24,7 +24,7 @@ from torch import Tensor
 from benchmarks import data
 from benchmarks.plan import IMAGES, MODELS
 from benchmarks.steps import OurStep, PlainStep
-from dino_model.data.collections import open_images
+from dino_model.data.collection import open_images
 from dino_model.runtime.files import write_json
 from training.augmentation.crop_config import CropConfig
 from training.augmentation.crops import Crops, MultiCrop, normalize

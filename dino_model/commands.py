@@ -169,22 +169,26 @@ class EmbedOptions(LabelOptions, ModelOptions):
         if min(self.batch_size, self.size, layers) < 1:
             raise SettingError("--batch-size, --size and --layers must be at least 1.")
         files.make_room(output)
-        from dino_model.data.collections import open_images
+        from dino_model.data.collection import open_images
         from dino_model.data.framing import Framing
         from dino_model.inference.embedding import embed
         from dino_model.inference.features import FeatureExtractor, FeatureType
         from dino_model.models.adaptation import fit_channels
+        from dino_model.runtime import ranks
         from dino_model.runtime.device import choose_device
-        from dino_model.runtime.ranks import process_group
 
         images = open_images(data, arrays=self.channels is not None, options=self.label_options())
         raw = images.raw_channels(self.channels or 3)
-        with process_group(choose_device(self.device)) as device:
+        with ranks.process_group(choose_device(self.device)) as device:
             model = fit_channels(self.load(), raw, self.channels)
             framing, kind = Framing(self.size, model.mean, model.std), FeatureType(layers, tokens=tokens)
             compute: Any = {"precision": self.precision, "device": str(device), "batch_size": self.batch_size}
             settings = {"root": str(data.resolve()), "checkpoint": json.dumps(self.checkpoint())}
             embed(images, FeatureExtractor(model, framing, kind, **compute), output, settings)
+            if ranks.rank() == 0:
+                compute |= settings | {"model": model.name, "size": self.size, "tokens": kind.tokens}
+                compute |= {"precision": self.chosen_precision(), "layers": layers}
+                write_provenance(output.with_suffix(".provenance.json"), compute, reading=str(images))
 
 
 @dataclass(frozen=True)
@@ -291,7 +295,7 @@ class Predict(ComputeOptions):
         if not self.images or self.batch_size < 1:
             raise SettingError("Pass at least one image or folder, and a --batch-size of at least 1.")
         check_output_file(self.output, overwrite=self.overwrite)
-        from dino_model.data.collections import open_images
+        from dino_model.data.collection import open_images
         from dino_model.inference.classifier import ImageTask, feature_type, read_classifier
         from dino_model.inference.features import FeatureExtractor
         from dino_model.inference.predictions import write_predictions

@@ -8,8 +8,7 @@ from typing import NamedTuple
 from xml.etree import ElementTree
 
 from dino_model.data import tables
-from dino_model.data.images import SUFFIXES, ImageError
-from dino_model.data.names import suffix_of
+from dino_model.data.images import SUFFIXES, ImageError, suffix_of
 from segmentation.annotations import VOC_CLASSES, VOC_LIST, MaskReader, MaskRules
 from segmentation.frames import frame_files
 from segmentation.labels import VOID, DataError, Labels, check_size, object_ids

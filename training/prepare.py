@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-from dino_model.data.collections import Images
+from dino_model.data.collection import Images
 from dino_model.runtime.device import ComputePrecision, set_tensor_float32
 from dino_model.runtime.errors import SettingError
 from dino_model.runtime.ranks import gather_objects

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch.amp import GradScaler
 
-from dino_model.data.collections import Images
+from dino_model.data.collection import Images
 from dino_model.runtime.device import ComputePrecision, autocast
 from dino_model.runtime.errors import SettingError, pluralize
 from dino_model.runtime.files import printable

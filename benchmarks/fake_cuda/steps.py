@@ -7,7 +7,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from benchmarks import data
 from benchmarks.fake_cuda.device import FakeDevice
-from dino_model.data.collections import open_images
+from dino_model.data.collection import open_images
 from dino_model.runtime.device import ComputePrecision, autocast
 from training import one_pass
 from training.recipes.recipe import Recipe

@@ -1,15 +1,14 @@
-"""Classes and splits of images: the options that name where they are, and numbered classes."""
+"""Classes and splits of images: the options that name where they are, and rows of images that have them."""
 
+import unicodedata
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
-
-from dino_model.data.names import compose
-from dino_model.runtime.errors import SettingError, pluralize
+from dino_model.data.images import ImageError
+from dino_model.runtime.errors import SettingError
+from dino_model.runtime.files import printable
 
 Split = Literal["train", "val", "test", ""]
 SPLITS: dict[str, Split] = {
@@ -91,44 +90,57 @@ def _parse_splits(option: str, text: str | None) -> dict[str, Split] | None:
     return {name.strip().rstrip("/"): SPLITS[split] for split, name in pairs}
 
 
-class Labeling(NamedTuple):
-    """Classes and splits of images.
+class Row(NamedTuple):
+    """An image of a folder, list or tar."""
+
+    name: str
+    """Path with "/", relative to the folder or tar."""
+    classes: tuple[str, ...] | None = None
+    """Classes; empty: it has none; None: those of its folders."""
+    split: Split = ""
+    store: int = 0
+    """Number of the folder or tar."""
+    offset: int = 0
+    """Of its bytes in a tar."""
+    size: int = 0
+    """Of its bytes in a tar."""
+
+
+class Rows(NamedTuple):
+    """Images of a folder, list or tar, and how their classes and splits were read.
 
     Attributes:
-        labels: int64 [images], indices into `classes`, -1 for none; None without classes, or with several for
-            an image.
-        classes: Names, in the order of `sort_classes`.
-        sets: Indices of the classes of each image, if an image has several; else None.
-        reason: Reason why there are no classes, with the option that helps; empty if there are.
-        splits: Split of each image; None: the images are not divided.
-        reading: How the classes were read, in one line.
+        rows: The images.
+        reading: How the classes were read, in one line; empty if there are none.
+        reason: Reason why there are no classes, with the option that helps.
+        has_splits: True if the images are divided.
+        several: True if an image can have several classes, or none.
+        notes: Folders, lines and images that are left out.
+        ignored: Number of files that are not images.
     """
 
-    labels: NDArray[np.int64] | None = None
-    classes: tuple[str, ...] = ()
-    sets: tuple[tuple[int, ...], ...] | None = None
-    reason: str = ""
-    splits: Sequence[Split] | None = None
+    rows: Sequence[Row]
     reading: str = ""
+    reason: str = ""
+    has_splits: bool = False
+    several: bool = False
+    notes: tuple[str, ...] = ()
+    ignored: int = 0
 
 
-def number_classes(sets: Sequence[tuple[str, ...]], *, can_be_several: bool = False) -> Labeling:
-    """Number the classes of images by their names.
+class UnclearError(ImageError):
+    """Classes or splits that no convention and no option names. The message names the option."""
 
-    Args:
-        sets: Classes of each image.
-        can_be_several: An image without a class has none of them, unless every image has exactly one. Else
-            its class is unknown.
-    """
-    sets = [tuple(map(compose, given)) for given in sets]
-    classes = sort_classes({name for given in sets for name in given})
-    if not classes:
-        return Labeling(reason=f"{pluralize(len(sets), 'image')} without a class")
-    number = {name: index for index, name in enumerate(classes)}
-    counts = {len(given) for given in sets}
-    if counts == {1} or (counts <= {0, 1} and not can_be_several):
-        return Labeling(np.array([number[given[0]] if given else -1 for given in sets]), classes)
-    return Labeling(None, classes, tuple(tuple(sorted(number[name] for name in given)) for given in sets))
+
+def describe_row(row: Row, has_splits: bool) -> str:
+    """Return the classes of an image in words: `cat/1.jpg is 'cat' of train`."""
+    text = f"{printable(row.name)} is {'|'.join(row.classes or ()) or 'no class'!r}"
+    return text + (f" of {row.split or 'no split'}" if has_splits else "")
+
+
+def compose(text: str) -> str:
+    """Return a text in one of the two forms that accents have in names: composed, not that of macOS."""
+    return unicodedata.normalize("NFC", text)
 
 
 def sort_classes(names: Iterable[str]) -> tuple[str, ...]:

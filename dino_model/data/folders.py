@@ -4,13 +4,12 @@ import errno
 import os
 import posixpath
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import takewhile
 from pathlib import Path
-from typing import NamedTuple
 
-from dino_model.data.classes import SPLITS, Labeling, LabelOptions, Split, number_classes
-from dino_model.data.names import suffix_of
+from dino_model.data.classes import SPLITS, LabelOptions, Row, Rows, Split, UnclearError
+from dino_model.data.images import suffix_of
 from dino_model.runtime.errors import pluralize
 from dino_model.runtime.files import printable
 
@@ -24,6 +23,7 @@ SYSTEM_FOLDERS = frozenset(
 """Folders of network drives, systems and tools, in lower case. Their images are thumbnails or deleted."""
 SPLIT_HINT = "pass --split-folders train=A,test=B with your names for A and B, or --split-folders none"
 Folder = tuple[str, ...]
+"""Names of a folder and of those above it, the top one first."""
 
 
 def is_left_out(part: str) -> bool:
@@ -40,172 +40,159 @@ def left_out_folder(name: str) -> str:
 
 def is_image(name: str, suffixes: Iterable[str]) -> bool:
     """Return whether a file that was found, not named, is an image."""
-    head, base = posixpath.split(name)
-    return suffix_of(base) in suffixes and not base.startswith(".") and not left_out_folder(f"{head}/")
+    base = posixpath.basename(name)
+    return suffix_of(base) in suffixes and not base.startswith(".") and not left_out_folder(name)
 
 
-class FoundFiles(NamedTuple):
-    """Files of a folder."""
+def read_folder(folder: Path, suffixes: Collection[str]) -> Rows:
+    """Find the images below a folder, except in links that lead back up."""
+    found, left_out, unreadable = list[str](), list[str](), list[str]()
 
-    names: list[str]
-    """Paths relative to the folder, with "/"."""
-    left_out: list[str]
-    """Hidden folders and `SYSTEM_FOLDERS`."""
-    unreadable: list[str]
-    """Folders that cannot be read, with the reason."""
-
-
-def walk(folder: Path) -> FoundFiles:
-    """Find all files below a folder, except in links that lead back up."""
-    found = FoundFiles([], [], [])
-
-    def relative(path: str) -> str:
+    def relative(path: str | Path) -> str:
         return Path(path).relative_to(folder).as_posix()
 
     def note(error: OSError) -> None:
-        found.unreadable.append(f"{relative(error.filename)} ({os.strerror(error.errno or errno.EIO)})")
+        unreadable.append(f"{relative(error.filename)} ({os.strerror(error.errno or errno.EIO)})")
 
     above: dict[str, frozenset[str]] = {}  # real paths of each folder and its parents
     for parent, folders, names in os.walk(folder, followlinks=True, onerror=note):
         here = above.pop(parent, frozenset()) | {os.path.realpath(parent)}
-        inside = {name: str(Path(parent) / name) for name in folders}
-        found.left_out.extend(relative(path) for name, path in inside.items() if is_left_out(name))
+        left_out += (relative(Path(parent, name)) for name in folders if is_left_out(name))
         folders[:] = [
             name
-            for name, path in inside.items()
-            if not is_left_out(name) and os.path.realpath(path) not in here
+            for name in folders
+            if not is_left_out(name) and os.path.realpath(Path(parent, name)) not in here
         ]
-        above |= {inside[name]: here for name in folders}
-        beginning = relative(parent)
-        links = (path for name in names if not suffix_of(name) and (path := Path(parent, name)).is_symlink())
-        missing = (relative(str(path)) for path in links if not path.exists())
-        found.unreadable.extend(f"{name} (a link to a missing folder)" for name in missing)
-        found.names.extend(posixpath.normpath(f"{beginning}/{name}") for name in names)
-    return found
+        above |= {str(Path(parent, name)): here for name in folders}
+        links = [path for name in names if not suffix_of(name) and (path := Path(parent, name)).is_symlink()]
+        missing = [relative(path) for path in links if not path.exists()]
+        unreadable += (f"{name} (a link to a missing folder)" for name in missing)
+        found += (posixpath.normpath(f"{relative(parent)}/{name}") for name in names)
+    images = sorted(name for name in found if is_image(name, suffixes))
+    notes = (
+        *count_names("folder", "left out", left_out),
+        *count_names("folder", "cannot be read", unreadable),
+    )
+    return Rows([Row(name) for name in images], notes=notes, ignored=len(found) - len(images))
 
 
-class Place(NamedTuple):
-    """Meaning of a folder that holds images."""
-
-    split: Split
-    path: Folder
-    """Folders below the split, without those that all images share; those above it if none is below."""
+def count_names(noun: str, fate: str, names: Sequence[str]) -> tuple[str, ...]:
+    """Count and name folders or files: `3 folders left out: @eaDir, a/.cache, …`; nothing without names."""
+    first = ", ".join(map(printable, names[:3])) + (", …" if len(names) > 3 else "")
+    return (f"{pluralize(len(names), noun)} {fate}: {first}",) if names else ()
 
 
-def label_by_folders(names: Sequence[str], options: LabelOptions) -> Labeling:
+def label_by_folders(found: Rows, options: LabelOptions) -> Rows:
     """Label images by their folders: the rules are in docs/inputs.md.
 
     Args:
-        names: Paths with "/".
+        found: Images; their splits stay if they have some.
         options: Class level and split folders.
     """
-    counts = Counter(map(posixpath.dirname, names))
+    counts = Counter(posixpath.dirname(row.name) for row in found.rows)
     ends = _ends(counts)
-    places, reason = divide(counts, options)
-    if not reason and not any(place.path for place in places.values()):
-        reason = f"no image is in a class folder, the first is {printable(names[0])}: pass --labels TABLE"
-    if not reason and options.class_level != "top":
-        reason = _mixed_folder(counts, ends, places)
-    if not reason and options.class_level != "top" and options.split_folders is None:
-        reason = _repeated_classes({folder: places[folder].path for folder in ends}, places)
-    if reason:
-        return Labeling(reason=reason)
+    try:
+        paths, splits = divide(counts, options)
+        if not any(paths.values()):
+            first = printable(found.rows[0].name)
+            raise UnclearError(f"no image is in a class folder, the first is {first}: pass --labels TABLE")
+        if options.class_level != "top":
+            _check_mixed_folders(counts, ends, paths)
+            if options.split_folders is None and not any(splits.values()):
+                _check_repeated_classes({folder: paths[folder] for folder in ends if paths[folder]})
+    except UnclearError as error:
+        return found._replace(reason=str(error))
     level = {"path": slice(None), "top": slice(1), "last": slice(-1, None)}[options.class_level]
     classes = {
-        folder: printable("/".join(place.path[level]))
-        for folder, place in places.items()
-        if folder in ends or options.class_level == "top"
+        folder: (printable("/".join(path[level])),)
+        for folder, path in paths.items()
+        if path and (folder in ends or options.class_level == "top")
     }
-    is_divided = any(place.split for place in places.values())
-    found = [classes.get(posixpath.dirname(name), "") for name in names]
-    example = next(number for number, name in enumerate(found) if name)
-    splits = [places[posixpath.dirname(name)].split for name in names] if is_divided else None
+    folders = [posixpath.dirname(row.name) for row in found.rows]
+    rows = [row._replace(classes=classes.get(f, ())) for row, f in zip(found.rows, folders, strict=True)]
+    is_divided = any(splits.values())
+    if is_divided and not found.has_splits:
+        rows = [row._replace(split=splits[f]) for row, f in zip(rows, folders, strict=True)]
     kind = {"path": "path of the folders", "top": "top folder", "last": "last folder"}[options.class_level]
-    reading = f"class: {kind}{' below the split' if is_divided else ''}; {printable(names[example])} is"
-    reading += f" {found[example]!r}" + (f" of {splits[example] or 'no split'}" if splits else "")
-    labeling = number_classes([(name,) if name else () for name in found])
-    return labeling._replace(splits=splits, reading=reading)
+    reading = f"class: {kind}{' below the split' if is_divided else ''}"
+    return found._replace(rows=rows, reading=reading, has_splits=found.has_splits or is_divided)
 
 
-def divide(folders: Iterable[str], options: LabelOptions) -> tuple[dict[str, Place], str]:
+def divide(folders: Iterable[str], options: LabelOptions) -> tuple[dict[str, Folder], dict[str, Split]]:
     """Divide the folders that hold images into splits.
 
     Returns:
-        Place of each folder, and the reason why the splits are not clear; empty if they are.
+        For each folder: its class path, which is what remains of it below the split without the levels that
+        all images share, or above the split if nothing is below; and its split.
+
+    Raises:
+        UnclearError: The splits are not clear.
     """
     parts = {folder: tuple(folder.split("/")) if folder else () for folder in folders}
     ends = _ends(parts)
-    depth = _common_depth([parts[folder] for folder in ends])
-    paths = {folder: path[depth:] for folder, path in parts.items()}
     named = options.split_of_folder()
     if named:
         return _divide_by_names(parts, ends, named)
-    tops = {
-        path[0]: SPLITS[path[0].lower()] for path in paths.values() if path[:1] and path[0].lower() in SPLITS
-    }
-    if named is None and _are_splits(tops.values()):
-        filled = {path[0] for path in _trim(paths, ends).values() if len(path) > 1}
-        if flat := sorted(tops.keys() - filled):
-            listed = ", ".join(sorted(map(printable, tops)))
-            return {}, f"of its folders {listed}, {printable(flat[0])} holds no class folders: {SPLIT_HINT}"
-        return _divide_by_names(parts, ends, tops, depth)
-    if named is None and (inner := _inner_splits(paths.values())):
-        return (
-            {},
-            f"{printable('/'.join(inner)) or 'a folder'} holds folders train and test or val: {SPLIT_HINT}",
-        )
-    return {folder: Place("", path) for folder, path in _trim(parts, ends).items()}, ""
+    if named is None:
+        depth = _common_depth([parts[folder] for folder in ends])
+        below = {folder: path[depth:] for folder, path in parts.items()}
+        tops = {
+            path[0]: SPLITS[path[0].lower()] for path in below.values() if path and path[0].lower() in SPLITS
+        }
+        if _are_splits(tops.values()):
+            filled = {path[0] for path in _trim(below, ends).values() if len(path) > 1}
+            if flat := sorted(tops.keys() - filled):
+                listed = ", ".join(sorted(map(printable, tops)))
+                hint = f"{printable(flat[0])} holds no class folders: {SPLIT_HINT}"
+                raise UnclearError(f"of its folders {listed}, {hint}")
+            return _divide_by_names(parts, ends, tops, depth)
+        inner = defaultdict(set)
+        for path in below.values():
+            for level, part in enumerate(path):
+                inner[path[:level]].add(SPLITS.get(part.lower(), ""))
+        if folder := next(
+            (folder for folder in sorted(inner) if folder and _are_splits(inner[folder])), None
+        ):
+            name = printable("/".join(folder))
+            raise UnclearError(f"{name} holds folders train and test or val: {SPLIT_HINT}")
+    return _trim(parts, ends), dict.fromkeys(parts, "")
 
 
 def _are_splits(splits: Iterable[Split]) -> bool:
-    found = {*splits}
+    found = {*splits} - {""}
     return "train" in found and len(found) > 1
-
-
-def _inner_splits(paths: Iterable[Folder]) -> Folder | None:
-    """Return the folder that holds folders train, and val or test."""
-    inside = defaultdict(set)
-    for path in paths:
-        for depth, part in enumerate(path):
-            if part.lower() in SPLITS:
-                inside[path[:depth]].add(SPLITS[part.lower()])
-    return next((folder for folder in sorted(inside) if folder and _are_splits(inside[folder])), None)
 
 
 def _divide_by_names(
     parts: Mapping[str, Folder], ends: set[str], names: Mapping[str, Split], start: int = 0
-) -> tuple[dict[str, Place], str]:
+) -> tuple[dict[str, Folder], dict[str, Split]]:
     """Divide folders by the first part, from a level on, that has one of these names."""
-
-    def place(path: Folder) -> tuple[str, Folder, Folder]:
-        level = next((level for level in range(start, len(path)) if path[level] in names), None)
-        return ("", (), path) if level is None else (path[level], path[level + 1 :], path[:level])
-
-    found = {folder: place(path) for folder, path in parts.items()}
-    if missing := sorted(names.keys() - {name for name, *_ in found.values()}):
+    tops, below, above = dict[str, str](), dict[str, Folder](), dict[str, Folder]()
+    for folder, path in parts.items():
+        level = next((level for level in range(start, len(path)) if path[level] in names), len(path))
+        tops[folder], *_ = *path[level:], ""
+        below[folder], above[folder] = path[level + 1 :], path[:level]
+    if missing := sorted(names.keys() - {*tops.values()}):
         first = ", ".join(sorted(map(printable, parts))[:2])
-        return (
-            {},
-            f"--split-folders names {missing[0]!r}, and no folder has this name: folders are {first}, …",
+        raise UnclearError(
+            f"--split-folders names {missing[0]!r}, and no folder has this name: folders are {first}, …"
         )
     others: Split = "" if "train" in names.values() else "train"
-    splits = {folder: names.get(name, others) for folder, (name, *_) in found.items()}
     # A folder that holds only one of its own name counts once: programs unpack archives in this way.
-    kept = {name for name, path, _ in found.values() if path[:1] != (name,) or len(path) < 2}
-    below = {folder: path if name in kept else path[1:] for folder, (name, path, _) in found.items() if name}
-    outside = {folder: path for folder, (name, _, path) in found.items() if not name}
-    inside = below if any(below[folder] for folder in below) else {f: found[f][2] for f in below}
-    used = _trim(inside | (outside if others else {}), ends)
-    return {folder: Place(split, used.get(folder, ())) for folder, split in splits.items()}, ""
+    kept = {top for folder, top in tops.items() if below[folder][:1] != (top,) or len(below[folder]) < 2}
+    inside = {f: below[f] if top in kept else below[f][1:] for f, top in tops.items() if top}
+    if not any(inside.values()):
+        inside = {folder: above[folder] for folder in inside}
+    outside = {folder: above[folder] for folder in parts.keys() - inside.keys()} if others else {}
+    used = _trim(inside | outside, ends)
+    return {f: used.get(f, ()) for f in parts}, {f: names.get(top, others) for f, top in tops.items()}
 
 
 def _ends(folders: Iterable[str]) -> set[str]:
     """Return the folders that hold images, and no folder with images."""
     folders = {*folders}
-    inner = {""} if folders != {""} else set()
-    for folder in folders:
-        inner.update(map(str, Path(folder).parents))
-    return {folder for folder in folders if folder not in inner}
+    inner = {str(parent) for folder in folders for parent in Path(folder).parents}
+    return folders - inner - ({""} if len(folders) > 1 else set())
 
 
 def _common_depth(paths: Sequence[Folder]) -> int:
@@ -223,38 +210,32 @@ def _trim(paths: Mapping[str, Folder], ends: set[str]) -> dict[str, Folder]:
     return {folder: path[first : lengths[folder]] for folder, path in paths.items()}
 
 
-def _mixed_folder(counts: Mapping[str, int], ends: set[str], places: Mapping[str, Place]) -> str:
+def _check_mixed_folders(counts: Mapping[str, int], ends: set[str], paths: Mapping[str, Folder]) -> None:
     """Refuse a folder of which more images would be left out than it has in class folders."""
     for folder, count in counts.items():
-        if folder in ends or not places[folder].path:
+        if folder in ends or not paths[folder]:
             continue
         inside = sum(number for name, number in counts.items() if name.startswith(f"{folder}/"))
         if count > inside:
-            return (
+            raise UnclearError(
                 f"{printable(folder)} holds {pluralize(count, 'image')}, and {inside:,} in its folders: pass"
                 " --class-level top, or move the images"
             )
-    return ""
 
 
-def _repeated_classes(paths: Mapping[str, Folder], places: Mapping[str, Place]) -> str:
+def _check_repeated_classes(paths: Mapping[str, Folder]) -> None:
     """Refuse top folders that hold the same classes: they may be splits, sites or classes."""
-    if any(place.split for place in places.values()):
-        return ""
-    groups: dict[str, set[Folder]] = defaultdict(set)
-    tops_of = defaultdict(set)
-    for path in paths.values():
-        if path:
-            groups[path[0] if len(path) > 1 else ""].add(tuple(map(str.lower, path[len(path) > 1 :])))
-            tops_of[path[-1].lower()].add(path[0] if len(path) > 1 else "")
-    is_repeated = all(len(tops) > 1 for tops in tops_of.values())
-    pairs = [(a, b) for a in sorted(groups) for b in groups if a != b and a and groups[a] <= groups[b]]
-    if len(groups) < 2 or not (is_repeated or pairs):
-        return ""
-    tops = pairs[0] if pairs else sorted(groups)[:2]
-    by_top = {path[0] if len(path) > 1 else "": folder for folder, path in sorted(paths.items()) if path}
-    examples = [by_top[top] for top in tops]
-    return (
-        f"the same classes are in several folders, such as {' and '.join(map(printable, examples))}:"
-        f" {SPLIT_HINT}, or --class-level top"
-    )
+    groups, tops_of, example = defaultdict(set), defaultdict(set), dict[str, str]()
+    for folder, path in sorted(paths.items()):
+        top = path[0] if len(path) > 1 else ""
+        groups[top].add(tuple(map(str.lower, path[len(path) > 1 :])))
+        tops_of[path[-1].lower()].add(top)
+        example[top] = folder
+    same = [[a, b] for a in sorted(groups) for b in groups if a and a != b and groups[a] <= groups[b]]
+    if not same and all(len(tops) > 1 for tops in tops_of.values()):
+        same = [sorted(groups)[:2]]
+    if same:
+        folders = " and ".join(printable(example[top]) for top in same[0])
+        raise UnclearError(
+            f"the same classes are in several folders, such as {folders}: {SPLIT_HINT}, or --class-level top"
+        )

@@ -3,6 +3,7 @@
 import contextlib
 import importlib
 import io
+import posixpath
 import warnings
 from pathlib import Path
 from typing import Any
@@ -41,6 +42,11 @@ warnings.filterwarnings("ignore", module=r"PIL\.")  # `read` raises instead
 
 class ImageError(ValueError):
     """An image, or a collection of images, that cannot be read. The message is one sentence."""
+
+
+def suffix_of(name: str) -> str:
+    """Return the suffix of a name in lower case, with its dot."""
+    return posixpath.splitext(name)[1].lower()
 
 
 def read(

@@ -3,14 +3,16 @@
 import json
 import posixpath
 import tarfile
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 from dino_model.data import remote
-from dino_model.data.classes import LabelOptions
-from dino_model.data.images import ImageError
-from dino_model.data.names import stem, suffix_of
+from dino_model.data.classes import LabelOptions, Row, Rows, UnclearError
+from dino_model.data.folders import count_names, is_image, left_out_folder
+from dino_model.data.images import ImageError, suffix_of
 from dino_model.runtime.files import printable
 
 Stamp = tuple[int, int | str]
@@ -35,64 +37,57 @@ class Members(NamedTuple):
     texts: dict[str, str]
 
 
-class Samples(NamedTuple):
-    """Images of a tar in the form of WebDataset.
-
-    Attributes:
-        classes: Classes of each image by its name; None: those of the folders.
-        left_out: Images that `image_key` does not choose.
-        reason: Reason why there are no classes, with the option that helps.
-        reading: How the classes were read, in one line.
-    """
-
-    classes: dict[str, tuple[str, ...]] | None
-    left_out: tuple[str, ...] = ()
-    reason: str = ""
-    reading: str = ""
-
-
-def read_samples(members: Members, images: Sequence[str], options: LabelOptions) -> Samples:
-    """Read the classes of images of a tar. A tar without .cls, .json or .txt beside an image is a folder.
-
-    The key of a sample ends at the first dot of the name, the rest is the extension of a file.
+def read_tar(tar: Path | str, suffixes: Collection[str], options: LabelOptions, *, alone: bool) -> Rows:
+    """Read the images of a tar; of a WebDataset shard with their classes.
 
     Args:
-        members: Files of the tar.
-        images: Names of its images.
+        tar: Path or URL.
+        suffixes: Of images.
         options: Keys of image and class.
+        alone: Leave out of the names the top folder that holds everything.
+
+    Raises:
+        ImageError: Not a whole, uncompressed tar, or no image has the key.
     """
-    keys = {_sample(name)[0] for name in images}
-    fields = [name for name in members.places if suffix_of(name) in LABEL_SUFFIXES]
-    fields = [name for name in fields if _sample(name)[0] in keys]
-    if not fields and not options.image_key and options.class_key in (None, "none"):
-        return Samples(None)
-    kept, left_out = list(images), tuple[str, ...]()
+    members = _read_members(tar, options.class_key)
+    tops = {name.partition("/")[0] for name in members.places} if alone else set()
+    top = f"{tops.pop()}/" if len(tops) == 1 else ""
+    short = {name: name.removeprefix(top) for name in members.places}
+    images = [name for name in short if is_image(short[name], suffixes)]
+    notes = count_names("folder", "left out", sorted({*map(left_out_folder, short.values())} - {""}))
+    ignored, samples = len(short) - len(images), {_sample(name)[0] for name in images}
     if options.image_key is not None:
         wanted = options.image_key.lower().split(",")
         kept = [name for name in images if _sample(name)[1].lower() in wanted]
-        left_out = tuple(sorted({*images} - {*kept}))
-        if not kept:
+        if images and not kept:
             found = ", ".join(sorted({_sample(name)[1] for name in images}))
             raise ImageError(f"--image-key is {options.image_key!r}, and the images of the tar have {found}")
-    names_of = dict[str, str]()
-    for name in kept:
-        first = names_of.setdefault(_sample(name)[0], name)
-        if first != name and options.image_key is None:
-            both = f"{printable(first)} and {printable(name)}"
-            return Samples({}, (), f"{both} are images of one sample: pass --image-key {_sample(first)[1]}")
-    if options.class_key == "none" or (not fields and options.class_key is None):
-        return Samples(None, left_out)
-    try:
-        source, texts = _choose_field(fields, members.texts, options.class_key)
-        classes = {key: _classes(text, source) for key, text in texts.items()}
-    except ValueError as error:
-        return Samples({}, left_out, str(error))
-    of_images = {name: classes.get(_sample(name)[0], ()) for name in kept}
-    first = next((name for name, given in of_images.items() if given), "")
-    if not first:
-        return Samples({}, left_out, f"no sample has the class {source}: {KEY_HINT}")
-    example = f"{printable(first)} is {'|'.join(of_images[first])!r}"
-    return Samples(of_images, left_out, "", f"class: {source} of WebDataset; {example}")
+        notes += count_names("image", "left out by --image-key", sorted({*images} - {*kept}))
+        images = kept
+    rows = [Row(short[name], None, "", 0, *members.places[name]) for name in images]
+    keys = [_sample(name)[0] for name in images]
+    fields = [
+        name for name in members.places if suffix_of(name) in LABEL_SUFFIXES and _sample(name)[0] in samples
+    ]
+    source, reason, classes = "", "", dict[str, tuple[str, ...]]()
+    first = dict(zip(reversed(keys), reversed(images), strict=True))
+    more = [name for name, key in zip(images, keys, strict=True) if fields and first[key] != name]
+    if more and options.image_key is None:
+        notes += count_names("further image", "of a WebDataset sample", more)
+        both = first[_sample(more[0])[0]], more[0]
+        reason = (
+            f"{' and '.join(map(printable, both))} are of one sample: pass --image-key {_sample(both[0])[1]}"
+        )
+    elif options.class_key != "none" and (fields or options.class_key):
+        try:
+            texts = {name: members.texts.get(name, "") for name in fields}
+            source, classes = _read_classes(texts, options.class_key)
+            rows = [row._replace(classes=classes.get(key, ())) for row, key in zip(rows, keys, strict=True)]
+            if not any(row.classes for row in rows):
+                raise UnclearError(f"no sample has the class {source}: {KEY_HINT}")
+        except UnclearError as error:
+            reason = str(error)
+    return Rows(rows, source and f"class: {source} of WebDataset", reason, notes=notes, ignored=ignored)
 
 
 def _sample(name: str) -> tuple[str, str]:
@@ -102,63 +97,40 @@ def _sample(name: str) -> tuple[str, str]:
     return posixpath.join(head, key), extension
 
 
-def _choose_field(
-    fields: Sequence[str], texts: Mapping[str, str], wanted: str | None
-) -> tuple[str, dict[str, str]]:
-    """Choose the files with the classes; returns the extension, or json:FIELD, and their content by key.
+def _read_classes(texts: Mapping[str, str], wanted: str | None) -> tuple[str, dict[str, tuple[str, ...]]]:
+    """Read files that can hold classes; returns the extension, or json:FIELD, and the classes of each key.
 
     Raises:
-        ValueError: Several files or fields, or none.
+        UnclearError: Several extensions or fields, or none; a field that is no text or number.
     """
-    chosen = wanted.partition(":")[0] if wanted else None
-    candidates = [name for name in fields if chosen in (None, _sample(name)[1])]
-    if chosen is None:
-        labeled = [name for name in fields if suffix_of(name) == ".cls"]
-        candidates = labeled or [name for name in fields if suffix_of(name) == ".json"]
-    if not candidates:
-        found = ", ".join(sorted({_sample(name)[1] for name in fields})) or "none"
-        raise ValueError(f"the files with classes beside the images are {found}: {KEY_HINT}")
-    content = dict[str, str]()
-    for name in candidates:
-        key, extension = _sample(name)
-        if key in content:
-            first = next(other for other in candidates if _sample(other)[0] == key)
-            raise ValueError(f"{printable(first)} and {printable(name)} can have the class: {KEY_HINT}")
-        content[key] = texts.get(name, "")
-    extension = _sample(candidates[0])[1]
-    if not extension.lower().endswith("json"):
-        return extension, content
-    if wanted and ":" in wanted:
-        return wanted, content
-    objects = [value for text in content.values() if isinstance(value := _json(text), Mapping)]
-    names = sorted({str(name) for value in objects for name in value})
-    if len(names) != 1:
-        raise ValueError(
-            f"{printable(candidates[0])} has the fields {', '.join(names) or 'none'}: {KEY_HINT}"
-        )
-    return f"json:{names[0]}", content
+    sources = defaultdict[str, dict[str, Any]](dict)
+    for name, text in texts.items():
+        (key, extension), content = _sample(name), None
+        if not extension.lower().endswith("json"):
+            sources[extension][key] = text or []
+            continue
+        with suppress(ValueError):
+            content = json.loads(text)
+        for field, value in content.items() if isinstance(content, dict) else ():
+            sources[f"{extension}:{field}"][key] = [] if value is None else value
+    found = [source for source in sources if source.rpartition(".")[2].lower() == "cls"]
+    found = found or [source for source in sources if ":" in source]
+    if wanted:
+        found = [source for source in sources if wanted in (source, source.partition(":")[0])]
+    if len(found) != 1:
+        names = ", ".join(sorted(found or sources)) or "nothing"
+        raise UnclearError(f"the classes can be in {names}: {KEY_HINT}")
+    values = {key: value if isinstance(value, list) else [value] for key, value in sources[found[0]].items()}
+    if odd := [
+        each for value in values.values() for each in value if not isinstance(each, str | int | float)
+    ]:
+        shown = json.dumps(odd[0])[:80]
+        raise UnclearError(f"{found[0]} has {shown}: expected a text, a number or a list of them")
+    return found[0], {key: tuple(map(_as_name, value)) for key, value in values.items()}
 
 
-def _classes(text: str, source: str) -> tuple[str, ...]:
-    """Return the classes in a file of a sample; raises ValueError for a field that is no text or number."""
-    _, colon, field = source.partition(":")
-    if not colon:
-        return (printable(text),) if text else ()
-    content = _json(text)
-    value = content.get(field) if isinstance(content, Mapping) else None
-    values = value if isinstance(value, list) else [] if value is None else [value]
-    if not all(isinstance(each, str | int | float) for each in values):
-        raise ValueError(
-            f"{source} has {json.dumps(value)[:80]}: expected a text, a number or a list of them"
-        )
-    return tuple(f"{each:g}" if isinstance(each, float) else printable(str(each)) for each in values)
-
-
-def _json(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except ValueError:
-        return None
+def _as_name(value: str | float) -> str:
+    return f"{value:g}" if isinstance(value, float) else printable(str(value))
 
 
 def is_tar(path: Path) -> bool:
@@ -196,19 +168,15 @@ def read_part(tar: Path | str, offset: int, size: int, indexed: Stamp) -> bytes:
     return data
 
 
-def read_members(tar: Path | str, class_key: str | None = None) -> Members:
-    """Index a tar. A tar of tars, as ImageNet's training images come, is a folder for each inner tar.
-
-    Raises:
-        ImageError: Not a whole, uncompressed tar.
-    """
+def _read_members(tar: Path | str, class_key: str | None) -> Members:
+    """Index a tar. A tar of tars, as ImageNet's training images come, is a folder for each inner tar."""
     try:
         with remote.open_url(tar) if isinstance(tar, str) else tar.open("rb") as file:
             members = _index(file, class_key)
             if not members.places or not all(name.endswith(".tar") for name in members.places):
                 return members
             inner = {
-                f"{stem(name)}/{posixpath.basename(image)}": place
+                f"{posixpath.splitext(name)[0]}/{posixpath.basename(image)}": place
                 for name, (offset, _) in members.places.items()
                 for image, place in _index(file, class_key, offset).places.items()
             }

@@ -2,84 +2,57 @@
 
 import codecs
 import csv
+import os
+import posixpath
 import re
-from collections.abc import Callable, Hashable, Iterable, Sequence
+import unicodedata
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Sequence
+from functools import cache
+from operator import eq
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import Literal
 
-from dino_model.data.classes import SPLITS, LabelOptions, Split
-from dino_model.data.images import ImageError, read_file
-from dino_model.data.names import NameIndex, clean_path
+from dino_model.data.classes import (
+    SPLITS,
+    LabelOptions,
+    Row,
+    Rows,
+    Split,
+    UnclearError,
+    compose,
+    describe_row,
+)
+from dino_model.data.images import SUFFIXES, ImageError, read_file, suffix_of
+from dino_model.data.remote import is_remote
 from dino_model.runtime.errors import pluralize
 from dino_model.runtime.files import printable
 
-IMAGE_TITLES = frozenset({"image", "file", "filename", "file_name", "path"})
-CLASS_TITLES = frozenset({"label", "class"})
-SPLIT_TITLES = frozenset({"split"})
-_MARKS = (
-    (codecs.BOM_UTF8, "utf-8"),
-    (codecs.BOM_UTF16_LE, "utf-16-le"),
-    (codecs.BOM_UTF16_BE, "utf-16-be"),
-)
-Known = Callable[[str], object]
-"""Test if a text is the path of an image."""
-Image = TypeVar("Image", bound=Hashable)
+IMAGE_TITLES = ("file", "file_name", "filename", "image", "path")
+CLASS_TITLES = ("label", "class")
+SPLIT_TITLES = ("split",)
+_ENCODINGS = {codecs.BOM_UTF8: "utf-8", codecs.BOM_UTF16_LE: "utf-16-le", codecs.BOM_UTF16_BE: "utf-16-be"}
+Find = Callable[[str], Sequence[str]]
+"""Return the names of the images that a text can mean."""
 Cells = list[str]
-
-
-class Row(NamedTuple):
-    """Line of a list or table."""
-
-    path: str
-    classes: tuple[str, ...] | None
-    """Classes of the image; None: the list has none."""
-    split: Split = ""
-
-
-class Table(NamedTuple):
-    """Content of a list or table.
-
-    Attributes:
-        rows: A row for each line.
-        has_splits: True if a column has splits.
-        several: True if an image can have several classes, or none.
-        reason: Reason why classes or splits are not read, with the option that helps.
-        reading: How the table was read, in one line.
-    """
-
-    rows: list[Row]
-    has_splits: bool = False
-    several: bool = False
-    reason: str = ""
-    reading: str = ""
-
-
-class _Unclear(Exception):
-    """Classes or splits that no convention and no option names. The message names the option."""
+PATHS_ONLY = LabelOptions(class_column="none", split_column="none")
+"""Options of lists without classes: further words and columns are ignored."""
 
 
 def read_text(path: Path) -> str:
-    """Read a text in UTF-8, or in UTF-16 with or without a byte-order mark; other bytes become surrogates.
+    """Read a text in UTF-8, or in UTF-16 with a byte-order mark; other bytes become surrogates.
 
     Joined files have marks within the text. They are left out at the start of a line.
 
     Raises:
         ImageError: Binary content.
     """
-    return re.sub(r"^\ufeff+", "", _decode(read_file(path, str(path)), path), flags=re.MULTILINE)
-
-
-def _decode(data: bytes, path: Path) -> str:
-    for mark, encoding in _MARKS:
-        if data.startswith(mark):
-            return data[len(mark) :].decode(encoding, "surrogateescape" if encoding == "utf-8" else "replace")
-    if b"\0" not in data:
-        return data.decode("utf-8", "surrogateescape")
-    for encoding in ("utf-16-le", "utf-16-be"):
-        text = data.decode(encoding, "replace")
-        if "\0" not in text and "\ufffd" not in text and sum(map(ord, text)) < 0x1000 * len(text):
-            return text
-    raise ImageError(f"{path} is no folder, no tar and no text with one name a line")
+    data = read_file(path, str(path))
+    encoding = next((encoding for mark, encoding in _ENCODINGS.items() if data.startswith(mark)), "utf-8")
+    if encoding == "utf-8" and b"\0" in data:
+        raise ImageError(f"{path} is no folder, no tar and no text in UTF-8 with one name a line")
+    text = data.decode(encoding, "surrogateescape" if encoding == "utf-8" else "replace")
+    return re.sub(r"^\ufeff+", "", text, flags=re.MULTILINE)
 
 
 def read_lines(path: Path) -> list[str]:
@@ -93,343 +66,389 @@ def _all_lines(path: Path) -> list[str]:
     return re.split(r"\r\n|\n|\r", read_text(path))
 
 
-def read_paths(path: Path, is_known: Known) -> list[str]:
-    """Read the paths of a list; further words and columns are ignored.
+def clean_path(text: str) -> str:
+    """Return a path of a text as names are written: with "/", without "./" and quotes."""
+    quote = text[:1]
+    if quote in ("'", '"') and text.endswith(quote) and len(text) > 2:
+        text = text[1:-1]
+    return posixpath.normpath(text.replace("\\", "/") if "/" not in text else text)
 
-    Args:
-        path: Text with one path a line, or CSV or TSV with a title of `IMAGE_TITLES` or the paths first.
-        is_known: Tests if a text is a path, to find the end of a path with spaces or commas.
 
-    Raises:
-        ImageError: As `read_text`, or JSON.
-    """
-    lines = [line for line in read_lines(path) if not line.startswith("#") or is_known(line)]
-    separator = _separator(path, lines[:2], is_known)
-    rows = [_split_line(line, separator, is_known) for line in lines]
-    titles = [cell.lower() for cell in rows[0]] if rows else []
-    conventional = IMAGE_TITLES | {"name"}
-    column = next((place for place, title in enumerate(titles) if title in conventional), None)
-    if column is None or is_known(rows[0][column]):
-        return [row[0] for row in rows]
-    return [row[column] for row in rows[1:] if len(row) > column]
+class NameIndex:
+    """Find images by the paths that users write: whole names, ends of names, or longer paths."""
+
+    def __init__(self, names: Iterable[str]) -> None:
+        self._by_stem = defaultdict[str, list[tuple[list[str], str, str]]](list)
+        for name in names:
+            parts, suffix = _split_path(name)
+            self._by_stem[parts[0]].append((parts, suffix, name))
+
+    def find(self, text: str) -> list[str]:
+        """Return the names that a path can mean: the one that is equal, or all that agree.
+
+        Two paths agree if the shorter one is the end of the longer one. A path without the suffix of an image
+        agrees with any. Of several names that are ends of the path, the longest one is meant.
+        """
+        for path in dict.fromkeys((text, clean_path(text))):
+            parts, suffix = _split_path(path)
+            known = self._by_stem.get(parts[0], ())
+            found = {name: len(p) for p, end, name in known if suffix in (end, "") and all(map(eq, parts, p))}
+            if equal := [name for name in found if _compose(name) == _compose(path)]:
+                return equal
+            longest = max(found.values(), default=0)
+            if found:
+                return [name for name, length in found.items() if length == longest or longest > len(parts)]
+        return []
+
+
+def _compose(name: str) -> str:
+    return compose(printable(name))
+
+
+def _split_path(path: str) -> tuple[list[str], str]:
+    """Return the parts of a path from its end, the first without the suffix of an image; and this suffix."""
+    text = _compose(path).strip("/")
+    suffix = suffix_of(text) if suffix_of(text) in SUFFIXES | {".npy"} else ""
+    return text[: len(text) - len(suffix)].split("/")[::-1], suffix
+
+
+def _find_one(find: Find, text: str, source: Path) -> str | None:
+    """Return the image that a line of a file names, None if there is none; ImageError for several."""
+    names = find(text)
+    if len(names) > 1:
+        first, second = map(printable, names[:2])
+        raise ImageError(f"{source} names {text}, which can be {first} or {second}: write the whole name")
+    return names[0] if names else None
 
 
 def read_names(path: Path, known: Sequence[str]) -> tuple[tuple[str, ...], str]:
     """Read the names of images, sequences or folders from a list; further words of a line are ignored.
 
     Args:
-        path: As in `read_paths`.
+        path: As in `read_table`, with `PATHS_ONLY`.
         known: Names that exist. A line may be one of these, its end, or a longer path, see `NameIndex`.
 
     Returns:
         Names as in `known`, each once, and a note on lines that are left out, or no text. Unknown names are
-        as in the list, without "./".
+        as in the list, without "./", and the last ones.
 
     Raises:
         ImageError: Binary content, a list without a name, or a name that several of `known` have.
     """
-    index = NameIndex(known)
-    paths = read_paths(path, index.find)
-    numbers = [index.find_one(text, path) for text in paths]
-    pairs = zip(paths, numbers, strict=True)
-    names = [clean_path(text) if number is None else known[number] for text, number in pairs]
+    found, missing = read_table(path, NameIndex(known).find, PATHS_ONLY)
+    names = dict.fromkeys([*(row.name for row in found.rows), *map(clean_path, missing)])
     if not names:
         raise ImageError(f"{path} is empty: expected one name a line")
-    unique = tuple(dict.fromkeys(names))
-    repeated = pluralize(len(names) - len(unique), "line")
-    note = f"{repeated} with a name that is listed before, which counts once (in {printable(path.name)})"
-    return unique, note if len(unique) < len(names) else ""
+    return tuple(names), "".join(f"{note} (in {printable(path.name)})" for note in found.notes)
 
 
-def read_table(path: Path, is_known: Known, options: LabelOptions) -> Table:
+def read_list(path: Path, suffixes: Collection[str], options: LabelOptions) -> tuple[Path, Rows]:
+    """Read a list of image files, which may be a table of classes and splits.
+
+    Paths are relative to the list's folder, or to the working folder if only that has some of the files.
+
+    Returns:
+        The folder that names are relative to, and the images in the order of the list.
+
+    Raises:
+        ImageError: As `read_table`; a file that does not exist, or the address of an image.
+    """
+    for folder in dict.fromkeys((path.absolute().parent, Path.cwd())):
+        found, missing = read_table(path, _file_finder(folder), options)
+        if found.rows:
+            break
+    if address := next(filter(is_remote, missing), None):
+        raise ImageError(f"{path} lists {address}: images are read from disks, only tars from addresses")
+    if missing:
+        raise ImageError(
+            f"{path} lists {len(found.rows) + len(missing)} files, and {len(missing)} of them do not exist,"
+            f" the first is {printable(missing[0])}; paths are relative to the list's folder, or to the"
+            " working folder"
+        )
+
+    def is_image(name: str) -> bool:
+        return suffix_of(name) in suffixes if suffix_of(name) else not (folder / name).is_dir()
+
+    rows = [row for row in found.rows if is_image(row.name)]
+    notes = list(found.notes)
+    if others := [row.name for row in found.rows if not is_image(row.name)]:
+        notes.append(
+            f"{pluralize(len(others), 'line')} without an image, the first is {printable(others[0])}"
+        )
+    if not rows:
+        raise ImageError(f"{path} lists no image: {'; '.join(notes) or 'it is empty'}")
+    names = [row.name.removeprefix(f"{folder.as_posix()}/") for row in rows]
+    if all(map(posixpath.isabs, names)):
+        folder = Path(posixpath.commonpath([posixpath.dirname(name) for name in names]))
+        names = [posixpath.relpath(name, folder.as_posix()) for name in names]
+    rows = [row._replace(name=name) for row, name in zip(rows, names, strict=True)]
+    return folder, found._replace(rows=rows, notes=tuple(f"{note} (in {path.name})" for note in notes))
+
+
+def _file_finder(folder: Path) -> Find:
+    """Return a function from the text of a line to the file that it names in a folder."""
+
+    @cache
+    def find(text: str) -> list[str]:
+        if is_remote(text) and suffix_of(text) == ".tar":
+            return [text]
+        written = (text, text.strip(), clean_path(text.strip()))
+        kinds: tuple[Literal["NFC", "NFD"], ...] = ("NFC", "NFD")  # accents in one letter, or as macOS
+        others = [unicodedata.normalize(kind, form) for kind in kinds for form in written]
+        forms = filter(None, dict.fromkeys([*written, *others]))
+        exists = (form for form in forms if os.path.lexists(folder / form))  # also a dangling link
+        return [posixpath.normpath(form) for form in exists][:1]
+
+    return find
+
+
+def read_table(path: Path, find: Find, options: LabelOptions) -> tuple[Rows, list[str]]:
     """Read a list or table of images, their classes and their splits.
 
     Args:
         path: Text with a path, or a path and a class, in each line; or CSV or TSV.
-        is_known: Tests if a text is the path of an image.
+        find: Returns the images that a text can name.
         options: Columns, header and separators.
 
+    Returns:
+        The images, each once, and the paths of rows without an image.
+
     Raises:
-        ImageError: Binary content, JSON, no column of images, or a column that does not exist.
+        ImageError: Binary content, JSON, no column of images, a column that does not exist, or a path of
+            several images.
     """
-    titles, rows = _read_cells(path, is_known, options)
-    if not rows:
-        return Table([])
-    width = max(map(len, rows))
-    shown = f"{printable(path.name)}: the "
-    shown += (
-        f"titles are {_show(titles)}, the first row is {_show(rows[0])}"
-        if titles
-        else f"first row is {_show(rows[0])}"
-    )
-    columns = _Columns(titles, width, shown)
+    titles, cells, is_text = _read_cells(path, find, options)
+    if not cells:
+        return Rows([]), []
+    columns = _Columns(path, titles, cells)
+    width = len(titles if titles and is_text else cells[0])
+    odd = next((row for row in cells if len(row) != width and (is_text or not titles)), None)
+    if options.image_column or options.class_column:
+        odd = None
     image = columns.find(options.image_column, "--image-column", IMAGE_TITLES)
-    odd = next((row for row in rows if not titles and len(row) != len(rows[0])), None)
-    if image is None and not titles and (options.header_row == 0 or is_known(rows[0][0]) or width == 1):
-        image = 0
-    if image is None or (odd and options.image_column is None and options.class_column is None):
-        shown += f", another one is {_show(odd)}" if odd else ""
-        raise ImageError(
-            f"{shown}. Expected one title of {', '.join(sorted(IMAGE_TITLES))}, or a path and a class in each"
-            " line: pass --image-column and --class-column with a title or a number, or --header-row with the"
-            " line of the titles"
+    if not titles and (options.header_row == 0 or find(cells[0][0]) or len(columns.cells) == 1):
+        image = image or [*columns.cells][:1]
+    if options.class_column == "none":
+        image = image or columns.find(None, "--image-column", ("name",))
+    if len(image) != 1 or odd:
+        raise columns.error(
+            f"{f'Another row is {_show(odd)}. ' if odd else ''}Expected one title of"
+            f" {', '.join(IMAGE_TITLES)}, or a path and a class in each line: pass --image-column and"
+            " --class-column with a title or a number, or --header-row with the line of the titles"
         )
-    paths = [row[image] if image < len(row) else "" for row in rows]
+    split, used, several, reason = list[str](), list[str](), False, ""
+    splits: Sequence[Split] = [""] * len(cells)
+    classes: Sequence[tuple[str, ...] | None] = [None] * len(cells)
     try:
         split = columns.find(options.split_column, "--split-column", SPLIT_TITLES)
-        splits = _read_splits(rows, columns, split, options)
-    except _Unclear as error:
-        return Table([Row(text, None) for text in paths], reason=str(error))
-    try:
-        others = width - len({image, split} - {None})
-        classes, used, several, words = _read_classes(rows, columns, image, others, options)
-    except _Unclear as error:
-        without = [Row(text, None, name) for text, name in zip(paths, splits, strict=True)]
-        return Table(without, split is not None, reason=str(error))
-    reading = [f"image: {columns.name(image)}", f"class: {words}" if words else "class: folders"]
-    reading += [f"split: {columns.name(split)}"] if split is not None else []
-    if unused := [columns.name(place) for place in range(width) if place not in {image, split, *used}]:
-        reading.append(f"not used: {', '.join(unused)}")
-    table = list(map(Row, paths, classes, splits))
-    first = next((row for row in table if row.classes), None)
-    if first:
-        example = f"{printable(first.path)} is {'|'.join(first.classes or ())!r}"
-        reading.append(example + (f" of {first.split or 'no split'}" if split is not None else ""))
-    return Table(table, split is not None, several, "", f"{printable(path.name)}: {'; '.join(reading)}")
-
-
-def join_rows(path: Path, rows: Iterable[tuple[Image, Row]], options: LabelOptions) -> dict[Image, Row]:
-    """Join the rows of each image.
-
-    Raises:
-        ImageError: Rows of one image with two splits, or with other classes without --several-classes rows.
-    """
-    by_image = dict[Image, Row]()
-    for image, row in rows:
-        first = by_image.setdefault(image, row)
-        if first.split != row.split:
-            both = " and ".join(split or "no split" for split in (first.split, row.split))
-            raise ImageError(f"{path} has lines of {printable(row.path)} with {both}: remove one of them")
-        if first.classes == row.classes:
+        splits = _read_splits(columns, split, options)
+        classes, used, several = _read_classes(columns, [*image, *split], options)
+    except UnclearError as error:
+        reason = str(error)
+    rows, missing = dict[str, Row](), list[str]()
+    for text, given, part in zip(columns.cells[image[0]], classes, splits, strict=True):
+        if (name := _find_one(find, text, path)) is None:
+            missing.append(text)
             continue
-        if options.several_classes == "refuse":
-            both = " and ".join("|".join(each.classes or ()) or "no class" for each in (first, row))
-            raise ImageError(
-                f"{path} has lines of {printable(row.path)} with {both}: pass --several-classes rows if it"
-                " has both, else remove one of them"
-            )
-        classes = dict.fromkeys([*(first.classes or ()), *(row.classes or ())])
-        by_image[image] = first._replace(classes=tuple(classes))
-    return by_image
+        row = Row(name, given, part)
+        first = rows.setdefault(name, row)
+        if options.several_classes == "rows" and first.split == part:
+            rows[name] = row._replace(classes=tuple(dict.fromkeys([*(first.classes or ()), *(given or ())])))
+        elif first != row and not reason:
+            both = " and ".join(describe_row(each, bool(split)) for each in (first, row))
+            reason = f"in {path}, {both}: remove a row, or pass --several-classes rows if it has both classes"
+    notes = []
+    if repeated := len(cells) - len(missing) - len(rows):
+        notes.append(f"{pluralize(repeated, 'line')} that is listed before, which counts once")
+    parts = {"image": image, "class": used or ["folders"], "split": split}
+    parts["not used"] = [title for title in columns.cells if title not in (*image, *used, *split)]
+    words = [f"{part}: {printable(', '.join(titles))}" for part, titles in parts.items() if titles]
+    reading = "" if reason else f"{printable(path.name)}: {'; '.join(words)}"
+    return Rows([*rows.values()], reading, reason, bool(split), several, tuple(notes)), missing
 
 
 class _Columns:
-    """Columns of a table by their titles and numbers."""
+    """Columns of a table.
 
-    def __init__(self, titles: Cells | None, width: int, shown: str) -> None:
-        self.titles, self.width, self.shown = titles, width, shown
+    Attributes:
+        titles: Titles of the first columns, if there are some.
+        cells: Cells of each column, by its title if no other column has it, else by its number.
+    """
 
-    def name(self, place: int) -> str:
-        """Return the title of a column, or its number."""
-        title = self.titles[place] if self.titles and place < len(self.titles) else ""
-        return printable(title) or f"column {place + 1}"
+    def __init__(self, path: Path, titles: Cells, rows: list[Cells]) -> None:
+        self.titles, self.cells = titles, dict[str, Cells]()
+        for place in range(max(map(len, rows))):
+            title = "".join(titles[place : place + 1])
+            name = title if title and titles.count(title) == 1 else f"column {place + 1}"
+            self.cells[name] = ["".join(row[place : place + 1]) for row in rows]
+        begin = f"the titles are {_show(titles)}, the first row is" if titles else "the first row is"
+        self._shown = f"{printable(path.name)}: {begin} {_show(rows[0])}"
 
-    def find(self, wanted: str | None, option: str, conventional: frozenset[str]) -> int | None:
-        """Return the column that an option names, else the only one with a conventional title; None: none.
+    def error(self, text: str) -> UnclearError:
+        """Return an error that shows the beginning of the table."""
+        return UnclearError(f"{self._shown}. {text}")
+
+    def find(self, wanted: str | None, option: str, conventional: Collection[str]) -> list[str]:
+        """Return the columns that an option names, else the one with a conventional title; empty: none.
 
         Raises:
-            ImageError: No such column.
-            _Unclear: Several columns with such titles.
+            UnclearError: No such column, or several with conventional titles.
         """
-        if wanted == "none":
-            return None
         if wanted is not None:
-            return self.find_named(wanted, option)
-        titles = [title.strip().lower() for title in self.titles or ()]
-        found = [place for place, title in enumerate(titles) if title in conventional]
+            return [] if wanted == "none" else self.find_named(wanted, option)
+        found = [title for title in self.cells if title.lower() in conventional]
         if len(found) > 1:
-            both = " and ".join(self.name(place) for place in found)
-            error = ImageError if conventional is IMAGE_TITLES else _Unclear
-            raise error(f"{self.shown}. Both {both} could be meant: pass {option} with one of them")
-        return found[0] if found else None
+            raise self.error(f"{_show(found)} could be meant: pass {option} with one of them")
+        return found
 
-    def find_named(self, wanted: str, option: str) -> int:
-        """Return the column with a title or number; raises ImageError if there is none."""
-        titles = self.titles or []
-        if titles.count(wanted) == 1:
-            return titles.index(wanted)
-        if wanted.isdecimal() and 0 < int(wanted) <= self.width:
-            return int(wanted) - 1
-        known = f"titles {_show(titles)} or numbers" if titles else "numbers"
-        raise ImageError(
-            f"{self.shown}. {option} is {wanted!r}: expected one of the {known} 1 to {self.width}"
-        )
+    def find_named(self, wanted: str, option: str) -> list[str]:
+        """Return the column with a title or number, or all from a number on, such as 2-."""
+        if wanted in self.cells:
+            return [wanted]
+        number, dash, _ = wanted.partition("-")
+        found = [*self.cells][int(number) - 1 :] if number.isdecimal() and int(number) else []
+        if not found:
+            last = len(self.cells)
+            raise self.error(f"{option} is {wanted!r}: expected a title, or a number from 1 to {last}")
+        return found if dash else found[:1]
 
 
 def _read_classes(
-    rows: list[Cells], columns: _Columns, image: int, others: int, options: LabelOptions
-) -> tuple[list[tuple[str, ...] | None], set[int], bool, str]:
-    """Return the classes of each row, the columns that they are from, if they can be several, and words."""
-    nothing: list[tuple[str, ...] | None] = [None] * len(rows)
+    columns: _Columns, others: Sequence[str], options: LabelOptions
+) -> tuple[Sequence[tuple[str, ...] | None], list[str], bool]:
+    """Return the classes of each row, the columns that they are from, and if they can be several."""
     if options.class_columns:
-        places = _class_columns(options.class_columns, columns, image)
-        flags = _read_flags(rows, places, columns)
-        return flags, {*places}, True, ", ".join(map(columns.name, places))
-    wanted, word, last = options.class_column, None, False
-    if wanted and wanted not in (columns.titles or ()):
-        if match := re.fullmatch(r"(.+):(\d+)", wanted):
-            wanted, word = match[1], int(match[2])
-        elif match := re.fullmatch(r"(\d+)-", wanted):
-            wanted, last = match[1], True
-    place = columns.find(wanted, "--class-column", CLASS_TITLES)
-    if place is None and wanted is None and others:
-        if columns.titles or columns.width > 2:
-            raise _Unclear(
-                f"{columns.shown}. Expected "
-                + (f"a title {' or '.join(sorted(CLASS_TITLES))}" if columns.titles else "a path and a class")
-                + ": pass --class-column with a title or a number, or none for class folders; or"
-                " --class-columns with several"
+        parts = options.class_columns.split(",")
+        named = [title for part in parts for title in columns.find_named(part.strip(), "--class-columns")]
+        used = [title for title in named if title not in others]
+        return _read_flags(columns, used), used, True
+    wanted, word, separator = options.class_column, 0, options.label_separator
+    if wanted not in columns.cells and (match := re.fullmatch(r"(.+):(\d+)", wanted or "")):
+        wanted, word = match[1], int(match[2])
+    used = columns.find(wanted, "--class-column", CLASS_TITLES)
+    rest = [title for title in columns.cells if title not in others]
+    if not used and rest and wanted is None:
+        if columns.titles or len(columns.cells) > 2:
+            expected = f"a title {' or '.join(CLASS_TITLES)}" if columns.titles else "a path and a class"
+            raise columns.error(
+                f"Expected {expected}: pass --class-column with a title or a number, or none for class"
+                " folders; or --class-columns with several"
             )
-        place = 1 - image
-    if place is None:
-        return nothing, set(), False, ""
-    used = {*range(place, columns.width)} if last else {place}
-    cells = [" ".join(row[place:]) if last else row[place] if place < len(row) else "" for row in rows]
+        used = rest
+    if not used:
+        return [None] * len(columns.cells[others[0]]), used, False
+    cells = [" ".join(filter(None, row)) for row in zip(*map(columns.cells.get, used), strict=True)]
     if word:
         cells = [(cell.split() + [""] * word)[word - 1] for cell in cells]
-    words = columns.name(place) + (f", word {word}" if word else "") + (" and all behind it" if last else "")
-    separator = options.label_separator
-    if separator is None and (cell := next((cell for cell in cells if re.search(r"[|;]|^\[", cell)), None)):
-        raise _Unclear(
-            f"{columns.shown}. The class {printable(cell)!r} may be several: pass --label-separator with the"
-            " character between them, or none if it is one"
+    if separator is None and (cell := next(filter(re.compile(r"\[|.*[|;]").match, cells), None)):
+        raise columns.error(
+            f"The class {printable(cell)!r} may be several: pass --label-separator with the character between"
+            " them, or none if it is one"
         )
     if separator in (None, "none"):
-        return (
-            [(printable(cell),) if cell else () for cell in cells],
-            used,
-            options.several_classes == "rows",
-            words,
-        )
-    parts = [[part.strip(" []'\"") for part in cell.split(separator)] for cell in cells]
-    found = [tuple(dict.fromkeys(printable(part) for part in each if part)) for each in parts]
-    return [*found], used, True, f"{words}, separated by {separator!r}"
+        return [(printable(cell),) if cell else () for cell in cells], used, options.several_classes == "rows"
+    split = [[printable(part.strip(" []'\"")) for part in cell.split(separator)] for cell in cells]
+    return [tuple(dict.fromkeys(filter(None, each))) for each in split], used, True
 
 
-def _class_columns(text: str, columns: _Columns, image: int) -> list[int]:
-    if match := re.fullmatch(r"(\d+)-", text):
-        first = columns.find_named(match[1], "--class-columns")
-        return [place for place in range(first, columns.width) if place != image]
-    return [columns.find_named(name.strip(), "--class-columns") for name in text.split(",")]
-
-
-def _read_flags(rows: list[Cells], places: Sequence[int], columns: _Columns) -> list[tuple[str, ...] | None]:
+def _read_flags(columns: _Columns, used: Sequence[str]) -> list[tuple[str, ...]]:
     """Return the titles of the columns in which each row has 1, of columns with 0 and 1, or with -1 and 1."""
-    values = {"1": 1, "true": 1, "0": 0, "false": 0, "-1": -1}
-    found: list[tuple[str, ...] | None] = []
-    used = set[int]()
-    for row in rows:
-        cells = [row[place] if place < len(row) else "" for place in places]
-        flags = [values.get(re.sub(r"\.0*$", "", cell).lower()) for cell in cells]
-        if None in flags:
-            number = flags.index(None)
-            raise _Unclear(
-                f"{columns.shown}. {columns.name(places[number])} has {printable(cells[number])!r} in the"
-                f" row {_show(row)}: --class-columns expects 0 and 1, or -1 and 1"
-            )
-        used.update(flag for flag in flags if flag is not None)
-        found.append(
-            tuple(columns.name(place) for place, flag in zip(places, flags, strict=True) if flag == 1)
+    values, found = {"1": 1, "true": 1, "0": 0, "false": 0, "-1": -1}, list[list[int | None]]()
+    for title in used:
+        cells = columns.cells[title]
+        found.append([values.get(re.sub(r"\.0*$", "", cell).lower()) for cell in cells])
+        if None in found[-1]:
+            cell = printable(cells[found[-1].index(None)])
+            raise columns.error(f"{title} has {cell!r}: --class-columns expects 0 and 1, or -1 and 1")
+    if {flag for flags in found for flag in flags} >= {-1, 0, 1}:
+        raise columns.error(
+            "The columns of --class-columns have -1, 0 and 1: replace the values that mean unknown or not"
+            " visible, so that 0 and 1 or -1 and 1 remain"
         )
-    if used >= {-1, 0, 1}:
-        raise _Unclear(
-            f"{columns.shown}. The columns of --class-columns have -1, 0 and 1: replace the values that mean"
-            " unknown or not visible, so that 0 and 1 or -1 and 1 remain"
+    names = [printable(title) for title in used]
+    return [
+        tuple(n for n, flag in zip(names, row, strict=True) if flag == 1) for row in zip(*found, strict=True)
+    ]
+
+
+def _read_splits(columns: _Columns, column: Sequence[str], options: LabelOptions) -> Sequence[Split]:
+    given = options.split_of_value()
+    if not column:
+        if given is not None:
+            raise columns.error("--split-values needs a column split: pass --split-column")
+        return [""] * len(next(iter(columns.cells.values())))
+    cells = columns.cells[column[0]]
+    unknown = sorted({cell for cell in cells if cell and cell.lower() not in SPLITS})
+    if given is None and unknown:
+        raise columns.error(
+            f"{column[0]} has {_show(unknown)}: pass --split-values train=A,test=B with two of its values"
+            " for A and B, or --split-column none"
         )
-    return found
+    if missing := (given or {}).keys() - {*cells}:
+        found = _show(sorted({*cells}))
+        raise columns.error(f"{column[0]} has {found}, and --split-values names {min(missing)!r}")
+    return [SPLITS.get(cell.lower(), "") if given is None else given.get(cell, "") for cell in cells]
 
 
-def _read_splits(
-    rows: list[Cells], columns: _Columns, place: int | None, options: LabelOptions
-) -> list[Split]:
-    if place is None:
-        if options.split_values is not None:
-            raise _Unclear(f"{columns.shown}. --split-values needs a column split: pass --split-column")
-        return [""] * len(rows)
-    cells = [row[place] if place < len(row) else "" for row in rows]
-    if (given := options.split_of_value()) is not None:
-        if missing := given.keys() - {*cells}:
-            found = _show(sorted({*cells}))
-            raise _Unclear(f"{columns.name(place)} has {found}, and --split-values names {min(missing)!r}")
-        return [given.get(cell, "") for cell in cells]
-    if unknown := sorted({cell for cell in cells if cell and cell.lower() not in SPLITS}):
-        raise _Unclear(
-            f"{columns.shown}. {columns.name(place)} has {_show(unknown)}: pass --split-values train=A,test=B"
-            " with two of its values for A and B, or --split-column none"
-        )
-    return [SPLITS.get(cell.lower(), "") for cell in cells]
-
-
-def _read_cells(path: Path, is_known: Known, options: LabelOptions) -> tuple[Cells | None, list[Cells]]:
-    """Read the titles of a table, None if it has none, and the cells of its rows."""
-    lines, row = _all_lines(path), options.header_row
-    if row and row > len(lines):
-        raise ImageError(f"{path} has {len(lines)} lines: --header-row is {row}")
-    body = [line for line in lines[row or 0 :] if line.strip()]
-    body = [line for line in body if not line.startswith("#") or is_known(line)]
-    head = [lines[row - 1].lstrip("#")] if row else []
+def _read_cells(path: Path, find: Find, options: LabelOptions) -> tuple[Cells, list[Cells], bool]:
+    """Read the titles of a table, empty if it has none, and the cells of its rows; True: words."""
+    lines, header = _all_lines(path), options.header_row or 0
+    if header > len(lines):
+        raise ImageError(f"{path} has {len(lines)} lines: --header-row is {header}")
+    body = [line for line in lines[header:] if line.strip() and (not line.startswith("#") or find(line))]
+    head = [lines[header - 1].lstrip("#")] if header else []
     if not body:
-        return None, []
-    separator = _separator(path, [*head, *body][:2], is_known)
-    cells = _split_line((head or body)[0], separator, is_known)
-    titles: Cells | None = None
-    if row:
-        titles = _split_line(head[0], separator, lambda _: False)
-    elif row is None and not is_known(body[0].strip()):
-        has_title = any(cell.lower() in IMAGE_TITLES for cell in cells)
-        if has_title or (not any(map(is_known, cells)) and len(cells) > 1):
-            titles, body = _split_line(body[0], separator, lambda _: False), body[1:]
-    is_first = _image_is_first(titles, options)
-    rows = [_split_line(line, separator, is_known if is_first else lambda _: False) for line in body]
-    width = max(map(len, rows), default=0)
-    if titles and len(titles) == width - 1 and separator is None:
+        return [], [], False
+    separator = _separator(path, [*head, *body][:2], find)
+    (titles,) = _split_lines(path, (head or body)[:1], separator, find)
+    has_title = any(cell.lower() in IMAGE_TITLES for cell in titles)
+    is_path = find(body[0].strip()) or (not has_title and any(map(find, titles)))
+    if options.class_column == "none":
+        is_path = is_path or not (has_title or "name" in map(str.lower, titles))
+    if not head and options.header_row is None and not is_path and (has_title or len(titles) > 1):
+        head, body = body[:1], body[1:]
+    titles = _split_lines(path, head, separator)[0] if head else []
+    image = options.image_column or next((title for title in titles if title.lower() in IMAGE_TITLES), "1")
+    rows = _split_lines(path, body, separator, find if image in ("1", *titles[:1]) else None)
+    if titles and separator is None and not has_title and {*map(len, rows)} == {len(titles) + 1}:
         titles = ["", *titles]  # the column of the images has no title, as in CelebA
-    if titles and separator is None and len(titles) < width:
-        row_shown = _show(next(row for row in rows if len(row) == width))
-        raise ImageError(f"{path} has {len(titles)} titles, {_show(titles)}, and the row {row_shown}")
-    return titles, rows
+    return titles, rows, separator is None
 
 
-def _image_is_first(titles: Cells | None, options: LabelOptions) -> bool:
-    if options.image_column:
-        return options.image_column in ("1", *(titles or ())[:1])
-    return not titles or titles[0].lower() in IMAGE_TITLES
-
-
-def _separator(path: Path, lines: Sequence[str], is_known: Known) -> str | None:
+def _separator(path: Path, lines: Sequence[str], find: Find) -> str | None:
     """Separator of the columns: the first whose cells are titles, or hold a path; None: spaces."""
-    if not lines or is_known(lines[0].strip()):
+    if find(lines[0].strip()):
         return None
-    tables = {sep: list(csv.reader(lines, delimiter=sep)) for sep in "\t,;" if sep in lines[0]}
+    tables = {
+        separator: list(csv.reader(lines, delimiter=separator))
+        for separator in "\t,;"
+        if separator in lines[0]
+    }
     for separator, rows in tables.items():
         is_titled = any(cell.strip().lower() in IMAGE_TITLES for cell in rows[0])
-        if is_titled or any(is_known(cell.strip()) for row in rows for cell in row):
+        if is_titled or any(find(cell.strip()) for row in rows for cell in row):
             return separator
     return next(iter(tables), None) if path.suffix.lower() in (".csv", ".tsv") or "\t" in tables else None
 
 
-def _split_line(line: str, separator: str | None, is_known: Known) -> Cells:
-    """Split a line at a separator; or at spaces, behind its longest beginning that is a path."""
+def _split_lines(
+    path: Path, lines: Sequence[str], separator: str | None, find: Find | None = None
+) -> list[Cells]:
+    """Split lines at a separator; or at spaces, behind their longest beginning that `find` knows."""
     if separator is not None:
-        (cells,) = csv.reader([line], delimiter=separator, skipinitialspace=True)
-        return [cell.strip() for cell in cells]
-    text = line.strip()
-    if is_known(line) or is_known(text):
-        return [text]
-    for match in reversed(list(re.finditer(r"\s+", text))):
-        if is_known(text[: match.start()]):
-            return [text[: match.start()], *text[match.end() :].split()]
-    return text.split()
+        text = (f"{line}\n" for line in lines)  # a quoted cell may have several lines
+        try:
+            rows = list(csv.reader(text, delimiter=separator, skipinitialspace=True, strict=True))
+        except csv.Error as error:
+            raise ImageError(f"{path} is no table: {error} (a quote without its end?)") from error
+        return [[cell.strip() for cell in row] for row in rows]
+    return [_split_words(line.strip(), find) if find else line.split() for line in lines]
+
+
+def _split_words(text: str, find: Find) -> Cells:
+    ends = [len(text), *(match.start() for match in reversed(list(re.finditer(r"\s+", text))))]
+    end = next((end for end in ends if find(text[:end])), 0)
+    return ([text[:end]] if end else []) + text[end:].split()
 
 
 def _show(cells: Sequence[str]) -> str:

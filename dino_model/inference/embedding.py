@@ -20,7 +20,7 @@ import pandas
 import safetensors
 from numpy.typing import NDArray
 
-from dino_model.data.collections import Images
+from dino_model.data.collection import Images
 from dino_model.inference.feature_cache import model_fingerprint
 from dino_model.inference.features import FeatureExtractor, find_readable
 from dino_model.runtime import ranks

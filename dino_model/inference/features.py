@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 from tqdm import tqdm
 
-from dino_model.data.collections import Images
+from dino_model.data.collection import Images
 from dino_model.data.framing import Box, Framing
 from dino_model.data.images import ImageError
 from dino_model.inference.feature_cache import CachedRows, model_fingerprint

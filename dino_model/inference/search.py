@@ -12,7 +12,7 @@ from PIL import Image, ImageDraw, ImageOps
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from dino_model.data.collections import Images, open_images
+from dino_model.data.collection import Images, open_images
 from dino_model.data.framing import Box, Framing
 from dino_model.inference.embedding import read_features
 from dino_model.inference.feature_cache import model_fingerprint

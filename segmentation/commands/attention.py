@@ -12,7 +12,7 @@ import tyro
 from numpy.typing import NDArray
 
 from dino_model.data.channels import display, parse_channels
-from dino_model.data.collections import Images
+from dino_model.data.collection import Images
 from dino_model.data.images import read as read_image
 from dino_model.inference.options import ModelOptions, TileOptions
 from dino_model.runtime.batch import BatchCommand

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, Literal
 
-from dino_model.data.collections import Images, open_images
+from dino_model.data.collection import Images, open_images
 from dino_model.data.images import ImageError
 from dino_model.inference.options import ModelOptions, TileOptions
 from dino_model.runtime.errors import pluralize

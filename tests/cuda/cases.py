@@ -18,7 +18,7 @@ import torch.distributed as dist
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from benchmarks.fake_cuda.device import FakeDevice
-from dino_model.data.collections import open_images
+from dino_model.data.collection import open_images
 from dino_model.inference.predictor import AttentionPredictor
 from dino_model.models.backbones import BackboneConfig, create_backbone
 from segmentation.tracking import propagate_masks

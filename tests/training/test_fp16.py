@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch.amp import GradScaler
 
-from dino_model.data.collections import open_images
+from dino_model.data.collection import open_images
 from dino_model.runtime.device import autocast
 from tests.training.methods.tiny import build, random_batch
 from tests.training.runs import RECIPE

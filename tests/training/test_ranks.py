@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from dino_model.data.collections import open_images
+from dino_model.data.collection import open_images
 from dino_model.data.framing import Framing
 from dino_model.data.images import IMAGENET_MEAN, IMAGENET_STD
 from dino_model.inference.features import FeatureExtractor

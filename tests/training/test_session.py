@@ -7,8 +7,8 @@ from itertools import count, pairwise
 import pytest
 import torch
 
-from dino_model.data import collections
-from dino_model.data.collections import open_images
+from dino_model import data
+from dino_model.data.collection import open_images
 from dino_model.runtime.errors import SettingError
 from tests.training.runs import RECIPE
 from training.augmentation.crop_config import CropConfig
@@ -99,8 +99,8 @@ def test_throughput_excludes_callbacks_and_checkpoints(collection, tmp_path, mon
 
 @pytest.mark.parametrize("first", [True, False])
 def test_session_reads_sizes_of_files_once_and_on_the_first_rank(collection, tmp_path, monkeypatch, first):
-    read, honest = [], collections._status
-    monkeypatch.setattr(collections, "_status", lambda path: (read.append(path), honest(path))[1])
+    read, honest = [], data.collection._status
+    monkeypatch.setattr(data.collection, "_status", lambda path: (read.append(path), honest(path))[1])
     if not first:
         monkeypatch.setattr("training.session.on_first", lambda action: "that of the first rank")
     run, session = Run(tmp_path / "run"), Session(SMALL, collection)

@@ -11,7 +11,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from dino_model.data.collections import open_images
+from dino_model.data.collection import open_images
 from dino_model.models.backbones import BackboneConfig
 from tests.training.runs import noise
 from training.augmentation.crop_config import CropConfig

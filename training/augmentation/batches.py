@@ -9,7 +9,7 @@ from PIL import Image
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from dino_model.data.collections import Images, ShardError
+from dino_model.data.collection import Images, ShardError
 from dino_model.data.images import ImageError
 from dino_model.runtime.outputs import STOP_SIGNALS
 from training.augmentation.crop_config import CropConfig

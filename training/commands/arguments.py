@@ -18,7 +18,7 @@ from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, Pri
 
 from dino_model.data.channels import ChannelStatistics, measure_channels
 from dino_model.data.classes import LabelOptions
-from dino_model.data.collections import Images, open_images
+from dino_model.data.collection import Images, open_images
 from dino_model.data.images import ImageError
 from dino_model.runtime.errors import SettingError
 from dino_model.runtime.precision import Precision

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from dino_model.data.classes import LabelOptions
-from dino_model.data.collections import open_images
+from dino_model.data.collection import open_images
 from dino_model.data.remote import is_remote
 from dino_model.models.catalogue import is_path
 from dino_model.runtime import outputs
@@ -86,7 +86,7 @@ def begin(options: Pretrain, session: Session, run: Run) -> int:
         print(f"backbone of {options.init_backbone}, a fresh head")
     if rank() == 0:
         run.create(session.config() | start_entries(options), session.named_sizes())
-        write_provenance(run.folder / PROVENANCE, session.config())
+        write_provenance(run.folder / PROVENANCE, session.config(), reading=str(session.images))
     return 0
 
 

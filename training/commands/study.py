@@ -50,7 +50,7 @@ class StudyCommand(OutputOptions):
         if self.name not in LAWS:
             raise SettingError(f"Unknown study {self.name!r}. Available: {', '.join(LAWS)}, grids.")
         at_least(self, **{name: 1 for name in ("seeds", "epochs") if getattr(self, name) is not None})
-        from dino_model.data.collections import open_images
+        from dino_model.data.collection import open_images
         from dino_model.runtime.device import choose_device, choose_precision
         from training.studies import report
         from training.studies.runs import StudyData

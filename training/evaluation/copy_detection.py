@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from dino_model.data.classes import describe_classes
-from dino_model.data.collections import Images, open_images
+from dino_model.data.collection import Images, open_images
 from dino_model.inference.features import OUTPUT, FeatureType, has_cls
 from dino_model.models.load import LoadedModel
 from dino_model.runtime.errors import pluralize

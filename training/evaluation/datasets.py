@@ -2,7 +2,7 @@
 
 import posixpath
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,9 +11,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dino_model.data.classes import LabelOptions, describe_classes, number_classes, sort_classes
-from dino_model.data.collections import Images, find_listed, label_by_table, open_images
-from dino_model.data.folders import is_left_out, label_by_folders
+from dino_model.data.classes import LabelOptions, Row, Rows, describe_classes, sort_classes
+from dino_model.data.collection import Images, find_listed, label_by_table, open_images
+from dino_model.data.folders import is_left_out
 from dino_model.data.images import ImageError
 from dino_model.runtime.errors import pluralize
 
@@ -23,7 +23,7 @@ FEW_IMAGES = 5
 
 @dataclass(frozen=True)
 class Split:
-    """Training and test images of one data set."""
+    """Training and test images of one data set; the same, if each image is searched among all others."""
 
     train: Images
     test: Images
@@ -42,7 +42,7 @@ class Split:
             raise ValueError(f"Test classes without training images: {', '.join(unknown)[:300]}.")
         if len(train) < 2 and not self.several:
             raise ValueError(f"All training images are of one class, {min(train)!r}: two are needed.")
-        if shared := _in_both(self.train, self.test):
+        if self.test is not self.train and (shared := _in_both(self.train, self.test)):
             found = f"{pluralize(len(shared), 'test image')} among the training images"
             raise ValueError(f"Found {found}, the first is {shared[0]}: remove them.")
 
@@ -129,14 +129,21 @@ def open_split(
             parts, names in `split` that do not exist, splits without training or test images.
     """
     options = options or LabelOptions()
-    if test is not None:
-        of_test = options if test_labels is None else replace(options, labels=test_labels)
-        train, unused = _training_part(_open_labeled(data, arrays, options))
-        tested = _open_labeled(test, arrays, of_test)
-        return Split(*_in_same_classes(train, tested), f"those in {(test_labels or test).name}", unused)
-    if test_labels is not None:
-        return _split_by_table(data, test_labels, arrays, options)
-    images = _open_labeled(data, arrays, options)
+    if test is not None or test_labels is not None:
+        if test_labels is None:
+            tested = open_labeled(test or data, arrays=arrays, options=options)
+        else:
+            of_table = replace(options, split_folders="none")
+            tested = label_by_table(open_images(test or data, arrays=arrays), test_labels, of_table)
+        left_out = {*tested.names} if test is None else set()
+        train = open_labeled(data, arrays=arrays, options=options, without=left_out)
+        unused = ""
+        if train.splits is not None:
+            unused = _describe_unused(Counter(train.splits), "train")
+            train = _of_split(train, "train")
+        tested = _in_classes_of(train, tested.require_classes())
+        return Split(train, tested, f"those in {(test_labels or test or data).name}", unused)
+    images = open_labeled(data, arrays=arrays, options=options)
     if split is not None:
         chosen = set(find_listed(images, split))
         train = images.subset(index for index in range(len(images)) if index not in chosen)
@@ -161,15 +168,19 @@ def _of_split(images: Images, wanted: str) -> Images:
     return images.subset(index for index, split in enumerate(images.splits or ()) if split == wanted)
 
 
-def open_labeled(path: Path, *, arrays: bool = False, options: LabelOptions | None = None) -> Images:
+def open_labeled(
+    path: Path,
+    *,
+    arrays: bool = False,
+    options: LabelOptions | None = None,
+    without: Container[str] = (),
+) -> Images:
     """Open labeled images, see `Images.require_classes`; arguments and errors as `open_split`."""
-    return _open_labeled(path, arrays, options or LabelOptions())
-
-
-def _open_labeled(path: Path, arrays: bool, options: LabelOptions) -> Images:
     opened = open_images(path, arrays=arrays, options=options)
+    if without:
+        opened = opened.subset(index for index, name in enumerate(opened.names) if name not in without)
     images = opened.require_classes()
-    if images.labels is not None and options.labels is None and path.is_dir():
+    if images.labels is not None and (options is None or options.labels is None) and path.is_dir():
         _refuse_empty_class(path, images.names, opened.names)
     return images
 
@@ -182,46 +193,25 @@ def _describe_unused(counts: Mapping[str, int], *used: str) -> str:
     )
 
 
-def _training_part(images: Images) -> tuple[Images, str]:
-    """Return the images of the split train, or all without splits, and words about the others."""
-    if images.splits is None:
-        return images, ""
-    return _of_split(images, "train"), _describe_unused(Counter(images.splits), "train")
-
-
-def _split_by_table(data: Path, table: Path, arrays: bool, options: LabelOptions) -> Split:
-    """Take the images of a table of test images for testing, and the others for training."""
-    opened = open_images(data, arrays=arrays)
-    test = label_by_table(opened, table, replace(options, split_folders="none"))
-    tested = set(test.names)
-    if options.labels is None:
-        opened = opened.with_labels(label_by_folders(opened.names, options))
-    else:
-        opened = label_by_table(opened, options.labels, options)
-    rest = opened.subset(index for index, name in enumerate(opened.names) if name not in tested)
-    train, unused = _training_part(rest.require_classes())
-    return Split(train, test.require_classes(), f"those in {table.name}", unused)
-
-
 def _groups(images: Images) -> Tensor:
     """Labels that images are divided by; one for all images if they have several classes."""
     return torch.zeros(len(images)) if images.labels is None else torch.tensor(images.labels)
 
 
-def _in_same_classes(train: Images, test: Images) -> tuple[Images, Images]:
-    """Name the classes of two folders alike if one has levels that the other has not: `a/cat` and `cat`."""
+def _in_classes_of(train: Images, test: Images) -> Images:
+    """Name the test classes as the training classes that have more levels: `a/cat` instead of `cat`."""
     classes = {*_class_names(train)}
     if {*_class_names(test)} <= classes or test.labels is None:
-        return train, test
+        return test
     ends = defaultdict(set)
     for name in classes:
         for depth in range(name.count("/") + 1):
             ends[name.split("/", depth)[-1]].add(name)
-    names = [next(iter(ends[name])) if len(ends[name]) == 1 else name for name in _class_names(test)]
+    names = [min(ends[name]) if len(ends[name]) == 1 else name for name in _class_names(test)]
     if not {*names} <= classes:
-        return train, test
-    found = number_classes([(name,) for name in names])
-    return train, test.with_labels(found._replace(splits=test.splits, reading=test.reading))
+        return test
+    rows = [Row(image, (name,)) for image, name in zip(test.names, names, strict=True)]
+    return replace(test.with_labels(Rows(rows)), reading=test.reading)
 
 
 def every_fifth(labels: Tensor) -> tuple[Tensor, Tensor]:

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from torch.amp import GradScaler
 from torch.nn.parallel import DistributedDataParallel
 
-from dino_model.data.collections import Images
+from dino_model.data.collection import Images
 from dino_model.data.framing import Framing
 from dino_model.inference.feature_cache import model_fingerprint
 from dino_model.models.catalogue import SUFFIXES, WeightsError

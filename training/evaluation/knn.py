@@ -1,7 +1,7 @@
 """Weighted k-nearest-neighbor classification of frozen features (section 4.1 of the paper, "k-NN")."""
 
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
@@ -19,8 +19,25 @@ from training.evaluation.outcomes import open_predicted, write_outcomes
 from training.evaluation.run import Metrics, evaluate_models, extract_parts, framing_of, open_options
 
 
+@dataclass(frozen=True, kw_only=True)
+class NeighborAccuracy(Accuracy):
+    """Accuracy of a vote of neighbors, and their recall."""
+
+    recall: float
+    """Recall@k: share of test images, in percent, with one of their class among their k nearest neighbors."""
+
+    def __str__(self) -> str:
+        return f"{super().__str__()}, recall {self.recall:.1f} %"
+
+
 def neighbors(
-    train: Tensor, labels: Tensor, test: Tensor, k: int, device: torch.device | str | None = None
+    train: Tensor,
+    labels: Tensor,
+    test: Tensor,
+    k: int,
+    device: torch.device | str | None = None,
+    *,
+    leave_one_out: bool = False,
 ) -> tuple[Tensor, Tensor]:
     """Find cosine and label of the k nearest training features, nearest first: [test, k] both.
 
@@ -29,6 +46,7 @@ def neighbors(
         labels: int64 [train], from 0.
         k: Neighbors. Which of several equally near ones is the k-th is undefined.
         device: Device of the search. Default: that of the features.
+        leave_one_out: `test` is `train`, and no feature is its own neighbor.
 
     Raises:
         ValueError: k below 1 or above the number of training features, shapes that do not fit, features that
@@ -39,14 +57,18 @@ def neighbors(
             f"Found features of shapes {tuple(train.shape)} and {tuple(test.shape)} with {len(labels)}"
             " labels: expected [count, width] and a label for each training feature."
         )
-    check_k([k], len(train))
-    cosines, numbers = nearest(test, UnitVectors(train, device), k)
+    check_k([k], len(train) - leave_one_out)
+    cosines, numbers = nearest(test, UnitVectors(train, device), k + leave_one_out)
+    if leave_one_out:
+        own = numbers == torch.arange(len(test), device=numbers.device)[:, None]
+        own[:, -1] |= ~own.any(dim=1)  # of more than k equal features, any k are the nearest
+        cosines, numbers = (found[~own].view(-1, k) for found in (cosines, numbers))
     return cosines, labels[numbers]
 
 
 def knn_accuracy(
     train: Tensor, labels: Tensor, test: Tensor, truth: Tensor, *, k: int = 20, temperature: float = 0.07
-) -> Accuracy:
+) -> NeighborAccuracy:
     """Compute the accuracy of the vote, as `knn_accuracies`."""
     return knn_accuracies(train, labels, test, truth, ks=[k], temperature=temperature)[k]
 
@@ -60,14 +82,15 @@ def knn_accuracies(
     ks: Sequence[int],
     temperature: float = 0.07,
     device: torch.device | str | None = None,
-) -> dict[int, Accuracy]:
-    """Compute the accuracy of the vote for each k with one search for neighbors.
+    leave_one_out: bool = False,
+) -> dict[int, NeighborAccuracy]:
+    """Compute the accuracy of the vote and Recall@k for each k with one search for neighbors.
 
     Of equal votes the class with the smaller number wins. A class without a vote is in no top-5, so that for
     k below 5 at most k classes count for it.
 
     Args:
-        train, labels, test, device: As in `neighbors`.
+        train, labels, test, device, leave_one_out: As in `neighbors`.
         truth: int64 [test], numbered as `labels`.
         ks: Numbers of neighbors.
         temperature: As in `classifier.vote`.
@@ -75,12 +98,13 @@ def knn_accuracies(
     Raises:
         ValueError: As `neighbors`; no test features.
     """
-    cosines, near = neighbors(train, labels, test, max(ks), device)
-    classes = int(torch.cat([labels, truth]).max()) + 1
-    return {
-        k: accuracy(vote(cosines[:, :k], near[:, :k], temperature, classes), truth, zero_is_no_vote=True)
-        for k in ks
-    }
+    cosines, near = neighbors(train, labels, test, max(ks), device, leave_one_out=leave_one_out)
+    classes, results = int(torch.cat([labels, truth]).max()) + 1, {}
+    for k in ks:
+        shares = vote(cosines[:, :k], near[:, :k], temperature, classes)
+        recall = 100 * float((near[:, :k] == truth[:, None]).any(dim=1).double().mean())
+        results[k] = NeighborAccuracy(**vars(accuracy(shares, truth, zero_is_no_vote=True)), recall=recall)
+    return results
 
 
 def check_k(ks: Sequence[int], count: int) -> None:
@@ -94,7 +118,9 @@ def evaluate(options: Knn) -> None:
     """Run `evaluate knn`."""
     split, temperature = open_options(options), options.temperature
     predicted, classes = open_predicted(options, split), len(split.classes)
-    check_k(options.k, len(split.train))
+    check_k(options.k, len(split.train) - options.leave_one_out)
+    if options.leave_one_out:
+        split.check_single("--leave-one-out")
     ks = ", ".join(map(str, options.k))
     description = f"{framing_of(options)}; output of the model, L2; k = {ks}, temperature {temperature:g}"
     if options.test_list:
@@ -112,7 +138,7 @@ def evaluate(options: Knn) -> None:
             results |= {k: multi_label_quality(shares, test.labels) for k, shares in scores.items()}
         else:
             arrays = train.features, train.labels, test.features, test.labels
-            results |= knn_accuracies(*arrays, ks=options.k, temperature=temperature, device=options.device)
+            results |= knn_accuracies(*arrays, **shared, ks=options.k, leave_one_out=options.leave_one_out)
         print(*(f"k = {k}: {result}" for k, result in results.items()), sep="\n")
 
         def nearest_names(features: Tensor) -> list[list[str]]:

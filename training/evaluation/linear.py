@@ -14,7 +14,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from dino_model.data.collections import Images
+from dino_model.data.collection import Images
 from dino_model.inference.classifier import FeatureSpec, LinearClassifier, feature_type, in_blocks
 from dino_model.inference.features import OUTPUT, has_cls
 from dino_model.models.catalogue import OFFICIAL, OFFICIAL_ADDRESS

@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from dino_model.data.collections import Images, find_listed
+from dino_model.data.collection import Images, find_listed
 from dino_model.inference.classifier import TOLERANCE, FeatureSpec, LogisticFit, fit_logistic
 from dino_model.inference.features import OUTPUT
 from dino_model.models.load import LoadedModel

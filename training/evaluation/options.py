@@ -128,9 +128,17 @@ class Knn(Predictions):
     """Temperature of the vote. A smaller one gives near neighbors more weight."""
     test_list: Path | None = None
     """Write the names of the test images to this file, for `pretrain --exclude`."""
+    leave_one_out: bool = False
+    """Search each image of --data among all others, as in the retrieval of new classes."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        tested = self.test or self.test_labels or self.split or self.confusion
+        require(
+            not (self.leave_one_out and tested),
+            "--leave-one-out tests all images of --data: leave out "
+            "--test, --test-labels, --split and --confusion.",
+        )
         require(self.save_head is None, "--save-head writes linear heads: use linear or logistic.")
         require(self.k and min(self.k) >= 1, f"--k is {self.k}: expected numbers of at least 1.")
         positive(self, "temperature")

@@ -6,7 +6,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from dino_model.data.collections import Images, open_images
+from dino_model.data.collection import Images, open_images
 from dino_model.inference.classifier import FeatureSpec, ImageTask, LinearClassifier, SavedClassifier
 from dino_model.inference.feature_cache import model_fingerprint
 from dino_model.inference.features import FeatureType

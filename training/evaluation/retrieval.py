@@ -16,7 +16,8 @@ from scipy.stats import rankdata
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from dino_model.data.collections import Images
+from dino_model.data.classes import Row
+from dino_model.data.collection import Images, make_table
 from dino_model.data.framing import Box
 from dino_model.models.load import LoadedModel
 from training.evaluation.options import LandmarkName, Retrieval
@@ -178,7 +179,7 @@ def open_landmarks(folder: Path, name: LandmarkName) -> Landmarks:
                 f" {root / 'jpg'}, such as {missing[0]}: it is of another data set, or images are missing"
                 f" ({SOURCE})."
             )
-    database, queries = (Images(tuple(listed), None, (), root / "jpg") for listed in names)
+    database, queries = (Images(make_table(map(Row, listed)), root / "jpg") for listed in names)
     return Landmarks(database, queries, boxes, relevance)  # type: ignore[arg-type]
 
 

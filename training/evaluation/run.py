@@ -12,7 +12,7 @@ from PIL import Image
 from torch import Tensor, nn
 
 from dino_model.data.channels import measure_channels
-from dino_model.data.collections import Images
+from dino_model.data.collection import Images
 from dino_model.data.framing import Box, Framing, by_channel
 from dino_model.inference.features import OUTPUT, FeatureExtractor, FeatureType, ImageFeatures
 from dino_model.models.adaptation import fit_channels
@@ -24,8 +24,8 @@ from dino_model.runtime.errors import pluralize
 from training.augmentation.crops import BOX_NUMBERS, random_box
 from training.augmentation.randomness import mix
 from training.evaluation import paper
-from training.evaluation.datasets import Split, open_split
-from training.evaluation.options import Classification, Evaluation
+from training.evaluation.datasets import Split, open_labeled, open_split
+from training.evaluation.options import Classification, Evaluation, Knn
 
 Metrics = dict[str, Any]
 
@@ -54,6 +54,9 @@ class Labeled(NamedTuple):
 def open_options(options: Classification) -> Split:
     """Open the images that the options name; errors as `open_split`."""
     arrays = options.channels is not None
+    if isinstance(options, Knn) and options.leave_one_out:
+        images = open_labeled(options.data, arrays=arrays, options=options.label_options())
+        return Split(images, images, "each among all others")
     paths = options.data, options.test, options.split
     return open_split(*paths, test_labels=options.test_labels, arrays=arrays, options=options.label_options())
 
@@ -96,7 +99,8 @@ def extract_parts(
 ) -> tuple[Labeled, Labeled]:
     """Extract features of the training and the test images of a split, with their labels."""
     framing = framing_of(options, model)
-    parts = [extract(options, model, framing, images, kind) for images in (split.train, split.test)]
+    seen = extract(options, model, framing, split.train, kind)
+    parts = [seen, seen if split.test is split.train else extract(options, model, framing, split.test, kind)]
     warnings = split.unreadable(parts[0].images, parts[1].images)
     print(*(f"warning: {sentence}\n" for sentence in warnings), sep="", end="", flush=True)
     train, test = (Labeled(p.features, split.labels(p.images), p.images, p.broken) for p in parts)

@@ -11,7 +11,7 @@ from dino_model.runtime.precision import ComputePrecision
 from training.recipes.schedules import Schedule
 
 if TYPE_CHECKING:
-    from dino_model.data.collections import Images
+    from dino_model.data.collection import Images
 
 
 @dataclass(frozen=True)

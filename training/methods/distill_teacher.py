@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from dino_model.data.collections import Images
+from dino_model.data.collection import Images
 from dino_model.data.framing import Framing
 from dino_model.inference.feature_cache import CachedRows, model_fingerprint
 from dino_model.models.attention import readable

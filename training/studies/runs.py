@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from tqdm import tqdm
 
-from dino_model.data.collections import Images
+from dino_model.data.collection import Images
 from dino_model.data.framing import Framing
 from dino_model.data.images import IMAGENET_MEAN, IMAGENET_STD
 from dino_model.runtime import files

@@ -12,7 +12,7 @@ from dino_model.runtime.files import printable
 from dino_model.runtime.outputs import PROVENANCE, check_output_folder, write_provenance
 
 if TYPE_CHECKING:
-    from dino_model.data.collections import Images
+    from dino_model.data.collection import Images
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class DrawClassMap(LabelOptions, ModelOptions):
             ValueError: Fewer than three classes, or a model or images that cannot be used.
         """
         check_output_folder(self.output, overwrite=self.overwrite)
-        from dino_model.data.collections import open_images
+        from dino_model.data.collection import open_images
         from dino_model.data.framing import Framing
         from dino_model.inference.class_map import files, layout
         from dino_model.inference.feature_cache import weights_fingerprint

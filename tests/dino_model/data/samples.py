@@ -1,29 +1,47 @@
 """Small collections for the tests of folders, tables and shards."""
 
 import io
+import os
 import tarfile
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
+
+from PIL import Image
 
 from dino_model.data.classes import LabelOptions
-from dino_model.data.collections import Images, open_images
+from dino_model.data.collection import Images, open_images
 from dino_model.data.images import ImageError
 
 
-def make_folder(root: Path, names: str) -> Path:
-    """Make files whose content is their name."""
-    for name in names.split():
+def encode(value: int) -> bytes:
+    """Return an image of 5 × 4 pixels of a value."""
+    stream = io.BytesIO()
+    Image.new("RGB", (5, 4), (value, 0, 0)).save(stream, "PNG")
+    return stream.getvalue()
+
+
+def make_folder(root: Path, names: str | Mapping[str, int]) -> Path:
+    """Make images of these values, or files of which the content is the name; a word is a folder with one."""
+    if isinstance(names, str):
+        words = enumerate(names.split())
+        names = " ".join(word if "." in word.strip(".") else f"{word}/{number}.jpg" for number, word in words)
+    for name in names.split() if isinstance(names, str) else names:
         (root / name).parent.mkdir(parents=True, exist_ok=True)
-        (root / name).write_bytes(name.encode())
+        (root / name).write_bytes(os.fsencode(name) if isinstance(names, str) else encode(names[name]))
     return root
 
 
-def make_tar(path: Path, members: dict[str, str]) -> Path:
-    """Make a tar of these files."""
+def make_tar(path: Path, members: Mapping[str, str | bytes | int]) -> Path:
+    """Make a tar of files of these texts or bytes, or of images of these values."""
+    path.parent.mkdir(exist_ok=True)
     with tarfile.open(path, "w") as tar:
         for name, content in members.items():
+            data = content.encode("utf-8", "surrogateescape") if isinstance(content, str) else content
+            data = encode(data) if isinstance(data, int) else data
             info = tarfile.TarInfo(name)
-            info.size = len(content.encode("utf-8", "surrogateescape"))
-            tar.addfile(info, io.BytesIO(content.encode("utf-8", "surrogateescape")))
+            info.size = len(data)
+            tar.addfile(info, io.BytesIO(data))
     return path
 
 
@@ -32,15 +50,19 @@ def class_names(images: Images) -> list[str]:
     return ["|".join(images.label_names(index)) for index in range(len(images))]
 
 
-def read_labels(source: Path | list[Path], **options) -> str:
-    """Return the class of each labeled image behind its split, or the options that a refusal names."""
+def read_labels(source: Path | list[Path], options: str = "", **more: Any) -> str:
+    """Return the class of each labeled image behind its split, or the options that a refusal names.
+
+    Options are words such as class_level=top.
+    """
+    chosen: dict[str, Any] = dict(word.split("=", 1) for word in options.split())
+    if "header_row" in chosen:
+        chosen["header_row"] = int(chosen["header_row"])
     try:
-        images = open_images(source, options=LabelOptions(**options)).require_classes()
+        images = open_images(source, options=LabelOptions(**chosen, **more)).require_classes()
     except ImageError as error:
-        text = str(error)
-        return "refused: " + " ".join(
-            sorted({word.strip("(),.:") for word in text.split() if word[:2] == "--"})
-        )
+        named = {word.strip("(),.:;") for word in str(error).split() if word[:2] == "--"}
+        return "refused: " + " ".join(sorted(named))
     splits = images.splits or [""] * len(images)
     pairs = zip(splits, class_names(images), strict=True)
     return " ".join((f"{split}:" if images.splits is not None else "") + name for split, name in pairs)

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from dino_model.data.collections import open_images
+from dino_model.data.classes import LabelOptions
+from dino_model.data.collection import open_images
 from tests.dino_model.data.samples import make_tar, read_labels
 
 KEY = "refused: --class-key"
@@ -26,6 +27,8 @@ def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
         ({"a.jpg": "", "a.cls": "caf\udce9", "b.jpg": "", "b.cls": "caf\udce8"}, {}, "caf\\xe9 caf\\xe8"),
         ({"a.jpg": "", "a.json": '{"label": 1}', "a.cls": "9", "b.jpg": "", "b.cls": "8"}, {}, "9 8"),
         ({"a.jpg": "", "a.cls": "9", "b.jpg": ""}, {}, "9"),
+        ({"d.1/a.b.c.jpg": "", "d.1/a.x.y.cls": "9", "b.v2.jpg": "", "b.x.y.cls": "8"}, {}, "8 9"),
+        ({"a.jpg": "", "a.cls": "9", "b.jpg": "", "b.y.cls": "8"}, {}, KEY),
         # further images of a sample
         ({"a.left.jpg": "", "a.right.jpg": "", "a.cls": "7"}, {}, "refused: --image-key"),
         ({"a.jpg": "", "a.mask.png": "", "a.cls": "7"}, {"image_key": "jpg"}, "7"),
@@ -56,11 +59,9 @@ def test_classes_of_samples(tmp_path: Path, members: dict[str, str], options: di
     assert read_labels(tar, **options) == expected
 
 
-def test_images_left_out_by_the_key_are_named(tmp_path: Path):
+@pytest.mark.parametrize("key", [None, "jpg"])
+def test_further_images_of_a_sample_are_named(tmp_path: Path, key: str | None):
     tar = make_tar(tmp_path / "s.tar", {"a.jpg": "", "a.mask.png": "", "a.cls": "7"})
-    assert len(open_images(tar)) == 2
-    from dino_model.data.classes import LabelOptions
-
-    images = open_images(tar, options=LabelOptions(image_key="jpg"))
-    assert images.names == ("a.jpg",)
-    assert "a.mask.png" in str(images)
+    images = open_images(tar, options=LabelOptions(image_key=key))
+    assert images.names == ("a.jpg", "a.mask.png")[: 1 if key else 2]
+    assert "a.mask.png" in images.notes[0]

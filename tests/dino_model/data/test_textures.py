@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from dino_model.data import textures
-from dino_model.data.collections import open_images
+from dino_model.data.collection import open_images
 from dino_model.data.textures import CLASSES, texture
 
 

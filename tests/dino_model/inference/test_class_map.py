@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from dino_model.data.collections import open_images
+from dino_model.data.collection import open_images
 from dino_model.data.framing import Framing
 from dino_model.inference.class_map import files
 from dino_model.inference.class_map.layout import (

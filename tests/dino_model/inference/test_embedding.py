@@ -1,5 +1,6 @@
 """Features of a collection in one file."""
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -7,7 +8,7 @@ import pytest
 import torch
 from PIL import Image
 
-from dino_model.data.collections import open_images
+from dino_model.data.collection import open_images
 from dino_model.inference import features
 from dino_model.inference.embedding import FeatureTable, read_features, write_features
 from dino_model.models.attention import readable
@@ -59,7 +60,9 @@ def test_embed_command_writes_the_tokens_of_real_images(folder: Path, tmp_path: 
     assert table.labels == [name.split("/")[0] for name in table.names]
     assert (table.metadata["model"], table.metadata["tokens"]) == ("embedded", tokens)
     assert "left out (1)" in capsys.readouterr().out
-    assert sorted(file.name for file in tmp_path.iterdir()) == ["data", "features.npz"]
+    files = sorted(tmp_path.iterdir())
+    assert [file.name for file in files] == ["data", "features.npz", "features.provenance.json"]
+    assert "class: path of the folders" in json.loads(files[-1].read_text())["reading"]
 
 
 @pytest.mark.slow

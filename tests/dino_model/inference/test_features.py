@@ -16,7 +16,7 @@ from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor, nn
 from torchvision.transforms import v2
 
-from dino_model.data.collections import Images, open_images
+from dino_model.data.collection import Images, open_images
 from dino_model.data.framing import Framing
 from dino_model.data.images import IMAGENET_MEAN, IMAGENET_STD, ImageError
 from dino_model.inference import features as features_module

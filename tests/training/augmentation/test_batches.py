@@ -7,7 +7,7 @@ import pytest
 import torch
 from PIL import Image
 
-from dino_model.data.collections import open_images
+from dino_model.data.collection import open_images
 from dino_model.data.images import ImageError
 from training.augmentation.batches import MAX_READY_BYTES, CropDataset, batch_order, batches, batches_ahead
 from training.augmentation.crop_config import CropConfig

@@ -45,6 +45,7 @@ def test_pretrain_writes_log_configuration_and_checkpoint(trained):
     provenance = json.loads((trained / "provenance.json").read_text())
     assert {"torch", "python"} <= provenance["versions"].keys()
     assert provenance["precision"] == "fp32"
+    assert "class: path of the folders" in provenance["reading"]
     state = torch.load(Run(trained).checkpoint, weights_only=True)
     assert state["step"] == 6
     assert "teacher.backbone.cls_token" in state["method"]

@@ -128,7 +128,7 @@ def test_open_split_follows_the_column_of_a_table(tmp_path: Path, splits, option
 def test_open_split_of_a_table_with_two_splits_of_an_image_raises(tmp_path: Path):
     write_rectangles(tmp_path / "images", {"a": 2})
     (tmp_path / "t.csv").write_text("image,label,split\nimages/a/000.png,a,train\nimages/a/000.png,a,val\n")
-    with pytest.raises(ValueError, match="with train and val"):
+    with pytest.raises(ValueError, match=r"of train and .* of val"):
         open_split(tmp_path / "t.csv")
 
 

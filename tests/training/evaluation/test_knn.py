@@ -6,16 +6,31 @@ from pathlib import Path
 import pytest
 import torch
 
-from dino_model.data.collections import open_images
+from dino_model.data.collection import open_images
 from dino_model.inference.classifier import vote
 from dino_model.runtime import ranks
-from training.evaluation.knn import knn_accuracy
+from training.evaluation.knn import knn_accuracies, knn_accuracy
 
 
 def test_knn_ranks_equal_votes_by_class_and_classes_without_vote_last():
     train, labels = torch.ones(4, 3), torch.tensor([2, 1, 1, 2])
     found = [knn_accuracy(train, labels, train[:1], torch.tensor([truth]), k=4) for truth in range(3)]
     assert [(result.top1, result.top5) for result in found] == [(0, 0), (100, 100), (0, 100)]
+
+
+@pytest.mark.parametrize("copies", [1, 5])
+def test_leave_one_out_searches_each_feature_among_all_others(copies: int):
+    """With a feature for each of 24 images of 3 classes, then with five equal ones of each, more than k."""
+    torch.manual_seed(0)
+    features = torch.randn(24, 4).repeat_interleave(copies, dim=0)
+    labels = torch.arange(24).repeat_interleave(copies) % 3
+    cosines = torch.nn.functional.normalize(features) @ torch.nn.functional.normalize(features).T
+    cosines.fill_diagonal_(-2)
+    for k in (1, 2, 4):
+        near = labels[cosines.topk(k).indices]
+        found = knn_accuracies(features, labels, features, labels, ks=[k], leave_one_out=True)[k]
+        assert found.recall == pytest.approx(100 * (near == labels[:, None]).any(1).double().mean())
+    assert knn_accuracies(features, labels, features, labels, ks=[1])[1].recall == 100
 
 
 @pytest.mark.parametrize("several", [False, True])

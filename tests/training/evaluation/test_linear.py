@@ -9,7 +9,7 @@ import timm
 import torch
 from torch import nn
 
-from dino_model.data.collections import open_images
+from dino_model.data.collection import open_images
 from dino_model.data.framing import Framing
 from dino_model.inference.features import FeatureExtractor, FeatureType
 from dino_model.models.load import LoadedModel, load_model

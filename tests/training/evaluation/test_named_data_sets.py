@@ -110,7 +110,7 @@ def hugging_face(root: Path) -> None:
 def in_shop(root: Path) -> None:
     rows = ["8", "image_name item_id evaluation_status"]
     for k in range(4):
-        for n, status in enumerate(("query", "gallery") if k < 2 else ("train", "train")):
+        for n, status in enumerate(("query", *["gallery"] * 6) if k < 2 else ("train", "train")):
             name = f"img/id_{k}/{n}.jpg"
             save(root / name, k % 2)
             rows.append(f"{name} id_{k} {status}")
@@ -138,8 +138,8 @@ def sop(root: Path) -> None:
         ("Intel scenes", intel, (10, 10), 2),
         ("MVTec", mvtec, (10, 2), 2),
         ("Hugging Face", hugging_face, (10, 2), 2),
-        ("In-Shop", in_shop, (2, 2), 2),
-        ("SOP", sop, (10, 2), 2),
+        ("In-Shop", in_shop, (12, 2), 2),
+        ("SOP", sop, (12, 12), 2),
     ],
 )
 def test_command_of_the_guide_reads_the_data_set(
@@ -150,10 +150,14 @@ def test_command_of_the_guide_reads_the_data_set(
     make(data)
     monkeypatch.chdir(data)
     words = ["knn", "--model", "pixels", "--size", "16", "--k", "1", *shlex.split(COMMANDS[name])]
-    protocol = evaluate(*words)["protocol"]
+    result = evaluate(*words)
+    protocol = result["protocol"]
     assert protocol["classes"] == classes
     assert [int(number) for number in re.findall(r"(\d+) t\w+ images", protocol["split"])] == [
         images[1],
         images[0],
     ]
     assert protocol["reading"]
+    if name in ("In-Shop", "SOP"):
+        first, tenth = result["results"][0]["each"]
+        assert (first["recall"], tenth["recall"]) == (first["top1"], 100)

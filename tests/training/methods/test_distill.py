@@ -7,7 +7,7 @@ import pytest
 import torch
 from PIL import Image
 
-from dino_model.data.collections import open_images
+from dino_model.data.collection import open_images
 from dino_model.models.backbones import BackboneConfig, create_backbone
 from dino_model.models.checkpoint import write_safetensors
 from dino_model.models.load import load_model

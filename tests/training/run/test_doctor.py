@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from dino_model.data.collections import open_images
+from dino_model.data.collection import open_images
 from dino_model.models.backbones import BackboneConfig
 from tests.training.runs import few_photographs
 from training import __main__ as command

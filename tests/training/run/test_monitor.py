@@ -2,7 +2,7 @@ from pathlib import Path
 
 import torch
 
-from dino_model.data.collections import Images, open_images
+from dino_model.data.collection import Images, open_images
 from dino_model.inference.features import FeatureExtractor, ImageFeatures
 from dino_model.runtime.progress import progress
 from tests.training.runs import noise

@@ -6,7 +6,7 @@ from itertools import count
 
 import pytest
 
-from dino_model.data.collections import open_images
+from dino_model.data.collection import open_images
 from tests.training.runs import few_photographs, noise
 from training import __main__ as command
 from training.recipes.recipe import Plan
@@ -86,7 +86,7 @@ def tiny(monkeypatch, tmp_path):
         return replace(whole(epochs), backbone=small, crops=crops)
 
     monkeypatch.setattr(laws, "base_recipe", recipe)
-    monkeypatch.setattr("dino_model.data.collections.open_images", lambda _: images)
+    monkeypatch.setattr("dino_model.data.collection.open_images", lambda _: images)
     monkeypatch.setattr("training.studies.runs.check_base", lambda *_: None)
 
 
