@@ -16,8 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from app.store import example_clips
-from app.store.clips import COLORS, runs_of
+from app.store import clips
 from app.values import attention_value, class_map_value
 from dino_model import photographs
 from dino_model.inference import quantities
@@ -25,6 +24,7 @@ from dino_model.inference.class_map import files as class_map_files
 from dino_model.inference.predictor import AttentionPredictor
 from dino_model.runtime.files import write_text
 from segmentation.discovery import key_features
+from segmentation.example_clips import draw_masks
 from segmentation.tracking import propagate_masks
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -144,14 +144,14 @@ def collapse() -> Data:
 
 def video() -> Data:
     """A clip, and the objects of its first frame as the model carries them along."""
-    clip = example_clips.example(CLIP)
+    clip = clips.example(CLIP)
     predictor = AttentionPredictor("embedded", size=SIZE, precision="fp32")
-    labels = propagate_masks(clip.decode, {0: example_clips.first_mask(CLIP)}, predictor)
+    labels = propagate_masks(clip.decode, {0: draw_masks(CLIP)[0]}, predictor)
     return {
         "width": clip.size[1],
         "height": clip.size[0],
         "fps": clip.fps,
         "frames": [address(frame) for frame in clip.decode()],
-        "masks": [list(map(int, runs_of(one))) for one in labels],
-        "colors": COLORS.tolist(),
+        "masks": [list(map(int, clips.runs_of(one))) for one in labels],
+        "colors": clips.COLORS.tolist(),
     }

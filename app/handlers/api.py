@@ -18,9 +18,9 @@ from app.limits.fairness import client_of, in_thread
 from app.store import clips
 from app.store.backend import Backend
 from app.store.engine import Encoding
-from app.store.example_clips import EXAMPLES as EXAMPLE_CLIPS
 from app.store.images import EXAMPLES
 from segmentation.coco import coco_annotation
+from segmentation.example_clips import EXAMPLES as EXAMPLE_CLIPS
 from segmentation.labels import resize_nearest
 from segmentation.masks import Mask, best_head, decode, enlarge, keep_mass_of_maps
 from segmentation.metrics import jaccard

@@ -12,7 +12,7 @@ from pathlib import Path
 from app.limits import fairness
 from app.limits.bounds import MEGABYTE, SIZES, VARIABLE, BoundedCache, Limits
 from app.limits.errors import LabError, NotHere
-from app.store import clips, engine, example_clips
+from app.store import clips, engine
 from app.store.class_maps import Maps
 from app.store.clips import Clip, TrackedClip
 from app.store.engine import Encoding, Key
@@ -21,6 +21,7 @@ from app.store.models import Models
 from app.store.runs import Runs
 from dino_model.inference.predictor import AttentionPredictor
 from dino_model.inference.search import Index
+from segmentation import example_clips
 from segmentation.labels import Labels
 
 MASK_BYTES = 20_000  # assumed size of the mask of a frame: several times that of most
@@ -170,7 +171,7 @@ class Clips:
         """Return a clip by its token, or an example."""
         clip = self._clips.get(token)
         if clip is None and token in example_clips.EXAMPLES:
-            clip = example_clips.example(token)
+            clip = clips.example(token)
             self._clips.put(token, clip, clip.nbytes)
         if clip is None:
             raise NotHere("This clip is no longer in the server's memory: open it again.")

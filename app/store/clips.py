@@ -25,7 +25,7 @@ from app.store.images import labels_png, stem
 from app.values import jpeg
 from dino_model.data import images
 from dino_model.inference.predictor import AttentionPredictor
-from segmentation import drawing
+from segmentation import drawing, example_clips
 from segmentation.coco import coco_annotation
 from segmentation.labels import DataError, Labels, object_ids
 from segmentation.masks import ImageArray
@@ -78,6 +78,13 @@ class Clip:
     def decode(self, start: int = 0, stop: int | None = None) -> Iterator[ImageArray]:
         """Decode the frames from one number up to another, in order: uint8 [height, width, 3]."""
         return map(images.read, self.frames[start:stop])
+
+
+def example(name: str) -> Clip:
+    """Draw one of `example_clips.EXAMPLES`."""
+    frames = example_clips.draw_frames(name)
+    files = tuple(jpeg(frame, JPEG_QUALITY, subsampling=0) for frame in frames)
+    return Clip(name, files, example_clips.SIZE, example_clips.SIZE, example_clips.FPS)
 
 
 def read(path: Path, limits: Limits, name: str) -> Clip:

@@ -14,8 +14,8 @@ from app.limits import fairness
 from app.limits.errors import ClientValue, LabError
 from app.page import HEAVY, LIGHT, PRIVATE, Page, inspector, split, work
 from app.store.clips import COLORS, FILES, MAX_OBJECTS, from_runs, limits_in_words
-from app.store.example_clips import EXAMPLES
 from app.store.images import clean_name
+from segmentation.example_clips import EXAMPLES
 from segmentation.labels import palette
 
 TITLE = "Video"

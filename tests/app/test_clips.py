@@ -19,12 +19,12 @@ from app.limits.errors import LabError, NotHere
 from app.store import clips
 from app.store.backend import Backend, Clips
 from app.store.clips import FILES, MAX_OBJECTS, from_runs
-from app.store.example_clips import EXAMPLES, FRAMES, example
 from app.store.images import ImageStore
 from app.tabs import video
 from dino_model.inference.predictor import AttentionPredictor
 from segmentation.annotations import read_labels
 from segmentation.datasets import open_davis
+from segmentation.example_clips import EXAMPLES, FRAMES
 from segmentation.tracking import propagate_steps
 from segmentation.video_input import VideoFile
 from tests.app.conftest import MODEL, run, square_frames, write_video
@@ -66,7 +66,7 @@ def test_read_long_video_decodes_only_the_frames_within_the_limits(tmp_path, mon
 
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_examples_move(name):
-    first, *_, last = example(name).decode()
+    first, *_, last = clips.example(name).decode()
     assert np.abs(first.astype(int) - last).mean() > 10
 
 

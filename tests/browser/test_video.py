@@ -10,7 +10,7 @@ import pytest
 from playwright.sync_api import expect
 from pycocotools import mask as coco_mask
 
-from app.store import example_clips
+from segmentation import example_clips
 from segmentation.video_input import VideoFile
 from tests.app.conftest import write_video
 from tests.browser import actions

@@ -11,10 +11,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from app.store import example_clips
 from dino_model import photographs
 from dino_model.inference import quantities
 from dino_model.inference.predictor import AttentionPredictor
+from segmentation import example_clips
 from segmentation.discovery import key_features
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "docs"))
@@ -43,7 +43,7 @@ def test_image_with_too_many_bytes_is_refused(monkeypatch):
 
 
 def test_first_mask_of_a_clip_covers_its_actors():
-    labels = example_clips.first_mask("sheep")
+    labels = example_clips.draw_masks("sheep")[0]
     assert set(np.unique(labels)) == {0, 1, 2}
     height, width = example_clips.SIZE
     for number, actor in enumerate(example_clips.EXAMPLES["sheep"].actors, 1):

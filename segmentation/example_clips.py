@@ -1,4 +1,4 @@
-"""Example clips: objects of the package images move over a landscape."""
+"""Example clips with true masks: objects of the package images move over a landscape."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -7,8 +7,6 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from app.store.clips import JPEG_QUALITY, Clip
-from app.values import jpeg
 from dino_model import photographs
 from segmentation.masks import ImageArray, bounding_box
 
@@ -48,8 +46,8 @@ EXAMPLES: Mapping[str, Example] = {
 }
 
 
-def example(name: str) -> Clip:
-    """Render one of `EXAMPLES`."""
+def draw_frames(name: str) -> list[ImageArray]:
+    """Draw one of `EXAMPLES`: frames, uint8 RGB [*SIZE, 3]."""
     drawn = EXAMPLES[name]
     landscape = photographs.image(drawn.landscape)
     cutouts = [cut_out(actor.image) for actor in drawn.actors]
@@ -61,17 +59,19 @@ def example(name: str) -> Clip:
             moved = cv2.warpAffine(image.astype(np.float32), move, size, borderMode=cv2.BORDER_REPLICATE)
             alpha = cv2.warpAffine(opacity, move, size)[..., None]
             frame = frame * (1 - alpha) + moved * alpha
-        frames.append(jpeg(np.rint(frame).astype(np.uint8), JPEG_QUALITY, subsampling=0))
-    return Clip(name, tuple(frames), SIZE, SIZE, FPS)
+        frames.append(np.rint(frame).astype(np.uint8))
+    return frames
 
 
-def first_mask(name: str) -> NDArray[np.uint8]:
-    """Return labels of an example's first frame, [*SIZE]: number of the actor from 1; 0 is background."""
-    labels = np.zeros(SIZE, np.uint8)
+def draw_masks(name: str) -> list[NDArray[np.uint8]]:
+    """Return the labels of every frame, [*SIZE]: number of the actor from 1; 0 is background."""
+    frames = [np.zeros(SIZE, np.uint8) for _ in range(FRAMES)]
     for number, actor in enumerate(EXAMPLES[name].actors, 1):
         _, opacity = cut_out(actor.image)
-        labels[cv2.warpAffine(opacity, _move(opacity, actor, 0), SIZE[::-1]) > 0.5] = number
-    return labels
+        for time, labels in zip(np.linspace(0, 1, FRAMES), frames, strict=True):
+            move = _move(opacity, actor, float(time))
+            labels[cv2.warpAffine(opacity, move, SIZE[::-1]) > 0.5] = number
+    return frames
 
 
 def cut_out(name: str) -> tuple[ImageArray, NDArray[np.float32]]:
