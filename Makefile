@@ -54,7 +54,7 @@ stage:
 	@$(MAKE) --no-print-directory $(RUN)
 
 # A browser shows about 95 characters of a cell of code without scrolling.
-CELLS = notebooks/[0-9a-c]_*.py notebooks/answers notebooks/solutions.py notebooks/set_up.py
+CELLS = notebooks/[0-9a-z]_*.py notebooks/answers notebooks/solutions.py notebooks/set_up.py
 format_cells = $(venv_python) -m ruff format --line-length 95 --config 'format.exclude = []'
 
 lint: $(VENV)/.installed-dev

@@ -36,7 +36,7 @@ include_patterns = [
     "dino_model/embedded/card.md",
     "dino_model/embedded_dino/card.md",
     "notebooks/README.md",
-    "notebooks/[0-9a-c]_*.py",
+    "notebooks/[0-9a-z]_*.py",
     "tests/oracles/README.md",
 ]
 smartquotes = False  # options begin with two hyphens

@@ -1,1 +1,1 @@
-"""Ten lessons on the paper, as text notebooks, and what they draw and check with."""
+"""Eleven lessons on the paper, as text notebooks, and what they draw and check with."""

@@ -734,8 +734,56 @@ EXERCISES: dict[str, Exercise] = {
         (_normal(3, 8, 12), np.random.default_rng(11).random((2, 3)), 0.3),
         (_normal(3, 6, 6, seed=1), np.random.default_rng(12).random((3, 3)), 0.6),
     ),
+    "T.1": Exercise(
+        right.STORED_VALUE,
+        {
+            "You exchanged the first two lengths; a step of the first axis skips 3 · 4 values.": 1 * 8
+            + 2 * 4,
+            "You counted axes from the left; the last axis changes fastest.": 1 + 2 * 2 + 0,
+        },
+        tolerance=1e-6,
+    ),
+    "T.2": Exercise(
+        right.tiles,
+        {
+            "The order of the axes is missing: permute before you flatten.": (
+                lambda image, size: image.reshape(-1, size, size)
+            ),
+            "Your tiles run down the columns of the grid; order them row by row.": (
+                lambda image, size: (
+                    image.unflatten(1, (-1, size)).unflatten(0, (-1, size)).permute(2, 0, 1, 3).flatten(0, 1)
+                )
+            ),
+            "The pixels in your tiles are transposed.": (
+                lambda image, size: right.tiles(image, size).transpose(1, 2)
+            ),
+            "Your tiles contain distant pixels; the second length of each division is size.": (
+                lambda image, size: (
+                    image.unflatten(1, (size, -1)).unflatten(0, (size, -1)).permute(1, 3, 0, 2).flatten(0, 1)
+                )
+            ),
+        },
+        (torch.arange(48.0).reshape(6, 8), 2),
+        (torch.arange(54.0).reshape(6, 9), 3),
+    ),
+    "T.3": Exercise(
+        right.split_heads,
+        {
+            "You divided without a change of the order; transpose tokens and heads.": (
+                lambda x, heads: x.unflatten(2, (heads, -1))
+            ),
+            "reshape mixes the tokens; divide the last axis, then transpose.": (
+                lambda x, heads: x.reshape(len(x), heads, x.shape[1], -1)
+            ),
+            "A head has neighboring values; the first length is the number of heads.": (
+                lambda x, heads: x.unflatten(2, (-1, heads)).permute(0, 3, 1, 2)
+            ),
+        },
+        (_normal(2, 5, 12), 3),
+        (_normal(1, 4, 8, seed=1), 2),
+    ),
 }
-"""Exercises by number; lessons A to C have letters."""
+"""Exercises by number; optional lessons have letters."""
 
 HINTS: Mapping[str, str] = {
     "1.1": "unflatten gives rows and columns axes of their own; permute orders the axes; flatten joins them.",
@@ -763,5 +811,8 @@ HINTS: Mapping[str, str] = {
     "B.2": "w(B, V) counts an edge inside of B at both of its ends.",
     "B.3": "Compute the width and height of the shared box first.",
     "C.1": "Make a mask of patches from np.argsort(scores.ravel()), then repeat each value to the size of a patch.",
+    "T.1": "The value is 12 times the first index, plus 4 times the second, plus the third.",
+    "T.2": "Divide both axes, then permute so that the two axes of the grid come first.",
+    "T.3": "unflatten(2, (heads, -1)) gives [B, tokens, heads, d].",
 }
 """Second help for each exercise, after the name of the mistake."""

@@ -48,7 +48,7 @@ def lessons(names: tuple[str, ...] = ()) -> list[Path]:
     Raises:
         LessonError: No lesson begins with a name.
     """
-    found = sorted(LESSONS.glob("[0-9a-c]_*.py"))
+    found = sorted(LESSONS.glob("[0-9a-z]_*.py"))
     for name in names:
         if not any(lesson.stem.startswith(name) for lesson in found):
             stems = ", ".join(lesson.stem for lesson in found)

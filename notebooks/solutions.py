@@ -7,6 +7,23 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+# --- T Tensors
+
+STORED_VALUE = 1 * 12 + 2 * 4 + 0
+"""T.1: a step of the first axis skips 3 × 4 values, a step of the second axis skips 4."""
+
+
+def tiles(image: Tensor, size: int) -> Tensor:
+    """Divide an image [H, W] into tiles [tiles, size, size], row by row."""
+    divided = image.unflatten(1, (-1, size)).unflatten(0, (-1, size))
+    return divided.permute(0, 2, 1, 3).flatten(0, 1)
+
+
+def split_heads(tokens: Tensor, heads: int) -> Tensor:
+    """Divide the width of tokens [B, tokens, heads * d] among heads: [B, heads, tokens, d]."""
+    return tokens.unflatten(2, (heads, -1)).transpose(1, 2)
+
+
 # --- 1 Build a vision transformer
 
 

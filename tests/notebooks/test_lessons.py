@@ -216,7 +216,7 @@ def test_every_claimed_number_is_in_the_outputs_before_its_text(lesson):
 def test_each_caption_belongs_to_one_figure_of_a_lesson():
     shown = []
     for lesson in LESSONS:
-        numbers = re.findall(r'(?:figure=|^ +)"(\w\.\d)"', lesson.read_text(), re.MULTILINE)
+        numbers = re.findall(r'(?:figure=|, |^ +)"(\w\.\d)"', lesson.read_text(), re.MULTILINE)
         assert {number[0].lower() for number in numbers} <= {lesson.stem[0]}
         shown += numbers
     assert shown == [*drawing.CAPTIONS]
