@@ -63,9 +63,9 @@ def test_step_with_options_never_waits(on_cuda, options):
 @pytest.mark.parametrize(
     ("precision", "operations", "traffic", "peak"),
     [
-        pytest.param("bf16", 1110, 75, 7.45),
-        pytest.param("fp16", 1440, 95, 8.58, marks=MATRIX),
-        pytest.param("fp32", 1600, 136, 13.6, marks=MATRIX),
+        pytest.param("bf16", 980, 68, 7.45),
+        pytest.param("fp16", 1303, 88, 8.58, marks=MATRIX),
+        pytest.param("fp32", 1434, 129, 13.6, marks=MATRIX),
     ],
 )
 def test_official_step_costs_as_recorded(on_cuda, precision, operations, traffic, peak):

@@ -1,1 +1,1 @@
-"""From an image to a batch of augmented crops."""
+"""Crops, colors and random numbers: an image becomes part of a batch."""

@@ -151,7 +151,7 @@ def read_or_next(
     raise ImageError(f"{len(broken)} images in a row cannot be read; the first: {broken[0]}")
 
 
-def batches(
+def load_batches(
     images: Images,
     config: CropConfig,
     *,

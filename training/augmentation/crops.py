@@ -7,7 +7,7 @@ every crop is a box of the canvas, resized by two matrix products with Pillow's 
 
 import math
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 import torch
@@ -18,7 +18,14 @@ from torchvision.transforms import v2 as transforms
 from torchvision.transforms.v2 import functional
 
 from training.augmentation.crop_config import CropConfig, ViewSpec
-from training.augmentation.photometry import NUMBERS, ColorCounts, change_colors, constant, plan_colors
+from training.augmentation.photometry import (
+    NUMBERS,
+    ColorCounts,
+    change_colors,
+    constant,
+    pixel_dtype,
+    plan_colors,
+)
 
 TRIES = 10
 """Boxes drawn before the largest centered box is taken, as in torchvision."""
@@ -26,8 +33,10 @@ BOX_NUMBERS = 2 * TRIES + 2
 """Uniform random numbers for each box."""
 LOG_RATIO = math.log(4 / 3)
 """Sides of a box have ratios from 3 : 4 to 4 : 3."""
-FLIP, ASPECT, BOX = NUMBERS, NUMBERS + 1, NUMBERS + 2
-"""Columns of the random numbers of a crop, after those of the photometry."""
+BOX = NUMBERS + 2
+"""First column of the numbers of the box; those before are for photometry and flip. One is not used."""
+KERNEL_STEPS = 2**14
+"""Values of the bicubic kernel from 0 to 2 in `resize_weights`."""
 
 
 class Crops(NamedTuple):
@@ -42,8 +51,8 @@ class AugmentPlan(NamedTuple):
     """Decisions about the crops of a batch. One table is copied to the device."""
 
     table: Tensor
-    """Rows of all views, then of all local crops: the columns of `plan_colors`, then the box as from
-    `random_boxes`."""
+    """Rows of all views, then of all local crops: the columns of `plan_colors`, and for `augment="device"`
+    left, top, right and bottom of the box as shares of the image."""
     views: ColorCounts
     locals: ColorCounts
 
@@ -90,17 +99,21 @@ class MultiCrop:
     def random_params(self, image: Image.Image | Tensor) -> Crops:
         """Draw what `plan` needs for the crops of one image: [V, n] and [L, n].
 
-        Uniform numbers for photometry and flip; for `augment="device"` also the aspect ratio and the box.
+        Uniform numbers for photometry and flip; for `augment="device"` also the box.
         """
-        device = self.config.augment == "device"
-        counts = (len(self.views), self.config.local_crops)
-        width = (BOX + BOX_NUMBERS if device else FLIP + 1) + 2 * (self.channels or 0)
-        numbers = Crops(*(torch.rand(count, width) for count in counts))
-        if device:
-            height, width = functional.get_size(image)
-            for group in numbers:
-                group[:, ASPECT] = height / width
-        return numbers
+        config, own = self.config, 2 * (self.channels or 0)
+        counts = (len(self.views), config.local_crops)
+        if config.augment != "device":
+            return Crops(*(torch.rand(count, NUMBERS + 1 + own) for count in counts))
+        height, width = functional.get_size(image)
+        groups, sides = [], torch.tensor([width, height, width, height])
+        for count, scale in zip(counts, (config.global_scale, config.local_scale), strict=True):
+            drawn = torch.rand(count, BOX + BOX_NUMBERS + own)
+            rows = drawn[:, BOX : BOX + BOX_NUMBERS].tolist()
+            boxes = [random_box(width, height, scale, row, whole=False) for row in rows]
+            shares = torch.tensor(boxes).view(-1, 4) / sides
+            groups.append(torch.cat([drawn[:, : NUMBERS + 1], drawn[:, BOX + BOX_NUMBERS :], shares], dim=1))
+        return Crops(*groups)
 
     def plan(self, params: Crops) -> AugmentPlan | None:
         """Decide on the host what `finish` does with a batch; None: nothing.
@@ -111,15 +124,12 @@ class MultiCrop:
         config = self.config
         if not self.tensors:
             return None
-        views, counts = plan_colors(config.views, list(params.views), self.channels)
-        numbers = params.locals.flatten(0, 1)
+        width = NUMBERS + 1 + 2 * (self.channels or 0)
+        views, counts = plan_colors(config.views, list(params.views[..., :width]), self.channels)
+        numbers = params.locals[..., :width].flatten(0, 1)
         locals_, local_counts = plan_colors([config.locals], [numbers], self.channels)
-        table = torch.cat([views, locals_])
-        if config.augment == "device":
-            drawn = ((params.views.flatten(0, 1), config.global_scale), (numbers, config.local_scale))
-            boxes = [random_boxes(n[:, BOX : BOX + BOX_NUMBERS], n[:, ASPECT], scale) for n, scale in drawn]
-            table = torch.cat([table, torch.cat(boxes)], dim=1)
-        return AugmentPlan(table, counts, local_counts)
+        boxes = torch.cat([group[..., width:].flatten(0, 1) for group in params])
+        return AugmentPlan(torch.cat([torch.cat([views, locals_]), boxes], dim=1), counts, local_counts)
 
     def finish(self, crops: Crops, plan: AugmentPlan | None) -> Crops:
         """Finish the augmentation of a batch on its device.
@@ -135,13 +145,14 @@ class MultiCrop:
             return crops
         config, (_, batch, *_) = self.config, crops.views.shape
         table = plan.table.to(crops.views.device, non_blocking=True)
-        tables = Crops(*table.tensor_split((len(config.views) * batch,)))
+        tables = table.tensor_split((len(config.views) * batch,))
         if config.augment == "device":
-            canvas, sizes = crops.views[0].float(), (config.global_size, config.local_size)
-            boxes = [part[:, -4:].unflatten(0, (-1, batch)) for part in tables]
-            crops = Crops(*(resized_crops(canvas, *pair) for pair in zip(boxes, sizes, strict=True)))
+            tables, boxes = tuple(part[:, :-4] for part in tables), table[:, -4:]
+            canvas = crops.views[0].to(pixel_dtype(table.device))
+            counts, sizes = (len(config.views), config.local_crops), (config.global_size, config.local_size)
+            crops = Crops(*resized_crops(canvas, boxes, counts, sizes))
         done = [
-            change_colors(group.flatten(0, 1), part, counts, self.channels).view(group.shape)
+            change_colors(group.flatten(0, 1), part, counts).view(group.shape)
             for group, part, counts in zip(crops, tables, (plan.views, plan.locals), strict=True)
         ]
         return Crops(*done)
@@ -158,7 +169,7 @@ def normalize(crops: Crops, mean: Sequence[float], std: Sequence[float], device:
     """Convert uint8 crops to fp32 tensors on the device, (crop / 255 - mean) / std for each channel."""
     means, stds = constant(tuple(mean), device), constant(tuple(std), device)
     scale, shift = stds.mul(255).reciprocal()[:, None, None], means.div(stds)[:, None, None]
-    return Crops(*(crop.to(device, non_blocking=True).float().mul_(scale).sub_(shift) for crop in crops))
+    return Crops(*((crop.to(device, non_blocking=True) * scale).sub_(shift) for crop in crops))
 
 
 def crop(view: ViewSpec) -> transforms.Compose:
@@ -192,7 +203,8 @@ def cut(image: Tensor, view: ViewSpec) -> Tensor:
     As torchvision's RandomResizedCrop, with less overhead.
     """
     height, width = image.shape[-2:]
-    left, top, right, bottom = random_box(width, height, view.scale, torch.rand(BOX_NUMBERS).tolist())
+    drawn = random_box(width, height, view.scale, torch.rand(BOX_NUMBERS).tolist())
+    left, top, right, bottom = map(int, drawn)
     box = image[:, top:bottom, left:right]
     resized = functional.resize(box, [view.size, view.size], InterpolationMode.BICUBIC, antialias=True)
     for operation in _random_augment(view):
@@ -201,97 +213,111 @@ def cut(image: Tensor, view: ViewSpec) -> Tensor:
 
 
 def random_box(
-    width: int, height: int, scale: tuple[float, float], numbers: Sequence[float]
-) -> tuple[int, int, int, int]:
+    width: int, height: int, scale: tuple[float, float], numbers: Sequence[float], *, whole: bool = True
+) -> tuple[float, float, float, float]:
     """Left, top, right and bottom in pixels of a box that covers a share `scale` of an image.
 
     Of `TRIES` boxes the first that fits is taken, else the largest centered one. `numbers` are `BOX_NUMBERS`
-    uniform numbers in [0, 1).
+    uniform numbers in [0, 1). With `whole` the edges are at whole pixels.
     """
+    pixels: Callable[[float], float] = round if whole else float
     for share, shape in zip(numbers[:TRIES], numbers[TRIES : 2 * TRIES], strict=True):
         area = (scale[0] + (scale[1] - scale[0]) * share) * width * height
-        ratio = math.exp(math.log(3 / 4) + (LOG_RATIO - math.log(3 / 4)) * shape)
-        across, down = round((area * ratio) ** 0.5), round((area / ratio) ** 0.5)
+        ratio = math.exp(LOG_RATIO * (2 * shape - 1))
+        across, down = pixels((area * ratio) ** 0.5), pixels((area / ratio) ** 0.5)
         if 0 < across <= width and 0 < down <= height:
-            left = int(numbers[2 * TRIES] * (width - across + 1))
-            top = int(numbers[2 * TRIES + 1] * (height - down + 1))
-            return left, top, left + across, top + down
-    across, down = min(width, round(height * 4 / 3)), min(height, round(width * 4 / 3))
-    left, top = (width - across) // 2, (height - down) // 2
+            starts = (
+                numbers[2 * TRIES] * (width - across + whole),
+                numbers[2 * TRIES + 1] * (height - down + whole),
+            )
+            break
+    else:
+        across, down = min(width, pixels(height * 4 / 3)), min(height, pixels(width * 4 / 3))
+        starts = (width - across) / 2, (height - down) / 2
+    left, top = map(math.floor, starts) if whole else starts
     return left, top, left + across, top + down
 
 
-def random_boxes(numbers: Tensor, aspect: Tensor, scale: tuple[float, float]) -> Tensor:
-    """Draw the boxes of RandomResizedCrop, without rounding to pixels.
+@cache
+def bicubic_kernel(device: torch.device) -> Tensor:
+    """Catmull-Rom kernel (a = -0.5) at `KERNEL_STEPS` + 1 distances from 0 to 2 pixels."""
+    d = torch.linspace(0, 2, KERNEL_STEPS + 1, dtype=torch.float64)
+    near, far = (1.5 * d - 2.5) * d.square() + 1, ((-0.5 * d + 2.5) * d - 4) * d + 2
+    return torch.where(d < 1, near, far).float().to(device)
 
-    Args:
-        numbers: Uniform random numbers in [0, 1), [n, BOX_NUMBERS].
-        aspect: Height over width of each image before it was resized, [n].
-        scale: Share of the image's area that a box covers, from and to.
+
+@cache
+def output_rows(
+    batch: int, counts: tuple[int, ...], sizes: tuple[int, ...], device: torch.device
+) -> tuple[Tensor, Tensor]:
+    """Describe the rows of the weights that resize groups of crops, each group [2 axes, batch, crops, size].
 
     Returns:
-        Left, top, width and height as shares of the image's width and height, [n, 4].
+        Number of each row's segment, int64 [rows]; size, and center of the output, [rows, 2].
     """
-    aspect = aspect[:, None]
-    area = scale[0] + (scale[1] - scale[0]) * numbers[:, :TRIES]
-    ratio = torch.exp(LOG_RATIO * (2 * numbers[:, TRIES : 2 * TRIES] - 1))  # width over height, in pixels
-    widths, heights = (area * ratio * aspect).sqrt(), (area / (ratio * aspect)).sqrt()
-    fits = (widths <= 1) & (heights <= 1)
-    tries = torch.arange(TRIES, device=numbers.device)
-    first = torch.where(fits, tries, TRIES).amin(1, keepdim=True)  # TRIES: none fits
-    accepted, place = first < TRIES, first.clamp(max=TRIES - 1)
-    width = torch.where(accepted, widths.gather(1, place), (aspect * 4 / 3).clamp(max=1))
-    height = torch.where(accepted, heights.gather(1, place), (4 / 3 / aspect).clamp(max=1))
-    shift = torch.where(accepted, numbers[:, -2:], 0.5)
-    return torch.cat([shift[:, :1] * (1 - width), shift[:, 1:] * (1 - height), width, height], dim=1)
+    numbers, outputs, first = [], [], 0
+    for count, size in zip(counts, sizes, strict=True):
+        boxes = torch.arange(first, first + 2 * count * batch).view(count, batch, 2).permute(2, 1, 0)
+        numbers.append(boxes[..., None].expand(2, batch, count, size).flatten())
+        centers = (torch.arange(size) + 0.5).repeat(boxes.numel())
+        outputs.append(torch.stack([torch.full_like(centers, size), centers], dim=1))
+        first += boxes.numel()
+    return torch.cat(numbers).to(device), torch.cat(outputs).to(device)
 
 
-def resize_weights(start: Tensor, length: Tensor, pixels: int, size: int) -> Tensor:
-    """Weights that resize a segment of a line, antialiased bicubic as in Pillow.
+def resize_weights(
+    segments: Tensor, outputs: Tensor, pixels: int, smallest: int, dtype: torch.dtype
+) -> Tensor:
+    """Weights that resize segments of a line, antialiased bicubic as in Pillow.
 
     Args:
-        start, length: Of the segments in pixels, [...].
+        segments: Start and end in pixels, [rows, 2].
+        outputs: Number of outputs of the segment, and center of the output among them, [rows, 2].
         pixels: Length of the line.
-        size: Length of the result.
+        smallest: Smallest number of outputs.
+        dtype: Of the weights.
 
     Returns:
-        [..., size, pixels]; rows sum to 1, pixels outside of the segment have weight 0.
+        [rows, pixels]; rows sum to 1, pixels outside of the segment have weight 0.
     """
-    start, length = start[..., None, None], length[..., None, None]
-    scale = length / size
-    support = scale.clamp(min=1)
-    outputs = torch.arange(size, device=start.device) + 0.5
-    center = start + outputs[:, None] * scale  # [..., size, 1]
-    taps = math.ceil(4 * max(pixels / size, 1)) + 1  # the others are 0
-    places = (center - 2 * support).floor() + torch.arange(taps, device=start.device)
-    inputs = places + 0.5
-    distance = (inputs - center).abs() / support
-    near = (1.5 * distance - 2.5) * distance.square() + 1  # Catmull-Rom kernel, a = -0.5
-    far = ((-0.5 * distance + 2.5) * distance - 4) * distance + 2
-    kernel = torch.where(distance < 1, near, torch.where(distance < 2, far, 0.0))
-    weights = torch.where((inputs > start) & (inputs < start + length), kernel, 0.0)
-    weights = weights / weights.sum(-1, keepdim=True)
-    dense = weights.new_zeros(*weights.shape[:-1], pixels)
-    return dense.scatter_add_(-1, places.long().clamp_(0, pixels - 1), weights)
+    start, end = segments.split(1, dim=1)
+    size, center = outputs.split(1, dim=1)
+    scale = (end - start) / size
+    support, center = scale.clamp(min=1), torch.addcmul(start, center, scale)
+    taps = math.ceil(4 * max(pixels / smallest, 1)) + 1  # the others are 0
+    inputs = torch.sub(center, support, alpha=2).floor_() + constant(
+        tuple(i + 0.5 for i in range(taps)), start.device
+    )
+    places = ((inputs - center).abs_() * (KERNEL_STEPS / 2 / support)).round_().clamp_(max=KERNEL_STEPS)
+    weights = bicubic_kernel(start.device)[places.int()] * ((inputs > start) & (inputs < end))
+    weights = (weights / weights.sum(-1, keepdim=True)).to(dtype)
+    dense = weights.new_zeros(len(weights), pixels)
+    return dense.scatter_add_(-1, inputs.long().clamp_(0, pixels - 1), weights)
 
 
-def resized_crops(canvas: Tensor, boxes: Tensor, size: int) -> Tensor:
-    """Cut boxes out of each image and resize them.
+def resized_crops(
+    canvas: Tensor, boxes: Tensor, counts: tuple[int, ...], sizes: tuple[int, ...]
+) -> list[Tensor]:
+    """Cut boxes out of each image and resize them, in groups of one size.
 
     Args:
-        canvas: [batch, channels, side, side], fp32, 0 to 255.
-        boxes: From `random_boxes`, [crops, batch, 4].
-        size: Side of the crops.
+        canvas: [batch, channels, side, side], 0 to 255.
+        boxes: Left, top, right and bottom as shares of the side, [all crops * batch, 4].
+        counts: Number of crops of each group.
+        sizes: Side of the crops of each group.
 
     Returns:
-        uint8 [crops, batch, channels, size, size].
+        uint8 [crops, batch, channels, size, size] for each group.
     """
     batch, channels, side, _ = canvas.shape
-    left, top, width, height = (boxes * side).transpose(0, 1).unbind(-1)
-    starts, lengths = torch.stack([left, top]), torch.stack([width, height])
-    across, down = resize_weights(starts, lengths, side, size)  # [batch, crops, size, side] each
-    narrow = canvas.flatten(1, 2) @ across.flatten(1, 2).mT  # all crops of an image at once
-    narrow = narrow.view(batch, channels, side, -1, size).permute(0, 3, 2, 1, 4)
-    crops = down @ narrow.flatten(3)  # [batch, crops, size, channels * size]
-    crops = crops.unflatten(-1, (channels, size)).permute(1, 0, 3, 2, 4)
-    return crops.round_().clamp_(0, 255).byte()
+    numbers, outputs = output_rows(batch, counts, sizes, canvas.device)
+    segments = (boxes.unflatten(1, (2, 2)).transpose(1, 2) * side).flatten(0, 1)[numbers]
+    dense = resize_weights(segments, outputs, side, min(sizes), canvas.dtype)
+    rows, results = canvas.transpose(1, 2).flatten(2), []  # [batch, side, channels * side]
+    parts = dense.split([2 * batch * many * size for many, size in zip(counts, sizes, strict=True)])
+    for part, count, size in zip(parts, counts, sizes, strict=True):
+        across, down = part.view(2, batch, count, size, side)
+        low = (down.flatten(1, 2) @ rows).view(batch, count, size * channels, side)
+        crops = (low @ across.mT).view(batch, count, size, channels, size).permute(1, 0, 3, 2, 4)
+        results.append(crops.round_().clamp_(0, 255).to(torch.uint8, memory_format=torch.contiguous_format))
+    return results

@@ -15,8 +15,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from training.augmentation.crops import resized_crops
-from training.augmentation.photometry import luma
-from training.augmentation.randomness import mix
+from training.augmentation.photometry import weighted_mean
+from training.augmentation.randomness import copy_to_device, mix
 
 SMALLEST_BOX = 0.4
 """Smallest side of a free box, as a share of the square."""
@@ -55,9 +55,9 @@ class StudentView:
             top, left = (round(start * squares.shape[-1]) for start in (self.top, self.left))
             crops = squares[..., top : top + size, left : left + size]
         else:
-            edges = (self.left, self.top, self.side, self.side)
-            columns = [torch.full((len(squares),), edge, device=squares.device) for edge in edges]
-            crops = resized_crops(squares.float(), torch.stack(columns, dim=-1)[None], size)[0]
+            box = torch.tensor([self.left, self.top, self.left + self.side, self.top + self.side])
+            boxes = copy_to_device(box.repeat(len(squares), 1), squares.device)
+            crops = resized_crops(squares.float(), boxes, (1,), (size,))[0][0]
         return crops.flip(-1) if self.mirrored else crops
 
     def cut(self, maps: Tensor) -> Tensor:
@@ -113,7 +113,7 @@ def draw_view(seed: int, step: int, grid: int, scales: Sequence[float], aligned:
     return StudentView(cells, down * (1 - side), across * (1 - side), side, mirrored, aligned=False)
 
 
-def change_colors(pixels: Tensor, numbers: Tensor, jitter: float, gray: float) -> Tensor:
+def jitter_colors(pixels: Tensor, numbers: Tensor, jitter: float, gray: float) -> Tensor:
     """Change brightness, contrast and saturation of views, and make some of them gray.
 
     Args:
@@ -125,9 +125,9 @@ def change_colors(pixels: Tensor, numbers: Tensor, jitter: float, gray: float) -
     """
     shifts = (2 * numbers[:, :, None, None, None] - 1) * jitter
     pixels = pixels * (1 + shifts[:, 0])
-    pixels = torch.lerp(luma(pixels).mean((1, 2, 3), keepdim=True), pixels, 1 + shifts[:, 1])
-    pixels = torch.lerp(luma(pixels), pixels, 1 + 2 * shifts[:, 2]).clamp(0, 255)
-    return torch.where(numbers[:, 3].view(-1, 1, 1, 1) < gray, luma(pixels), pixels)
+    pixels = torch.lerp(weighted_mean(pixels).mean((1, 2, 3), keepdim=True), pixels, 1 + shifts[:, 1])
+    pixels = torch.lerp(weighted_mean(pixels), pixels, 1 + 2 * shifts[:, 2]).clamp(0, 255)
+    return torch.where(numbers[:, 3].view(-1, 1, 1, 1) < gray, weighted_mean(pixels), pixels)
 
 
 def standardize(tokens: Tensor, mean: Tensor, deviation: Tensor) -> Tensor:

@@ -9,7 +9,13 @@ from PIL import Image
 
 from dino_model.data.collection import open_images
 from dino_model.data.images import ImageError
-from training.augmentation.batches import MAX_READY_BYTES, CropDataset, batch_order, batches, batches_ahead
+from training.augmentation.batches import (
+    MAX_READY_BYTES,
+    CropDataset,
+    batch_order,
+    batches_ahead,
+    load_batches,
+)
 from training.augmentation.crop_config import CropConfig
 
 CROPS = CropConfig(global_size=32, local_size=16, local_crops=2)
@@ -18,7 +24,7 @@ CPU = torch.device("cpu")
 
 def load(images, crops=CROPS, **options):
     defaults = {"batch_size": 3, "seed": 5, "first_step": 0, "steps": 1, "workers": 0}
-    return list(batches(images, crops, **defaults | options))
+    return list(load_batches(images, crops, **defaults | options))
 
 
 @pytest.mark.parametrize("first_step", [0, 1, 3, 5])

@@ -16,7 +16,6 @@ from training.augmentation.crops import (
     Crops,
     MultiCrop,
     random_box,
-    random_boxes,
     resized_crops,
     widen,
 )
@@ -59,6 +58,7 @@ def test_curriculum_stages_scale_local_crops_and_blur_with_the_global_size():
     shares, stages = zip(*config.stages(8), strict=True)
     assert shares == (0.5, 0.3, 0.2)
     assert [(crops.global_size, crops.local_size) for crops in stages] == [(48, 24), (80, 32), (112, 40)]
+    assert [crops.canvas_size for crops in stages] == [165, 275, 384]  # rounded up from 164.6 and 274.3
     assert [crops.blur for crops in stages] == [pytest.approx((0.0, size / 100)) for size in (48, 80, 112)]
 
 
@@ -93,16 +93,14 @@ def test_random_box_has_the_distribution_of_torchvision(width, height):
 
 
 @pytest.mark.parametrize(("height", "width"), [(375, 500), (500, 200), (100, 1000)])
-def test_random_boxes_equal_those_of_workers_up_to_pixels(height, width):
-    numbers = torch.rand(200, BOX_NUMBERS, generator=torch.Generator().manual_seed(0))
-    found = random_boxes(numbers, torch.full((200,), height / width), (0.05, 1.0))
-    assert (found >= 0).all()
-    assert (found[:, :2] + found[:, 2:] <= 1 + 1e-6).all()
-    boxes = [random_box(width, height, (0.05, 1.0), row.tolist()) for row in numbers]
-    left, top, right, bottom = torch.tensor(boxes, dtype=torch.float).T
-    expected = torch.stack([left, top, right - left, bottom - top], dim=1)
-    distances = (found * torch.tensor([width, height, width, height]) - expected).abs().amax(1)
-    assert (distances > 2).sum() <= 4  # of 200: boxes that fit only before or after rounding
+def test_box_without_rounding_is_that_of_whole_pixels_up_to_two(height, width):
+    numbers = torch.rand(200, BOX_NUMBERS, generator=torch.Generator().manual_seed(0)).tolist()
+    found, rounded = (
+        torch.tensor([random_box(width, height, (0.05, 1.0), row, whole=whole) for row in numbers])
+        for whole in (False, True)
+    )
+    assert ((found >= 0) & (found <= torch.tensor([width, height] * 2) + 1e-3)).all()
+    assert ((found - rounded).abs().amax(1) > 2).sum() <= 4  # of 200: they fit only before or after rounding
 
 
 @pytest.mark.parametrize(
@@ -117,7 +115,8 @@ def test_resized_crops_at_whole_pixels_equal_torchvision(box, size):
     expected = functional.resized_crop(
         canvas, top, left, height, width, [size, size], InterpolationMode.BICUBIC, antialias=True
     )
-    found = resized_crops(canvas, torch.tensor([[box]]) / 120, size)[0]
+    edges = torch.tensor([[left, top, left + width, top + height]]) / 120
+    ((found,),) = resized_crops(canvas, edges, (1,), (size,))
     assert found.dtype == torch.uint8
     assert (found.float() - expected.clamp(0, 255)).abs().max() <= 0.51
 
@@ -147,6 +146,25 @@ def test_multi_crop_deit_applies_two_operations_of_magnitude_9(augment, monkeypa
     assert not any(group.any() for group in crops)
 
 
+def finish(pipeline, pairs):
+    """Crops of a batch, by the crops and the random numbers of each of its images."""
+    crops, params = (
+        Crops(*(torch.stack(many, 1) for many in zip(*group, strict=True)))
+        for group in zip(*pairs, strict=True)
+    )
+    return pipeline.finish(crops, pipeline.plan(params))
+
+
+def test_device_crops_of_an_image_are_those_of_a_batch_of_one():
+    pipeline = MultiCrop(CropConfig(global_size=16, local_size=8, local_crops=3, augment="device"))
+    images = [torch.randint(0, 256, (3, 20 + 10 * i, 30), dtype=torch.uint8) for i in range(3)]
+    pairs = [(pipeline(image), pipeline.random_params(image)) for image in images]
+    together = finish(pipeline, pairs)
+    for number, pair in enumerate(pairs):
+        for group, alone in zip(together, finish(pipeline, [pair]), strict=True):
+            assert (group[:, number].int() - alone[:, 0].int()).abs().max() <= 1
+
+
 @pytest.mark.parametrize("augment", ["batch", "device"])
 def test_augment_modes_give_the_same_statistics(augment):
     """Mean, contrast and detail over 300 images of every kind of crop."""
@@ -157,11 +175,7 @@ def test_augment_modes_give_the_same_statistics(augment):
         pipeline = MultiCrop(CropConfig(global_size=32, local_size=16, local_crops=1, augment=augment))
         torch.manual_seed(0)
         pairs = [(pipeline(image), pipeline.random_params(image)) for _ in range(300)]
-        crops, params = (
-            Crops(*(torch.stack(many, 1) for many in zip(*group, strict=True)))
-            for group in zip(*pairs, strict=True)
-        )
-        done = pipeline.finish(crops, pipeline.plan(params))
+        done = finish(pipeline, pairs)
         kinds = [crops.float() for crops in (*done.views, *done.locals)]
         return torch.tensor(
             [(x.mean(), x.std((1, 2, 3)).mean(), 10 * x.diff(dim=-1).abs().mean()) for x in kinds]
