@@ -10,15 +10,15 @@ from torch.amp import GradScaler
 from dino_model.runtime.device import ComputePrecision, autocast, set_tensor_float32
 from training.augmentation.crops import Crops
 from training.augmentation.randomness import Randomness
-from training.blocks import prepare_networks
 from training.distributed import data_parallel
-from training.methods.context import MethodContext
+from training.methods.config import MethodContext
 from training.methods.dino import DINO
 from training.methods.dino_config import DINOConfig
 from training.methods.head import ProjectionHead, Prototypes
 from training.methods.method import Batch
 from training.methods.network import Network, StochasticDepth
 from training.optim import create_optimizer, decay_groups
+from training.prepare import prepare_networks
 from training.recipes.recipe import Plan, Recipe
 from training.run.logging import Metrics
 from training.train import train_step

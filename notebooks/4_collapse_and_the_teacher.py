@@ -143,10 +143,8 @@ def diagnose(label: str, log: list[dict[str, float]], momentum: float) -> None:
         steps_per_epoch=50,
         batch_size=32,
         teacher_momentum=momentum,
-        copies_student=momentum == 0,
     )
-    sentences = [finding.sentence for finding in findings(log, settings)]
-    print(f"{label}: {'; '.join(sentences) or 'no finding'}")
+    print(f"{label}: {'; '.join(findings(log, settings).values()) or 'no finding'}")
 
 
 for label, (_, log) in runs.items():

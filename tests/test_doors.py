@@ -42,8 +42,7 @@ from training.__main__ import main as train
 from training.augmentation.crops import Crops
 from training.augmentation.randomness import Randomness
 from training.commands import COMMANDS
-from training.methods.config import SmallDataRecipe
-from training.methods.context import MethodSchedules
+from training.methods.config import MethodSchedules, SmallDataRecipe
 from training.methods.dino_config import DINOConfig
 from training.methods.method import Batch, Loss, Method
 from training.methods.table import METHODS, add_method

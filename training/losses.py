@@ -6,6 +6,8 @@ teacher's are [views, batch, K]. Of the teacher's views the first `shared` (None
 crops of the same number, with which they are not compared.
 """
 
+import math
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -14,6 +16,8 @@ from training.distributed import gather, gather_with_gradient
 
 SMALLEST_DISTANCE = 1e-8
 """Distance of equal features in `koleo`, whose logarithm is finite."""
+MIN_OUTPUTS_FOR_USAGE = 16
+"""Smallest number of outputs in a micro-batch for which the number of used prototypes is logged."""
 
 
 def multi_crop_cross_entropy(
@@ -128,6 +132,32 @@ def koleo(features: Tensor) -> Tensor:
 def entropy(probabilities: Tensor) -> Tensor:
     """Mean entropy in nats of distributions [..., K]; ln K for uniform ones."""
     return -torch.xlogy(probabilities, probabilities).sum(-1).mean()
+
+
+@torch.no_grad()
+def observe_targets(loss: Tensor, targets: Tensor, entropy_name: str) -> dict[str, Tensor]:
+    """Split a cross-entropy into the entropy of its targets and the divergence from them (section 5.3).
+
+    Args:
+        loss: entropy(targets) + KL(targets, student), averaged over pairs.
+        targets: Probabilities, [..., K].
+        entropy_name: Name of the entropy in the log.
+
+    Returns:
+        Scalars in nats: the entropy, `kl`, and `ln_k`, the largest entropy.
+    """
+    mean = entropy(targets)
+    ln_k = torch.full((), math.log(targets.shape[-1]), device=loss.device)
+    return {entropy_name: mean, "kl": loss - mean, "ln_k": ln_k}
+
+
+@torch.no_grad()
+def observe_usage(targets: Tensor) -> dict[str, Tensor]:
+    """Count the `prototypes` that targets [..., K] use: exp(entropy of their mean). Empty for few targets."""
+    outputs = targets.flatten(0, -2)
+    if len(outputs) < MIN_OUTPUTS_FOR_USAGE:
+        return {}
+    return {"prototypes": entropy(outputs.mean(dim=0)).exp()}
 
 
 def spread(vectors: Tensor) -> Tensor:

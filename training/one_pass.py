@@ -68,7 +68,8 @@ class OnePass:
                 if reduced:
                     weights = _ReducedCopies.apply(*weights)
                 copies = dict(zip(names, weights, strict=True))
-                inputs = (copies, layout_of(block), tokens, packing, _depths(block))
+                layout = Layout(block.attn.num_heads, block.norm1.eps, isinstance(block.mlp, GluMlp))
+                inputs = (copies, layout, tokens, packing, _depths(block))
                 if self.recompute and torch.is_grad_enabled():
                     tokens = checkpoint(self.block, *inputs, use_reentrant=False, preserve_rng_state=False)
                 else:
@@ -132,11 +133,6 @@ class Layout(NamedTuple):
     eps: float
     gated: bool
     """The MLP is a SwiGLU."""
-
-
-def layout_of(block: Any) -> Layout:
-    """Read the settings of a block of `create_backbone`."""
-    return Layout(block.attn.num_heads, block.norm1.eps, isinstance(block.mlp, GluMlp))
 
 
 def _compute(weights: Weights, layout: Layout, tokens: Tensor, packing: Packing, depths: Depths) -> Tensor:

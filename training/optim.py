@@ -83,8 +83,9 @@ class Muon(torch.optim.AdamW):
     def step(self, closure: Any = None) -> None:  # type: ignore[override]
         """Update the matrices, then all other parameters; `closure` is not used."""
         matrices = self.param_groups[0]
-        for parameters in _by_shape(matrices["params"]):
-            self._step_matrices(parameters, matrices)
+        moving = [parameter for parameter in matrices["params"] if parameter.grad is not None]
+        for shape in dict.fromkeys(parameter.shape for parameter in moving):
+            self._step_matrices([parameter for parameter in moving if parameter.shape == shape], matrices)
         for parameter in matrices["params"]:
             parameter.grad = None  # AdamW skips parameters without gradient
         super().step()
@@ -107,15 +108,6 @@ class Muon(torch.optim.AdamW):
             state["momentum_buffer"] = torch.zeros_like(parameter)
         buffer: Tensor = state["momentum_buffer"]
         return buffer
-
-
-def _by_shape(parameters: Iterable[Tensor]) -> list[list[Tensor]]:
-    """Parameters that have a gradient, grouped by shape."""
-    groups: dict[torch.Size, list[Tensor]] = {}
-    for parameter in parameters:
-        if parameter.grad is not None:
-            groups.setdefault(parameter.shape, []).append(parameter)
-    return list(groups.values())
 
 
 class LARS(torch.optim.Optimizer):

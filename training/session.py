@@ -19,7 +19,7 @@ from dino_model.runtime.device import ComputePrecision, autocast
 from dino_model.runtime.errors import SettingError, pluralize
 from dino_model.runtime.files import printable
 from dino_model.runtime.ranks import on_first
-from training.augmentation.batches import LoadedBatch, batches
+from training.augmentation.batches import LoadedBatch, load_batches
 from training.augmentation.crops import normalize
 from training.distributed import barrier, data_parallel, rank, world
 from training.methods.method import Batch
@@ -54,7 +54,7 @@ class Session:
         device, precision: Of the networks; the loss is always fp32.
         workers: Processes that load images; 0: none but this one.
         accumulate: Micro-batches of a step.
-        checkpoint_activations, compile: As in `training.blocks`.
+        checkpoint_activations, compile: As in `training.prepare`.
 
     Raises:
         SettingError: Settings that cannot be trained on these images.
@@ -169,7 +169,7 @@ class Session:
         """Batches from a step on, one stage of the curriculum after the other."""
         for end, crops in self.plan.stages:
             if first_step < end:
-                yield from batches(
+                yield from load_batches(
                     self.images,
                     crops,
                     batch_size=self.recipe.batch_size,

@@ -15,7 +15,7 @@ from training.distributed import all_mean, any_rank, data_parallel, world
 from training.methods.method import Batch, Loss, Method
 from training.optim import clip_grad_per_tensor, gradient_norms, set_rates
 from training.recipes.recipe import Plan
-from training.run.folder import CheckpointOptions
+from training.run.folder import SaveSchedule
 from training.run.log import LOOP_METRICS
 from training.run.logging import Logger, Metrics, Observer, Scalar
 
@@ -27,8 +27,8 @@ STOP_POLL_STEPS = 50
 class Callbacks:
     """Checkpointing, logging, evaluation and stopping during training."""
 
-    checkpoints: CheckpointOptions = field(default_factory=CheckpointOptions)
-    loggers: Sequence[Logger] = ()
+    checkpoints: SaveSchedule = field(default_factory=SaveSchedule)
+    loggers: Sequence[AbstractContextManager[Logger]] = ()
     """Loggers in addition to the run's log."""
     observe: Observer = lambda *_: None
     """Receives the metrics of a step and messages of unreadable images when the device has computed them."""

@@ -18,7 +18,7 @@ from dino_model.models.catalogue import EMBEDDED
 from dino_model.models.run_folder import LOG
 from training.run.doctor import RunSettings, diagnose, run_settings
 from training.run.folder import Run, RunError
-from training.run.log import KNN, LOSS, TERMS, Panel, metric_names, names_of, read_log
+from training.run.log import KNN, LOSS, TERMS, Panel, logged_names, metric_names, read_log
 
 POINTS = 500
 """Largest number of points of a curve: about the width of a chart in pixels."""
@@ -80,7 +80,7 @@ def summarize_log(path: Path) -> Log:
             phase, first = record["phase"], steps[-1] + 1 if steps else 0
             phases.append(first)
         steps.append(first + record["step"])
-    charted = [name for chart in CHARTS for name in chart.select(names_of(records))]
+    charted = [name for chart in CHARTS for name in chart.select(logged_names(records))]
     curves, not_finite = {}, {}
     for name in dict.fromkeys([*metric_names(records), *charted]):
         logged = [type(record.get(name)) in (int, float) for record in records]
@@ -187,7 +187,7 @@ def chart_value(chart: Panel, run: TrainingRun) -> dict[str, Any]:
         points.sort(key=lambda point: point[0])
         if len(steps):
             curves.append({"label": label, "points": points})
-    return {"title": chart.title_with_unit, "curves": curves}
+    return {"title": chart.title, "curves": curves}
 
 
 def status_text(run: TrainingRun) -> str:

@@ -43,6 +43,7 @@ VERSION = 9
 """Version of the cached index of tars."""
 CACHED = ("classes", "label_sets", "no_classes", "reading", "is_divided", "notes", "ignored")
 """Attributes of `Images` that are cached with it."""
+ROWS_AT_ONCE = 65_536
 
 
 class ShardError(ImageError):
@@ -73,6 +74,10 @@ class Column(Sequence[Any]):
         if isinstance(index, slice):
             return tuple(map(os.fsdecode, values)) if self._values.dtype.kind == "S" else tuple(values)
         return os.fsdecode(values) if isinstance(values, bytes) else values
+
+    def __iter__(self) -> Iterator[Any]:
+        for start in range(0, len(self), ROWS_AT_ONCE):
+            yield from self[start : start + ROWS_AT_ONCE]
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Sequence) and len(self) == len(other) and all(map(eq, self, other))

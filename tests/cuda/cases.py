@@ -26,7 +26,7 @@ from tests.training.runs import RECIPE, noise
 from training.augmentation.crop_config import CropConfig
 from training.methods.dino_config import DINOConfig
 from training.recipes.recipe import OptimizerConfig, Recipe
-from training.run.folder import CheckpointOptions, Run
+from training.run.folder import Run, SaveSchedule
 from training.run.monitor import Probe
 from training.session import Session
 from training.train import Callbacks
@@ -102,7 +102,7 @@ def train(
     with tempfile.TemporaryDirectory() as folder, group, FakeDevice() as device:
         files = images(recipe.batch_size * STEPS)
         session = Session(recipe, files, device="cuda:0", precision=precision, **(options or {}))
-        checkpoints = CheckpointOptions(save_minutes=0, save_every=2)
+        checkpoints = SaveSchedule(save_minutes=0, save_every=2)
         callbacks = Callbacks(checkpoints, eval_hook=lambda step: note(device))
         assert session.train(Run(Path(folder) / "run"), callbacks=callbacks) == STEPS
         note(device)

@@ -11,7 +11,7 @@ from tests.oracles.arrays import PRECISIONS, agree, tensors
 from training.augmentation.crops import Crops
 from training.augmentation.randomness import Randomness
 from training.losses import multi_crop_cross_entropy, unit
-from training.methods.context import MethodSchedules
+from training.methods.config import MethodSchedules
 from training.methods.dino import DINO
 from training.methods.dino_config import DINOConfig
 from training.methods.head import HeadConfig

@@ -10,7 +10,7 @@ from dino_model.models.backbones import BackboneConfig, create_backbone
 from tests.oracles.arrays import tensors
 from training.augmentation.crops import Crops
 from training.augmentation.randomness import Randomness
-from training.methods.context import MethodSchedules
+from training.methods.config import MethodSchedules
 from training.methods.dino import DINO
 from training.methods.dino_config import DINOConfig
 from training.methods.head import HeadConfig, ProjectionHead

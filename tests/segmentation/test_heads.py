@@ -50,6 +50,21 @@ def test_fit_classifier_separates_classes(kind, classes):
         fit_classifier(features[::classes], shares[::classes], kind)
 
 
+def test_linear_head_trains_1000_steps_with_a_rate_that_falls_linearly_to_0(monkeypatch):
+    groups, honest = [], torch.optim.AdamW.step
+
+    def step(optimizer, *given):
+        groups.append((optimizer.param_groups[0]["lr"], optimizer.param_groups[0]["weight_decay"]))
+        return honest(optimizer, *given)
+
+    monkeypatch.setattr(torch.optim.AdamW, "step", step)
+    shares = np.eye(2, VOID, dtype=np.float32).repeat(4, axis=0)
+    fit_classifier(RANDOM.normal(size=(8, 3)).astype(np.float32), shares, "linear")
+    rates, decays = np.transpose(groups)
+    np.testing.assert_allclose(rates, np.linspace(1e-2, 0, 1001)[:-1], rtol=1e-6, atol=1e-9)
+    assert set(decays) == {1e-4}
+
+
 def test_knn_averages_shares_with_weights_of_cosine():
     bank, queries = RANDOM.normal(size=(60, 4)), RANDOM.normal(size=(300, 4))
     shares = RANDOM.dirichlet(np.ones(3), size=60)

@@ -43,6 +43,11 @@ def test_keep_mass_is_smallest_set_with_later_ties(attention, mass):
             assert np.abs(shares - (1 - mass)).min() < 1e-12
 
 
+def test_keep_mass_compares_double_precision_in_double_precision():
+    attention = torch.tensor([1.0, 1 - 1e-12], dtype=torch.float64)  # equal in fp32: the later stays
+    assert masks.keep_mass(attention, 0.5).tolist() == [True, False]
+
+
 def test_keep_mass_of_wrong_input_raises_value_error():
     for mass in (0.0, float("nan")):
         with pytest.raises(ValueError, match="expected a share above 0 and up to 1"):

@@ -16,7 +16,7 @@ from tests.training.methods.tiny import BACKBONE, random_batch
 from tests.training.runs import METHODS, RECIPE
 from training import train
 from training.augmentation.crops import Crops
-from training.methods.context import MethodContext
+from training.methods.config import MethodContext
 from training.methods.method import Batch
 from training.optim import create_optimizer, decay_groups
 from training.recipes.recipe import OptimizerConfig, Plan

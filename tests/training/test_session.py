@@ -14,7 +14,7 @@ from tests.training.runs import RECIPE
 from training.augmentation.crop_config import CropConfig
 from training.prepare import check_batch
 from training.run.checkpoint import CheckpointWriter
-from training.run.folder import CheckpointOptions, Run
+from training.run.folder import Run, SaveSchedule
 from training.session import Session
 from training.train import Callbacks
 
@@ -58,7 +58,7 @@ def test_checkpoints_by_time_are_as_far_apart_as_the_time_between_them(collectio
     saved, clock = [], count()
     monkeypatch.setattr(CheckpointWriter, "save", lambda _, step, *__, **___: saved.append(step))
     monkeypatch.setattr("training.session.time.perf_counter", lambda: float(next(clock)))
-    callbacks = Callbacks(checkpoints=CheckpointOptions(save_minutes=0.2))  # 12 readings of the clock
+    callbacks = Callbacks(checkpoints=SaveSchedule(save_minutes=0.2))  # 12 readings of the clock
     Session(replace(SMALL, batch_size=1, epochs=2), collection).train(Run(tmp_path / "run"), 0, callbacks)
     by_time = [step for step in saved if 0 < step < 20]
     assert len(by_time) >= 3

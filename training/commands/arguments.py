@@ -26,7 +26,7 @@ from training.methods.table import METHODS
 from training.recipes import named_recipes
 from training.recipes.recipe import Recipe, method_of, recipe_of
 from training.recipes.validation import at_least
-from training.run.folder import CheckpointOptions, Run, RunError
+from training.run.folder import Run, RunError, SaveSchedule
 
 PROGRAM = "python -m training pretrain"
 
@@ -105,7 +105,7 @@ class RunOptions(LabelOptions):
     result does not change."""
     compile: bool = False
     """Compile every block with torch.compile: minutes at the start, for long runs on a GPU."""
-    checkpoints: CheckpointOptions = field(default_factory=CheckpointOptions)
+    checkpoints: SaveSchedule = field(default_factory=SaveSchedule)
     """Checkpoints of the run."""
     probe_every: int = 1000
     """Steps between k-NN probes of every network on labeled images; 0: none."""

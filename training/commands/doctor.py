@@ -44,11 +44,11 @@ class Doctor:
         healthy = "no problem found"
         if is_short:
             healthy = f"too short to judge: a collapse may show only after {doctor.MIN_JUDGED_STEPS} steps"
-        text = [finding.sentence for finding in findings] or [healthy]
+        text = [*findings.values()] or [healthy]
         draw(lines, text, title, page)
         print(title, *(f"- {sentence}" for sentence in text), page, sep="\n")
         if self.json_file:
-            problems = [finding._asdict() for finding in findings]
+            problems = [{"cause": cause, "sentence": text} for cause, text in findings.items()]
             content = {
                 "steps": len(lines),
                 "of": settings.steps,
@@ -67,7 +67,7 @@ def draw(lines: Sequence[Line], findings: Sequence[str], title: str, path: Path)
     with figures.style(figures.STYLE):
         text = "\n".join(fill(finding, 120) for finding in findings)
         rows = -(-len(drawn) // columns)
-        figure, axes = figures.page(rows, columns, f"{title}\n{text}", width=11, height=2.6)
+        figure, axes = figures.create_page(rows, columns, f"{title}\n{text}", width=11, height=2.6)
         figure.supxlabel("step", fontsize=10)
         for plot in list(axes.flat)[len(drawn) :]:
             plot.set_axis_off()
@@ -75,7 +75,7 @@ def draw(lines: Sequence[Line], findings: Sequence[str], title: str, path: Path)
             for number, (name, label) in enumerate(labels.items()):
                 points = [(line["step"] + 1, line[name]) for line in lines if name in line]
                 figures.curve(plot, points, label, number)
-            plot.set_title(panel.title_with_unit, fontsize=10, pad=22 if len(labels) > 1 else None)
+            plot.set_title(panel.title, fontsize=10, pad=22 if len(labels) > 1 else None)
             plot.margins(y=0.1)
             if "data_wait" in labels:
                 plot.set_ylim(0, 1)

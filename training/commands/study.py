@@ -68,13 +68,13 @@ class StudyCommand(OutputOptions):
         else:
             textures = open_images("textures:"), open_images("textures:test")
             outcome = train_study(law, StudyData(*textures, device, precision), runs, seeds, epochs)
-        report.draw(outcome, figure)
-        files.write_text(page, report.page(outcome))
+        report.draw_outcome(outcome, figure)
+        files.write_text(page, report.outcome_page(outcome))
         folder.finish()
-        print(*report.table(outcome), "", report.verdict(outcome), sep="\n")
+        print(*report.outcome_table(outcome), "", report.verdict(outcome), sep="\n")
         print(figure, page)
         if self.json_file:
-            files.write_json(self.json_file, report.as_json(outcome))
+            files.write_json(self.json_file, report.outcome_json(outcome))
         return 0
 
 

@@ -80,7 +80,7 @@ class Split:
     def warnings(self) -> list[str]:
         """Return what makes a score uncertain: classes without a test image, or of few images."""
         tested = Counter(_class_names(self.test))
-        total = tested if self.test is self.train else Counter(_class_names(self.train)) + tested
+        total = Counter(_class_names(self.train)) + tested
         found = {
             "have no test image": [name for name in self.classes if not tested[name]],
             f"have fewer than {FEW_IMAGES} images": [
@@ -149,7 +149,9 @@ def open_split(
         train = images.subset(index for index in range(len(images)) if index not in chosen)
         return Split(train, images.subset(sorted(chosen)), f"those listed in {split.name}")
     if images.splits is None:
-        return Split(*divide_images(images), "every fifth of each class, in order")
+        rest, fifth = every_fifth(_groups(images))
+        parts = images.subset(rest.tolist()), images.subset(fifth.tolist())
+        return Split(*parts, "every fifth of each class, in order")
     counts: Counter[str] = Counter(images.splits)
     tested_split = "val" if counts["val"] else "test"
     if not counts["train"] or not counts[tested_split]:
@@ -191,11 +193,9 @@ def _describe_unused(counts: Mapping[str, int], *used: str) -> str:
     )
 
 
-def divide_images(images: Images) -> tuple[Images, Images]:
-    """Divide images as `every_fifth`; as those of one class if an image has several."""
-    labels = torch.zeros(len(images)) if images.labels is None else torch.tensor(images.labels)
-    rest, fifth = every_fifth(labels)
-    return images.subset(rest.tolist()), images.subset(fifth.tolist())
+def _groups(images: Images) -> Tensor:
+    """Labels that images are divided by; one for all images if they have several classes."""
+    return torch.zeros(len(images)) if images.labels is None else torch.tensor(images.labels)
 
 
 def _in_classes_of(train: Images, test: Images) -> Images:
@@ -220,7 +220,7 @@ def every_fifth(labels: Tensor) -> tuple[Tensor, Tensor]:
     On Caltech-101, in the order of names, this gives 6,982 and 1,695 images.
 
     Args:
-        labels: int64 [images], or bool [images, classes]: all images are then divided as those of one class.
+        labels: int64 [images].
 
     Returns:
         Ascending indices of the training and of the test images.
@@ -228,7 +228,6 @@ def every_fifth(labels: Tensor) -> tuple[Tensor, Tensor]:
     Raises:
         ValueError: No class has five images.
     """
-    labels = labels if labels.ndim == 1 else torch.zeros(len(labels))
     is_test = torch.zeros(len(labels), dtype=torch.bool)
     for label in labels.unique():
         is_test[(labels == label).nonzero()[4::5, 0]] = True

@@ -207,7 +207,7 @@ def evaluate(options: Linear) -> None:
 
 
 def _selection_warnings(split: Split) -> list[str]:
-    held_out = len(every_fifth(split.labels(split.train))[1])
+    held_out = len(every_fifth(_groups(split.labels(split.train)))[1])
     if held_out >= MIN_HELD_OUT:
         return []
     return [f"input and rate are selected on {pluralize(held_out, 'image')}: other images can give others"]
@@ -273,7 +273,7 @@ def _train_and_test(options: Linear, split: Split, predicted: Images | None, mod
     blocks = max(FeatureSpec.parse(text).blocks for text in options.features)
     raw_train, test = extract_parts(options, model, split, feature_type(model, blocks))
     train = raw_train._replace(features=in_blocks(model, raw_train.features, blocks))
-    fit, held_out = every_fifth(train.labels)
+    fit, held_out = every_fifth(_groups(train.labels))
     learned = Labeled(train.features[fit], train.labels[fit], train.images.subset(fit.tolist()), ())
     grid = _fit(options, model, learned, len(split.classes))
     measure = grid.mean_precision if split.several else grid.top1
@@ -290,6 +290,11 @@ def _train_and_test(options: Linear, split: Split, predicted: Images | None, mod
     metrics = _test(options, split, predicted, model, spec, classifier, test)
     broken = [*train.broken, *test.broken]
     return {"metrics": metrics, "chosen": chosen, "grid": scores.tolist(), "broken": broken}
+
+
+def _groups(labels: Tensor) -> Tensor:
+    """Labels by which every fifth image is held out; one group for images of several classes."""
+    return labels if labels.ndim == 1 else torch.zeros(len(labels))
 
 
 def _last_blocks(model: LoadedModel, test: Labeled, blocks: int, wanted: int) -> Labeled:

@@ -129,7 +129,9 @@ def _draw(path: Path, matrix: Tensor, classes: Sequence[str]) -> None:
 
     side = min(14.0, max(4.5, 0.34 * len(classes) + 2.5))
     with figures.style({"font.size": 9}):
-        figure, ((axes,),) = figures.page(1, 1, "Confusion of the test images", width=side + 1.5, height=side)
+        figure, ((axes,),) = figures.create_page(
+            1, 1, "Confusion of the test images", width=side + 1.5, height=side
+        )
         shares = 100 * matrix / matrix.sum(dim=1, keepdim=True).clamp(min=1)
         drawn = axes.imshow(shares.numpy(), cmap="Blues", vmin=0, vmax=100)
         axes.set(xlabel="predicted class", ylabel="true class")

@@ -5,8 +5,15 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, Self
 
 from dino_model.models.configs import HeadConfig
-from training.methods.config import RESNET50, MethodConfig, RecipeChanges, SmallData, SmallDataRecipe, rates
-from training.methods.context import MethodSchedules
+from training.methods.config import (
+    RESNET50,
+    MethodConfig,
+    MethodSchedules,
+    RecipeChanges,
+    SmallData,
+    SmallDataRecipe,
+    rates,
+)
 from training.recipes.schedules import cosine
 from training.recipes.validation import at_least, shares
 

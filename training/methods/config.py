@@ -6,16 +6,22 @@ torch, and `MethodConfig.build` imports it when needed. `training.methods.table`
 
 from abc import ABC
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
+import numpy as np
+
+from dino_model.data.images import IMAGENET_MEAN, IMAGENET_STD
+from dino_model.models.configs import BackboneConfig
 from dino_model.runtime.errors import SettingError
+from dino_model.runtime.precision import ComputePrecision
 from training.augmentation.crop_config import CropConfig
-from training.methods.context import MethodContext, MethodSchedules
+from training.recipes.schedules import Schedule
 from training.recipes.validation import OptimizerName
 
 if TYPE_CHECKING:
-    from training.methods.method import Method
+    from dino_model.data.collection import Images
 
 
 RESNET50 = {"architecture": "resnet50", "drop_path": 0.0, "position_mode": "size"}
@@ -65,6 +71,44 @@ class SmallData(NamedTuple):
         """Momentum of a teacher that averages over a twentieth of the steps or less."""
         steps = max(1, self.epochs * (self.images // self.batch_size))
         return round(max(0.9, min(0.996 ** (self.batch_size / 1024), 1 - 20 / steps)), 5)
+
+
+@dataclass(frozen=True)
+class MethodSchedules:
+    """Schedules of a method. Arrays, [steps], are logged if they are not empty."""
+
+    teacher_momentum: Schedule = field(default_factory=lambda: np.empty(0))
+    """l of Algorithm 1."""
+    teacher_temperature: Schedule = field(default_factory=lambda: np.empty(0))
+    """tau_t."""
+    frozen_steps: int = 0
+    """Steps in which the prototypes do not train."""
+    queue_step: int = 0
+    """Step at which the queue begins to fill."""
+
+
+@dataclass(frozen=True)
+class MethodContext:
+    """What a method is built from, in addition to its own config."""
+
+    backbone: BackboneConfig
+    """The network to train."""
+    schedules: MethodSchedules = field(default_factory=MethodSchedules)
+    """Schedules that the method's config gives."""
+    classes: int = 0
+    """Number of classes; 0: the images have no labels."""
+    images: "Images | None" = None
+    """The training images, in the order of `Batch.indices`; None: a method that is not trained."""
+    mean: tuple[float, ...] = IMAGENET_MEAN
+    """Mean of each channel, by which the crops of a batch are normalized."""
+    std: tuple[float, ...] = IMAGENET_STD
+    """Standard deviation of each channel."""
+    size: int = 224
+    """Side of the global crops in pixels."""
+    device: str = "cpu"
+    """Device of the training."""
+    precision: ComputePrecision = "fp32"
+    """Precision of the training."""
 
 
 class MethodConfig(ABC):
@@ -129,10 +173,10 @@ class MethodConfig(ABC):
         """Adapt the settings of the recipe `small-data` to the images."""
         return self
 
-    def build(self, context: MethodContext) -> "Method":
-        """Build the method with random weights from torch's global generator, on the CPU."""
+    def build(self, context: MethodContext) -> Any:
+        """Build the `Method` with random weights from torch's global generator, on the CPU."""
         module, name = self.implementation.split(":")
-        kind: type[Method] | None = getattr(import_module(module), name, None)
+        kind = getattr(import_module(module), name, None)
         if kind is None:
             raise SettingError(f"the implementation of {self.name}, {module}, has no class {name}")
         return kind.from_config(self, context)

@@ -21,11 +21,10 @@ from torch import Tensor, nn
 
 from training import losses
 from training.distributed import all_mean
-from training.methods.context import MethodSchedules
+from training.methods.config import MethodSchedules
 from training.methods.dino_config import DINOConfig
 from training.methods.method import Batch, Loss
 from training.methods.network import Network, StudentTeacher
-from training.methods.observer import observe_targets, observe_usage
 
 
 class DINO(StudentTeacher):
@@ -61,7 +60,7 @@ class DINO(StudentTeacher):
 
     def observe(self, loss: Tensor, targets: Tensor) -> dict[str, Tensor]:
         """Metrics of the teacher's output and of the center."""
-        logs = observe_targets(loss, targets, "teacher_entropy") | observe_usage(targets)
+        logs = losses.observe_targets(loss, targets, "teacher_entropy") | losses.observe_usage(targets)
         return logs | {"center_norm": self.center.norm()}
 
     def frozen_parameters(self, step: int) -> Iterable[nn.Parameter]:

@@ -11,7 +11,7 @@ from dino_model.models.backbones import MaskedPatches, patch_grid
 from training import losses
 from training.augmentation.randomness import Randomness, copy_to_device
 from training.distributed import all_mean, gather
-from training.methods.context import MethodSchedules
+from training.methods.config import MethodSchedules
 from training.methods.dino import DINO, mean_output, update_center
 from training.methods.dino_ablations_config import AblationsConfig
 from training.methods.ibot import masked_cross_entropy, masked_places, random_blocks
@@ -41,7 +41,10 @@ class DINOAblations(DINO):
 
     def forward(self, batch: Batch, step: int) -> Loss:
         """Compute the loss of a micro-batch; the first `num_shared` views are crops of both networks."""
-        teacher_views, student_views, num_shared = self.select_views(batch.crops.views)
+        views = batch.crops.views
+        teacher_views, student_views, num_shared = views, views, len(views)
+        if self.config.views == 1:
+            teacher_views, student_views, num_shared = views[:1], views[1:2], 0
         with torch.no_grad():
             teacher_features = self.teacher.features(teacher_views)
             teacher = self.teacher.head.project(cls_tokens(teacher_features))  # [views, batch, d]
@@ -112,12 +115,6 @@ class DINOAblations(DINO):
             case "sinkhorn-knopp":
                 iterations = self.config.sinkhorn_iterations
                 return losses.sinkhorn_knopp(logits, self.config.sinkhorn_temperature, iterations)
-
-    def select_views(self, views: Tensor) -> tuple[Tensor, Tensor, int]:
-        """Global crops of the teacher and of the student, and the number that both get."""
-        if self.config.views == 1:
-            return views[:1], views[1:2], 0
-        return views, views, len(views)
 
     def visible_patches(self, views: Tensor, randomness: Randomness) -> Tensor | None:
         """Choose the patches that the student gets, int64 [views, batch, num_visible]; None: all.

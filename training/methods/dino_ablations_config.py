@@ -11,7 +11,7 @@ import numpy as np
 
 from dino_model.runtime.errors import SettingError
 from training.augmentation.crop_config import CropConfig
-from training.methods.context import MethodSchedules
+from training.methods.config import MethodSchedules
 from training.methods.dino_config import DINOConfig
 from training.recipes.validation import at_least, flag, multiple_of, positive, shares
 

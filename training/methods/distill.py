@@ -20,12 +20,12 @@ Sources: cosine of tokens, AM-RADIO (arXiv:2312.06709); standardization, PHI-S (
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from dino_model.models.backbones import create_backbone
+from dino_model.models.backbones import choose_training_attention, create_backbone
 from dino_model.models.load import load_model
 from dino_model.models.run_folder import CONFIG
 from dino_model.runtime.errors import SettingError
@@ -33,7 +33,7 @@ from training.augmentation.crops import Crops, normalize
 from training.augmentation.photometry import constant
 from training.augmentation.randomness import Randomness, copy_to_device
 from training.methods import distill_loss
-from training.methods.context import MethodContext
+from training.methods.config import MethodContext
 from training.methods.distill_config import DistillConfig
 from training.methods.distill_loss import StudentView
 from training.methods.distill_teacher import (
@@ -54,13 +54,8 @@ MIN_CLS_SIDE = 0.6
 """Smallest side of a view, as a share of the square, whose [CLS] token is compared with the square's."""
 
 
-class Term(NamedTuple):
-    """A term of the loss."""
-
-    weight: float
-    value: Tensor
-    counts: bool
-    """False if the view of this step leaves the term out."""
+Terms = dict[str, tuple[float, Tensor, bool]]
+"""Weight, value, and whether the view of the step has the term, by name."""
 
 
 class Student(nn.Module):
@@ -84,10 +79,7 @@ class Student(nn.Module):
         self.cls_head = mlp if config.cls_weight else None
         self.last_attention: Any = self.backbone.blocks[-1].attn
         self.qkv = torch.empty(0)  # of the last forward pass
-        self.last_attention.qkv.register_forward_hook(self._keep)
-
-    def _keep(self, _module: nn.Module, _inputs: object, output: Tensor) -> None:
-        self.qkv = output
+        self.last_attention.qkv.register_forward_hook(lambda *call: setattr(self, "qkv", call[-1]))
 
     def forward(self, pixels: Tensor, randomness: Randomness) -> tuple[Tensor, Tensor, Tensor]:
         """Compute tokens [batch, tokens, width], and queries and keys of the last block.
@@ -153,7 +145,8 @@ class Distill(Method):
             cls_row=config.attention_weight > 0,
             size=config.teacher_size,
         )
-        teacher.move(torch.device(context.device), context.precision)
+        device = torch.device(context.device)
+        choose_training_attention(teacher.network.to(device), device, context.precision)
         return cls(Student(backbone, config, teacher.width), average, teacher, config, context)
 
     def training_squares(self) -> Squares:
@@ -184,35 +177,34 @@ class Distill(Method):
         view = distill_loss.draw_view(seed, step, grid, config.view_scales, config.aligned)
         batch = batch.every(max(1, round((view.cells / grid) ** 2)))
         inputs = self.teacher_batch(batch)
-        pixels = self.student_pixels(view.crop(inputs.squares, self.patch), batch.randomness)
+        with torch.autocast(inputs.squares.device.type, enabled=False):  # pixels need 8 bits and more
+            pixels = self.student_pixels(view.crop(inputs.squares, self.patch), batch.randomness)
         tokens, query, key = self.student(pixels, batch.randomness)
         terms = self.token_terms(view, inputs, tokens) | self.attention_terms(view, inputs, query, key)
         loss = torch.zeros((), device=pixels.device)
         logs: dict[str, Tensor] = {}
-        for name, term in terms.items():  # a term without weight keeps its part of the graph, for all ranks
-            loss = loss + term.weight * term.counts * term.value
-            logs[name] = term.value.detach() if term.counts else torch.full_like(loss, torch.nan)
+        for name, (weight, value, counts) in terms.items():  # the graph is the same in all steps, for ranks
+            loss = loss + weight * counts * value
+            logs[name] = value.detach() if counts else torch.full_like(loss, torch.nan)
         logs["view_patches"] = torch.full_like(loss, view.cells)
         return Loss(loss, logs, {})
 
-    def token_terms(self, view: StudentView, inputs: TeacherBatch, tokens: Tensor) -> dict[str, Term]:
+    def token_terms(self, view: StudentView, inputs: TeacherBatch, tokens: Tensor) -> Terms:
         """Compare the student's tokens [batch, 1 + patches, width] with the teacher's."""
-        config, terms = self.config, {}
+        config, terms = self.config, Terms()
         if self.student.patch_head is not None:
             targets = distill_loss.standardize(inputs.output.patches, self.patch_mean, self.patch_deviation)
             side = inputs.squares.shape[-1] // self.patch
             targets = view.cut(targets.mT.unflatten(2, (side, side))).flatten(2).mT
             distance = distill_loss.cosine_distance(self.student.patch_head(tokens[:, 1:]), targets)
-            terms["patch_loss"] = Term(config.patch_weight, distance, True)
+            terms["patch_loss"] = (config.patch_weight, distance, True)
         if self.student.cls_head is not None:
             targets = distill_loss.standardize(inputs.output.cls, self.cls_mean, self.cls_deviation)
             distance = distill_loss.cosine_distance(self.student.cls_head(tokens[:, 0]), targets)
-            terms["cls_loss"] = Term(config.cls_weight, distance, view.side > MIN_CLS_SIDE)
+            terms["cls_loss"] = (config.cls_weight, distance, view.side > MIN_CLS_SIDE)
         return terms
 
-    def attention_terms(
-        self, view: StudentView, inputs: TeacherBatch, query: Tensor, key: Tensor
-    ) -> dict[str, Term]:
+    def attention_terms(self, view: StudentView, inputs: TeacherBatch, query: Tensor, key: Tensor) -> Terms:
         """Compare the student's attention with the teacher's, which is restricted to the view."""
         config, side = self.config, inputs.squares.shape[-1] // self.patch
         if not config.compares_attention:
@@ -223,12 +215,12 @@ class Distill(Method):
         rows = torch.cat([torch.zeros_like(places[:, :1]), 1 + places], dim=1)  # [CLS] is token 0
         student = distill_loss.log_attention(query, key, rows, prefix=1)
         divergence = distill_loss.attention_divergence(student, distill_loss.renormalize(targets))
-        terms = {}
+        terms = Terms()
         if config.attention_weight:
-            terms["attention_loss"] = Term(config.attention_weight, divergence[:, 0].mean(), True)
+            terms["attention_loss"] = (config.attention_weight, divergence[:, 0].mean(), True)
         if config.rows_weight:  # of every image the mean over the sampled patches inside the view
             of_images = (divergence[:, 1:] * inside).sum(1) / inside.sum(1).clamp(min=1)
-            terms["rows_loss"] = Term(config.rows_weight, of_images.mean(), view.aligned)
+            terms["rows_loss"] = (config.rows_weight, of_images.mean(), view.aligned)
         return terms
 
     def teacher_batch(self, batch: Batch) -> TeacherBatch:
@@ -249,7 +241,7 @@ class Distill(Method):
     def student_pixels(self, views: Tensor, randomness: Randomness) -> Tensor:
         """Change the colors of views uint8 [batch, 3, side, side] and normalize them."""
         numbers = copy_to_device(randomness.uniform("colors", distill_loss.COLOR_NUMBERS), views.device).T
-        changed = distill_loss.change_colors(views.float(), numbers, self.config.jitter, self.config.gray)
+        changed = distill_loss.jitter_colors(views.float(), numbers, self.config.jitter, self.config.gray)
         return normalize(Crops(changed, changed[:0]), self.context.mean, self.context.std, views.device).views
 
     def after_step(self, step: int, carry: Sequence[Mapping[str, Tensor]]) -> None:

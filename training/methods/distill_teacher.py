@@ -15,7 +15,6 @@ from dino_model.data.collection import Images
 from dino_model.data.framing import Framing
 from dino_model.inference.feature_cache import CachedRows, model_fingerprint
 from dino_model.models.attention import readable
-from dino_model.models.backbones import choose_training_attention
 from dino_model.models.load import LoadedModel
 from dino_model.runtime.device import ComputePrecision, autocast
 from dino_model.runtime.errors import SettingError, pluralize
@@ -90,10 +89,6 @@ class FrozenTeacher:
         embedding = getattr(self.network, "patch_embed", None)
         self.stride = int(np.ravel(embedding.patch_size)[0]) if embedding else CONVOLUTION_STRIDE
 
-    def move(self, device: torch.device, precision: ComputePrecision) -> None:
-        """Move the weights, and choose the faster attention for a precision."""
-        choose_training_attention(self.network.to(device), device, precision)
-
     @property
     def width(self) -> int:
         """Width of its tokens."""
@@ -136,9 +131,9 @@ class FrozenTeacher:
         cls = self.network.forward_head(tokens, pre_logits=True).float()
         maps = self._patch_tokens(tokens, own).float().mT  # [batch, width, own * own]
         if own != grid:
-            maps = resample(maps, own, grid)
+            maps = resample_maps(maps, own, grid)
             if self.vit is not None:
-                of_rows = resample(attention.flatten(1, 2), own, grid)
+                of_rows = resample_maps(attention.flatten(1, 2), own, grid)
                 attention = renormalize(of_rows.unflatten(1, attention.shape[1:3]))
         return TeacherOutput(maps.mT, cls, attention)
 
@@ -162,7 +157,7 @@ def matching_patches(numbers: Tensor, grid: int, other: int) -> Tensor:
     return row * other + column
 
 
-def resample(maps: Tensor, grid: int, other: int) -> Tensor:
+def resample_maps(maps: Tensor, grid: int, other: int) -> Tensor:
     """Resample maps [batch, C, grid * grid] bilinearly, antialiased: [batch, C, other * other]."""
     square = maps.unflatten(-1, (grid, grid))
     return F.interpolate(square, (other, other), mode="bilinear", antialias=True).flatten(2)
@@ -255,20 +250,17 @@ class TeacherCache:
                     if message not in broken:
                         report(f"replaced an image by the next: {message}")
                 broken.update(messages)
-                file.append(self._rows(squares, self.squares.sample(numbers), device))
+                rows, sampled = np.empty(len(squares), self.row), self.squares.sample(numbers)
+                rows["squares"], rows["sampled"] = squares.numpy(), sampled.numpy()
+                with autocast(self.precision, device):
+                    output = self.teacher.outputs(squares.to(device), self.squares.grid, sampled.to(device))
+                for name, values in output._asdict().items():
+                    rows[name] = values.cpu().numpy()
+                file.append(rows)
                 if numbers.stop // REPORT_EVERY > first // REPORT_EVERY:
                     report(f"teacher outputs of {numbers.stop:,} images")
             file.finish()
         self.table = self.file.read()
-
-    def _rows(self, squares: Tensor, sampled: Tensor, device: torch.device) -> np.ndarray:
-        rows = np.empty(len(squares), self.row)
-        rows["squares"], rows["sampled"] = squares.numpy(), sampled.numpy()
-        with autocast(self.precision, device):
-            output = self.teacher.outputs(squares.to(device), self.squares.grid, sampled.to(device))
-        for name, values in output._asdict().items():
-            rows[name] = values.cpu().numpy()
-        return rows
 
     def lookup(self, numbers: Tensor, device: torch.device) -> TeacherBatch:
         """Return the rows of images, int64 [batch], on a device, which is not waited for."""

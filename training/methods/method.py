@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from training.augmentation.crops import Crops
 from training.augmentation.randomness import Randomness
-from training.methods.context import MethodContext
+from training.methods.config import MethodContext
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from training import losses
 from training.distributed import gather
-from training.methods.context import MethodSchedules
+from training.methods.config import MethodSchedules
 from training.methods.method import Batch, Loss
 from training.methods.moco_config import MoCoConfig
 from training.methods.network import Network, Queue, StudentTeacher

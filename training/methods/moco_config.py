@@ -8,8 +8,15 @@ import numpy as np
 
 from dino_model.models.configs import HeadConfig
 from training.augmentation.crop_config import CropConfig
-from training.methods.config import RESNET50, MethodConfig, RecipeChanges, SmallData, SmallDataRecipe, rates
-from training.methods.context import MethodSchedules
+from training.methods.config import (
+    RESNET50,
+    MethodConfig,
+    MethodSchedules,
+    RecipeChanges,
+    SmallData,
+    SmallDataRecipe,
+    rates,
+)
 from training.recipes.validation import at_least, multiple_of, positive, shares
 
 HEAD = HeadConfig(128, layers=2, bottleneck=None, activation="relu")

@@ -18,8 +18,7 @@ from dino_model.models.backbones import (
     create_backbone,
 )
 from training.augmentation.randomness import Randomness, copy_to_device
-from training.methods.config import MethodConfig
-from training.methods.context import MethodContext, MethodSchedules
+from training.methods.config import MethodConfig, MethodContext, MethodSchedules
 from training.methods.head import HeadConfig, ProjectionHead
 from training.methods.method import Method
 from training.one_pass import OnePass, features_of_groups

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from training.augmentation.crops import Crops
-from training.methods.context import MethodContext
+from training.methods.config import MethodContext
 from training.methods.head import HeadConfig
 from training.methods.method import Batch, Loss, Method
 from training.methods.network import Network, create_network
@@ -36,7 +36,7 @@ class Supervised(Method):
         crops, share = self.mix(batch)
         logits = self.student(*crops, randomness=batch.randomness).float()  # [crops, batch, classes]
         labels = smooth(batch.labels, logits.shape[-1], self.config.label_smoothing)
-        others = labels[neighbors(len(labels), labels.device)]
+        others = labels[mix_partners(len(labels), labels.device)]
         mixed = share * labels + (1 - share) * others  # [batch, classes]
         loss = -(mixed * logits.log_softmax(-1)).sum(-1).mean()
         accuracy = (logits.argmax(-1) == mixed.argmax(-1)).float().mean() * 100
@@ -55,7 +55,7 @@ class Supervised(Method):
             return batch.crops, 1.0
         share = draw.beta(strength, strength)
         if not cut:
-            others = neighbors(batch.num_images, batch.crops.views.device)
+            others = mix_partners(batch.num_images, batch.crops.views.device)
             blended = (share * crops + (1 - share) * crops[:, others] for crops in batch.crops)
             return Crops(*blended), share
         middle, half = draw.random(2), (1 - share) ** 0.5 / 2
@@ -63,7 +63,7 @@ class Supervised(Method):
         return Crops(*(paste(crops, start, end) for crops in batch.crops)), 1 - float(np.prod(end - start))
 
 
-def neighbors(num_images: int, device: torch.device | None = None) -> Tensor:
+def mix_partners(num_images: int, device: torch.device | None = None) -> Tensor:
     """Index of the image that each image is mixed with: 1, 0, 3, 2, …; the last of an odd number with itself.
 
     A batch in even parts, or on several ranks, is thus mixed like the whole batch; its order is random.
@@ -75,7 +75,7 @@ def paste(crops: Tensor, start: np.ndarray, end: np.ndarray) -> Tensor:
     """Crops [crops, batch, 3, side, side] with a box of the neighbor's, from `start` to `end` in sides."""
     (top, left), (bottom, right) = (np.rint(edge * crops.shape[-1]).astype(int) for edge in (start, end))
     mixed = crops.clone()
-    others = crops[:, neighbors(crops.shape[1], crops.device)]
+    others = crops[:, mix_partners(crops.shape[1], crops.device)]
     mixed[..., top:bottom, left:right] = others[..., top:bottom, left:right]
     return mixed
 

@@ -12,10 +12,9 @@ from torch import Tensor, nn
 
 from training import losses
 from training.distributed import gather, rank, world
-from training.methods.context import MethodContext, MethodSchedules
+from training.methods.config import MethodContext, MethodSchedules
 from training.methods.method import Batch, Loss, Method
 from training.methods.network import Network, Queue, create_network
-from training.methods.observer import observe_targets
 from training.methods.swav_config import SwAVConfig
 
 
@@ -43,7 +42,7 @@ class SwAV(Method):
             scores = embeddings @ self.prototypes.T  # [2 + locals, batch, K]
         codes = self.codes(scores[:2])
         loss = losses.multi_crop_cross_entropy(scores, codes, self.config.temperature)
-        logs = observe_targets(loss, codes, "code_entropy")
+        logs = losses.observe_targets(loss, codes, "code_entropy")
         return Loss(loss, logs, {"embeddings": embeddings[:2].detach()})
 
     def codes(self, scores: Tensor) -> Tensor:

@@ -36,7 +36,7 @@ class NamedRecipe:
     """Published scores, hardware and time; none of them was repeated by this project."""
 
 
-def names_of(method: str) -> list[str]:
+def list_recipes(method: str) -> list[str]:
     """Names of a method's recipes, the default first.
 
     Raises:
@@ -51,7 +51,7 @@ def names_of(method: str) -> list[str]:
 
 def recipe_names() -> list[str]:
     """Names of the recipes of all methods."""
-    return list(dict.fromkeys(name for method in METHODS for name in names_of(method)))
+    return list(dict.fromkeys(name for method in METHODS for name in list_recipes(method)))
 
 
 def choose_recipe(method: str | None, name: str | None) -> tuple[str, str]:
@@ -63,7 +63,7 @@ def choose_recipe(method: str | None, name: str | None) -> tuple[str, str]:
     Raises:
         SettingError: The method, or every method, lacks the recipe; or several others have it.
     """
-    default, owners = next(iter(METHODS)), [owner for owner in METHODS if name in names_of(owner)]
+    default, owners = next(iter(METHODS)), [owner for owner in METHODS if name in list_recipes(owner)]
     if method is None and (name is None or default in owners):
         method = default
     elif method is None and len(owners) == 1:
@@ -72,7 +72,7 @@ def choose_recipe(method: str | None, name: str | None) -> tuple[str, str]:
         raise SettingError(f"several methods have a recipe {name!r}: pass --method {' or '.join(owners)}")
     elif method is None:
         raise SettingError(f"no method has a recipe {name!r}: choose {', '.join(recipe_names())}")
-    names = names_of(method)
+    names = list_recipes(method)
     if name is not None and name not in names:
         elsewhere = f"; --method {' or '.join(owners)} has it" if owners else ""
         raise SettingError(f"{method} has no recipe {name!r}: choose {' or '.join(names)}{elsewhere}")
@@ -113,7 +113,9 @@ def small_data(
     """
     own = METHODS[method].small_data
     if own is None:
-        raise SettingError(f"{method} has no recipe {SMALL_DATA!r}: choose {' or '.join(names_of(method))}")
+        raise SettingError(
+            f"{method} has no recipe {SMALL_DATA!r}: choose {' or '.join(list_recipes(method))}"
+        )
     batch_size = own.batch_size if batch_size is None else batch_size
     epochs = 100 if epochs is None else epochs
     given = SimpleNamespace(

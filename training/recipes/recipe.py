@@ -13,8 +13,7 @@ from dino_model.data.images import IMAGENET_MEAN, IMAGENET_STD
 from dino_model.models.configs import BackboneConfig, HeadConfig
 from dino_model.runtime.errors import SettingError
 from training.augmentation.crop_config import CropConfig
-from training.methods.config import MethodConfig
-from training.methods.context import MethodSchedules
+from training.methods.config import MethodConfig, MethodSchedules
 from training.methods.dino_config import DINOConfig
 from training.methods.table import METHODS
 from training.recipes.schedules import Schedule, cosine, hold_and_decay

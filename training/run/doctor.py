@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from statistics import fmean, median
-from typing import Any, NamedTuple
+from typing import Any
 
 from training.methods.config import MethodConfig
 from training.recipes.recipe import recipe_of
@@ -38,22 +38,11 @@ class RunSettings:
     steps_per_epoch: int
     batch_size: int
     teacher_momentum: float | None = None
-    """Momentum at the start; None: the teacher is no moving average."""
-    copies_student: bool = False
-    """True if the teacher is the student of the last step."""
+    """Momentum at the start, 0 for a copy of the student; None: the teacher is no moving average."""
     remedy: str = MethodConfig.remedy
     """Options of the method that avoid equal outputs."""
     rank_remedy: str = MethodConfig.rank_remedy
     """Options of the method that avoid features of few dimensions."""
-
-
-class Finding(NamedTuple):
-    """A problem of a run."""
-
-    cause: str
-    """Identifier."""
-    sentence: str
-    """Description with values and remedy."""
 
 
 def run_settings(config: Mapping[str, Any]) -> RunSettings:
@@ -61,17 +50,19 @@ def run_settings(config: Mapping[str, Any]) -> RunSettings:
     recipe = recipe_of(config)
     method: Any = recipe.method
     per_epoch = config["num_images"] // recipe.batch_size
-    teacher = getattr(method, "teacher", None)
-    momentum = getattr(method, "teacher_momentum", None) if teacher in (None, "momentum") else None
-    copies = teacher == "student-copy" or (teacher is not None and momentum == 0)
+    teacher, momentum = getattr(method, "teacher", None), getattr(method, "teacher_momentum", None)
+    if teacher == "student-copy":
+        momentum = 0.0
+    elif teacher != "momentum" and (teacher or momentum == 0):  # the doctor knows no option against it
+        momentum = None
     remedies = method.remedy, method.rank_remedy
-    return RunSettings(recipe.epochs * per_epoch, per_epoch, recipe.batch_size, momentum, copies, *remedies)
+    return RunSettings(recipe.epochs * per_epoch, per_epoch, recipe.batch_size, momentum, *remedies)
 
 
-def findings(lines: Sequence[Line], run: RunSettings) -> list[Finding]:
-    """List all problems of a log, the gravest first; metrics that are not logged are not diagnosed."""
+def findings(lines: Sequence[Line], run: RunSettings) -> dict[str, str]:
+    """Describe the problems of a log by cause, the gravest first; metrics that it lacks are left out."""
     if not lines:
-        return []
+        return {}
     collapsed = collapse(lines, run.remedy)
     problems = {
         "gradients": exploding_gradients(lines),
@@ -91,12 +82,12 @@ def findings(lines: Sequence[Line], run: RunSettings) -> list[Finding]:
             "images"
         )
     problems["momentum"] = slow_teacher(run)
-    if run.copies_student:  # Table 7, "student copy": 0.1 % k-NN
+    if run.teacher_momentum == 0:  # Table 7, "student copy": 0.1 % k-NN
         problems["copy"] = (
             "the teacher is a copy of the student, so the targets follow every step of the student and the "
             "features stay poor; use --teacher momentum with --teacher-momentum 0.99 or higher"
         )
-    return [Finding(cause, sentence) for cause, sentence in problems.items() if sentence]
+    return {cause: sentence for cause, sentence in problems.items() if sentence}
 
 
 def late(lines: Sequence[Line], name: str) -> float | None:

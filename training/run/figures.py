@@ -28,7 +28,7 @@ style = mpl.rc_context
 """Context manager that applies a style to what is drawn in it."""
 
 
-def page(
+def create_page(
     rows: int, columns: int, title: str, *, width: float = 10, height: float = 3.6
 ) -> tuple[Figure, Any]:
     """A figure and its axes [rows, columns], each row so high, in inches; draw within `style(STYLE)`."""

@@ -42,7 +42,7 @@ UNFINISHED = (".checkpoint.*.pt", ".step-*.pt")
 
 
 @dataclass(frozen=True)
-class CheckpointOptions:
+class SaveSchedule:
     """Schedule of the checkpoints."""
 
     save_minutes: float = 5.0

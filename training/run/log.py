@@ -24,31 +24,25 @@ class Panel(NamedTuple):
     """A plot of metrics that have one unit."""
 
     title: str
-    unit: str
+    """Title, with the unit in parentheses."""
     pattern: str
     """Matches the names of its metrics."""
     labels: Mapping[str, str] = {}
-    """Labels of metrics whose names are no labels."""
-
-    @property
-    def title_with_unit(self) -> str:
-        """Title with the unit."""
-        return f"{self.title} ({self.unit})" if self.unit else self.title
+    """Labels of metrics whose names, without what the title says, are no labels."""
 
     def select(self, names: Iterable[str]) -> dict[str, str]:
         """Return the labels of its metrics by name, in the order of `names`."""
-        return {name: self.label(name) for name in names if re.fullmatch(self.pattern, name)}
+        chosen = [name for name in names if re.fullmatch(self.pattern, name)]
+        texts = [re.sub("^(knn|rank|gradient_norm)_", "", name).replace("_", " ") for name in chosen]
+        return {
+            name: self.labels.get(name, text[:1].upper() + text[1:])
+            for name, text in zip(chosen, texts, strict=True)
+        }
 
-    def label(self, name: str) -> str:
-        """Return the label of a metric: its name without what its panel says already."""
-        text = re.sub("^(knn|rank|gradient_norm)_", "", name).replace("_", " ")
-        return self.labels.get(name, text[:1].upper() + text[1:])
 
-
-LOSS = Panel("Loss", "", "loss")  # its terms depend on the method
+LOSS = Panel("Loss", "loss")  # its terms depend on the method
 TERMS = Panel(
     "Terms of the loss",
-    "",
     r"(teacher|code)_entropy|kl|ln_k|(patch|cls|attention|rows)_loss",
     {
         "teacher_entropy": "Teacher entropy (nats)",
@@ -61,17 +55,17 @@ TERMS = Panel(
         "rows_loss": "Patch attention (KL)",
     },
 )
-KNN = Panel("k-NN top-1 on training images", "%", r"knn_\w+")
+KNN = Panel("k-NN top-1 on training images (%)", r"knn_\w+")
 PANELS = (
     LOSS,
     TERMS,
-    Panel("Spread of projections", "", "spread"),
-    Panel("Prototypes in use", "", "prototypes"),
+    Panel("Spread of projections", "spread"),
+    Panel("Prototypes in use", "prototypes"),
     KNN,
-    Panel("Feature rank", "RankMe", r"rank_\w+"),
-    Panel("Gradient norm", "", r"gradient_norm_\w+"),
-    Panel("Throughput", "images per second", "images_per_second"),
-    Panel("Share of a step spent waiting", "", "data_wait"),
+    Panel("Feature rank (RankMe)", r"rank_\w+"),
+    Panel("Gradient norm", r"gradient_norm_\w+"),
+    Panel("Throughput (images per second)", "images_per_second"),
+    Panel("Share of a step spent waiting", "data_wait"),
 )
 """Plots of a log, where it has their metrics; each other metric of a method has its own."""
 
@@ -79,22 +73,22 @@ PANELS = (
 def panels(lines: Sequence[Line]) -> list[tuple[Panel, dict[str, str]]]:
     """Return the panels of a log, with the labels of their metrics by name."""
     others = [
-        Panel(name.replace("_", " ").capitalize(), "", re.escape(name))
+        Panel(name.replace("_", " ").capitalize(), re.escape(name))
         for name in metric_names(lines)
         if not any(re.fullmatch(panel.pattern, name) for panel in PANELS)
     ]
-    logged = names_of(lines)
+    logged = logged_names(lines)
     return [(panel, labels) for panel in (*PANELS, *others) if (labels := panel.select(logged))]
 
 
-def names_of(lines: Iterable[Line]) -> list[str]:
+def logged_names(lines: Iterable[Line]) -> list[str]:
     """Names in a log, in the order in which they appear."""
     return list(dict.fromkeys(name for line in lines for name in line))
 
 
 def metric_names(lines: Iterable[Line]) -> list[str]:
     """Names of the metrics of a method in a log, in the order in which they appear."""
-    return [name for name in names_of(lines) if not LOOP_METRICS.fullmatch(name)]
+    return [name for name in logged_names(lines) if not LOOP_METRICS.fullmatch(name)]
 
 
 def read_log(path: Path) -> tuple[list[dict[str, Any]], list[int]]:

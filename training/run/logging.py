@@ -2,11 +2,11 @@
 
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from importlib import import_module
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -22,35 +22,28 @@ class Diverged(RuntimeError):
     """Loss or weights are not finite any more; the newest checkpoint is from before."""
 
 
-class Logger(NamedTuple):
-    """Writes the metrics of a run."""
-
-    log: Callable[[int, Mapping[str, float]], object]
-    """Is called with the metrics of each step."""
-    close: Callable[[], object]
-    """Writes what is left."""
+Logger = Callable[[int, Mapping[str, float]], object]
+"""Writes the metrics of a step."""
 
 
-def json_lines(path: Path) -> Logger:
+@contextmanager
+def json_lines(path: Path) -> Iterator[Logger]:
     """Log of a run: one JSON line per step."""
-    file = path.open("a", encoding="utf-8", buffering=1)
-    return Logger(lambda step, metrics: file.write(json.dumps({"step": step, **metrics}) + "\n"), file.close)
+    with path.open("a", encoding="utf-8", buffering=1) as file:
+        yield lambda step, metrics: file.write(json.dumps({"step": step, **metrics}) + "\n")
 
 
-def tensorboard(run: Run, config: Mapping[str, Any], first_step: int) -> Logger:
+@contextmanager
+def tensorboard(run: Run, config: Mapping[str, Any], first_step: int) -> Iterator[Logger]:
     """Event files in RUN/tensorboard; what an interrupted run wrote from `first_step` on is hidden."""
     from torch.utils.tensorboard import SummaryWriter
 
-    writer = SummaryWriter(str(run.folder / TENSORBOARD), purge_step=first_step)
-
-    def log(step: int, metrics: Mapping[str, float]) -> None:
-        for name, value in metrics.items():
-            writer.add_scalar(name, value, step)
-
-    return Logger(log, writer.close)
+    with SummaryWriter(str(run.folder / TENSORBOARD), purge_step=first_step) as writer:
+        yield lambda step, metrics: [writer.add_scalar(name, v, step) for name, v in metrics.items()]
 
 
-def weights_and_biases(run: Run, config: Mapping[str, Any], first_step: int) -> Logger:
+@contextmanager
+def weights_and_biases(run: Run, config: Mapping[str, Any], first_step: int) -> Iterator[Logger]:
     """A run of the project "dino": the one whose identifier is in RUN/wandb.txt, or a new one.
 
     The package's own variables, such as WANDB_MODE, apply.
@@ -64,13 +57,14 @@ def weights_and_biases(run: Run, config: Mapping[str, Any], first_step: int) -> 
     except wandb.Error as error:
         raise SettingError(f"--log wandb: {error}; WANDB_MODE=offline needs no account") from None
     name.write_text(f"{begun.id}\n", encoding="utf-8")
-    return Logger(lambda step, metrics: begun.log(dict(metrics), step=step), begun.finish)
+    try:
+        yield lambda step, metrics: begun.log(dict(metrics), step=step)
+    finally:
+        begun.finish()
 
 
-LOGGERS: dict[str, Callable[[Run, Mapping[str, Any], int], Logger]] = {
-    "tensorboard": tensorboard,
-    "wandb": weights_and_biases,
-}
+LOGGERS = {"tensorboard": tensorboard, "wandb": weights_and_biases}
+"""Services of --log; each takes the run, its configuration and the first step."""
 
 
 def copy_to_host(
@@ -140,8 +134,11 @@ class MetricLogger:
     Diverged if a loss is not finite.
     """
 
-    def __init__(self, loggers: Sequence[Logger], observe: Observer) -> None:
-        self.loggers, self.observe = loggers, observe
+    def __init__(self, loggers: Sequence[AbstractContextManager[Logger]], observe: Observer) -> None:
+        """Open the loggers; the end of the `with` block closes them."""
+        self.opened = ExitStack()
+        self.loggers = [self.opened.enter_context(logger) for logger in loggers]
+        self.observe = observe
         self.waiting: tuple[int, Metrics, Mapping[str, float], Sequence[str]] | None = None
 
     def __enter__(self) -> "MetricLogger":
@@ -171,12 +168,10 @@ class MetricLogger:
                 f"{error} at step {step}, with learning rate {metrics.scalars['lr']:.3g}"
             ) from None
         self.observe(step, line, broken)
-        for logger in self.loggers:
-            logger.log(step, line)
+        for log in self.loggers:
+            log(step, line)
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        with ExitStack() as stack:
-            for logger in self.loggers:
-                stack.callback(logger.close)
+        with self.opened:
             if kind is None:
                 self.flush()

@@ -105,10 +105,10 @@ class Monitor:
         self.recent.append({"step": step} | metrics)
         if (step + 1) % self.diagnose_every == 0 or step + 1 == self.progress.total:
             problems = findings(list(self.recent), self.settings)
-            for finding in problems:
-                if finding.cause not in self.reported:
-                    report(f"warning at step {step + 1}: {finding.sentence}")
-            self.reported = {finding.cause for finding in problems}
+            for cause, sentence in problems.items():
+                if cause not in self.reported:
+                    report(f"warning at step {step + 1}: {sentence}")
+            self.reported = set(problems)
 
 
 def report(sentence: str) -> None:

@@ -75,7 +75,7 @@ def verdict(outcome: Outcome) -> str:
     return f"Not shown: {cause} for the measured effect, {size}, {bounds}."
 
 
-def table(outcome: Outcome) -> list[str]:
+def outcome_table(outcome: Outcome) -> list[str]:
     """Return the lines of a Markdown table: a row for each variant and baseline."""
     law = outcome.law
     header = f"| variant | {law.quantity} | 95 % interval | paper, ImageNet | seconds of a run |"
@@ -89,7 +89,7 @@ def table(outcome: Outcome) -> list[str]:
     return lines + [f"| {name} | {value:.2f} | – | – | – |" for name, value in outcome.baselines.items()]
 
 
-def draw(outcome: Outcome, path: Path) -> None:
+def draw_outcome(outcome: Outcome, path: Path) -> None:
     """Draw a point with its interval for each variant, and lines at the baselines, under the result."""
     law, blue = outcome.law, figures.COLORS[0]
     with figures.style(figures.STYLE):
@@ -115,7 +115,7 @@ def draw(outcome: Outcome, path: Path) -> None:
         figures.save(figure, path)
 
 
-def page(outcome: Outcome) -> str:
+def outcome_page(outcome: Outcome) -> str:
     """Return title, verdict, figure, table and command as Markdown."""
     law, sentence = outcome.law, verdict(outcome)
     unit = "image" if law.name == "emergence" else "seed"
@@ -123,14 +123,14 @@ def page(outcome: Outcome) -> str:
         f"# {law.title}",
         f"{sentence} The paper: {law.source}.",
         f"![{sentence}]({law.name}.png)",
-        "\n".join(table(outcome)),
+        "\n".join(outcome_table(outcome)),
         f"Points are means with 95 % intervals, small points are {unit}s. The effect is paired by {unit}.",
         f"`python -m training study {law.name} --output FOLDER`",
     ]
     return "\n\n".join(parts) + "\n"
 
 
-def as_json(outcome: Outcome) -> dict[str, Any]:
+def outcome_json(outcome: Outcome) -> dict[str, Any]:
     """Return verdict, effect and values for --json."""
     return {
         "study": outcome.law.name,

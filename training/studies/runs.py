@@ -2,21 +2,22 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
 from statistics import fmean
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from tqdm import tqdm
 
 from dino_model.data.collection import Images
 from dino_model.data.framing import Framing
 from dino_model.data.images import IMAGENET_MEAN, IMAGENET_STD
+from dino_model.inference.features import FeatureExtractor
+from dino_model.models.load import LoadedModel
 from dino_model.runtime import files
 from dino_model.runtime.device import ComputePrecision
 from training.evaluation.knn import knn_accuracy
 from training.recipes.recipe import Plan, Recipe
-from training.run.folder import CheckpointOptions, Run
+from training.run.folder import Run, SaveSchedule
 from training.run.logging import Diverged
 from training.session import Session
 from training.train import Callbacks
@@ -41,24 +42,12 @@ class StudyData:
             network: Maps normalized images [batch, 3, size, size] to features; its mode is restored.
             size: Side of the center crop in pixels.
         """
-        framing, was_training = Framing(size, IMAGENET_MEAN, IMAGENET_STD), network.training
-        network.eval()
-        with torch.no_grad():
-            train, test = (
-                torch.cat(
-                    [network(framing.normalize(part.to(self.device))) for part in crops.split(200)]
-                ).cpu()
-                for crops in (_crops(self.train, framing), _crops(self.test, framing))
-            )
-        network.train(was_training)
+        statistics, device = (IMAGENET_MEAN, IMAGENET_STD), str(self.device)
+        model = LoadedModel("the run", network, *statistics, "a training", None)
+        extractor = FeatureExtractor(model, Framing(size, *statistics), precision="fp32", device=device)
+        train, test = (extractor.extract(images) for images in (self.train, self.test))
         labels, truth = (torch.tensor(images.labels) for images in (self.train, self.test))
-        return knn_accuracy(train, labels, test, truth, k=min(20, len(train))).top1
-
-
-@cache
-def _crops(images: Images, framing: Framing) -> Tensor:
-    """Decode all images once: uint8 [images, 3, size, size]."""
-    return torch.stack([framing.crop(images.read(index)) for index in range(len(images))])
+        return knn_accuracy(train.features, labels, test.features, truth, k=min(20, len(labels))).top1
 
 
 @dataclass(frozen=True)
@@ -117,7 +106,7 @@ def _train(run: Run, recipe: Recipe, seed: int, data: StudyData) -> None:
         bar.update()
         return {"knn_teacher": data.accuracy(teacher, size)} if step + 1 == steps else {}
 
-    checkpoints = CheckpointOptions(save_minutes=0, save_every=SAVE_EVERY, milestone_every=steps)
+    checkpoints = SaveSchedule(save_minutes=0, save_every=SAVE_EVERY, milestone_every=steps)
     with tqdm(total=steps, initial=done, desc=run.folder.name, unit="step") as bar:
         session.train(run, done, Callbacks(checkpoints, eval_hook=evaluate))
 

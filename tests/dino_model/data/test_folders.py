@@ -57,7 +57,6 @@ def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
         ("Train/cat VALIDATION/cat Test/dog", "", "test:dog train:cat val:cat"),
         ("x/train/n1/images x/train/n2/images x/valid/n1/images", "", "train:n1 train:n2 val:n1"),
         ("train/bus train/train test/train", "", "test:train train:bus train:train"),
-        ("val/cat val/dog test/owl", "", "test/owl val/cat val/dog"),
         ("train/cat val/cat unlabeled", "", "train:cat val:cat"),
         ("train/good test/good test/bad ground_truth/bad", "", "test:bad test:good train:good"),
         ("train/cat train/dog test", "", SPLITS),

@@ -65,7 +65,6 @@ def test_list_in_any_common_form_keeps_its_order(photos: Path, text: str, names:
         ("dog\nbear\n", "dog bear", ""),
         ("./dog/\r\n\r\nJPEGImages/480p/bear\r\n", "dog bear", ""),
         ("dog 1\nbear -1\n", "dog bear", ""),
-        ("/data/x/bear\n", "x/bear", ""),
         ("name,split\nbear,val\n", "bear", ""),
         ("# all\nbear\ndog\n./bear\n", "bear dog", "1"),
         ("my dog\n'bear'\n./gone\n", "my dog|bear|gone", ""),
@@ -73,7 +72,7 @@ def test_list_in_any_common_form_keeps_its_order(photos: Path, text: str, names:
 )
 def test_names_of_a_list_in_any_common_form(tmp_path: Path, text, names, repeated, encoding):
     (tmp_path / "val.txt").write_text(text, encoding=encoding)
-    found, note = read_names(tmp_path / "val.txt", ["bear", "dog", "my dog", "x/bear"])
+    found, note = read_names(tmp_path / "val.txt", ["bear", "dog", "my dog"])
     assert (found, note[:1]) == (tuple(names.split("|" if "|" in names else " ")), repeated)
 
 

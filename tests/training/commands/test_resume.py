@@ -51,13 +51,7 @@ DAMAGES = {
         "has no checkpoint.pt, but the weights after 6 steps: put checkpoint.pt back, or start from them in "
         "another folder with --init-from {run}/step-00000006.pt; --overwrite replaces the run",
     ),
-    "checkpoint gone, started anew": (lose_checkpoint, "", "--init-from {run}/step-00000006.pt"),
     "all weights gone": (lose_weights, "--resume", "has the log.jsonl of a run, but no checkpoint.pt"),
-    "log without configuration": (
-        lambda run: [lose_weights(run), (run / "config.json").unlink()],
-        "--resume",
-        "has the log.jsonl of a run, but no checkpoint.pt",
-    ),
     "checkpoint without configuration": (
         lambda run: (run / "config.json").unlink(),
         "--resume",
@@ -78,11 +72,6 @@ DAMAGES = {
         take_checkpoint_of_other_settings,
         "--resume",
         "checkpoint.pt does not fit the configuration: size mismatch for center",
-    ),
-    "cut checkpoint": (
-        lambda run: (run / "checkpoint.pt").write_bytes((run / "checkpoint.pt").read_bytes()[:500]),
-        "--resume",
-        "checkpoint.pt",
     ),
 }
 

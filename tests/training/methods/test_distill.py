@@ -14,7 +14,7 @@ from dino_model.models.load import load_model
 from dino_model.runtime.errors import SettingError
 from training.augmentation.crops import Crops
 from training.augmentation.randomness import Randomness
-from training.methods.context import MethodContext
+from training.methods.config import MethodContext
 from training.methods.distill import Distill
 from training.methods.distill_config import DistillConfig
 from training.methods.distill_loss import StudentView
@@ -298,20 +298,13 @@ def test_student_that_is_a_resnet_raises(collection):
         build(replace(PLAIN, teacher="random:embedded"), collection, BackboneConfig("resnet50"))
 
 
-def test_average_follows_the_student_and_holds_no_teacher(teacher_file, collection):
+def test_checkpoint_holds_average_and_student_but_no_teacher(teacher_file, collection):
     method = build(replace(PLAIN, teacher=teacher_file), collection)
     assert not [
         name
         for name in method.state_dict()
         if not name.startswith(("student.", "average.", "patch_", "cls_", "source"))
     ]
-    before = [parameter.clone() for parameter in method.average.parameters()]
-    with torch.no_grad():
-        for parameter in method.student.backbone.parameters():
-            parameter += 1.0
-    method.after_step(40, [])  # 41 / 50 < 0.9
-    for old, new in zip(before, method.average.parameters(), strict=True):
-        torch.testing.assert_close(new, old + 1 - 41 / 50)
     assert set(method.backbones()) == {"average", "student"}
 
 

@@ -5,8 +5,7 @@ import torch
 from dino_model.models.backbones import BackboneConfig
 from training.augmentation.crops import Crops
 from training.augmentation.randomness import Randomness
-from training.methods.config import MethodConfig
-from training.methods.context import MethodContext
+from training.methods.config import MethodConfig, MethodContext
 from training.methods.method import Batch, Method
 from training.optim import decay_groups
 

@@ -12,7 +12,7 @@ from training.run.checkpoint import (
     training_state,
     write_checkpoint,
 )
-from training.run.folder import CheckpointOptions, Run, RunError
+from training.run.folder import Run, RunError, SaveSchedule
 
 
 @pytest.fixture
@@ -96,6 +96,6 @@ def test_checkpoint_writer_keeps_the_newest_milestones(run):
 
 
 def test_checkpoint_is_due_by_steps_or_minutes():
-    by_steps, by_minutes = CheckpointOptions(0.0, save_every=5), CheckpointOptions(2.0)
+    by_steps, by_minutes = SaveSchedule(0.0, save_every=5), SaveSchedule(2.0)
     assert [by_steps.is_due(done, 1e6) for done in (9, 10, 11)] == [False, True, False]
     assert [by_minutes.is_due(7, seconds) for seconds in (119.0, 121.0)] == [False, True]

@@ -123,7 +123,7 @@ def write(run: Run, lines: list[dict]) -> None:
 
 
 def test_title_of_a_page_may_be_a_name_that_is_not_utf8(tmp_path: Path):
-    figures.save(figures.page(1, 1, "r\udce9n")[0], tmp_path / "page.png")
+    figures.save(figures.create_page(1, 1, "r\udce9n")[0], tmp_path / "page.png")
     assert (tmp_path / "page.png").stat().st_size
 
 

@@ -5,11 +5,11 @@ import torch
 
 from dino_model.runtime.device import autocast
 from tests.training.methods.tiny import build, random_batch
-from training.blocks import compile_blocks, recompute_blocks
 from training.methods.dino_ablations_config import AblationsConfig
 from training.methods.dino_config import DINOConfig
 from training.methods.head import HeadConfig
 from training.methods.network import StochasticDepth
+from training.prepare import compile_blocks, recompute_blocks
 
 pytestmark = pytest.mark.slow
 
