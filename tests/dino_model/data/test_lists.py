@@ -49,6 +49,7 @@ def photos(tmp_path: Path) -> Path:
         ("\ufeffb/2.jpg\n\ufeffa/1.jpg\n", "b/2.jpg a/1.jpg"),
         ('path,width\n"b/x,y.jpg",5\na/1.jpg,5\n', "b/x,y.jpg a/1.jpg"),
         ("b/2.jpg 1 2 3\na/1.jpg 0\n", "b/2.jpg a/1.jpg"),
+        ("filename box\nb/2.jpg 1 2\na/1.jpg 3 4\n", "b/2.jpg a/1.jpg"),
     ],
 )
 @pytest.mark.parametrize("encoding", ENCODINGS)

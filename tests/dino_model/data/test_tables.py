@@ -69,6 +69,7 @@ CLASS = "refused: --class-column --class-columns"
         ("image_id class_id path\n5 cat 1.jpg\n6 dog 2.jpg\n", "class_column=class_id", "cat dog"),
         # several classes
         ("path,label\n1.jpg,cat|dog\n2.jpg,dog\n", "", "refused: --label-separator"),
+        ("path,label\n1.jpg,a;b\n2.jpg,dog\n", "", "refused: --label-separator"),
         ("path,label\n1.jpg,a;b\n2.jpg,dog\n", "label_separator=none", "a;b dog"),
         ("path,label\n1.jpg,cat|dog\n2.jpg,dog\n", "label_separator=|", "cat|dog dog"),
         ("path,label\n1.jpg,\"['cat', 'dog']\"\n2.jpg,['dog']\n", "label_separator=,", "cat|dog dog"),
