@@ -101,9 +101,9 @@ class Row(NamedTuple):
     store: int = 0
     """Number of the folder or tar."""
     offset: int = 0
-    """Of its bytes in a tar."""
+    """First byte in a tar."""
     size: int = 0
-    """Of its bytes in a tar."""
+    """Number of bytes in a tar."""
 
 
 class Rows(NamedTuple):

@@ -122,8 +122,8 @@ def divide(folders: Iterable[str], options: LabelOptions) -> tuple[dict[str, Fol
     """Divide the folders that hold images into splits.
 
     Returns:
-        For each folder: its class path, which is what remains of it below the split without the levels that
-        all images share, or above the split if nothing is below; and its split.
+        Class path and split of each folder. The class path is what is below the split, or above it if nothing
+        is below. It has no level at which all images share one folder.
 
     Raises:
         UnclearError: The splits are not clear.
