@@ -12,8 +12,12 @@ import numpy as np
 from dino_model.data.tables import read_text
 from dino_model.runtime.errors import pluralize
 from dino_model.runtime.files import printable, write_text
+from segmentation.annotations import LabelSet, NamedClass, match_names
 from segmentation.labels import VOID, DataError, Labels, object_ids
+from segmentation.mask_files import StoredMask, count_values
 from segmentation.masks import Mask, bounding_box, decode, rle
+
+_BACKGROUND, _CROWD = -1, -2  # values of pixels without an object, and of crowds: no ids
 
 
 def coco_record(image_id: int, category_id: int, mask: Mask, score: float = 1.0) -> dict[str, Any]:
@@ -98,28 +102,25 @@ class CocoWriter:
             write_text(file, json.dumps(content) + "\n")
 
 
-class CocoLabels:
-    """Labels per pixel from a COCO file of annotated objects, which DataError refuses if it is damaged.
+class CocoMasks:
+    """Masks of a COCO file of annotated objects: the ids of categories are their values.
 
-    Category ids are labels. If a used one is below 1 or above 254, all categories are numbered in ascending
-    order of their ids. Ids may be numbers or texts of digits.
+    Ids may be numbers or texts of digits. Smaller objects are on top.
 
     Attributes:
-        names: Of each label; 0 is the background.
         damaged: Annotations that cannot be used, with the reasons.
-        annotations: Number of annotations in the file.
+        notes: Remarks on annotations without an image, and on classes that have crowds only.
+        count: Number of annotations in the file.
     """
 
-    def __init__(
-        self, file: Path, classes: Sequence[str] = (), *, crowds: bool = False, is_exact: bool = False
-    ) -> None:
-        """Read the file; categories have the labels of their names in `classes`, names of all labels.
+    def __init__(self, file: Path, *, crowds: bool = False) -> None:
+        """Read the file; regions with iscrowd are void, with `crowds` objects.
 
-        Regions with iscrowd are void, with `crowds` objects. `is_exact` refuses other names than the file's.
+        Raises:
+            DataError: No COCO file of annotations, or no annotation of a listed image.
         """
-        self.file, self.damaged, self.crowds = file, list[str](), crowds
-        if classes and classes[0].casefold() != "background":
-            classes = ["background", *classes]
+        self.file, self.crowds = file, crowds
+        self.damaged, self.notes = list[str](), list[str]()
         try:
             content = json.loads(read_text(file))
             parts = ("images", "annotations", "categories")
@@ -128,149 +129,103 @@ class CocoLabels:
                 raise DataError(f"{file} is no COCO file of annotations: {reason}")
             unique = {(image["id"], image["file_name"]): image for image in content["images"]}
             self._images = [(_parts(image["file_name"]), image) for image in unique.values()]
-            categories = {
-                _id(each["id"]): printable(str(each.get("name", f"class {each['id']}")))
-                for each in content["categories"]
-            }
-            if len(categories) < len({str(each) for each in content["categories"]}):
-                raise ValueError("two categories have one id")
-            self._annotations, self._strays = self._by_image(content["annotations"])
+            pairs = [(int(each["id"]), printable(str(each["name"]))) for each in content["categories"]]
+            self._names, self.count = dict(sorted(pairs)), len(content["annotations"])
+            if len(self._names) < len(set(pairs)) or min(self._names, default=0) < 0:
+                raise ValueError("categories have one id, or one below 0")
+            strays = self._group(content["annotations"])
         except DataError:
             raise
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise DataError(f"{file} cannot be read as a COCO file of annotations: {error!r}") from None
-        self.annotations = len(content["annotations"])
-        if self.annotations and not self._annotations:
-            raise DataError(f"{file} has no usable annotation: {self._strays_in_words() or self.damaged[0]}")
-        if is_exact and (differing := set(classes[1:]) ^ set(categories.values())):
-            raise DataError(
-                f"the classes and the categories of {file} differ in {', '.join(sorted(differing))[:200]}; "
-                f"the categories are {', '.join(categories.values())[:200]}"
+        if strays:
+            images = ", ".join(map(repr, list(strays)[:5]))
+            count = pluralize(sum(strays.values()), "annotation")
+            self.notes.append(f"{count} left out, because no listed image has the id {images}")
+        if self.count and not any(self._annotations.values()):
+            raise DataError(f"{file} has no usable annotation: {(*self.notes, *self.damaged)[0]}")
+        used, solid = set[int](), set[int]()
+        for each in (each for group in self._annotations.values() for each in group):
+            used.add(_id(each.get("category_id")))
+            solid |= {_id(each.get("category_id"))} if crowds or not each.get("iscrowd") else set()
+        self._kept = [key for key in self._names if key in used or 0 < key < VOID]
+        if len(self._kept) >= VOID:
+            self._kept = [key for key in self._kept if key in used]
+        if void := [self._names[key] for key in self._kept if key in used - solid]:
+            self.notes.append(
+                f"{', '.join(sorted(void))} has iscrowd regions only, which are void; --crowds takes them"
             )
-        self._labels = self._number(categories, classes)
-        self.names = {0: "background"} | {label: categories[key] for key, label in self._labels.items()}
 
-    def describe(self) -> str:
-        """Return in words how categories are numbered, and which annotations have no image; or nothing."""
-        numbered = [
-            f"{label} = {self.names[label]} (id {key})" for key, label in self._labels.items() if label != key
-        ]
-        labels = f"labels of categories: {', '.join(numbered)}" if numbered else ""
-        parts = "; ".join(filter(None, (labels, self._strays_in_words())))
-        return parts and f"{self.file.name}: {parts}"
+    def label_set(self, classes: Sequence[NamedClass] = (), *, is_exact: bool = True) -> LabelSet:
+        """Return the labels of the categories: their ids, or of the classes of these names.
 
-    def table(self, file_names: Sequence[str]) -> str:
-        """Look at the annotations of images, and format files, regions and pixels of each category."""
-        rows: dict[int, list[int]] = {}
-        for file_name in file_names:
-            try:
-                image = self._find(file_name)
-            except DataError:
-                continue  # `read` raises it again
-            height, width = int(image.get("height") or 0), int(image.get("width") or 0)
-            labels = self.read(file_name, (height, width)) if height and width else np.zeros((0, 0), np.uint8)
-            counts = np.bincount(labels.ravel(), minlength=VOID + 1)
-            for label in {0, *np.flatnonzero(counts).tolist()}:
-                row = rows.setdefault(label, [0, 0])
-                row[0], row[1] = row[0] + 1, row[1] + int(counts[label])
-        lines = [f"{self.file.name}: {pluralize(self.annotations, 'annotation')}"]
-        lines.append(f"{'label':>5}  {'class':<24}{'id':<10}{'files':>7}{'pixels':>14}")
-        keys = {label: str(key) for key, label in self._labels.items()}
-        for label, (files, pixels) in sorted(rows.items()):
-            name = "void" if label == VOID else self.names[label]
-            lines.append(f"{label:>5}  {name:<24}{keys.get(label, ''):<10}{files:>7}{pixels:>14,}")
-        lines += [f"note: {text}" for text in (self.describe(), *self._only_crowds()) if text]
-        lines += [f"dropped: {problem}" for problem in self.damaged[:5]]
-        lines += [f"dropped: {len(self.damaged) - 5} more"] * (len(self.damaged) > 5)
-        return "\n".join(lines)
-
-    def _only_crowds(self) -> list[str]:
-        """Name the classes whose regions are all void."""
-        used = {_id(each.get("category_id")) for group in self._annotations.values() for each in group}
-        solid = {
-            _id(each.get("category_id"))
-            for group in self._annotations.values()
-            for each in group
-            if self.crowds or not each.get("iscrowd")
-        }
-        void = [self.names[self._labels[key]] for key in used - solid if key in self._labels]
-        note = f"{', '.join(sorted(void))} has iscrowd regions only, which are void; --crowds takes them"
-        return [note] if void else []
-
-    def read(self, file_name: str, size: tuple[int, ...]) -> Labels:
-        """Draw the objects of an image, smaller ones on top; crowds are 255: uint8 [height, width].
-
-        `size` (height, width) is used if the file has none. Annotations that cannot be used are added to
-        `damaged`. Raises DataError for an image that is not listed.
+        If an id in use is below 1 or above 254, the categories are numbered in ascending order. `is_exact`
+        refuses classes that the file lacks.
         """
-        image = self._find(file_name)
-        height, width = (
-            int(image.get(side) or length) for side, length in zip(("height", "width"), size, strict=False)
-        )
+        known = [NamedClass(self._names[key], key) for key in self._kept]
+        if classes:
+            classes = classes[classes[0].name.casefold() == "background" :]
+            extra = [] if is_exact else [each for each in classes if each.name not in self._names.values()]
+            ordered = match_names(self.file, [*known, *extra], classes)
+        elif known and all(0 < key < VOID for key in self._kept):
+            by_id = {each.color: each for each in known}
+            ids = range(1, max(self._kept) + 1)
+            ordered = tuple(by_id[key] if key in by_id else NamedClass(f"class {key}") for key in ids)
+        else:
+            ordered = tuple(known)
+        if not 0 < len(ordered) < VOID:
+            raise DataError(f"{self.file} has {len(ordered)} categories in use; expected 1 to {VOID - 1}")
+        values = (_BACKGROUND, *(each.color for each in ordered))
+        return LabelSet("value", values, ("background", *(each.name for each in ordered)), (_CROWD,))
+
+    def load(self, image: Path) -> StoredMask:
+        """Draw the objects of an image, whose listed path is the end of `image`, or ends with it.
+
+        Annotations that cannot be used are added to `damaged`. Raises DataError for an image that is not
+        listed, or without height and width.
+        """
+        listed = self._find(str(image))
+        try:
+            height, width = int(listed["height"]), int(listed["width"])
+        except (KeyError, TypeError, ValueError):
+            raise DataError(f"{self.file} lists {image} without height and width; expected both") from None
         masks = []
-        for annotation in self._annotations.get(_id(image["id"]), ()):
+        for annotation in self._annotations[_id(listed["id"])]:
             try:
+                if (key := _id(annotation["category_id"])) not in self._names:
+                    raise ValueError(f"no category {key}")
                 is_crowd = annotation.get("iscrowd") and not self.crowds
-                label = VOID if is_crowd else self._labels[_id(annotation["category_id"])]
                 mask = _decode(annotation.get("segmentation"), height, width)
                 if not mask.any():
                     raise ValueError("it covers no pixel; corners are in pixels, from 0 to the image's size")
-                masks.append((label, mask))
+                masks.append((_CROWD if is_crowd else key, mask))
             except (ValueError, KeyError, TypeError, IndexError) as error:
-                reason = f"no category {error}" if isinstance(error, KeyError) else error
-                problem = f"annotation {annotation.get('id')} of {file_name}: {reason}"
+                problem = f"annotation {annotation.get('id')} of {image}: {error}"
                 if problem not in self.damaged:
                     self.damaged.append(problem)
-        labels = np.zeros((height, width), dtype=np.uint8)
-        for label, mask in sorted(masks, key=lambda pair: -int(pair[1].sum())):
-            labels[mask] = label
-        return labels
+        values = np.full((height, width), _BACKGROUND, np.int64)
+        for key, mask in sorted(masks, key=lambda pair: -int(pair[1].sum())):
+            values[mask] = key
+        return StoredMask(image, "gray", count_values(values), values)
 
-    def _by_image(self, annotations: Sequence[Any]) -> tuple[dict[int | str, list[Any]], Counter[int | str]]:
+    def _group(self, annotations: Sequence[Any]) -> Counter[Any]:
         """Group annotations by image, and count those of each image that is not listed."""
-        groups: dict[int | str, list[Any]] = {}
+        self._annotations: dict[Any, list[Any]] = {}
         for _, image in self._images:
-            if _id(image["id"]) in groups:
+            if _id(image["id"]) in self._annotations:
                 raise ValueError(f"two images have the id {image['id']!r}")
-            groups[_id(image["id"])] = []
-        strays = Counter[int | str]()
-        for place, annotation in enumerate(annotations):
+            self._annotations[_id(image["id"])] = []
+        strays = Counter[Any]()
+        for place, annotation in enumerate(annotations, start=1):
             if not isinstance(annotation, dict) or annotation.get("image_id") is None:
-                self.damaged.append(f"annotation {place + 1} of the file: no image_id")
-            elif (key := _id(annotation["image_id"])) in groups:
-                groups[key].append(annotation)
+                self.damaged.append(f"annotation {place} of the file: no image_id")
+            elif (key := _id(annotation["image_id"])) in self._annotations:
+                self._annotations[key].append(annotation)
             else:
                 strays[key] += 1
-        return {key: group for key, group in groups.items() if group}, strays
-
-    def _strays_in_words(self) -> str:
-        if not self._strays:
-            return ""
-        images = ", ".join(map(repr, list(self._strays)[:5]))
-        count = pluralize(sum(self._strays.values()), "annotation")
-        return f"{count} left out, because no listed image has the id {images}"
-
-    def _number(self, categories: Mapping[int | str, str], classes: Sequence[str]) -> dict[int | str, int]:
-        """Return the label of each category that is used or has the id of a label."""
-        used = {_id(each.get("category_id")) for group in self._annotations.values() for each in group}
-        keys = sorted(categories, key=lambda key: (isinstance(key, str), key))
-        kept = [key for key in keys if key in used or _is_label(key)]
-        unknown = [categories[key] for key in kept if categories[key] not in classes[1:]]
-        if kept and not unknown:
-            return {key: classes.index(categories[key], 1) for key in kept}
-        if classes and unknown:
-            raise DataError(
-                f"{self.file} has the category {unknown[0]!r}; the classes are {', '.join(classes[1:])}"
-            )
-        if kept and all(map(_is_label, kept)):
-            return {key: int(key) for key in kept}
-        kept = kept if len(kept) < VOID else [key for key in kept if key in used]
-        if not 0 < len(kept) < VOID:
-            raise DataError(f"{self.file} has {len(kept)} categories in use; expected 1 to {VOID - 1}")
-        return {key: label for label, key in enumerate(kept, start=1)}
+        return strays
 
     def _find(self, file_name: str) -> dict[str, Any]:
-        """Return the listed image whose path is the end of `file_name`, or ends with it."""
         parts = _parts(file_name)
         exact = [image for listed, image in self._images if listed == parts]
         ends = [image for listed, image in self._images if listed[-len(parts) :] == parts[-len(listed) :]]
@@ -288,16 +243,12 @@ def _parts(file_name: str) -> tuple[str, ...]:
     return tuple(part for part in text.split("/") if part not in ("", "."))
 
 
-def _id(value: Any) -> int | str:
+def _id(value: Any) -> Any:
     """Return an id as a number if it is a whole one: 7, 7.0 and "7" are equal."""
     try:
         return int(value) if isinstance(value, str) or int(value) == value else str(value)
     except (ValueError, TypeError, OverflowError):
         return str(value)
-
-
-def _is_label(key: int | str) -> bool:
-    return isinstance(key, int) and 0 < key < VOID
 
 
 def _decode(segmentation: Any, height: int, width: int) -> Mask:
@@ -310,8 +261,6 @@ def _decode(segmentation: Any, height: int, width: int) -> Mask:
         if (size := [*segmentation.get("size", ())]) not in ([], [height, width]):
             raise ValueError(f"its size is {size}, the image's [{height}, {width}]")
         return decode({"size": [height, width], "counts": segmentation["counts"]})
-    if isinstance(segmentation[0], dict):
-        return np.any([_decode(part, height, width) for part in segmentation], axis=0)
     polygons = []
     for polygon in [segmentation] if isinstance(segmentation[0], int | float) else segmentation:
         numbers = np.array(polygon, dtype=float)

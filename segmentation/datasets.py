@@ -1,5 +1,6 @@
-"""Readers of DAVIS 2016 and 2017, and of PASCAL VOC 2007 and 2012."""
+"""Readers of DAVIS 2016 and 2017, YouTube-VOS, and PASCAL VOC 2007 and 2012."""
 
+import json
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -11,7 +12,7 @@ from dino_model.data import tables
 from dino_model.data.images import SUFFIXES, ImageError, suffix_of
 from segmentation.annotations import VOC_CLASSES, VOC_LIST, MaskReader, MaskRules
 from segmentation.frames import frame_files
-from segmentation.labels import VOID, DataError, Labels, check_size, object_ids
+from segmentation.labels import DataError, Labels, check_size, object_ids
 from segmentation.masks import Box
 
 
@@ -24,68 +25,115 @@ def nearby_hint(root: Path, is_right: Callable[[Path], bool]) -> str:
 
 @dataclass(frozen=True)
 class Clip:
-    """A sequence of DAVIS, whose labels are propagated from the first frame."""
+    """A sequence of DAVIS or YouTube-VOS, whose labels are propagated from the first masks."""
 
     name: str
     frames: tuple[Path, ...]  # image files, in order
-    masks: tuple[Path, ...]  # files of the labels of frames, in order; test sets have the first one only
+    masks: tuple[Path, ...]  # files of the labels of frames, in order; test sets have the first ones only
+    objects: str = ""  # their classes, where the data set has some
+    has_truth: bool = True  # masks beyond the first of each object
 
 
 def open_davis(
-    root: Path, *, split: str = "val", sequences: Sequence[str] = (), listed: Path | None = None
+    root: Path,
+    *,
+    split: str = "val",
+    sequences: Sequence[str] = (),
+    listed: Path | None = None,
+    appearance: bool = False,
 ) -> list[Clip]:
-    """Find the sequences of a folder with the layout of DAVIS 2017 at 480p.
+    """Find the sequences of a folder with the layout of DAVIS at 480p, or of YouTube-VOS, with meta.json.
 
     Args:
-        root: Folder that holds ImageSets/2017, JPEGImages/480p and Annotations/480p.
-        split: Name of the list without .txt.
+        root: Folder that holds ImageSets, JPEGImages/480p and Annotations/480p; or meta.json, JPEGImages and
+            Annotations.
+        split: Name of a list of DAVIS in ImageSets without .txt; in ImageSets/2017 if it names no folder.
         sequences: Only these; empty for all of the list.
         listed: File with the order of the frames, see `frame_files`.
+        appearance: Objects may appear after the first frame; otherwise it has a mask.
 
     Raises:
         DataError: No list, or a sequence, folder, first mask or frame that is missing.
     """
-    lists = Path("ImageSets", "2017", f"{split}.txt")
-    listed_in = root / lists
-    missing = not listed_in.is_file()
-    hint = nearby_hint(root, lambda folder: (folder / lists).is_file()) if missing else ""
-    names = read_names(listed_in, _names_in(root / "JPEGImages/480p"), hint)
+    if (meta := root / "meta.json").is_file():
+        try:
+            videos = json.loads(tables.read_text(meta))["videos"]
+            objects = {name: videos[name]["objects"] for name in sorted(videos)}
+            classes = {
+                name: ", ".join(f"{label} {each['category']}" for label, each in one.items())
+                for name, one in objects.items()
+            }
+            is_scored = {
+                name: any(len(o["frames"]) > 1 for o in one.values()) for name, one in objects.items()
+            }
+        except (ImageError, ValueError, KeyError, TypeError, AttributeError) as error:
+            raise DataError(f"{meta} cannot be read as meta.json of YouTube-VOS: {error!r}") from None
+        names, listed_in, folder = tuple(objects), meta, Path()
+    else:
+        listed_in, folder = root / "ImageSets" / ("2017" * ("/" not in split)) / f"{split}.txt", Path("480p")
+        hint = nearby_hint(
+            root, lambda each: any((each / name).exists() for name in ("ImageSets", "meta.json"))
+        )
+        there = sorted(root.glob("ImageSets/*/*.txt"))
+        lists = ", ".join(f"{file.parent.name}/{file.stem}" for file in there)
+        hint = f"; pass --split with one of {lists}" if lists else hint
+        names = read_names(listed_in, _names_in(root / "JPEGImages/480p"), hint)
+        classes, is_scored = {}, {}
     if unknown := [name for name in sequences if name not in names]:
         raise DataError(f"sequence {unknown[0]!r} is not in {listed_in}; it has {', '.join(names)[:300]}")
-    return [_find_clip(root, name, listed) for name in names if name in sequences or not sequences]
+    clips = []
+    for name in (name for name in names if name in sequences or not sequences):
+        clip = _find_clip(root / "JPEGImages" / folder / name, root / "Annotations" / folder / name, listed)
+        if clip.masks[:1] == () or (not appearance and clip.masks[0].stem != clip.frames[0].stem):
+            missing = root / "Annotations" / folder / name / f"{clip.frames[0].stem}.png"
+            raise DataError(
+                f"the first mask {missing} is missing; it says which objects to follow. Pass --objects "
+                "appearance if objects appear later"
+            )
+        if name in classes:
+            clip = replace(clip, objects=classes[name], has_truth=is_scored[name])
+        clips.append(clip)
+    return clips
 
 
-def _find_clip(root: Path, name: str, listed: Path | None) -> Clip:
-    folders = root / "JPEGImages/480p" / name, root / "Annotations/480p" / name
-    for folder in folders:
+def _find_clip(images: Path, annotations: Path, listed: Path | None) -> Clip:
+    for folder in (images, annotations):
         if not folder.is_dir():
             raise DataError(f"the folder {folder} is missing; restore it, or pass others with --sequences")
-    frames = frame_files(folders[0], listed)
-    masks = {mask.stem: mask for mask in sorted(folders[1].glob("*.png"))}
+    frames = frame_files(images, listed)
+    masks = {mask.stem: mask for mask in sorted(annotations.glob("*.png"))}
     if alone := [mask for stem, mask in masks.items() if stem not in {frame.stem for frame in frames}]:
-        raise DataError(f"{alone[0]} has no frame in {folders[0]}; restore it or remove the mask")
-    if frames[0].stem not in masks:
-        missing = folders[1] / f"{frames[0].stem}.png"
-        raise DataError(f"the first mask {missing} is missing; it says which objects to follow")
-    return Clip(name, frames, tuple(masks[frame.stem] for frame in frames if frame.stem in masks))
+        raise DataError(f"{alone[0]} has no frame in {images}; restore it or remove the mask")
+    found = tuple(masks[frame.stem] for frame in frames if frame.stem in masks)
+    return Clip(images.name, frames, found, has_truth=len(found) > 1)
 
 
 def read_names(file: Path, known: Sequence[str], hint: str = "") -> tuple[str, ...]:
     """Read the names of sequences or images as `tables.read_names`; what is left out is printed.
 
+    A line of DAVIS 2016 with a frame and its mask counts for the sequence of the frame.
+
     Raises:
         DataError: No such file, with `hint`; or no text, or no name in it.
     """
     if not file.is_file():
-        there = ", ".join(sorted(path.stem for path in file.parent.glob("*.txt"))) or "none"
-        raise DataError(f"the list {file} is missing; lists there: {there}{hint}")
+        raise DataError(f"the list {file} is missing{hint or _lists_beside(file)}")
     try:
         names, note = tables.read_names(file, known)
     except ImageError as error:
         raise DataError(f"the list {error}") from None
     if note:
         print(note, file=sys.stderr)
-    return names
+    parents = (Path(name).parent.name for name in names)
+    return tuple(
+        dict.fromkeys(
+            parent if parent in known else name for name, parent in zip(names, parents, strict=True)
+        )
+    )
+
+
+def _lists_beside(file: Path) -> str:
+    return f"; lists there: {', '.join(sorted(path.stem for path in file.parent.glob('*.txt'))) or 'none'}"
 
 
 def _names_in(folder: Path) -> list[str]:
@@ -93,19 +141,18 @@ def _names_in(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
 
 
-def read_frame_mask(reader: MaskReader, file: Path, frame_size: tuple[int, ...]) -> Labels:
+def read_frame_mask(
+    reader: MaskReader, file: Path, frame_size: tuple[int, ...], *, may_be_empty: bool = False
+) -> Labels:
     """Read the labels of a frame of a video of this size (height, width): uint8 [H, W].
 
     Raises:
-        DataError: Unreadable, without object, or of another size than the frames.
+        DataError: Unreadable, of another size than the frames, or without object unless it `may_be_empty`.
     """
     labels = reader.read(file)
-    if not object_ids(labels):
-        is_binary = bool((labels == VOID).any())
-        threshold = reader.rules.threshold
-        is_faint = threshold is not None and threshold > 1
-        remedy = f"every pixel is below {threshold}" if is_faint else "every pixel is 0"
-        remedy = "it has 255 only, as binary masks have: pass --binary" if is_binary else remedy
+    if not may_be_empty and not object_ids(labels):
+        threshold = reader.rules.threshold or 1
+        remedy = f"every pixel is below {threshold}" if threshold > 1 else "every pixel is 0 or 255 (void)"
         raise DataError(f"the mask {file} marks no object: {remedy}")
     check_size(f"the mask {file}", labels.shape, "the frames", frame_size)
     return labels
@@ -201,10 +248,8 @@ class VocMasks:
 
 
 def voc_class_name(category: int) -> str:
-    """Return the name of a category: 0 is the foreground, unknown labels keep their number."""
-    if category == 0:
-        return "foreground"
-    return VOC_CLASSES[category - 1] if category <= len(VOC_CLASSES) else f"label {category}"
+    """Return the name of a category: 0 is the foreground."""
+    return VOC_CLASSES[category - 1] if category else "foreground"
 
 
 def read_voc_boxes(path: Path) -> list[Box]:

@@ -10,14 +10,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
-import cv2
 import numpy as np
 
 from dino_model.runtime.errors import pluralize
 from segmentation.annotations import MaskReader, MaskRules
 from segmentation.datasets import nearby_hint
 from segmentation.frames import frame_files
-from segmentation.labels import VOID, DataError, Labels, check_size, object_ids
+from segmentation.labels import VOID, DataError, Labels, check_size
 from segmentation.metrics import Scores, contour_match, contour_radius, jaccard, statistics, trace
 
 Task = Literal["semi-supervised", "unsupervised"]
@@ -138,7 +137,8 @@ def score_folders(
     Returns:
         JSON types. `dataset` and `per_sequence` are as of `mean_scores`, `per_object` as of `object_scores`
         by names such as dog_1. `not_scored` has sequences with unusable masks and the reasons. `notes` has a
-        sentence on each object that the first mask lacks, and on each sparse ground truth. The last note
+        sentence on each object that the first mask lacks or that appears later, and on each sparse ground
+        truth. The last note
         names folders of predictions that are not scored.
 
     Raises:
@@ -212,7 +212,7 @@ def _score_sequence(
         masks = frame_files(ground_truth / name, listed)
         scored = masks if task == "unsupervised" else masks[1:-1] if objects == "first-mask" else masks[1:]
         pairs = _pair_files(masks, scored, predictions / name)
-        reader = MaskReader([*masks, *(file for file, _ in pairs)], rules, scope="clip", keep=True)
+        reader = MaskReader([*masks, *(file for file, _ in pairs)], rules, keep=True)
         appearances = _appearances(masks if objects == "appearance" else masks[:1], reader)
         if min(appearances.values(), default=len(pairs)) >= len(pairs):
             remedy = "pass --binary if masks are binary, or --objects appearance if objects appear later"
@@ -221,6 +221,11 @@ def _score_sequence(
             missing = sorted(set(range(1, max(appearances))) - set(appearances))
             notes = [f"the first mask lacks object {label}, which counts as officially" for label in missing]
             appearances |= dict.fromkeys(missing, 0)
+            notes += [
+                f"object {label} first appears in {masks[first].name} and is not scored (see --objects)"
+                for label, first in _appearances(masks, reader).items()
+                if label not in appearances
+            ]
         else:
             last = [label for label, first in appearances.items() if first == len(masks) - 1]
             notes = [f"object {label} appears in the last mask and is not scored" for label in last]
@@ -245,7 +250,7 @@ def _appearances(masks: Sequence[Path], reader: MaskReader) -> dict[int, int]:
     """Return the number of the first mask that has each label."""
     first_masks: dict[int, int] = {}
     for number, mask in enumerate(masks):
-        first_masks = dict.fromkeys(object_ids(reader.read(mask)), number) | first_masks
+        first_masks = dict.fromkeys(sorted(reader.labels(mask) - {0, VOID}), number) | first_masks
     return first_masks
 
 
@@ -284,20 +289,16 @@ def _read_pairs(
     pairs: Iterable[tuple[Path, Path]], reader: MaskReader, known: Sequence[int]
 ) -> Iterator[tuple[Labels, Labels]]:
     """Yield prediction and ground truth of each frame, of one size, with labels among the `known` only."""
-    is_unknown = np.ones(256, np.uint8)
-    is_unknown[list(known)] = 0
     for file, truth_file in pairs:
         prediction, truth = reader.read(file), reader.read(truth_file)
         check_size(f"the prediction {file}", prediction.shape, "its ground truth", truth.shape)
-        # Listing the labels takes longer than everything else about a mask, so it is done for the error only.
-        if prediction.max() >= is_unknown.argmax() and cv2.LUT(prediction, is_unknown).any():
-            unknown = min(set(np.unique(prediction).tolist()) - set(known))
+        if unknown := sorted(reader.labels(file) - {*known}):
             expected = (
                 f"but the objects are 1 to {max(known)}; use their labels, or pass --objects appearance"
             )
-            if unknown == VOID:
+            if unknown[0] == VOID:
                 expected = "which is void; pass --binary if the masks are 0 and 255"
             elif len(known) == VOID:
                 expected = f"expected proposals from 1 to {VOID - 1}"
-            raise DataError(f"the prediction {file} has label {unknown}, {expected}")
+            raise DataError(f"the prediction {file} has label {unknown[0]}, {expected}")
         yield prediction, truth

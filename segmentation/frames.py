@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Container, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 
@@ -46,27 +46,31 @@ def order_names(names: Sequence[str], folder: Path = Path()) -> list[str]:
     Raises:
         DataError: Other names, or two names with the same numbers. It names `--frames`.
     """
-    stems = [Path(name).stem for name in names]
-    if not any(re.search(r"\d", stem) for stem in stems):
+    stems = {name: Path(name).stem for name in names}
+    if not any(re.search(r"\d", stem) for stem in stems.values()):
         return sorted(names, key=lambda name: (name.casefold(), name))
-    digits = {
-        name: tuple(map(int, re.findall(r"\d+", stem))) for name, stem in zip(names, stems, strict=True)
+    digits = {name: tuple(map(int, re.findall(r"\d+", stem))) for name, stem in stems.items()}
+    shapes = {
+        name: (re.sub(r"\d+", "0", stem), *map(len, _BEHIND_POINT.findall(stem)))
+        for name, stem in stems.items()
     }
-    shapes: dict[str, list[str]] = {
-        "other texts around its numbers than": [re.sub(r"\d+", "0", stem) for stem in stems],
-        "another number of digits behind a point than": [
-            str(list(map(len, _BEHIND_POINT.findall(stem)))) for stem in stems
-        ],
-    }
-    for what, values in shapes.items():
-        usual = Counter(values).most_common(1)[0][0]
-        other = next((name for name, value in zip(names, values, strict=True) if value != usual), None)
-        if other is not None:
-            raise DataError(_refuse(folder, f"{other} has {what} {names[values.index(usual)]}"))
+    usual = Counter(shapes.values()).most_common(1)[0][0]
     order = sorted(names, key=digits.__getitem__)
-    for first, second in pairwise(order):
-        if digits[first] == digits[second]:
-            raise DataError(_refuse(folder, f"{first} and {second} have the same numbers"))
+    reasons = [
+        f"{name} has other texts around its numbers, or other digits behind a point, than "
+        f"{next(each for each in names if shapes[each] == usual)}"
+        for name in names
+        if shapes[name] != usual
+    ] + [
+        f"{first} and {second} have the same numbers"
+        for first, second in pairwise(order)
+        if digits[first] == digits[second]
+    ]
+    if reasons:
+        raise DataError(
+            f"the frames of {folder} have no certain order: {reasons[0]}; pass --frames LIST, a text file "
+            "with their names in order, or rename them with one number, such as 00000.png"
+        )
     return order
 
 
@@ -76,19 +80,6 @@ def describe_order(files: Sequence[Path]) -> str:
     return ", ".join(names) if len(names) < 4 else f"{names[0]}, {names[1]} … {names[-1]}"
 
 
-def _refuse(folder: Path, reason: str) -> str:
-    return (
-        f"the frames of {folder} have no certain order: {reason}; pass --frames LIST, a text file with their "
-        "names in order, or rename them with one number, such as 00000.png"
-    )
-
-
-def _path_of(line: str, known: Container[str]) -> Path:
-    """Return the path in a line; further words count only if a frame has them in its name."""
-    path = Path(line.strip().replace("\\", "/"))
-    return path if path.name in known or " " not in line.strip() else Path(line.split()[0])
-
-
 def _listed_names(names: Sequence[str], folder: Path, listed: Path) -> list[str]:
     """Return the names of a list, in its order."""
     known: dict[str, list[str]] = {}
@@ -96,7 +87,9 @@ def _listed_names(names: Sequence[str], folder: Path, listed: Path) -> list[str]
         known.setdefault(Path(name).stem, []).append(name)
     known |= {name: [name] for name in names}
     found = []
-    for path in (_path_of(line, known) for line in read_lines(listed)):
+    for text in (line.strip().replace("\\", "/") for line in read_lines(listed)):
+        # Further words count only if a frame has them in its name.
+        path = Path(text if Path(text).name in known else text.split()[0])
         if path.parent.name not in ("", folder.name):
             continue
         line = path.name

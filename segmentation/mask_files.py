@@ -3,10 +3,11 @@
 import io
 import zlib
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import cv2
 import numpy as np
@@ -18,100 +19,115 @@ from dino_model.data import images
 from segmentation.labels import VOID, DataError
 
 MaskKind = Literal["bits", "gray", "palette", "color"]
+Space = Literal["value", "color"]
+"""What labels are given to: indices, gray values and ids, or colors 0xRRGGBB."""
+Decoded = tuple[MaskKind, NDArray[Any], tuple[int, ...]]
 
+NO_COLOR = -1  # of index 255, if the palette gives it none
+NO_VALUE = -(1 << 40)  # of a color that is not gray
 _PNG_START = b"\x89PNG\r\n\x1a\n\0\0\0\x0dIHDR"
 _EXACT = ("PNG", "TIFF", "BMP", "GIF", "WEBP", "PPM")
 _SUFFIXES = (".png", ".tif", ".tiff", ".bmp", ".gif", ".webp", ".ppm", ".pgm", ".pbm", ".pnm")
 _LOSSY_SUFFIXES = (".jpg", ".jpeg")
-_PHOTOMETRIC, _COMPRESSION, _JPEGS = (
-    262,
-    259,
-    (6, 7, 34892, 50001),
-)  # tags of TIFF, and values for JPEG and WebP
+_PHOTOMETRIC, _COMPRESSION = 262, 259  # tags of TIFF
+_LOSSY_COMPRESSIONS = (6, 7, 34892, 50001)  # JPEG and WebP in TIFF
 _EXPECTED = "expected a palette or gray PNG whose values are the labels"
 
 
-class StoredMask(NamedTuple):
-    """A decoded mask.
+def is_gray(color: int) -> bool:
+    """Return whether a color 0xRRGGBB has equal red, green and blue."""
+    return color == (color & 255) * 0x10101
+
+
+@dataclass(frozen=True)
+class StoredMask:
+    """A decoded mask, or a look at it: without its pixels.
 
     Attributes:
-        values: Indices, gray values or ids [height, width]; of colors 0xRRGGBB.
+        path: Its file, or its image in a COCO file.
         kind: Bits (0 and 1), gray values or ids, palette indices, or colors.
-        colors: Of a palette: the color 0xRRGGBB of each index 0 to 255; -1 for 255 without a color.
+        counts: Pixels of each stored value.
+        values: The stored values [height, width]; of colors 0xRRGGBB.
+        colors: Of a palette: the color of each index 0 to 255, `NO_COLOR` for 255 without a color.
+        error: Reason why the file cannot be used, or empty.
     """
 
-    values: NDArray[Any]
-    kind: MaskKind
+    path: Path
+    kind: MaskKind = "gray"
+    counts: Mapping[int, int] = field(default_factory=dict)
+    values: NDArray[Any] = field(default_factory=lambda: np.zeros((0, 0), np.uint8))
     colors: tuple[int, ...] = ()
+    error: str = ""
+
+    def keys(self, space: Space, white: int = 1) -> dict[int, int]:
+        """Return the color, or the index, gray value or id, of each stored value; 1 of bits is `white`."""
+        match space, self.kind:
+            case "color", "palette":
+                return {value: self.colors[value] for value in self.counts}
+            case "value", "color":
+                return {color: color & 255 if is_gray(color) else NO_VALUE for color in self.counts}
+            case "color", "bits":
+                scale = 0xFFFFFF
+            case "color", "gray":
+                scale = 0x10101
+            case _:
+                scale = white if self.kind == "bits" else 1
+        return {value: value * scale for value in self.counts}
 
     @property
-    def is_bits(self) -> bool:
-        """Whether the values are bits."""
-        return self.kind == "bits"
+    def is_colored(self) -> bool:
+        """Whether it has no palette, and colors that are not gray."""
+        return self.kind == "color" and not all(map(is_gray, self.counts))
 
-    @property
-    def is_gray(self) -> bool:
-        """Whether the values are gray values or ids."""
-        return self.kind == "gray"
-
-    @property
-    def is_palette(self) -> bool:
-        """Whether the values are indices of a palette."""
-        return self.kind == "palette"
-
-    @property
-    def is_color(self) -> bool:
-        """Whether the values are colors."""
-        return self.kind == "color"
-
-    def rgb(self) -> NDArray[np.int64]:
-        """Return the color of each pixel: 0xRRGGBB, [height, width]."""
-        match self.kind:
-            case "color":
-                return self.values
-            case "palette":
-                return np.array(self.colors, np.int64)[self.values]
-            case "bits":
-                return self.values * np.int64(0xFFFFFF)
-            case "gray":
-                return self.values * np.int64(0x10101)
+    def own_colors(self) -> dict[int, int]:
+        """Return the color of each index in use that a palette gives a color: neither black nor its gray."""
+        pairs = self.keys("color").items() if self.kind == "palette" else ()
+        return {
+            value: color
+            for value, color in pairs
+            if value not in (0, VOID) and color not in (0, value * 0x10101)
+        }
 
 
-def load_mask(path: Path, *, lossy: bool = False) -> StoredMask:
-    """Decode a mask; with `lossy` from any image, whose values are the brightest of red, green and blue.
+def read_mask(path: Path, threshold: int | None = None) -> StoredMask:
+    """Decode a mask. With a threshold any image is read, and brighter values than it, or equal ones, are 1.
+
+    The brightness is the largest of red, green and blue.
 
     Raises:
         DataError: Missing, damaged, lossy, antialiased, of several pages, or of values that are no ids.
     """
     try:
-        content = path.read_bytes()
-        with Image.open(io.BytesIO(content), formats=images.FORMATS if lossy else None) as image:
-            if lossy:
-                return StoredMask(_brightest(_array(image, path)), "gray")
-            _check_encoding(image, content, path)
-            stored = _decode_plain_png(content) or _decode(image, path)
+        kind, values, colors = _decode(path.read_bytes(), path, lossy=threshold is not None)
     except FileNotFoundError:
         raise DataError(f"the mask {path} is missing") from None
-    except UnidentifiedImageError:
-        if not content.startswith(images.TIFF_STARTS):
-            raise DataError(f"the mask {path} is not an image of {', '.join(_EXACT)}; {_EXPECTED}") from None
-        stored = StoredMask(_ids(_read_tiff(content, path), path), "gray")
     except DataError:
         raise
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:  # of damaged files
         raise DataError(f"the mask {path} cannot be read: {error}") from None
-    is_wide = stored.is_gray and stored.values.max() > VOID
-    if stored.kind in ("gray", "color") and not is_wide and _is_soft(_levels(stored)):
+    if threshold is not None:
+        values = ((values.max(axis=-1) if values.ndim == 3 else values) >= threshold).astype(np.uint8)
+    counts = count_values(values)
+    if threshold is None and kind in ("gray", "color") and _is_soft(kind, values, counts):
         raise DataError(
             f"the mask {path} has many values in thin edges, as antialiasing or JPEG makes; pass "
             "--threshold 128 to read it as one object, --binary to take all its values, or save labels "
             "as a palette PNG"
         )
-    return stored
+    return StoredMask(path, kind, counts, values, colors)
+
+
+def count_values(values: NDArray[Any]) -> dict[int, int]:
+    """Count the pixels of each value."""
+    if values.dtype == np.uint8:
+        counts = cv2.calcHist([values], [0], None, [256], [0, 256]).ravel()
+        return {int(value): int(counts[value]) for value in np.flatnonzero(counts)}
+    found, counts = np.unique(values, return_counts=True)
+    return dict(zip(found.tolist(), counts.tolist(), strict=True))
 
 
 Listings = dict[Path, dict[str, list[Path]]]
-"""Mask files of folders by their names without suffix."""
+"""Files of folders by their names without suffix."""
 
 
 def find_mask(folder: Path, stem: str, template: str = "{stem}", listings: Listings | None = None) -> Path:
@@ -127,48 +143,69 @@ def find_mask(folder: Path, stem: str, template: str = "{stem}", listings: Listi
     inner, _, base = stem.rpartition("/")
     name = base.replace(old, new) if is_replaced else template.replace("{stem}", base)
     listings = {} if listings is None else listings
-    files = listings.setdefault(folder / inner, {}) or _by_stem(folder / inner)
-    listings[folder / inner] = files
-    found = files.get(name, [])
-    exact = [file for file in found if not file.suffix.lower().startswith(_LOSSY_SUFFIXES)] or found
-    if len(exact) == 1:
-        return exact[0]
-    if exact:
-        raise DataError(f"{folder} has {' and '.join(f.name for f in exact)} for {stem}; keep one of them")
+    if folder / inner not in listings:
+        listings[folder / inner] = {}
+        for file in sorted((folder / inner).iterdir()) if (folder / inner).is_dir() else ():
+            listings[folder / inner].setdefault(file.stem, []).append(file)
+    files = listings[folder / inner]
+    found = list(files[name]) if name in files else []
+    for suffixes in (_SUFFIXES, _LOSSY_SUFFIXES):
+        found = [file for file in found if file.suffix.lower() in suffixes] or found
+    if len(found) == 1:
+        return found[0]
+    if found:
+        raise DataError(f"{folder} has {' and '.join(f.name for f in found)} for {stem}; keep one of them")
     near = [file.name for each in get_close_matches(name, files, 3, 0) for file in files[each]][:3]
-    there = ", ".join(near) or "no image"
     raise DataError(
-        f"the mask {folder / inner / name}.png is missing; nearest names there: {there}. Pass --mask-name, "
-        "such as '{stem}_mask'"
+        f"the mask {folder / inner / name}.png is missing; nearest names there: {', '.join(near) or 'none'}."
+        " Pass --mask-name, such as '{stem}_mask'"
     )
 
 
-def _by_stem(folder: Path) -> dict[str, list[Path]]:
-    files: dict[str, list[Path]] = {}
-    for file in sorted(folder.iterdir()) if folder.is_dir() else ():
-        if file.suffix.lower() in (*_SUFFIXES, *_LOSSY_SUFFIXES):
-            files.setdefault(file.stem, []).append(file)
-    return files
+def _decode(content: bytes, path: Path, *, lossy: bool) -> Decoded:
+    try:
+        image = Image.open(io.BytesIO(content), formats=images.FORMATS if lossy else None)
+    except UnidentifiedImageError:
+        if content.startswith(images.TIFF_STARTS):
+            return "gray", _ids(_read_tiff(content, path), path), ()
+        raise DataError(
+            f"the mask {path} is not an image of {', '.join(_EXACT)}; save its labels as a gray PNG, such as "
+            f"by Image.fromarray(labels).save('{path.stem}.png')"
+        ) from None
+    with image:
+        if lossy:
+            return "gray", _array(image, path), ()
+        _check_encoding(image, content, path)
+        if plain := _decode_plain_png(content):
+            return plain
+        if image.mode == "1":
+            return "bits", np.asarray(image).astype(np.uint8), ()
+        if image.mode in ("P", "PA") and image.format != "GIF":  # GIF may renumber its palette
+            indices = np.asarray(image if image.mode == "P" else image.getchannel("P"))
+            return "palette", indices, _palette_colors(image.getpalette("RGB") or [0, 0, 0])
+        values = _array(image, path)
+        return ("gray", _ids(values, path), ()) if values.ndim == 2 else ("color", _pack(values), ())
 
 
 def _check_encoding(image: Image.Image, content: bytes, path: Path) -> None:
     """Refuse encodings that change values, and several pages."""
     tags: Any = getattr(image, "tag_v2", {})
-    kind = image.format or ""
-    is_lossy = tags.get(_COMPRESSION) in _JPEGS or (kind == "WEBP" and b"VP8 " in content[12:64])
-    if is_lossy or kind not in _EXACT:
-        raise DataError(
-            f"the mask {path} is encoded as {'a lossy ' * (kind in _EXACT)}{kind}, which changes labels; "
-            f"{_EXPECTED}, or pass --threshold 128 to read one object"
-        )
-    if (pages := getattr(image, "n_frames", 1)) > 1:
+    kind, pages = image.format or "", getattr(image, "n_frames", 1)
+    if kind not in _EXACT:
+        fault = f"is encoded as {kind}, which changes labels"
+    elif tags.get(_COMPRESSION) in _LOSSY_COMPRESSIONS or (kind == "WEBP" and b"VP8 " in content[12:64]):
+        fault = f"is encoded as a lossy {kind}, which changes labels"
+    elif kind == "TIFF" and tags.get(_PHOTOMETRIC) == 0:
+        fault = "has white as 0, so its values may be inverted"
+    elif pages > 1:
         raise DataError(f"the mask {path} has {pages} pages; expected one, with a label for each object")
-    if kind == "TIFF" and tags.get(_PHOTOMETRIC) == 0:
-        raise DataError(f"the mask {path} has white as 0, so its values may be inverted; {_EXPECTED}")
-    if kind == "PNG" and not _chunks(content):
+    elif kind == "PNG" and not _chunks(content):
         raise DataError(f"the mask {path} cannot be read: its data are damaged")
-    if kind == "PNG" and content[24] == 16 and content[25] in (2, 4, 6):
+    elif kind == "PNG" and content[24] == 16 and content[25] in (2, 4, 6):
         raise DataError(f"the mask {path} has colors of 16 bits; {_EXPECTED}")
+    else:
+        return
+    raise DataError(f"the mask {path} {fault}; {_EXPECTED}, or pass --threshold 128: bright is one object")
 
 
 def _chunks(png: bytes) -> dict[bytes, bytearray]:
@@ -188,7 +225,7 @@ def _chunks(png: bytes) -> dict[bytes, bytearray]:
     return {}
 
 
-def _decode_plain_png(content: bytes) -> StoredMask | None:
+def _decode_plain_png(content: bytes) -> Decoded | None:
     """Decode a PNG of one byte per pixel without filters, as most masks are written; None for others.
 
     ISA-L inflates more than twice as fast as zlib.
@@ -208,29 +245,15 @@ def _decode_plain_png(content: bytes) -> StoredMask | None:
     if not stream.eof or pixels.size != size or pixels[:: width + 1].any():  # filter of each row
         return None
     values = pixels.reshape(height, width + 1)[:, 1:]
-    if is_palette:
-        return StoredMask(values, "palette", _palette_colors(chunks[b"PLTE"]))
-    return StoredMask(values, "gray")
+    return ("palette", values, _palette_colors(chunks[b"PLTE"])) if is_palette else ("gray", values, ())
 
 
 def _palette_colors(palette: Sequence[int]) -> tuple[int, ...]:
-    """Return the color 0xRRGGBB of each index from red, green and blue of each; see `StoredMask`."""
+    """Return the color of each index from red, green and blue of each; see `StoredMask`."""
     colors = _pack(np.array(palette, np.int64).reshape(-1, 3)).tolist()
     colors += [0] * (VOID + 1 - len(colors))
-    colors[VOID] = colors[VOID] or -1  # without a color of its own it is void, not black
+    colors[VOID] = colors[VOID] or NO_COLOR  # without a color of its own it is void, not black
     return tuple(colors)
-
-
-def _decode(image: Image.Image, path: Path) -> StoredMask:
-    if image.mode == "1":
-        return StoredMask(np.asarray(image).astype(np.uint8), "bits")
-    if image.mode in ("P", "PA") and image.format != "GIF":  # GIF may renumber its palette
-        values = np.asarray(image if image.mode == "P" else image.getchannel("P"))
-        return StoredMask(values, "palette", _palette_colors(image.getpalette("RGB") or [0, 0, 0]))
-    values = _array(image, path)
-    if values.ndim == 2:
-        return StoredMask(_ids(values, path), "gray")
-    return StoredMask(_pack(values), "color")
 
 
 def _array(image: Image.Image, path: Path) -> NDArray[Any]:
@@ -269,39 +292,20 @@ def _read_tiff(content: bytes, path: Path) -> NDArray[Any]:
 
 def _pack(colors: NDArray[Any]) -> NDArray[np.int64]:
     """Combine red, green and blue [..., 3] to one number."""
-    wide = colors.astype(np.int64)
-    return wide[..., 0] << 16 | wide[..., 1] << 8 | wide[..., 2]
+    return np.asarray(colors.astype(np.int64) @ np.array([1 << 16, 1 << 8, 1]))
 
 
-def _brightest(values: NDArray[Any]) -> NDArray[Any]:
-    return values if values.ndim == 2 else values.max(axis=-1)
-
-
-def _levels(stored: StoredMask) -> NDArray[Any]:
-    """Return gray values, or the brightest part of each color: [height, width]."""
-    if stored.is_gray:
-        return stored.values
-    parts = (stored.values >> shift & 255 for shift in (16, 8, 0))
-    return np.maximum.reduce(list(parts)).astype(np.uint8)
-
-
-def count_values(values: NDArray[Any]) -> dict[int, int]:
-    """Count the pixels of each value."""
-    if values.dtype == np.uint8:
-        counts = cv2.calcHist([values], [0], None, [256], [0, 256]).ravel()
-        return {int(value): int(counts[value]) for value in np.flatnonzero(counts)}
-    found, counts = np.unique(values, return_counts=True)
-    return dict(zip(found.tolist(), counts.tolist(), strict=True))
-
-
-def _is_soft(values: NDArray[Any]) -> bool:
+def _is_soft(kind: MaskKind, values: NDArray[Any], counts: Mapping[int, int]) -> bool:
     """Return whether most values, or all but 0 and 255, are thin edges or scattered noise.
 
     A value with an area of 3 x 3 pixels is an object. Objects below that size are at one place, not between
-    others.
+    others. Of a color, the brightest part counts.
     """
-    present: Sequence[int] = list(count_values(values))
-    if len(present) < 7 and (len(present) < 3 or present[-1] != VOID):
+    if kind == "color":
+        values = np.maximum.reduce([values >> shift & 255 for shift in (16, 8, 0)]).astype(np.uint8)
+        counts = count_values(values)
+    present = sorted(counts)
+    if present[-1] > VOID or (len(present) < 7 and (len(present) < 3 or present[-1] != VOID)):
         return False
     values = values.astype(np.float32)
     low, high = (change(values, np.ones((3, 3), np.uint8)) for change in (cv2.erode, cv2.dilate))

@@ -25,6 +25,19 @@ from segmentation.propagation import (
 ReadFrames = Callable[[int, int | None], Iterable[ImageArray]]
 
 
+def object_changes(masks: Mapping[int, Labels]) -> Iterator[tuple[int, str]]:
+    """Yield the frame and the objects that end and begin, in words, for each mask after the first."""
+    first, *later = sorted(masks)
+    before = {*object_ids(masks[first])}
+    for number in later:
+        present = {*object_ids(masks[number])}
+        changes = [(label, "ends") for label in before - present] + [
+            (label, "begins") for label in present - before
+        ]
+        yield number, ", ".join(f"object {label} {verb}" for label, verb in changes)
+        before = present
+
+
 def propagate_masks(
     read: ReadFrames,
     masks: Mapping[int, Labels],
@@ -32,11 +45,14 @@ def propagate_masks(
     preset: Preset = DINO,
     batch: int = 4,
     *,
+    objects: Mapping[int, Sequence[int]] | None = None,
     overlap: bool = False,
     backward: bool = True,
 ) -> Iterator[Labels]:
     """Label every frame of a video as `propagate_steps`; yields the labels alone, uint8 [H, W] each."""
-    steps = propagate_steps(read, masks, source, preset, batch, overlap=overlap, backward=backward)
+    steps = propagate_steps(
+        read, masks, source, preset, batch, objects=objects, overlap=overlap, backward=backward
+    )
     return (labels for labels in steps if labels is not None)
 
 
@@ -53,15 +69,16 @@ def propagate_steps(
 ) -> Iterator[Labels | None]:
     """Label every frame of a video from the labels of some frames, forward and backward.
 
-    A mask replaces the objects that it has, from its frame on; other objects continue. Between two masks each
-    object's soft labels of both directions are averaged, weighted by the nearness of the masks that have it.
-    Soft labels of the backward direction are kept in a file until their frame is reached, so memory does not
-    grow with the video. A single mask of the first frame gives the official propagation.
+    A mask decides all objects of its frame: those that it lacks end there, new ones begin there. Between
+    two masks of an object, its soft labels of both directions are averaged, weighted by the nearness of the
+    masks. Before the first mask that decides an object, its labels are those of the backward direction. They
+    are kept in a file until their frame is reached, so memory does not grow with the video. A single mask of
+    the first frame gives the official propagation.
 
     Args:
         read: Returns the frames from one number up to another, or to the end: uint8 [H, W, 3] each.
         masks: Labels of frames by their number, uint8 [H, W]: 0 background, 255 void, which is not an object.
-        objects: Objects that each mask decides; one without a pixel ends there. Default: those with pixels.
+        objects: Objects that each mask decides, if not all; the others continue.
         batch: Frames whose features are computed at once; at most a batch is read ahead.
         overlap: Read and compute in threads of their own.
         backward: False labels no frame from a later mask, so an object starts in its first mask.
@@ -76,7 +93,7 @@ def propagate_steps(
     video = _Annotated(masks, source, preset, objects)
     numbers, ahead = sorted(masks), partial(run_ahead, depth=batch) if overlap else iter
     propagator, labels, spool = None, np.zeros(video.size, np.uint8), _Spool()
-    in_forward = torch.zeros(len(video.ids), dtype=torch.bool)
+    is_decided = is_present = torch.zeros(len(video.ids), dtype=torch.bool)  # by the masks so far
     previous, upcoming, number = -1, 0, -1
     for number, features in enumerate(
         ahead(_features(ahead(iter(read(0, None))), video.size, source, batch))
@@ -91,13 +108,15 @@ def propagate_steps(
         if number in masks:
             labels = video.correct(labels if soft is None else video.enlarge(soft), number)
             propagator, previous = video.start(labels, features), number
-            in_forward = in_forward | video.is_decided(number)
+            decided, present = video.decides(number), video.marks(labels)
+            is_decided, is_present = is_decided | decided, torch.where(decided, present, is_present)
             yield labels
             continue
         if upcoming > number:
             share = (upcoming - number) / (upcoming - previous)
-            back, in_backward = spool.pop().to(features.device), video.is_decided(upcoming)
-            soft = back if soft is None else _blend(soft, back, in_forward, in_backward, share)
+            back, is_ended = spool.pop().to(features.device), is_decided & ~is_present
+            in_backward = video.decides(upcoming) & video.marks(masks[upcoming]) & ~is_ended
+            soft = back if soft is None else _blend(soft, back, is_decided, in_backward, share)
         yield labels if soft is None else video.enlarge(soft)  # None: before the first mask
     if numbers[-1] > number:
         raise ValueError(f"a mask belongs to frame {numbers[-1]}, but the last frame is {number}")
@@ -114,8 +133,8 @@ class _Annotated:
         objects: Mapping[int, Sequence[int]] | None,
     ) -> None:
         self.masks, self.source, self.preset = masks, source, preset
-        self.objects = objects or {number: object_ids(mask) for number, mask in masks.items()}
         self.ids = sorted(set().union(*map(object_ids, masks.values())))
+        self.objects = objects or dict.fromkeys(masks, self.ids)
         if not self.ids:
             raise ValueError("the first mask marks no object: every pixel is 0 (background) or 255 (void)")
         first = masks[min(masks)]
@@ -135,9 +154,13 @@ class _Annotated:
         names = np.array([0, *self.ids], np.uint8)
         return resize_nearest(names[winner[: self.input_size[0], : self.input_size[1]]], self.size)
 
-    def is_decided(self, number: int) -> Tensor:
+    def decides(self, number: int) -> Tensor:
         """Mark the objects that the mask of a frame decides: Boolean [objects]."""
         return torch.tensor([label in self.objects[number] for label in self.ids])
+
+    def marks(self, labels: Labels) -> Tensor:
+        """Mark the objects that have a pixel in labels [H, W]: Boolean [objects]."""
+        return torch.from_numpy(np.isin(self.ids, labels))
 
     def correct(self, labels: Labels, number: int) -> Labels:
         """Replace the objects of the mask of a frame in propagated labels."""
@@ -159,13 +182,14 @@ class _Annotated:
 def _blend(
     forward: Tensor, backward: Tensor, in_forward: Tensor, in_backward: Tensor, share: float
 ) -> Tensor:
-    """Average soft labels [C, h, w] of two directions; each object counts where a mask has it [C - 1].
+    """Average soft labels [C, h, w] of two directions; each object counts in those that have it [C - 1].
 
     `share` is the weight of `forward` for objects that both directions have.
     """
     ahead, behind = share * in_forward, (1 - share) * in_backward
-    weight = (ahead / (ahead + behind).clamp(min=1e-9)).to(forward)[:, None, None]
-    objects = weight * forward[1:] + (1 - weight) * backward[1:]
+    weights = torch.stack([ahead, behind]) / (ahead + behind).clamp(min=1e-9)
+    weights = weights.to(forward)[..., None, None]
+    objects = weights[0] * forward[1:] + weights[1] * backward[1:]
     return torch.cat([(1 - objects.sum(0, keepdim=True)).clamp(min=0), objects])
 
 

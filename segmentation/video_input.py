@@ -54,21 +54,48 @@ def open_frames(path: Path, *, fps: float = DEFAULT_FPS, listed: Path | None = N
     return AnimatedImage(path) if ANIMATED.match(start) else VideoFile(path)
 
 
-class FrameFolder:
-    """A folder of images as a video. Every iteration starts again. Attributes are those of `VideoFile`."""
+class Frames:
+    """Images of a video, in order. Every iteration starts again.
+
+    Attributes:
+        name, title: Name of the video; of a folder the title has the first and last frame.
+        fps: Frames per second.
+        expected: Number of frames according to the file.
+        times: Time of each frame of the latest iteration, in seconds from the first, increasing.
+        damaged: Parts of the latest iteration that could not be decoded, with the reasons.
+    """
+
+    fps: float
+    expected: int
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.name, self.title = path, path.stem, path.name
+        self.times, self.damaged = list[float](), list[str]()
+
+    def __iter__(self) -> Iterator[ImageArray]:
+        """Iterate over the frames; raises ImageError or DataError for an unusable one."""
+        raise NotImplementedError
+
+    def file_name(self, number: int) -> str:
+        """Return the number of the frame with five digits or more, as a PNG file name."""
+        return f"{number:05d}.png"
+
+
+class FrameFolder(Frames):
+    """A folder of images."""
 
     def __init__(self, folder: Path, fps: float = DEFAULT_FPS, listed: Path | None = None) -> None:
+        super().__init__(folder.resolve())
         files = frame_files(folder, listed)
         self.files = [file for file in files if file.exists()]
         self.damaged = [f"{file.name} (a link to a missing file)" for file in files if not file.exists()]
         if not self.files:
             raise DataError(f"{folder} holds only links to missing files; fetch the files of the frames")
-        self.name, self.fps, self.expected = folder.resolve().name, fps, len(files)
+        self.name, self.fps, self.expected = self.path.name, fps, len(files)
         self.times = [number / fps for number in range(len(self.files))]
         self.title = f"{self.name}, {describe_order(self.files)}"
 
     def __iter__(self) -> Iterator[ImageArray]:
-        """Iterate over the frames; raises ImageError or DataError, with its file, for an unusable frame."""
         read = (images.read(file, name=str(file)) for file in self.files)
         return _of_one_size(read, lambda number: f"the frame {self.files[number]}")
 
@@ -77,12 +104,11 @@ class FrameFolder:
         return self.files[number].name
 
 
-class AnimatedImage:
-    """An animated WebP, PNG or AVIF, or a TIFF of pages, as a video. Attributes are those of `VideoFile`."""
+class AnimatedImage(Frames):
+    """An animated WebP, PNG or AVIF, or a TIFF of pages, over white."""
 
     def __init__(self, path: Path) -> None:
-        self.path, self.name, self.title = path, path.stem, path.name
-        self.damaged: list[str] = []
+        super().__init__(path)
         with self._open() as image:
             self.expected = int(getattr(image, "n_frames", 1))
             if image.mode[0] in "IF":
@@ -100,14 +126,9 @@ class AnimatedImage:
         self.fps = min(1 / min(durations), 60.0)
 
     def __iter__(self) -> Iterator[ImageArray]:
-        """Iterate over the frames, over white; raises DataError if one cannot be decoded."""
         with self._open() as image:
             for frame in ImageSequence.Iterator(image):
                 yield _over_white(np.asarray(frame.convert("RGBA")))
-
-    def file_name(self, number: int) -> str:
-        """Return the number of the frame with five digits or more, as a PNG file name."""
-        return f"{number:05d}.png"
 
     @contextmanager
     def _open(self) -> Iterator[Image.Image]:
@@ -118,21 +139,11 @@ class AnimatedImage:
             raise DataError(f"{self.path} cannot be read as an animated image: {error}") from error
 
 
-class VideoFile:
-    """A video file, turned upright as its metadata say, over white. Every iteration starts again.
-
-    Attributes:
-        name, title: Name of the video; of a folder the title has the first and last frame.
-        fps: Frames per second.
-        expected: Number of frames according to the file.
-        times: Time of each frame of the latest iteration, in seconds from the first, increasing.
-        damaged: Packets of the latest iteration that could not be decoded, with the reasons.
-    """
+class VideoFile(Frames):
+    """A video file, turned upright as its metadata say, over white."""
 
     def __init__(self, path: Path) -> None:
-        self.path, self.name, self.title = path, path.stem, path.name
-        self.times: list[float] = []
-        self.damaged: list[str] = []
+        super().__init__(path)
         with self._open() as (container, stream):
             if (count := len(container.streams.video)) > 1:
                 self.title += f", the first of {count} videos or images in it"
@@ -148,7 +159,6 @@ class VideoFile:
             self.expected = min(packets, round(seconds * self.fps) or packets)
 
     def __iter__(self) -> Iterator[ImageArray]:
-        """Iterate over the frames that can be decoded; raises DataError if their size changes."""
         return _of_one_size(self._upright(), lambda number: f"frame {number} of {self.path}")
 
     def _upright(self) -> Iterator[ImageArray]:
@@ -161,10 +171,6 @@ class VideoFile:
                     offset, time = offset + last + interval - time, last + interval
                 self.times.append(max(time, last + LEAST_STEP))
                 yield _turn(_over_white(_decode(frame)), _display_matrix(frame))
-
-    def file_name(self, number: int) -> str:
-        """Return the number of the frame with five digits or more, as a PNG file name."""
-        return f"{number:05d}.png"
 
     @contextmanager
     def _open(self) -> Iterator[tuple[av.container.InputContainer, av.VideoStream]]:
@@ -202,9 +208,6 @@ class VideoFile:
                 frames = []
             number += 1
             yield from frames
-
-
-Frames = VideoFile | AnimatedImage | FrameFolder
 
 
 def _alpha_decoder(stream: av.VideoStream) -> Any:

@@ -21,7 +21,7 @@ from app.store.engine import Encoding
 from app.store.images import EXAMPLES
 from segmentation.coco import coco_annotation
 from segmentation.example_clips import EXAMPLES as EXAMPLE_CLIPS
-from segmentation.labels import resize_nearest
+from segmentation.labels import Labels, resize_nearest
 from segmentation.masks import Mask, best_head, decode, enlarge, keep_mass_of_maps
 from segmentation.metrics import jaccard
 
@@ -200,33 +200,31 @@ class Endpoints:
     async def track(
         self,
         clip: File,
-        masks: list,
+        masks: dict,
         model: str = "embedded",
         size: int = 224,
         request: gr.Request | None = None,
     ) -> dict:
-        """Track objects through a clip, from their masks in the first frame.
+        """Track objects through a clip, from their masks in some frames.
 
         Args:
             clip: Name of an example clip (sheep), or a video or an animated GIF.
-            masks: For each object COCO run lengths {"size": [height, width], "counts": text} of the first
-                frame; where two overlap, the later counts.
+            masks: For each marked frame, by its number from 0 as text, the list of all objects: COCO run
+                lengths {"size": [height, width], "counts": text}, or null for an object that the frame
+                lacks. Objects end and begin at these frames; where two overlap, the later counts.
             model: Name of a model that the page offers.
             size: Resolution: pixels of the short side, 32 to 2048.
 
         Returns:
             A COCO data set: images (frames), annotations (masks of the objects) and categories (objects).
         """
-        if not isinstance(masks, list) or not 1 <= len(masks) <= clips.MAX_OBJECTS:
-            raise LabError(f"The masks must be a list of 1 to {clips.MAX_OBJECTS}.")
         loaded_clip, client = self.backend.clips.get(await in_thread(self._clip, clip)), client_of(request)
-        labels = np.zeros(loaded_clip.sent_size, np.uint8)
-        for label, mask in enumerate(masks, start=1):
-            labels[mask_of(mask, loaded_clip.sent_size)] = label
+        if not isinstance(masks, dict) or not all(str(frame).isdecimal() for frame in masks):
+            raise LabError('The masks must be lists by number of the frame, such as {"0": [run_lengths]}.')
+        labels = {int(frame): labels_of(objects, loaded_clip.sent_size) for frame, objects in masks.items()}
+        marked = {frame: resize_nearest(each, loaded_clip.size) for frame, each in labels.items()}
         await self.backend.load(model, client)
-        results = self.backend.track(
-            loaded_clip, {0: resize_nearest(labels, loaded_clip.size)}, model, size, client
-        )
+        results = self.backend.track(loaded_clip, marked, model, size, client)
         *_, tracked = [result async for result in results]
         return await in_thread(clips.coco, tracked)
 
@@ -273,6 +271,17 @@ class Endpoints:
             fields = {name: record[name] for name in ("segmentation", "bbox")}
             records.append(fields | {"area": float(mask.mean()), "seed": list(map(int, one.seed))})
         return records
+
+
+def labels_of(objects: object, size: tuple[int, int]) -> Labels:
+    """Combine a client's masks of the objects of a frame, null for an absent one, to labels."""
+    if not isinstance(objects, list) or not 1 <= len(objects) <= clips.MAX_OBJECTS:
+        raise LabError(f"The objects of a frame must be a list of 1 to {clips.MAX_OBJECTS}.")
+    labels = np.zeros(size, np.uint8)
+    for label, mask in enumerate(objects, start=1):
+        if mask is not None:
+            labels[mask_of(mask, size)] = label
+    return labels
 
 
 def mask_of(encoded: object, size: tuple[int, int]) -> Mask:

@@ -120,7 +120,7 @@ class MaskOptions:
         """Return these options, with names of classes."""
         return MaskRules(self.least_value, self.ignore, self.background, self.palette, classes)
 
-    def mask_reader(self, files: Sequence[Path], scope: Scope = "clip", title: str = "") -> MaskReader:
+    def mask_reader(self, files: Sequence[Path], scope: Scope = "set", title: str = "") -> MaskReader:
         """Look at all masks, and print what their values mean."""
         reader = MaskReader(files, self.mask_rules(), scope=scope)
         print(f"{title}{reader.table()}", flush=True)

@@ -39,14 +39,15 @@ class Davis(common.MaskOptions, ModelOptions, BatchCommand[Inputs, dict[int, Lab
     """
 
     root: Path
-    """DAVIS: the folder that holds ImageSets/2017, JPEGImages/480p and Annotations/480p."""
+    """DAVIS: the folder that holds ImageSets, JPEGImages/480p and Annotations/480p. Or a part of YouTube-VOS:
+    the folder that holds meta.json, JPEGImages and Annotations."""
     preset: Literal["dino", "crw"] = "dino"
     """Protocol of the propagation: official DINO code, or contrastive random walk."""
     features: Literal["model", "color", "copy"] = "model"
     """Patch features of the model; or a baseline: mean-subtracted 8x8 color patches, or the first mask
     copied."""
     split: str = "val"
-    """List of sequences in ImageSets/2017."""
+    """List of sequences in ImageSets/2017, or in another folder of ImageSets, such as 480p/val."""
     frames: Path | None = None
     """Text file with frames in their order, one SEQUENCE/FRAME a line."""
     sequences: tuple[str, ...] = ()
@@ -59,7 +60,13 @@ class Davis(common.MaskOptions, ModelOptions, BatchCommand[Inputs, dict[int, Lab
 
     @cached_property
     def _clips(self) -> dict[str, Clip]:
-        clips = open_davis(self.root, split=self.split, sequences=self.sequences, listed=self.frames)
+        clips = open_davis(
+            self.root,
+            split=self.split,
+            sequences=self.sequences,
+            listed=self.frames,
+            appearance=self.objects == "appearance",
+        )
         return {clip.name: clip for clip in clips}
 
     @cached_property
@@ -78,7 +85,7 @@ class Davis(common.MaskOptions, ModelOptions, BatchCommand[Inputs, dict[int, Lab
     def items(self) -> list[Inputs]:
         """List the sequences, and print the values of their masks."""
         clips = self._clips.values()
-        if self.json and all(len(clip.masks) == 1 for clip in clips):
+        if self.json and not any(clip.has_truth for clip in clips):
             raise DataError("--json holds scores, but there are no masks beyond the first; leave it out")
         is_first = self.objects == "first-mask"
         given = [clip.masks[:1] if is_first else clip.masks for clip in clips if self._readers]
@@ -124,7 +131,7 @@ class Davis(common.MaskOptions, ModelOptions, BatchCommand[Inputs, dict[int, Lab
         from segmentation.tracking import propagate_masks
 
         clip, started, source = self._clips[item.name], time.monotonic(), self._source
-        colors = self._readers[clip.name].palette(clip.masks[0].parent)
+        colors = self._readers[clip.name].palette()
 
         def read(start: int, stop: int | None) -> Iterator[ImageArray]:
             return (images.read(file, name=str(file)) for file in clip.frames[start:stop])
@@ -135,10 +142,14 @@ class Davis(common.MaskOptions, ModelOptions, BatchCommand[Inputs, dict[int, Lab
             for mask in loaded.values():
                 common.report_lost(clip.name, mask, source, self.preset)
             preset = PRESETS[self.preset]
-            propagated = propagate_masks(read, loaded, source, preset, overlap=True, backward=False)
+            decided = {number: object_ids(mask) for number, mask in loaded.items()}
+            propagated = propagate_masks(
+                read, loaded, source, preset, objects=decided, overlap=True, backward=False
+            )
         for frame, labels in zip(clip.frames, propagated, strict=True):
             write_mask_png(output.path(clip.name, f"{frame.stem}.png"), labels, colors)
         span = f"{pluralize(len(clip.frames), 'frame')}, {describe_order(clip.frames)}"
+        span += f", objects {clip.objects}" if clip.objects else ""
         seconds = time.monotonic() - started
         per_frame = seconds / len(clip.frames)
         print(f"{clip.name}: {span}, {seconds:.1f} s ({per_frame:.2f} s a frame)", flush=True)
@@ -151,7 +162,7 @@ class Davis(common.MaskOptions, ModelOptions, BatchCommand[Inputs, dict[int, Lab
         drawn = {clip.name: list(_add_and_sample(clip, output, writer)) for clip in clips}
         writer.write()
         scores: dict[str, Any] = {}
-        if names := [clip.name for clip in clips if len(clip.masks) > 1]:
+        if names := [clip.name for clip in clips if clip.has_truth]:
             scores = davis_eval.score_folders(
                 clips[0].masks[0].parent.parent,
                 self.output,

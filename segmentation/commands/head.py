@@ -21,7 +21,7 @@ from dino_model.runtime.files import as_tuples, make_room, write_json
 from dino_model.runtime.outputs import OutputFolder, check_output_file, write_provenance
 from dino_model.runtime.progress import progress
 from segmentation import drawing, heads, metrics
-from segmentation.annotations import LabelSet, read_classes
+from segmentation.annotations import read_classes
 from segmentation.commands import common
 from segmentation.commands.common import InputImage
 from segmentation.commands.truth import Sample, TrueMasks, TruthOptions
@@ -127,7 +127,7 @@ class Fit(FitOptions, TileOptions, ModelOptions):
             foreground=self.foreground,
             names=(*names, *(f"class {label}" for label in range(len(names), count))),
             colors=as_tuples(masks.reader.palette()[:count].tolist()),
-            masks=asdict(masks.reader.label_set or LabelSet()),
+            masks=asdict(masks.label_set),
         )
         described = {"model": self.model, "weights": settings["weights"], "checkpoint": self.checkpoint()}
         head = heads.save_head(self.output, classifier, task, **described)

@@ -5,13 +5,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+import numpy as np
 import tyro
 
 from dino_model.inference.options import TileOptions
 from dino_model.runtime.batch import read_ahead
+from dino_model.runtime.errors import pluralize
 from dino_model.runtime.outputs import SkippedInputs
-from segmentation.annotations import VOC_CLASSES, LabelSet, MaskReader, NamedClass, Scope, find_classes
-from segmentation.coco import CocoLabels
+from segmentation.annotations import LabelSet, MaskReader, MaskRules, NamedClass, Scope, find_classes
+from segmentation.coco import CocoMasks
 from segmentation.commands import common
 from segmentation.commands.common import InputImage, NamedMaskOptions
 from segmentation.datasets import read_names
@@ -55,8 +57,8 @@ class TrueMasks:
 
     Attributes:
         images: The images, each with the file of its mask if there is one.
-        reader: Of the mask files; of no file for a COCO file.
-        coco: The COCO file.
+        reader: Of the masks.
+        label_set: How a head that is fitted to the masks reads mask files.
         missing: Images without a mask, with the reasons.
         skipped: Images and masks that could not be used.
     """
@@ -67,7 +69,7 @@ class TrueMasks:
         images: Sequence[InputImage],
         options: NamedMaskOptions,
         *,
-        scope: Scope = "folder",
+        scope: Scope = "set",
         classes: tuple[NamedClass, ...] = (),
         foreground: bool = False,
         head: PatchTask | None = None,
@@ -78,7 +80,7 @@ class TrueMasks:
             DataError: No masks, or values that have no certain meaning.
         """
         self.path, self.foreground, self.skipped = path, foreground, SkippedInputs()
-        self.coco: CocoLabels | None = None
+        self.coco: CocoMasks | None = None
         self.missing: dict[str, DataError] = {}
         self._listings: Listings = {}
         if not path.exists():
@@ -88,21 +90,26 @@ class TrueMasks:
             if images and len(self.missing) == len(images):
                 raise next(iter(self.missing.values()))
             files = [image.truth for image in self.images if image.truth]
-            if head:
-                self.reader = MaskReader(files, label_set=LabelSet.from_json(head.masks))
-            else:
-                rules = options.mask_rules(find_classes(path, classes))
-                self.reader = MaskReader(files, rules, scope=scope)
+            label_set = LabelSet.from_json(head.masks) if head else None
+            rules = MaskRules() if head else options.mask_rules(find_classes(path, classes))
+            self.reader = MaskReader(files, rules, scope=scope, label_set=label_set)
+            self.label_set = self.reader.label_set or LabelSet()
             print(self.reader.table(), flush=True)
         else:
             if options.least_value is not None or options.ignore or options.background:
                 raise DataError(
                     f"{path} has no pixel values; leave out --binary, --threshold, --ignore and --background"
                 )
-            self.images, self.reader = [replace(image, truth=path) for image in images], MaskReader()
-            names = [each.name for each in classes] or (head.names if head and not foreground else ())
-            self.coco = CocoLabels(path, names, crowds=options.crowds, is_exact=bool(classes))
-            print(self.coco.table([image.file_name for image in images]), flush=True)
+            self.images, self.label_set = [replace(image, truth=path) for image in images], LabelSet()
+            self.coco = CocoMasks(path, crowds=options.crowds)
+            names = classes or (map(NamedClass, head.names) if head and not foreground else ())
+            labels = self.coco.label_set(tuple(names), is_exact=head is None)
+            files = [Path(image.file_name) for image in images]
+            self.reader = MaskReader(files, label_set=labels, load=self.coco.load)
+            notes = [f"note: {note}" for note in self.coco.notes]
+            dropped = [f"dropped: {problem}" for problem in self.coco.damaged]
+            title = f"{path.name}: {pluralize(self.coco.count, 'annotation')}"
+            print(title, self.reader.table(), *notes, *dropped[:5], sep="\n", flush=True)
 
     def read_one(self, image: InputImage, size: tuple[int, ...]) -> Labels:
         """Read the labels of an image of a size (height, width): uint8 [height, width].
@@ -112,14 +119,13 @@ class TrueMasks:
         """
         if image.file_name in self.missing:
             raise self.missing[image.file_name]
-        if self.coco:
-            labels = self.coco.read(image.file_name, size)
-        else:
-            labels = self.reader.read(image.truth or self.path)
+        labels = self.reader.read(Path(image.file_name) if self.coco else image.truth or self.path)
         check_size(f"the mask of {image.file_name}", labels.shape, "its image", size)
-        if self.foreground:
-            labels[(labels > 0) & (labels < VOID)] = 1
-        return labels
+        return (
+            np.where((labels > 0) & (labels < VOID), 1, labels).astype(np.uint8)
+            if self.foreground
+            else labels
+        )
 
     def read(
         self, images: Sequence[InputImage], predictor: "AttentionPredictor", title: str
@@ -145,24 +151,19 @@ class TrueMasks:
             annotations = SkippedInputs()
             for problem in self.coco.damaged:
                 annotations.add(self.path.name, DataError(problem))
-            annotations.check(self.coco.annotations, "annotations")
+            annotations.check(self.coco.count, "annotations")
 
     def names(self) -> Sequence[str]:
         """Return the names of labels from 0 on, as far as they are known."""
         if self.foreground:
             return ("background", "foreground")
-        if self.coco:
-            return [self.coco.names.get(label, f"class {label}") for label in range(max(self.coco.names) + 1)]
         label_set = self.reader.label_set or LabelSet()
-        is_voc = self.path.name == "SegmentationClass" and len(label_set.values) in (0, VOID)
-        if label_set.names or (is_voc and label_set.kind != "object"):
-            return label_set.names or ("background", *VOC_CLASSES)
         count = len(label_set.values)
-        return [label_set.name(label) for label in range(count if count < VOID else 0)]
+        return label_set.names or [label_set.name(label) for label in range(count if count < VOID else 0)]
 
     def settings(self) -> dict[str, Any]:
         """Return what was read, for the provenance and scores."""
-        return {"masks": self.coco.describe() if self.coco else self.reader.describe()}
+        return {"masks": self.reader.describe()}
 
     def _with_mask(self, image: InputImage, template: str) -> InputImage:
         try:

@@ -106,7 +106,11 @@ class Video(MaskOptions, ModelOptions, BatchCommand[Inputs, dict[int, Labels]]):
         height, width = next(iter(self._frames)).shape[:2]
         print(f"{self._frames.title}: {width}x{height}", flush=True)
         files = self._mask_files.items()
-        return {number: read_frame_mask(self._reader, file, (height, width)) for number, file in files}
+        first, reader = min(self._mask_files, default=0), self._reader
+        return {
+            number: read_frame_mask(reader, file, (height, width), may_be_empty=number > first)
+            for number, file in files
+        }
 
     def compute(self, item: Inputs, loaded: dict[int, Labels], output: OutputFolder) -> int:
         """Write videos, masks and COCO files; record the number of frames."""
@@ -175,11 +179,14 @@ class Video(MaskOptions, ModelOptions, BatchCommand[Inputs, dict[int, Labels]]):
     def _propagate(self, masks: dict[int, Labels]) -> Results:
         """Propagate the labels of some frames, and draw those of all."""
         from segmentation.propagation import PRESETS
-        from segmentation.tracking import propagate_masks
+        from segmentation.tracking import object_changes, propagate_masks
 
         for number, mask in masks.items():
             report_lost(self._mask_files[number].name, mask, self._predictor, self.preset)
         print(f"masks of {pluralize(len(masks), 'frame')}: {', '.join(map(str, masks))}", flush=True)
+        for number, changes in object_changes(masks):
+            name = Path(self._frames.file_name(number)).stem
+            print(f"frame {name}: {changes or 'the same objects'}", flush=True)
         ids = sorted(set().union(*map(object_ids, masks.values())))
         # The same video with its own position: its frames are read backward from later masks.
         again = open_frames(self.input, fps=self.fps, listed=self.frames)

@@ -129,9 +129,17 @@ def test_objects_are_followed_through_a_clip(client, tmp_path):
     clip = base64.b64encode(write_video(tmp_path / "square.webm", 3).read_bytes()).decode()
     mask = np.zeros((48, 64), bool)
     mask[:, 32:] = True
-    found = client.predict(clip, [dict(rle(mask))], MODEL, 48, api_name="/track")
+    masks = {"0": [dict(rle(mask))], "2": [None, dict(rle(~mask))]}
+    found = client.predict(clip, masks, MODEL, 48, api_name="/track")
     assert [image["id"] for image in found["images"]] == [1, 2, 3]
-    np.testing.assert_array_equal(decode(found["annotations"][0]["segmentation"]), mask)
+    first, *_, last = found["annotations"]
+    np.testing.assert_array_equal(decode(first["segmentation"]), mask)
+    np.testing.assert_array_equal(decode(last["segmentation"]), ~mask)
+    assert [(each["image_id"], each["category_id"]) for each in found["annotations"]] == [
+        (1, 1),
+        (2, 1),
+        (3, 2),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -150,9 +158,11 @@ def test_objects_are_followed_through_a_clip(client, tmp_path):
         ("objects", ["kitten", MODEL, 64, "magic"], "Unknown discovery method 'magic'"),
         ("objects", ["kitten", MODEL, 64, "maskcut", 1000], "a number of objects from 1 to 6"),
         ("matches", ["kitten", "sheep", MODEL, 64, 7], "ratio"),
-        ("track", ["nobody", [{}]], "name of an example"),
-        ("track", ["sheep", []], "list of 1 to"),
-        ("track", ["sheep", [{"size": [48, 64], "counts": "0"}]], "size"),
+        ("track", ["nobody", {}], "name of an example"),
+        ("track", ["sheep", {}], "Nothing is marked"),
+        ("track", ["sheep", {"first": []}], "by number of the frame"),
+        ("track", ["sheep", {"0": []}], "list of 1 to"),
+        ("track", ["sheep", {"0": [{"size": [48, 64], "counts": "0"}]}], "size"),
     ],
 )
 def test_invalid_arguments_are_refused_in_one_sentence(client, name, arguments, sentence):

@@ -57,14 +57,38 @@ def test_open_davis_lists_sequences_or_names_wrong_list(davis):
     for wrong in (davis.parent, davis / "ImageSets", davis / "Annotations" / "480p" / "bear"):
         with pytest.raises(DataError, match=rf"2017.val\.txt is missing; .*{davis} looks right"):
             open_davis(wrong)
-    with pytest.raises(DataError, match=r"test-dev\.txt is missing; lists there: val"):
+    with pytest.raises(DataError, match=r"test-dev\.txt is missing; pass --split with one of 2017/val"):
         open_davis(davis, split="test-dev")
+    (davis / "ImageSets/480p").mkdir()
+    lines = [f"/JPEGImages/480p/cows/{n:05d}.jpg /Annotations/480p/cows/{n:05d}.png" for n in range(FRAMES)]
+    (davis / "ImageSets/480p/val.txt").write_text("\n".join(lines))
+    assert open_davis(davis, split="480p/val") == [other]  # as in DAVIS 2016
     with pytest.raises(DataError, match=r"'horse' is not in .*val\.txt; it has bear, cows"):
         open_davis(davis, sequences=["horse"])
     for listed, message in (("horse\n", r"480p.horse is missing; restore it"), ("\n", r"val\.txt is empty")):
         (davis / "ImageSets" / "2017" / "val.txt").write_text(listed)
         with pytest.raises(DataError, match=message):
             open_davis(davis)
+
+
+def test_youtube_vos_has_sequences_and_classes_of_its_meta_json(davis, tmp_path):
+    for kind in ("JPEGImages", "Annotations"):
+        (davis / kind / "480p/cows").rename(davis / kind / "cows")
+    for number in range(FRAMES):
+        if number != 2:
+            (davis / f"Annotations/cows/{number:05d}.png").unlink()
+    objects = {"1": {"category": "cow", "frames": ["00002"]}}
+    (davis / "meta.json").write_text(json.dumps({"videos": {"cows": {"objects": objects}}}))
+    with pytest.raises(DataError, match="--objects appearance"):
+        open_davis(davis)
+    (clip,) = open_davis(davis, appearance=True)
+    assert (clip.objects, clip.has_truth, len(clip.masks)) == ("1 cow", False, 1)
+    command(davis, tmp_path / "out", objects="appearance").run()
+    found = [read_labels(tmp_path / f"out/cows/{number:05d}.png").any() for number in range(FRAMES)]
+    assert found == [False, False, True, True, True]
+    (davis / "meta.json").write_text("{}")
+    with pytest.raises(DataError, match="cannot be read as meta"):
+        open_davis(davis)
 
 
 def test_missing_file_of_sequence_is_named(davis):

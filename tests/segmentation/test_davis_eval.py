@@ -128,7 +128,10 @@ def test_later_objects_score_as_officially(write, guessed, task):
         pairs = [[(guess[t] == label, truth[t] == label) for t in range(1, 5)] for label in (1, 2, 3)]
         expected = np.mean([(float(jaccard(*m)) + contour_accuracy(*m)) / 2 for each in pairs for m in each])
     assert scores["dataset"]["J&F_mean"] == pytest.approx(expected, abs=1e-12)
-    assert scores["notes"] == ["a: the first mask lacks object 2, which counts as officially"]
+    assert scores["notes"] == [
+        "a: the first mask lacks object 2, which counts as officially",
+        "a: object 4 first appears in 00002.png and is not scored (see --objects)",
+    ]
 
 
 def test_objects_are_scored_after_their_appearance(write):

@@ -24,7 +24,7 @@ from segmentation.propagation import (
     Preset,
     propagate_step,
 )
-from segmentation.tracking import propagate_masks
+from segmentation.tracking import object_changes, propagate_masks
 
 
 def propagate_frames(frames, mask, *settings, **options):
@@ -192,11 +192,11 @@ def moving_boxes(count: int, noise: int = 1) -> tuple[list[np.ndarray], np.ndarr
     return frames, labels
 
 
-def label_all(frames: list[np.ndarray], masks: dict[int, np.ndarray]) -> np.ndarray:
+def label_all(frames: list[np.ndarray], masks: dict[int, np.ndarray], **options) -> np.ndarray:
     def read(start: int, stop: int | None) -> list[np.ndarray]:
         return frames[start:stop]
 
-    return np.stack(list(propagate_masks(read, masks, ColorPatches(8, 64))))
+    return np.stack(list(propagate_masks(read, masks, ColorPatches(8, 64), **options)))
 
 
 def test_mask_of_last_frame_is_propagated_backward_as_forward_in_the_reversed_video():
@@ -206,19 +206,28 @@ def test_mask_of_last_frame_is_propagated_backward_as_forward_in_the_reversed_vi
     np.testing.assert_array_equal(backward, forward[::-1])
 
 
-def test_later_object_is_found_before_and_after_and_a_correction_wins_from_its_frame():
+def test_mask_decides_all_objects_of_its_frame_or_only_the_given_ones():
     frames, labels = moving_boxes(9)
     first, later = (np.where(labels[k] == label, label, 0).astype(np.uint8) for k, label in ((0, 1), (4, 4)))
-    both = label_all(frames, {0: first, 4: later})
-    np.testing.assert_array_equal(both[0], first)
+    masks = {0: first, 4: later, 7: 0 * later}
+    found = label_all(frames, masks)
+    assert [sorted({*np.unique(each)} - {0}) for each in found] == [[1]] * 4 + [[4]] * 3 + [[]] * 2
+    both = label_all(frames, {0: first, 4: later}, objects={0: (1,), 4: (4,)})
     for label, pixels in ((1, 576), (4, 512)):  # 4 is found before its mask, and 1 continues through that
         assert ((both == label) & (labels == label)).sum((1, 2))[1:].min() > 0.8 * pixels
     np.testing.assert_array_equal(both[4] == 4, later == 4)
-    wrong = np.zeros_like(first)
+    assert [text for _, text in object_changes(masks)] == [
+        "object 1 ends, object 4 begins",
+        "object 4 ends",
+    ]
+
+
+def test_correction_wins_from_its_frame():
+    frames, labels = moving_boxes(9)
+    wrong = np.zeros_like(labels[0])
     wrong[40:60, 40:60] = 1
     corrected = label_all(frames, {0: wrong, 6: labels[6]})
-    alone = label_all(frames[6:], {0: labels[6]})
-    np.testing.assert_array_equal(corrected[6:], alone)
+    np.testing.assert_array_equal(corrected[6:], label_all(frames[6:], {0: labels[6]}))
 
 
 def test_nearer_of_two_masks_that_disagree_has_the_larger_weight():
