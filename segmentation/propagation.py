@@ -286,6 +286,7 @@ def input_size(size: tuple[int, ...], source: Source) -> tuple[int, int]:
 
 def vanished_objects(mask: Labels, source: Source, preset: Preset = DINO) -> tuple[int, ...]:
     """List the objects of a mask [H, W] that cover no patch and cannot be followed."""
-    ids = object_ids(mask)
+    if not (ids := object_ids(mask)):
+        return ()
     channels = grid_labels(mask, ids, input_size(mask.shape, source), source.patch_size, preset)[1:]
     return tuple(label for label, channel in zip(ids, channels, strict=True) if not channel.any())

@@ -226,7 +226,7 @@ def track(
     tracked = TrackedClip(clip, tuple(sorted(ids)))
     check_patches(clip.size, predictor.size, predictor.patch_size, limits)
     for number, mask in masks.items():
-        if object_ids(mask) and (vanished := vanished_objects(mask, predictor)):
+        if vanished := vanished_objects(mask, predictor):
             raise LabError(
                 f"Object {vanished[0]} in frame {number + 1} is smaller than a patch of the model: "
                 "paint more of it, or choose a higher resolution."
