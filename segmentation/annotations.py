@@ -2,11 +2,11 @@
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import cv2
 import numpy as np
@@ -80,12 +80,6 @@ class LabelSet:
     void: tuple[int, ...] = (VOID,)
     white: int = 1
     threshold: int | None = None
-
-    @classmethod
-    def from_json(cls, fields: Mapping[str, Any]) -> "LabelSet":
-        """Return the set with these fields, as `asdict` gives them."""
-        values: Any = {key: tuple(each) if isinstance(each, list) else each for key, each in fields.items()}
-        return cls(**values)
 
     @cached_property
     def _labels(self) -> dict[int, int]:

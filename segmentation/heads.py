@@ -202,11 +202,16 @@ class PatchTask:
     colors: tuple[tuple[int, int, int], ...]
     """Red, green and blue of each of these labels."""
     masks: dict[str, Any] = field(default_factory=lambda: asdict(LabelSet()))
-    """Fields of the `LabelSet` of the masks, for masks to score."""
+    """Fields of `label_set`."""
 
     def __post_init__(self) -> None:
         if not 0 <= min(self.labels) <= max(self.labels) < len(self.names) <= VOID:
             raise ValueError(f"its labels {self.labels} are not those of {len(self.names)} names")
+
+    @property
+    def label_set(self) -> LabelSet:
+        """How the masks were read, for masks to score."""
+        return LabelSet(**{name: as_tuples(value) for name, value in self.masks.items()})
 
     @classmethod
     def parse(cls, settings: dict[str, Any]) -> Self:

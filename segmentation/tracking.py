@@ -4,6 +4,7 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice
+from typing import Any
 
 import numpy as np
 import torch
@@ -38,22 +39,9 @@ def object_changes(masks: Mapping[int, Labels]) -> Iterator[tuple[int, str]]:
         before = present
 
 
-def propagate_masks(
-    read: ReadFrames,
-    masks: Mapping[int, Labels],
-    source: Source,
-    preset: Preset = DINO,
-    batch: int = 4,
-    *,
-    objects: Mapping[int, Sequence[int]] | None = None,
-    overlap: bool = False,
-    backward: bool = True,
-) -> Iterator[Labels]:
+def propagate_masks(*arguments: Any, **options: Any) -> Iterator[Labels]:
     """Label every frame of a video as `propagate_steps`; yields the labels alone, uint8 [H, W] each."""
-    steps = propagate_steps(
-        read, masks, source, preset, batch, objects=objects, overlap=overlap, backward=backward
-    )
-    return (labels for labels in steps if labels is not None)
+    return (labels for labels in propagate_steps(*arguments, **options) if labels is not None)
 
 
 def propagate_steps(

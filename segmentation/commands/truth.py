@@ -90,7 +90,7 @@ class TrueMasks:
             if images and len(self.missing) == len(images):
                 raise next(iter(self.missing.values()))
             files = [image.truth for image in self.images if image.truth]
-            label_set = LabelSet.from_json(head.masks) if head else None
+            label_set = head.label_set if head else None
             rules = MaskRules() if head else options.mask_rules(find_classes(path, classes))
             self.reader = MaskReader(files, rules, scope=scope, label_set=label_set)
             self.label_set = self.reader.label_set or LabelSet()
