@@ -126,14 +126,11 @@ def save_pages(image: Image.Image, file: Path) -> None:
 
 REFUSED: dict[str, tuple[Callable[[], np.ndarray], str]] = {  # one mask, and what the message has
     "antialiased": (lambda: soften(LABELS == 1), r"--threshold 128 .*--binary"),
-    "blurred far": (lambda: soften(LABELS == 2, 3), "--threshold 128"),
-    "antialiased to 128": (lambda: soften(LABELS == 1) // 2, "--threshold 128"),
     "antialiased in two rows": (
         lambda: np.repeat(np.uint8([[0, 0, 120, *[255] * 9, 60, 0, 0]]).T, 20, 1),
         "--threshold 128",
     ),
     "antialiased RGB": (lambda: np.dstack([soften(LABELS == 1)] * 3), "--threshold 128"),
-    "antialiased red": (lambda: np.dstack([soften(LABELS == 1), *[0 * LABELS] * 2]), "--threshold 128"),
     "labels from a JPEG": (lambda: through_jpeg(LABELS * 120), "--threshold 128"),
     "binary from a JPEG": (lambda: through_jpeg((LABELS == 1) * np.uint8(255)), "--threshold 128"),
     "enlarged labels": (
