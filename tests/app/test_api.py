@@ -159,7 +159,7 @@ def test_objects_are_followed_through_a_clip(client, tmp_path):
         ("objects", ["kitten", MODEL, 64, "maskcut", 1000], "a number of objects from 1 to 6"),
         ("matches", ["kitten", "sheep", MODEL, 64, 7], "ratio"),
         ("track", ["nobody", {}], "name of an example"),
-        ("track", ["sheep", {}], "Nothing is marked"),
+        ("track", ["sheep", {}, MODEL, 48], "Nothing is marked"),
         ("track", ["sheep", {"first": []}], "by number of the frame"),
         ("track", ["sheep", {"0": []}], "list of 1 to"),
         ("track", ["sheep", {"0": [{"size": [48, 64], "counts": "0"}]}], "size"),
