@@ -119,17 +119,15 @@ def read_names(file: Path, known: Sequence[str], hint: str = "") -> tuple[str, .
     if not file.is_file():
         raise DataError(f"the list {file} is missing{hint or _lists_beside(file)}")
     try:
+        folders = [Path(line.split()[0]).parent.name for line in tables.read_lines(file)]
+        if folders and set(folders) <= {*known}:
+            return tuple(dict.fromkeys(folders))
         names, note = tables.read_names(file, known)
     except ImageError as error:
         raise DataError(f"the list {error}") from None
     if note:
         print(note, file=sys.stderr)
-    parents = (Path(name).parent.name for name in names)
-    return tuple(
-        dict.fromkeys(
-            parent if parent in known else name for name, parent in zip(names, parents, strict=True)
-        )
-    )
+    return names
 
 
 def _lists_beside(file: Path) -> str:
