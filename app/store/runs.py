@@ -20,7 +20,7 @@ from training.run.doctor import RunSettings, diagnose, run_settings
 from training.run.folder import Run, RunError
 from training.run.log import KNN, LOSS, TERMS, Panel, logged_names, metric_names, read_log
 
-POINTS = 500
+POINTS = 300
 """Largest number of points of a curve: about the width of a chart in pixels."""
 MAX_CHECKPOINTS = 40
 SHIPPED = {

@@ -1,6 +1,7 @@
 """The tab Class map: classes as points near similar classes, and the position of the current image."""
 
 from dataclasses import asdict
+from functools import partial
 from typing import Any
 
 import gradio as gr
@@ -37,34 +38,24 @@ def build(page: Page) -> None:
         dropdown = gr.Dropdown(choices=_classes(page, chosen), value=None)
         return chosen, dropdown, class_maps.facts(backend.maps.get(chosen))
 
-    def place(image: Any, chosen: Any) -> Any:
-        return gr.HTML(placed=place_photo(page, image, chosen))
-
     name.focus(lambda: gr.Dropdown(choices=backend.maps.choices()), None, name, **LIGHT)  # new maps appear
     name.input(open_map, name, [opened, search, facts], trigger_mode="always_last", **LIGHT).success(
         None, opened, None, js="(map) => viewOf('class-map').openMap(map)", **LIGHT
     )
-    place_in_turn = fairness.in_turn(
-        place, lambda image, chosen: page.backend.models.loader(_model(page, chosen))
-    )
-    view.shown(place_in_turn, [page.image, name], view, **HEAVY)
+    place = fairness.in_turn(partial(_place, page), lambda _, map: backend.models.loader(_model(page, map)))
+    view.shown(place, [page.image, name], view, **HEAVY)
     search.input(None, search, None, js="(index) => viewOf('class-map').goTo(index)", **LIGHT)
 
 
-def place_photo(page: Page, image: Any, chosen: Any) -> dict[str, Any]:
-    """Return what the view shows of an image of the header: its position and nearest classes."""
+def _place(page: Page, image: Any, chosen: Any) -> gr.HTML:
+    """Show the position of an image of the header, and its nearest classes."""
     backend = page.backend
     drawn = backend.maps.get(chosen)
     stored, title = split(image)
     pixels = backend.images.read(stored)
     placement = class_maps.place_image(drawn, backend.models.ready(_model(page, chosen)), pixels)
-    return asdict(placement) | {
-        "name": title or stored,
-        "highlight": True,
-        "picture": page.address(stored, small=True),
-        "source": image,
-        "map": chosen,
-    }
+    shown = {"picture": page.address(stored, small=True), "source": image, "map": chosen}
+    return gr.HTML(placed=asdict(placement) | shown | {"name": title or stored, "highlight": True})
 
 
 def _model(page: Page, chosen: Any) -> str:

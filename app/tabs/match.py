@@ -38,11 +38,9 @@ def build(page: Page) -> None:
         ratio = gr.Slider(50, 100, 100, step=1, label="Ratio to the next best (%)", info=RATIO, min_width=160)
     page.views.append(view)
 
-    def find(*inputs: Any) -> Any:
-        return gr.HTML(matched=match_images(page, *inputs))
-
     inputs = [page.image, page.model, page.size, second, ratio]
-    view.shown(fairness.in_turn(find, page.loader), inputs, view, **HEAVY)
+    find = fairness.in_turn(lambda *inputs: gr.HTML(matched=match_images(page, *inputs)), page.loader)
+    view.shown(find, inputs, view, **HEAVY)
     seconds.select(None, None, second, js="() => viewOf('seconds').chosen")
     second.change(None, second, None, js="(name) => viewOf('seconds')?.mark(name)", **LIGHT)
     for event in (second.change, ratio.release):
