@@ -7,7 +7,7 @@ from app.limits.errors import LabError
 from app.store.backend import Backend
 from app.store.images import png
 from app.tabs import searching
-from dino_model.commands import main
+from dino_model.__main__ import main
 from dino_model.inference.search import open_index
 from tests.app.conftest import MODEL, small_backend
 

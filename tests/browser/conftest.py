@@ -18,7 +18,7 @@ from app.limits.bounds import temporary_folder
 from app.limits.guard import host_names
 from benchmarks import serving
 from dino_model import photographs
-from dino_model.commands import main
+from dino_model.__main__ import main
 from dino_model.inference.predictor import AttentionPredictor
 from tests.app.conftest import line, save_milestone, write_run
 from tests.browser import actions
