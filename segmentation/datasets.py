@@ -5,7 +5,7 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from xml.etree import ElementTree
 
 from dino_model.data import tables
@@ -55,30 +55,17 @@ def open_davis(
     Raises:
         DataError: No list, or a sequence, folder, first mask or frame that is missing.
     """
-    if (meta := root / "meta.json").is_file():
-        try:
-            videos = json.loads(tables.read_text(meta))["videos"]
-            objects = {name: videos[name]["objects"] for name in sorted(videos)}
-            classes = {
-                name: ", ".join(f"{label} {each['category']}" for label, each in one.items())
-                for name, one in objects.items()
-            }
-            is_scored = {
-                name: any(len(o["frames"]) > 1 for o in one.values()) for name, one in objects.items()
-            }
-        except (ImageError, ValueError, KeyError, TypeError, AttributeError) as error:
-            raise DataError(f"{meta} cannot be read as meta.json of YouTube-VOS: {error!r}") from None
-        names, listed_in, folder = tuple(objects), meta, Path()
+    facts: dict[str, dict[str, Any]] = {}
+    if (listed_in := root / "meta.json").is_file():
+        folder, facts = Path(), _read_meta(listed_in)
+        names = tuple(facts)
     else:
         listed_in, folder = root / "ImageSets" / ("2017" * ("/" not in split)) / f"{split}.txt", Path("480p")
-        hint = nearby_hint(
-            root, lambda each: any((each / name).exists() for name in ("ImageSets", "meta.json"))
+        lists = ", ".join(
+            f"{file.parent.name}/{file.stem}" for file in sorted(root.glob("ImageSets/*/*.txt"))
         )
-        there = sorted(root.glob("ImageSets/*/*.txt"))
-        lists = ", ".join(f"{file.parent.name}/{file.stem}" for file in there)
-        hint = f"; pass --split with one of {lists}" if lists else hint
+        hint = f"; pass --split with one of {lists}" if lists else nearby_hint(root, _is_video_root)
         names = read_names(listed_in, _names_in(root / "JPEGImages/480p"), hint)
-        classes, is_scored = {}, {}
     if unknown := [name for name in sequences if name not in names]:
         raise DataError(f"sequence {unknown[0]!r} is not in {listed_in}; it has {', '.join(names)[:300]}")
     clips = []
@@ -90,10 +77,25 @@ def open_davis(
                 f"the first mask {missing} is missing; it says which objects to follow. Pass --objects "
                 "appearance if objects appear later"
             )
-        if name in classes:
-            clip = replace(clip, objects=classes[name], has_truth=is_scored[name])
-        clips.append(clip)
+        clips.append(replace(clip, **facts[name]) if facts else clip)
     return clips
+
+
+def _is_video_root(folder: Path) -> bool:
+    return (folder / "ImageSets").is_dir() or (folder / "meta.json").is_file()
+
+
+def _read_meta(file: Path) -> dict[str, dict[str, Any]]:
+    """Read the objects of each video of YouTube-VOS: fields of its `Clip`."""
+    facts = {}
+    try:
+        for name, video in sorted(json.loads(tables.read_text(file))["videos"].items()):
+            classes = ", ".join(f"{label} {each['category']}" for label, each in video["objects"].items())
+            has_truth = any(len(each["frames"]) > 1 for each in video["objects"].values())
+            facts[name] = {"objects": classes, "has_truth": has_truth}
+    except (ImageError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise DataError(f"{file} cannot be read as meta.json of YouTube-VOS: {error!r}") from None
+    return facts
 
 
 def _find_clip(images: Path, annotations: Path, listed: Path | None) -> Clip:
@@ -117,7 +119,8 @@ def read_names(file: Path, known: Sequence[str], hint: str = "") -> tuple[str, .
         DataError: No such file, with `hint`; or no text, or no name in it.
     """
     if not file.is_file():
-        raise DataError(f"the list {file} is missing{hint or _lists_beside(file)}")
+        there = ", ".join(sorted(path.stem for path in file.parent.glob("*.txt"))) or "none"
+        raise DataError(f"the list {file} is missing{hint or f'; lists there: {there}'}")
     try:
         folders = [Path(line.split()[0]).parent.name for line in tables.read_lines(file)]
         if folders and set(folders) <= {*known}:
@@ -128,10 +131,6 @@ def read_names(file: Path, known: Sequence[str], hint: str = "") -> tuple[str, .
     if note:
         print(note, file=sys.stderr)
     return names
-
-
-def _lists_beside(file: Path) -> str:
-    return f"; lists there: {', '.join(sorted(path.stem for path in file.parent.glob('*.txt'))) or 'none'}"
 
 
 def _names_in(folder: Path) -> list[str]:
