@@ -230,16 +230,19 @@ def read_table(path: Path, find: Find, options: LabelOptions) -> tuple[Rows, lis
         image = image or [*columns.cells][:1]
     if options.class_column == "none":
         image = image or columns.find(None, "--image-column", ("name",))
-    if len(image) != 1 or odd:
-        raise columns.error(
-            f"{f'Another row is {_show(odd)}. ' if odd else ''}Expected one title of"
-            f" {', '.join(IMAGE_TITLES)}, or a path and a class in each line: pass --image-column and"
-            " --class-column with a title or a number, or --header-row with the line of the titles"
-        )
+    unclear = columns.error(
+        f"{f'Another row is {_show(odd)}. ' if odd else ''}Expected one title of"
+        f" {', '.join(IMAGE_TITLES)}, or a path and a class in each line: pass --image-column and"
+        " --class-column with a title or a number, or --header-row with the line of the titles"
+    )
+    if len(image) != 1:
+        raise unclear
     split, used, several, reason = list[str](), list[str](), False, ""
     splits: Sequence[Split] = [""] * len(cells)
     classes: Sequence[tuple[str, ...] | None] = [None] * len(cells)
     try:
+        if odd:
+            raise unclear
         split = columns.find(options.split_column, "--split-column", SPLIT_TITLES)
         splits = _read_splits(columns, split, options)
         classes, used, several = _read_classes(columns, [*image, *split], options)

@@ -170,6 +170,8 @@ def test_source_that_is_no_collection_is_refused_with_the_reason(pets: Path):
     }.items():
         with pytest.raises(ImageError, match=message):
             open_images(name)
+        with pytest.raises(ImageError, match=message):
+            open_images([pets, name])
 
 
 @pytest.mark.parametrize("packed", [False, True])

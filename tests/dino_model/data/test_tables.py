@@ -154,7 +154,17 @@ def test_table_without_these_images_or_classes_raises(tmp_path: Path, text: str)
         open_images(folder, options=LabelOptions(labels=tmp_path / "t.csv"))
 
 
-def test_list_with_unclear_classes_opens_where_no_classes_are_used(tmp_path: Path):
+@pytest.mark.parametrize(
+    "text",
+    [
+        "image,dx,age\n1.jpg,cat,3\n2.jpg,dog,4\n",
+        "image,label\n1.jpg,cat\n2.jpg,dog\n1.jpg,emu\n",
+        "path label\n1.jpg cat\n2.jpg\n",
+        "1.jpg golden retriever\n2.jpg dog\n",
+    ],
+)
+def test_list_with_unclear_classes_opens_where_no_classes_are_used(tmp_path: Path, text: str):
     make_folder(tmp_path, "1.jpg 2.jpg")
-    (tmp_path / "list.csv").write_text("image,dx,age\n1.jpg,cat,3\n2.jpg,dog,4\n")
+    (tmp_path / "list.csv").write_text(text)
+    assert read_labels(tmp_path / "list.csv").startswith("refused: --")
     assert open_images(tmp_path / "list.csv").names == ("1.jpg", "2.jpg")
