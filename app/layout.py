@@ -9,6 +9,7 @@ is opened. The first value is part of the document and needs no event.
 
 import json
 import re
+from collections.abc import Mapping
 from typing import Any
 
 import gradio as gr
@@ -26,7 +27,8 @@ from app.tabs import TABS
 PRELOAD = """
 if (!/[?&](image|model|size|tab)=/.test(location.search))
   for (const [as, href] of Object.entries(PRELOADS)) {
-    const link = Object.assign(document.createElement("link"), { rel: "preload", as, href });
+    const fetchPriority = as === "image" ? "high" : "low"; // of a slow network, the image comes first
+    const link = Object.assign(document.createElement("link"), { rel: "preload", as, href, fetchPriority });
     if (as === "fetch") link.crossOrigin = "";
     document.head.append(link);
   }"""
@@ -52,6 +54,7 @@ def build(backend: Backend) -> gr.Blocks:
         with gr.Row(elem_id="choices"):
             page.model.render()
             page.size.render()
+            page.facts.render()
         with gr.Column(elem_id="rail", elem_classes="rail", min_width=0):
             examples = [(name, title, page.address(name, small=True)) for name, title in EXAMPLES.items()]
             options = {
@@ -74,12 +77,14 @@ def build(backend: Backend) -> gr.Blocks:
         first = page.show_image(page.image.value, page.model.value, page.size.value)
         for view in page.views:
             view.value = first
+        page.facts.value = model_facts(first)
 
         def show(*inputs: Any) -> list[Any]:
-            return [page.show_image(*inputs)] * len(page.views)
+            value = page.show_image(*inputs)
+            return [model_facts(value), *[value] * len(page.views)]
 
         choices = list(header.values())
-        change = page.count.change(page.shows(show), choices, page.views, **HEAVY)
+        change = page.count.change(page.shows(show), choices, [page.facts, *page.views], **HEAVY)
         change.success(None, choices, None, js=script("writeHeader"))
         change.failure(None, choices, choices, js=script("shown"))
         linked = header | {name: control for name, (control, _) in page.linked.items()}
@@ -91,6 +96,12 @@ def build(backend: Backend) -> gr.Blocks:
         restore = f"async (count) => (await window.pageModule).restore({json.dumps(opening)}, count)"
         demo.load(None, page.count, [tabs, page.count, *linked.values()], js=restore)
     return demo
+
+
+def model_facts(value: Mapping[str, Any]) -> str:
+    """Return the line below the model of the header: its size, and the grid of patches."""
+    facts = dict(value["facts"])
+    return f"{facts['Size']} · {facts['Grid']}"
 
 
 class _Blocks(gr.Blocks):
@@ -105,12 +116,12 @@ def head(backend: Backend) -> str:
     """Return tags by which a browser fetches early what the first view needs; for pages with routes."""
     first = backend.first
     modules = [static_address(path) for path in _modules("page.js", "views/attention_view.js")]
-    sheets = [static_address(path) for path in ("page.css", "views/views.css", "views/material.css")]
+    sheets = [static_address(path) for path in ("page.css", "views/views.css")]
     preview = static_address("preview.jpg")
     arrays = f"lab/arrays/{first.key.token}/blocks/{first.predictor.blocks - 1}"
     tags = [f'<link rel="modulepreload" href="{address}">' for address in modules]
     tags += [f'<link rel="stylesheet" href="{address}">' for address in sheets]
-    preloads = {"fetch": arrays, "image": f"lab/images/{backend.start.image}.jpg"}
+    preloads = {"image": f"lab/images/{backend.start.image}.jpg", "fetch": arrays}
     tags += [
         f"<script>{PRELOAD.replace('PRELOADS', json.dumps(preloads))}</script>",
         '<meta name="description" content="Attention maps of vision transformers under the pointer.">',

@@ -41,6 +41,12 @@ def inspector() -> gr.Column:
     return gr.Column(elem_classes="inspector", min_width=0)
 
 
+def export_button(elem_id: str) -> None:
+    """Add the button that opens the export dialog of a view."""
+    js = f"() => viewOf('{elem_id}')?.export()"
+    gr.Button("Export…", elem_classes="export").click(None, js=js, **LIGHT)
+
+
 PRIVATE: dict[str, Any] = {"api_visibility": "private"}
 LIGHT: dict[str, Any] = PRIVATE | {"concurrency_limit": None, "show_progress": "hidden"}
 """Options of events that only look something up."""
@@ -67,6 +73,7 @@ class Page:
         count: Hidden: number of requests. Its change requests image, model and resolution. A refusal sets
             these three back without another request, which would remove the message.
         request: Hidden: receives the JSON of events whose script makes the request.
+        facts: Of the header: size of the model and grid of patches.
         saved: Hidden: clicked by the browser when a file is ready.
         view: `views.view` for pages with routes.
         views: Views that show the image of the header.
@@ -86,6 +93,7 @@ class Page:
         self.model = dropdown(models, value=start.model, label="Model", elem_id="model", **menu)
         pixels = [(f"{size} px", size) for size in sizes]
         self.size = dropdown(pixels, value=start.size, label="Resolution", elem_id="size", **menu)
+        self.facts = gr.HTML(elem_id="model-facts", render=False)
         self.views: list[gr.HTML] = []
         self.linked: dict[str, tuple[gr.Dropdown | gr.Textbox, list[str]]] = {}
         self.view = partial(views.view, routes=True)
@@ -134,6 +142,7 @@ class Page:
             "facts": [
                 ["Model", key.model],
                 ["Weights", predictor.model.source],
+                ["Size", f"{parameters / 1e6:.1f} M parameters"],
                 ["Network", f"{predictor.blocks} blocks of {predictor.heads} heads"],
                 ["Image", f"{width} × {height} pixels, resized to {used[1]} × {used[0]}"],
                 ["Grid", f"{columns} × {rows} patches of {patch} pixels"],

@@ -178,6 +178,15 @@ function drag(event) {
   document.body.toggleAttribute("data-drop", event.dataTransfer?.types.includes("Files"));
 }
 
+/** Close the list of a dropdown that the keyboard leaves: Gradio opens it again. @param {KeyboardEvent} event */
+function leaveList(event) {
+  const { target, key } = /** @type {any} */ (event);
+  if (key !== "Tab" || target.getAttribute?.("role") !== "combobox") return;
+  event.stopPropagation();
+  target.blur();
+}
+
+window.addEventListener("keydown", leaveList, true);
 window.addEventListener("popstate", goBack);
 window.addEventListener("dragover", drag);
 window.addEventListener(

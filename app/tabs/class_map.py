@@ -8,7 +8,7 @@ import gradio as gr
 
 from app.limits import fairness
 from app.limits.errors import LabError, NotHere
-from app.page import HEAVY, LIGHT, Page, dropdown, inspector, split, work
+from app.page import HEAVY, LIGHT, Page, dropdown, export_button, inspector, split, work
 from app.store import class_maps
 
 TITLE = "Class map"
@@ -25,14 +25,17 @@ def build(page: Page) -> None:
     choices = backend.maps.choices()
     first = choices[0][1]
     with work():
-        view = page.view("class_map", elem_id="class-map", map=first, placed=None)
+        view = page.view("class_map", elem_id="class-map", map=first, placed=None, aside="class-map-aside")
         page.views.append(view)
     with inspector():
         name = dropdown(choices, value=first, label="Map", elem_id="map")
         search = gr.Dropdown(_classes(page, first), value=None, label="Find a class or group")
         opened = gr.Textbox(visible="hidden")
-        gr.Markdown(NOTE)
-        facts = gr.Markdown(class_maps.facts(backend.maps.get(first)), elem_classes="facts")
+        page.aside("class-map-aside")
+        with gr.Accordion("Quality of the map", open=False, elem_id="quality"):
+            gr.Markdown(NOTE)
+            facts = gr.Markdown(class_maps.facts(backend.maps.get(first)), elem_classes="facts")
+        export_button("class-map")
 
     def open_map(chosen: str) -> tuple[Any, ...]:
         dropdown = gr.Dropdown(choices=_classes(page, chosen), value=None)

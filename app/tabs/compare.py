@@ -4,8 +4,8 @@ from typing import Any
 
 import gradio as gr
 
-from app.page import HEAVY, LIGHT, Page, dropdown, inspector, segments, work
-from app.tabs.explore import MODES, drawing_controls, set_each
+from app.page import HEAVY, LIGHT, Page, dropdown, export_button, inspector, segments, work
+from app.tabs.explore import MODES, drawing_controls, save_exports, set_each
 
 TITLE = "Compare"
 USES = ("image", "model", "size")
@@ -26,6 +26,7 @@ def build(page: Page) -> None:
         controls: dict[str, Any] = {
             "quantity": segments(modes, label="Show", elem_id="compare-quantity")
         } | drawing_controls("compare-")
+        export_button(SIDES[0])
     page.views.append(left)
     encode = page.shows(page.show_image)
     encoded = left.shown(encode, [page.image, other, page.size], right, **HEAVY)
@@ -35,9 +36,11 @@ def build(page: Page) -> None:
     other.input(None, js="() => viewOf('compare-left')?.showAgain()", **LIGHT)
     other.focus(lambda: gr.Dropdown(choices=backend.models.choices()), None, other, **LIGHT)
     set_each(list(SIDES), controls)
+    for view, side in zip((left, right), SIDES, strict=True):
+        save_exports(page, view, side)
 
 
 def _view(page: Page, side: str) -> gr.HTML:
     label = f"Image with maps of the {side.partition('-')[2]} model"
-    options: dict[str, Any] = {"pins": False, "title": True, "group": "compare"}
+    options: dict[str, Any] = {"pins": False, "title": True, "group": "compare", "exports": "compare"}
     return page.view("attention", elem_id=side, label=label, **options)

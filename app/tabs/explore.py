@@ -7,7 +7,7 @@ import gradio as gr
 
 from app.handlers.exports import export_file
 from app.limits.fairness import client_of
-from app.page import LIGHT, Page, inspector, script, segments, work, write_download
+from app.page import LIGHT, Page, export_button, inspector, script, segments, work, write_download
 from app.store.images import WALK
 from app.tabs import searching
 
@@ -58,13 +58,21 @@ def build(page: Page) -> None:
             }
         if page.backend.index:
             searching.build(page)
-        gr.Button("Export…", elem_id="export").click(None, js="() => viewOf('explore').export()", **LIGHT)
+        export_button("explore")
     page.views.append(view)
     set_each(["explore"], controls)
     quantity = [mode, *variants]
     gr.on([one.change for one in quantity], None, quantity, None, js=script("setQuantity"))
     # The view changes settings itself: from the address, by its tiles, and back after a refusal.
     state = f"async () => (await pageModule).stateOf({list(MODES)}, {list(controls)})"
+
+    save_exports(page, view, "explore")
+    for event in (view.shown, view.edited):  # no events that `gr.on` takes
+        event(None, None, [*quantity, *controls.values()], js=state)
+
+
+def save_exports(page: Page, view: gr.HTML, elem_id: str) -> None:
+    """Write the files that an attention view asks for."""
 
     async def export(
         sent: Any, request: gr.Request, progress: gr.Progress = NO_PROGRESS
@@ -75,9 +83,7 @@ def build(page: Page) -> None:
         async for written in export_file(page.backend, sent, client_of(request), report):
             yield write_download(*written) if written else gr.skip()
 
-    page.save_result(view.exported, export, "viewOf('explore').exportRequest")
-    for event in (view.shown, view.edited):  # no events that `gr.on` takes
-        event(None, None, [*quantity, *controls.values()], js=state)
+    page.save_result(view.exported, export, f"viewOf('{elem_id}').exportRequest")
 
 
 def drawing_controls(prefix: str = "") -> dict[str, Any]:

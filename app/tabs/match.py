@@ -7,7 +7,7 @@ import gradio as gr
 from app.handlers import matching
 from app.handlers.own import rail
 from app.limits import fairness
-from app.page import HEAVY, LIGHT, Page, inspector, split, work
+from app.page import HEAVY, LIGHT, Page, export_button, inspector, split, work
 from app.store.images import EXAMPLES, stem
 
 TITLE = "Match"
@@ -36,6 +36,7 @@ def build(page: Page) -> None:
         second = gr.Textbox(TURNED, visible="hidden", elem_id="second")
         page.link("second", second, [name for name, _, _ in examples])
         ratio = gr.Slider(50, 100, 100, step=1, label="Ratio to the next best (%)", info=RATIO, min_width=160)
+        export_button("match")
     page.views.append(view)
 
     inputs = [page.image, page.model, page.size, second, ratio]

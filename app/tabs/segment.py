@@ -10,7 +10,7 @@ from pydantic import Field
 from app.handlers import objects, scribbles
 from app.handlers.objects import ObjectSettings
 from app.limits import fairness
-from app.page import HEAVY, LIGHT, Page, inspector, segments, work
+from app.page import HEAVY, LIGHT, Page, export_button, inspector, segments, work
 from app.store.backend import Backend
 from app.store.clips import runs_of
 from app.store.images import stem
@@ -44,10 +44,11 @@ def build(page: Page) -> None:
         with gr.Column(elem_classes="of-objects", min_width=0):
             page.aside("segment-aside")
             set_each(["segment"], _settings())
-            gr.Button("Export…").click(None, js="() => viewOf('segment').export()", **LIGHT)
+            export_button("segment")
         page.save(view.exported, partial(objects_file, page.backend), "viewOf('segment').exportRequest")
         with gr.Column(elem_classes="of-scribbles", min_width=0):
             page.aside("scribbles-aside")
+            export_button("scribbles")
             _scribbles(page, strokes)
 
     find = fairness.in_turn(_update(find_objects, page.backend), turns=fairness.FINDING)
@@ -56,15 +57,19 @@ def build(page: Page) -> None:
 
 
 def _scribbles(page: Page, view: gr.HTML) -> None:
-    masks = gr.Button("Masks of all your images (PNG, ZIP)", size="sm", elem_id="scribbled-masks")
-    head = gr.Button("Head for the command line", size="sm", elem_id="scribbled-head")
-
     segment = _update(scribbles.segment_image, page.backend)
     segmenting = fairness.in_turn(segment, turns=fairness.READING)  # milliseconds, while somebody draws
     view.edited(segmenting, page.request, view, js="() => [viewOf('scribbles').request]", **HEAVY)
-    request = "({ ...viewOf('scribbles').request, own: await viewOf('images').names() })"
-    page.save(masks.click, partial(scribbles.masks_file, page.backend), request)
-    page.save(head.click, partial(scribbles.head_file, page.backend), "viewOf('scribbles').request")
+    page.save(view.exported, partial(_scribble_file, page.backend), "viewOf('scribbles').exportRequest")
+
+
+def _scribble_file(backend: Backend, sent: object) -> tuple[str, bytes]:
+    """Write masks, or the head; a view without strokes of two classes sends no images."""
+    fields = sent if isinstance(sent, dict) else {}
+    request = fields if "images" in fields else None
+    if fields.get("file") == "head.safetensors":
+        return scribbles.head_file(backend, request)
+    return scribbles.masks_file(backend, request)
 
 
 def _update(find: Callable[[Backend, object], dict[str, Any]], backend: Backend) -> Callable[[object], Any]:

@@ -8,7 +8,7 @@ import gradio as gr
 
 from app.limits import fairness
 from app.limits.errors import LabError
-from app.page import HEAVY, LIGHT, Page, dropdown, inspector, script, work
+from app.page import HEAVY, LIGHT, Page, dropdown, export_button, inspector, script, work
 from app.store.runs import CHARTS, Checkpoint, TrainingRun, chart_value, status_text, warnings_text
 
 TITLE = "Training"
@@ -43,6 +43,7 @@ def build(page: Page) -> None:
         charts = [page.view("chart", chart_value(loss, status), elem_id="run-loss", marker=None)]
         with gr.Accordion("More curves", open=False, elem_id="more-curves"):
             charts += [page.view("chart", chart_value(chart, status)) for chart in others]
+        export_button("checkpoints")
         gr.Markdown(HINT, elem_id="run-hint", elem_classes="note")
 
     shown: list[Any] = [state, warnings, checkpoint, *charts]

@@ -4,7 +4,7 @@ import contextlib
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import gradio as gr
 from pydantic import Field
@@ -12,7 +12,7 @@ from pydantic import Field
 from app.handlers.own import rail
 from app.limits import fairness
 from app.limits.errors import ClientValue, LabError
-from app.page import HEAVY, LIGHT, PRIVATE, Page, inspector, split, work
+from app.page import HEAVY, LIGHT, PRIVATE, Page, export_button, inspector, split, work
 from app.store.clips import COLORS, FILES, MAX_OBJECTS, from_runs, limits_in_words
 from app.store.images import clean_name
 from segmentation.example_clips import EXAMPLES
@@ -24,7 +24,6 @@ HINT = (
     "Click an object in any frame: patches with similar keys are marked. Track it, correct any frame, then "
     "track again: tracking runs forward and backward from every marked frame."
 )
-LABELS = {"overlay.webm": "Video (WebM)", "davis.zip": "Masks (DAVIS)", "masks.json": "Masks (COCO)"}
 MAX_TRACKED = 4
 """Clips that are tracked at the same time; they take turns at the model after every frame."""
 
@@ -46,11 +45,12 @@ class Marking(ClientValue):
 
 
 class FileRequest(ClientValue):
-    """Tracked frames: the name of the result, how many frames the page has shown, and the clip's title."""
+    """Tracked frames: name of the result, number of frames on the page, title of the clip, and the file."""
 
     id: str
     done: int = Field(ge=1)
     name: str
+    file: Literal["overlay.webm", "davis.zip", "masks.json"]
 
 
 def build(page: Page) -> None:
@@ -71,12 +71,10 @@ def build(page: Page) -> None:
         with gr.Row():
             track = gr.Button("Track", variant="primary", min_width=110, elem_id="track")
             stop = gr.Button("Stop", min_width=80, elem_id="stop-tracking")
-        for file, label in LABELS.items():
-            name = f"save-{file.partition('.')[0]}"
-            button = gr.Button(label, size="sm", min_width=90, elem_id=name)
-            page.save(button.click, partial(_file, page, file), 'viewOf("tracking")?.request')
+        export_button("tracking")
         gr.Markdown(limits_in_words(page.backend.limits), elem_classes="note")
 
+    page.save(view.exported, partial(_file, page), "viewOf('tracking').exportRequest")
     inputs = [clip, page.model, page.size]
     clip.change(partial(_open, page), clip, view, trigger_mode="always_last", **LIGHT)
     encode = fairness.in_turn(partial(_encode, page), lambda _, *choice: page.loader(*choice))
@@ -169,7 +167,7 @@ def _clip_value(page: Page, name: Any) -> dict[str, Any]:
     }
 
 
-def _file(page: Page, file: str, seen: Any) -> tuple[str, bytes]:
+def _file(page: Page, seen: Any) -> tuple[str, bytes]:
     """Write a download with the frames that the page has shown: the server may have finished more."""
     if not isinstance(seen, dict) or not seen.get("id") or not seen.get("done"):
         raise LabError("Nothing is tracked yet: mark an object and track it first.")
@@ -178,4 +176,4 @@ def _file(page: Page, file: str, seen: Any) -> tuple[str, bytes]:
     name = found.clip.name if found.clip.name in EXAMPLES else clean_name(request.name) or "clip"
     clip = replace(found.clip, name=name)
     shown = replace(found, clip=clip, masks=found.masks[: request.done])
-    return f"{clip.stem}-{file}", FILES[file](shown)
+    return f"{clip.stem}-{request.file}", FILES[request.file](shown)

@@ -22,8 +22,9 @@ export async function video(root, { video: clip }) {
   const slider = el("input", { type: "range", min: 0, max: frames.length - 1, value: 0, oninput: go });
   const shown = el("input", { type: "checkbox", checked: true, oninput: go });
   const ratio = `--ratio: ${width / height}; --opacity: 0.6`;
+  const stage = el("div", { class: "lab-stage" }, el("div", { class: "lab-sheet" }, image, map));
   root.replaceChildren(
-    el("div", { class: "lab-view", style: ratio }, el("div", { class: "lab-stage" }, el("div", { class: "lab-sheet" }, image, map))), // prettier-ignore
+    el("div", { class: "lab-view", style: ratio }, el("div", { class: "lab-cell" }, stage)),
     el("div", { class: "live-row" }, el("label", {}, "Frame ", slider, " ", output), el("label", {}, shown, " masks")),
     el(
       "p",

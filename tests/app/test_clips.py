@@ -224,11 +224,12 @@ def test_tracking_with_invalid_arguments_is_refused(
 def test_download_holds_the_frames_that_the_page_has_shown(backend, token, first_mask):
     identity = track(backend, marked(token, first_mask), token, MODEL, 48)[-1]["id"]
     page = SimpleNamespace(backend=backend)
+    request = {"id": identity, "name": "mine.webm", "file": "davis.zip"}
     for seen, held in ((2, 2), (99, 6)):
-        name, content = video._file(page, "davis.zip", {"id": identity, "done": seen, "name": "mine.webm"})
+        name, content = video._file(page, request | {"done": seen})
         assert name == "mine-davis.zip"
         # A name is once before the file and once in the index.
         assert content.count(b"Annotations/480p/mine/0000") == 2 * held
-    for wrong in (None, {"id": 3, "done": 1, "name": "a"}, {"id": "x", "done": 1, "name": "a"}):
+    for wrong in (None, request, request | {"done": 1, "id": 3}, request | {"done": 1, "file": "a.exe"}):
         with pytest.raises(LabError):
-            video._file(page, "masks.json", wrong)
+            video._file(page, wrong)

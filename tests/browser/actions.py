@@ -96,19 +96,26 @@ def send_images(page: Any, *paths: Path) -> None:
     send(page, FILE, "explore", *paths)
 
 
-def download(page: Any, button: str | Any) -> tuple[str, bytes]:
-    """Click a button, given as its label or a locator; return name and content of the saved file."""
-    if isinstance(button, str):
-        button = page.get_by_role("button", name=button, exact=True)
+def download(page: Any, button: Any) -> tuple[str, bytes]:
+    """Click a button; return name and content of the saved file."""
     with page.expect_download() as started:
         button.click()
     return started.value.suggested_filename, Path(started.value.path()).read_bytes()
 
 
-def export(page: Any, view: str, ending: str, **options: Any) -> tuple[str, bytes]:
-    """Export a file of the view with that id, after setting options of its section by label or value."""
+def export(page: Any, view: str, ending: str, *, last: bool = False, **options: Any) -> tuple[str, bytes]:
+    """Export a file of the view with that id, after setting options of its section by label or value.
+
+    Args:
+        page: Has the view.
+        view: Id of the view.
+        ending: Of the file's name.
+        last: Of several sections with such a file, take the last.
+        options: A bool sets the checkbox with that label, a text the selection.
+    """
     page.evaluate(f"viewOf('{view}').export()")
-    section = page.locator(f"dialog section:has([data-ending='{ending}'])")
+    sections = page.locator(f"dialog section:has([data-ending='{ending}'])")
+    section = sections.last if last else sections.first
     for label, value in options.items():
         if isinstance(value, bool):
             for box in section.get_by_label(label).all():  # none if the view has no such part

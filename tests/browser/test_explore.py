@@ -1,4 +1,4 @@
-"""Explore in a browser: the page shows the values of the package."""
+"""Explore in a browser: the stage, and maps that follow the pointer and equal those of the package."""
 
 import io
 import json
@@ -8,14 +8,42 @@ import pytest
 from playwright.sync_api import expect
 from pycocotools import mask as coco_mask
 
+from app.store.images import EXAMPLES
+from app.values import attention_value
 from dino_model import photographs
 from dino_model.inference import quantities
+from dino_model.inference.predictor import AttentionPredictor
 from segmentation.masks import enlarge, keep_mass_of_maps
 from tests.app.conftest import library_maps
 from tests.browser import actions
 
 VIEW = actions.EXPLORER
 STAGE = "#explore .lab-stage"
+INSIDE = """(selector) => {
+  const { top, bottom, left, right, width } = document.querySelector(selector).getBoundingClientRect();
+  return width > 20 && top >= 0 && left >= 0 && bottom <= innerHeight && right <= innerWidth;
+}"""
+TILE = "#explore .lab-tiles .lab-tile:has(:checked) canvas"
+CORRELATION = """async (value) => {
+  const explore = viewOf("explore");
+  explore.props.value = value;
+  await explore.reload();
+  const { rows, columns } = explore.encoding;
+  let state = 1;
+  const random = (count) => (state = (state * 48271) % 2147483647) % count;
+  const levels = () => {
+    const maps = explore.mapsOf({ row: random(rows), column: random(columns) });
+    const [low, high] = maps.scale(explore.shown);
+    const level = (value) => Math.min(1, Math.max(0, (value - low) / (high - low)));
+    return Array.from(maps.map(explore.shown), level);
+  };
+  return Array.from({ length: 40 }, levels);
+}"""
+CANVAS = f"""(() => {{
+  const {{ context, canvas }} = {VIEW}.stage.canvas;
+  const {{ width, height }} = canvas;
+  return {{ array: context.getImageData(0, 0, width, height).data, shape: [height, width, 4] }};
+}})()"""
 
 
 @pytest.fixture
@@ -25,7 +53,7 @@ def page(open_shared):
     page.mouse.move(0, 0)
     page.keyboard.press("Escape")
     actions.choose_quantity(page, "attention")
-    page.evaluate(f"{VIEW}.pins.read({{}}, {VIEW}.encoding); {VIEW}.activate(null)")
+    page.evaluate(f"{VIEW}.pins.read({{}}, {VIEW}.encoding); {VIEW}.activate(null); {VIEW}.stage.zoomAt(0)")
     return page
 
 
@@ -36,22 +64,54 @@ def _hover(page, row: int, column: int) -> None:
 
 def _choose(page, layer: str, head: int | str) -> None:
     page.locator(f"#layer label:has(input[value={layer}])").click()
-    if head == "mean":
-        page.evaluate(f"{VIEW}.set({{ head: 'mean' }})")
-    else:
-        page.locator(f"#explore .lab-tile[data-key='{head}']").first.click()
+    page.evaluate(f"{VIEW}.set({{ head: '{head}' }})")
     page.wait_for_selector(f"#explore [data-layer={layer}][data-show='{head}']")
 
 
-def test_first_view_shows_the_example_and_the_map_of_every_head(open_page, predictor):
-    page = open_page(query="")
+def test_first_view_explains_itself_once_and_leaves_no_trace(open_page, predictor):
+    page = open_page(query="", ready="#explore [data-walk]", reduced_motion="no-preference")
     tiles = page.locator("#explore .lab-tiles").first.locator(".lab-tile")
     assert tiles.count() == predictor.heads + 1
-    assert tiles.first.inner_text() == "Mean"
-    assert tiles.first.is_visible()
-    assert actions.state(page)["name"] == "sheep"
     assert page.locator("#explore .lab-banner").is_visible()  # random weights
     np.testing.assert_allclose(actions.maps(page, VIEW, "null"), predictor.cls_attention(), atol=1e-3)
+    page.wait_for_selector("#explore [data-walk=over]")
+    assert page.locator("#explore .lab-walker").is_visible()
+    assert "?" not in page.url
+    assert "attends to the lit places" in page.locator("#explore .lab-bottom").inner_text()
+    page.locator(STAGE).hover()
+    assert page.locator("#explore .lab-walker").is_hidden()
+    still = open_page(query="", ready="#explore [data-walk=over]", reduced_motion="reduce")
+    assert still.locator("#explore .lab-walker").is_visible()
+
+
+def test_two_places_show_different_maps_at_the_default_settings(open_page):
+    page = open_page(query="")
+    predictor = AttentionPredictor("embedded")
+    correlations = []
+    for name in EXAMPLES:
+        levels = np.array(
+            page.evaluate(CORRELATION, attention_value(predictor, photographs.image(name))), np.float32
+        )
+        correlations += [np.corrcoef(*pair)[0, 1] for pair in levels.reshape(20, 2, -1)]
+    assert np.mean(correlations) <= 0.4
+
+
+@pytest.mark.parametrize(("width", "height"), [(640, 480), (300, 600), (1200, 150), (400, 400)])
+def test_image_of_every_shape_is_visible_with_its_tiles(open_shared, image_file, width, height):
+    file = image_file(f"{width}x{height}.png", width, height)
+    for screen in ((1280, 800), (390, 844)):
+        page = open_shared(query="", width=screen[0], height=screen[1])
+        actions.send_images(page, file)
+        actions.wait(page, f"{VIEW}.encoding.name === '{file.name}'")
+        assert page.evaluate(INSIDE, STAGE)
+        assert page.evaluate(INSIDE, TILE)
+        box, cell = (page.locator(selector).bounding_box() for selector in (STAGE, "#explore .lab-cell"))
+        spare = [cell[side] - box[side] for side in ("width", "height")]
+        assert min(spare) == pytest.approx(0, abs=1), "the image touches two opposite edges"
+        assert cell["height"] >= 500 or screen[0] < 500
+        assert cell["y"] <= 120
+        assert box["width"] / box["height"] == pytest.approx(width / height, rel=0.03)
+        assert page.evaluate(actions.WIDER) <= 0
 
 
 def test_hover_shows_the_attention_of_the_patch_without_a_request(page, predictor):
@@ -80,114 +140,79 @@ def test_every_quantity_equals_the_package(page, predictor):
             colors = f"{{ array: {VIEW}.arrays.colors, shape: {[*expected.shape]} }}"
             found = actions.array(page, colors) if quantity.endswith("pca") else actions.maps(page)
             np.testing.assert_allclose(found, expected, atol=1e-3)
-
-
-def test_token_norms_mark_outliers_and_have_no_pins(page, predictor):
     norms = predictor.token_norms(11)
     actions.choose_quantity(page, "token-norm")
     np.testing.assert_allclose(actions.maps(page), norms[None], rtol=1e-3)
-    what = page.locator("#explore-aside .lab-what")
-    assert f"{int(quantities.outlier_patches(norms).sum())} outlier" in what.text_content()
+    what = page.locator("#explore-aside .lab-what").text_content()
+    assert f"{int(quantities.outlier_patches(norms).sum())} outlier" in what
     assert page.locator("#explore-aside .lab-pins").is_hidden()
-    _hover(page, 4, 6)
-    assert "Norm " in what.text_content()
 
 
-def test_rapid_clicks_pin_every_patch(page):
-    patches = [(1, 1), (5, 9), (10, 3), (2, 12), (8, 8)]
+def test_clicks_and_keys_pin_and_remove(page, predictor):
+    patches = [(1, 1), (5, 9), (10, 3)]
     for row, column in patches:
         page.locator(STAGE).click(position=actions.center(page, row, column))
     assert actions.state(page)["pins"] == [list(patch) for patch in patches]
-    assert page.locator("#explore-aside .lab-pins .lab-tile").count() == 6
-    assert "pins=1,1;5,9;10,3;2,12;8,8" in page.url
-
-
-def test_keyboard_alone_points_pins_and_removes(page, predictor):
-    page.locator(STAGE).focus()
-    row, column = (length // 2 for length in predictor.grid)
-    for key in ("ArrowRight", "ArrowDown", "Enter", "ArrowLeft", "ArrowUp", "Enter"):
-        page.keyboard.press(key)
-    assert actions.state(page)["pins"] == [[row + 1, column + 1], [row, column]]
+    assert "pins=1,1;5,9;10,3" in page.url
+    page.locator(STAGE).dblclick(position=actions.center(page, 3, 4))
+    assert page.evaluate(f"{VIEW}.stage.window.zoom") == 2
+    page.get_by_role("button", name="Show the whole image").click()
+    assert len(actions.state(page)["pins"]) == 3
+    for key in ("ArrowRight", "ArrowDown", "Enter"):
+        page.locator(STAGE).press(key)
+    assert len(actions.state(page)["pins"]) == 4
     page.keyboard.press("Delete")
-    assert actions.state(page)["pins"] == [[row + 1, column + 1]]
+    assert len(actions.state(page)["pins"]) == 3
     page.keyboard.press("Escape")
     assert page.evaluate(f"{VIEW}.patch") is None
 
 
-def test_downloads_hold_what_is_shown(page, predictor):
-    _choose(page, "mask", 1)
-    actions.slide(page, "mass", 40)
-    actions.wait(page, f"{VIEW}.settings.mass === 40")
-    kept = keep_mass_of_maps(predictor.cls_attention()[1:2], 0.4)[0]
-    assert page.evaluate(f"[...{VIEW}.maps.kept('1')]") == kept.ravel().tolist()
-    expected = enlarge(kept, predictor.image_size)
-    files = {name: actions.export(page, "explore", name)[1] for name in ("mask.png", "mask.json", "maps.npz")}
-    assert np.array_equal(actions.image(files["mask.png"]) > 0, expected)
-    run_lengths = coco_mask.frPyObjects(json.loads(files["mask.json"]), *expected.shape)
-    assert np.array_equal(coco_mask.decode(run_lengths).astype(bool), expected)
-    with np.load(io.BytesIO(files["maps.npz"])) as archive:
-        np.testing.assert_allclose(archive["maps"], predictor.cls_attention(), atol=1e-3)
+def test_wheel_drag_and_keys_zoom_and_the_pointer_stays_right(page):
+    box = page.locator(STAGE).bounding_box()
+    at = (box["x"] + 0.8 * box["width"], box["y"] + 0.3 * box["height"])
+    page.mouse.move(*at)
+    actions.wait(page, f"{VIEW}.hovered")
+    patch = page.evaluate(f"Object.values({VIEW}.hovered)")
+    for _ in range(10):
+        page.mouse.wheel(0, -100)
+    actions.wait(page, f"{VIEW}.stage.window.zoom > 4")
+    page.mouse.click(*at)
+    assert actions.state(page)["pins"] == [patch]
+    marker = page.locator("#explore .lab-marker").first.bounding_box()
+    columns, zoom = page.evaluate(f"[{VIEW}.encoding.columns, {VIEW}.stage.window.zoom]")
+    assert abs(marker["x"] + marker["width"] / 2 - at[0]) <= box["width"] * zoom / columns / 2 + 1
+    assert marker["width"] == pytest.approx(20, abs=1)
+    page.mouse.down()
+    page.mouse.move(at[0] - 120, at[1], steps=4)
+    page.mouse.up()
+    assert actions.state(page)["pins"] == [patch]  # a drag is no click
+    actions.wait(page, f"Object.values({VIEW}.hovered).join() === '{patch[0]},{patch[1]}'")  # it moved along
+    page.locator(STAGE).focus()
+    page.keyboard.press("+")
+    assert page.evaluate(f"{VIEW}.stage.window.zoom") == pytest.approx(2 * zoom)
+    for _ in range(30):  # the chosen patch stays visible
+        page.keyboard.press("ArrowLeft")
+    x, start, zoom = page.evaluate(
+        f"(({{ cursor, window }}) => [cursor.x, window.x, window.zoom])({VIEW}.stage)"
+    )
+    assert start <= x <= start + 1 / zoom
+    page.keyboard.press("0")
+    assert page.evaluate(f"{VIEW}.stage.window.zoom") == 1
 
 
-CANVAS = f"""(() => {{
-  const {{ context, canvas }} = {VIEW}.stage.canvas;
-  const {{ width, height }} = canvas;
-  return {{ array: context.getImageData(0, 0, width, height).data, shape: [height, width, 4] }};
-}})()"""
-
-PHOTO = f"""(() => {{
-  const {{ image }} = {VIEW}.stage;
-  const [width, height] = [image.naturalWidth, image.naturalHeight];
-  const context = new OffscreenCanvas(width, height).getContext("2d");
-  context.drawImage(image, 0, 0);
-  return {{ array: context.getImageData(0, 0, width, height).data, shape: [height, width, 4] }};
-}})()"""
-
-
-@pytest.mark.parametrize(
-    ("quantity", "layer", "head", "pins"),
-    [
-        ("attention", "light", "mean", ""),
-        ("attention", "heat", "2", ""),
-        ("logits", "heat", "1", "3,4"),
-    ],
-)
-def test_overlay_download_is_the_stage_to_the_pixel(page, quantity, layer, head, pins):
-    actions.choose_quantity(page, quantity)
-    _choose(page, layer, head)
-    words = {"pins": pins, "patch": pins}
-    page.evaluate(f"(words) => {VIEW}.changePins(() => {VIEW}.pins.read(words, {VIEW}.encoding))", words)
-    drawn = actions.array(page, CANVAS).astype(np.float64)
-    image = actions.array(page, PHOTO)[..., :3].astype(np.float64)
-    assert drawn.shape[:2] == image.shape[:2] == photographs.image("sheep").shape[:2]
-    if layer == "heat":  # as the style sheet draws the image: grayer and darker
-        style = page.locator(f"{STAGE} img").evaluate("(image) => getComputedStyle(image).filter")
-        assert "saturate(0.35) brightness(0.6)" in style
-        image = 0.6 * (0.35 * image + 0.65 * (image @ [0.213, 0.715, 0.072])[..., None])
-    opacity = float(page.locator("#explore .lab-map").evaluate("(map) => getComputedStyle(map).opacity"))
-    alpha = opacity * drawn[..., 3:] / 255
-    seen = image * (1 - alpha) + drawn[..., :3] * alpha
-    _, content = actions.export(page, "explore", "shown.png", Outlines=False, Pins=False)
-    file = actions.image(content)[..., :3]
-    assert len(file) > len(seen)  # below the image, the values of its colors
-    difference = np.abs(seen - file[: len(seen)])
-    assert difference.mean() < 0.6
-    assert np.quantile(difference, 0.999) <= 4, difference.max()
-
-
-def test_grid_of_all_blocks_opens_the_chosen_head(page, predictor):
-    page.get_by_role("button", name="Heads × blocks").click()
-    page.wait_for_selector("#explore-aside [data-blocks]")
-    tiles = page.locator(".lab-blocks .lab-tile")
-    assert tiles.count() == predictor.blocks * predictor.heads
-    tiles.nth(4 * predictor.heads + 1).click()
-    page.wait_for_selector("#explore [data-block='4']")
-    assert page.locator("#explore-aside .lab-film :checked").input_value() == "4"
-
-
-def test_phone_takes_taps_and_strokes_of_a_finger(open_page):
+def test_phone_takes_taps_pinches_and_strokes_of_a_finger(open_page):
     page = open_page(query="", width=390, height=844, color_scheme="dark", has_touch=True, is_mobile=True)
     page.locator(STAGE).tap(position=actions.center(page, 4, 5))
+    assert actions.state(page)["pins"] == [[4, 5]]
+    box = page.locator(STAGE).bounding_box()
+    x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+    fingers = page.context.new_cdp_session(page)
+    for kind, reach in (("touchStart", 20), *(("touchMove", 20 + 10 * step) for step in range(1, 5))):
+        points = [{"x": x - reach, "y": y, "id": 0}, {"x": x + reach, "y": y, "id": 1}]
+        fingers.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": points})
+    fingers.send("Input.dispatchTouchEvent", {"type": "touchEnd", "touchPoints": []})
+    assert page.evaluate(f"{VIEW}.stage.window.zoom") == pytest.approx(3, rel=0.2)
+    assert page.evaluate("visualViewport.scale") == 1
     assert actions.state(page)["pins"] == [[4, 5]]
     page.get_by_role("tab", name="Segment").tap()
     page.wait_for_selector("#segment .lab-view[data-token]")
@@ -198,6 +223,71 @@ def test_phone_takes_taps_and_strokes_of_a_finger(open_page):
     assert page.evaluate("viewOf('segment').painting.labels !== null")
     page.locator("#segment").get_by_text("Draw", exact=True).tap()
     assert stage.evaluate(touch) == "none"  # a finger draws
+
+
+def test_mask_and_maps_that_are_saved_are_those_on_the_stage(page, predictor):
+    _choose(page, "light", "1")
+    page.evaluate(f"{VIEW}.set({{ outline: true }})")
+    paths = []
+    for mass in (80, 40):
+        actions.slide(page, "mass", mass)
+        actions.wait(page, f"{VIEW}.settings.mass === {mass}")
+        paths.append(page.locator(f"{STAGE} svg path").first.get_attribute("d"))
+    assert paths[0] != paths[1]
+    kept = keep_mass_of_maps(predictor.cls_attention()[1:2], 0.4)[0]
+    assert page.evaluate(f"[...{VIEW}.maps.kept('1')]") == kept.ravel().tolist()
+    expected = enlarge(kept, predictor.image_size)
+    files = {name: actions.export(page, "explore", name)[1] for name in ("mask.png", "mask.json", "maps.npz")}
+    assert np.array_equal(actions.image(files["mask.png"]) > 0, expected)
+    run_lengths = coco_mask.frPyObjects(json.loads(files["mask.json"]), *expected.shape)
+    assert np.array_equal(coco_mask.decode(run_lengths).astype(bool), expected)
+    with np.load(io.BytesIO(files["maps.npz"])) as archive:
+        np.testing.assert_allclose(archive["maps"], predictor.cls_attention(), atol=1e-3)
+    page.evaluate(f"{VIEW}.set({{ outline: false, mass: 60 }})")
+
+
+@pytest.mark.parametrize(
+    ("quantity", "layer", "head"),
+    [("attention", "light", "mean"), ("attention", "heat", "2"), ("logits", "heat", "1")],
+)
+def test_picture_that_is_saved_is_the_stage_to_the_pixel(page, quantity, layer, head):
+    actions.choose_quantity(page, quantity)
+    _choose(page, layer, head)
+    drawn = actions.array(page, CANVAS).astype(np.float64)
+    photograph = page.evaluate(f"fetch({VIEW}.stage.image.src).then(async (one) => [...await one.bytes()])")
+    image = actions.image(bytes(photograph)).astype(np.float64)
+    if layer == "heat":  # as the style sheet draws the image: grayer and darker
+        image = 0.6 * (0.35 * image + 0.65 * (image @ [0.213, 0.715, 0.072])[..., None])
+    alpha = 0.85 * drawn[..., 3:] / 255
+    seen = image * (1 - alpha) + drawn[..., :3] * alpha
+    _, content = actions.export(page, "explore", "shown.png", Outlines=False, Pins=False)
+    file = actions.image(content)[..., :3]
+    assert len(file) > len(seen)  # below the image, the values of its colors
+    difference = np.abs(seen - file[: len(seen)])
+    assert difference.mean() < 0.6
+    assert np.quantile(difference, 0.999) <= 4, difference.max()
+
+
+def test_other_files_have_outlines_pins_and_frames(page):
+    page.locator(STAGE).click(position=actions.center(page, 4, 6))
+    svg = actions.export(page, "explore", "shown.svg")[1].decode()
+    assert svg.count("<image") == svg.count("<circle") == 1
+    pdf = actions.export(page, "explore", "shown.pdf")[1]
+    start = int(pdf.rsplit(b"startxref\n", 1)[1].split()[0])
+    assert pdf[start : start + 4] == b"xref"
+    name, gif = actions.export(page, "explore", "gif", over="blocks")
+    assert name.endswith("animation.gif")
+    assert actions.Image.open(io.BytesIO(gif)).n_frames == 12
+
+
+def test_grid_of_all_blocks_opens_the_chosen_head(page, predictor):
+    page.get_by_role("button", name="Heads × blocks").click()
+    page.wait_for_selector("#explore-aside [data-blocks]")
+    tiles = page.locator(".lab-matrix .lab-tile")
+    assert tiles.count() == predictor.blocks * predictor.heads
+    tiles.nth(4 * predictor.heads + 1).click()
+    page.wait_for_selector("#explore [data-block='4']")
+    assert page.locator("#explore-aside .lab-film :checked").input_value() == "4"
 
 
 def test_search_finds_the_image_itself_first_and_then_a_part_of_it(open_page):
@@ -211,15 +301,3 @@ def test_search_finds_the_image_itself_first_and_then_a_part_of_it(open_page):
     page.locator("#search-part").click()
     expect(captions.first).not_to_have_text(whole)
     expect(captions).to_have_count(12)
-
-
-def test_pin_of_the_first_view_walks_once_and_leaves_no_trace(open_page):
-    page = open_page(query="", ready="#explore [data-walk]", reduced_motion="no-preference")
-    page.wait_for_selector("#explore [data-walk=over]")
-    assert page.locator("#explore .lab-walker").is_visible()
-    assert "?" not in page.url
-    assert "attends to the lit places" in page.locator("#explore .lab-bottom").inner_text()
-    page.locator(STAGE).hover()
-    assert page.locator("#explore .lab-walker").is_hidden()
-    still = open_page(query="", ready="#explore [data-walk=over]", reduced_motion="reduce")
-    assert still.locator("#explore .lab-walker").is_visible()

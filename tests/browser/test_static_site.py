@@ -44,11 +44,10 @@ def address(tmp_path_factory):
 @pytest.fixture
 def page(open_shared, address):
     """The page with its first example, and nothing under the pointer."""
-    page = open_shared(query="", ready="#view[data-token]", address=address)
+    page = open_shared(query="", ready="#stage [data-token^='sheep']", address=address)
     page.mouse.move(0, 0)
-    page.locator("#examples button").first.click()
-    page.wait_for_selector("#view[data-token^='sheep']")
-    actions.wait(page, "!document.body.hasAttribute('data-busy')")
+    page.locator("#rail button:has(img[alt=sheep])").click()
+    page.wait_for_selector("#stage [data-token^='sheep']")
     return page
 
 
@@ -82,36 +81,26 @@ def test_maps_and_downloads_equal_those_of_the_package(page):
     assert len(drawn) > len(lit)  # below the image, the values of its colors
 
 
-def test_own_image_is_computed_and_a_broken_one_refused(page, tmp_path):
+def test_own_image_is_computed_kept_and_a_broken_one_refused(page, tmp_path):
     Image.fromarray(photographs.image("macaw")).save(tmp_path / "my parrot.png")
-    late = []
-    page.route("**/examples/kitten.jpg", lambda route: late.append(route))
-    with page.expect_request("**/examples/kitten.jpg"):
-        page.locator("#examples button").nth(1).click()
-    page.set_input_files("#file", tmp_path / "my parrot.png")  # while the example still loads
-    page.wait_for_selector("#view[data-token^='my parrot.png']")
-    with page.expect_event("requestfinished", lambda request: "kitten" in request.url):
-        late[0].continue_()
-    page.unroute("**/examples/kitten.jpg")
-    page.evaluate("new Promise((later) => setTimeout(later, 100))")
-    actions.wait(page, "!document.body.hasAttribute('data-busy')")
-    assert page.get_attribute("#view", "data-token").startswith("my parrot.png")
+    page.set_input_files("#rail input[type=file]", tmp_path / "my parrot.png")
+    page.wait_for_selector("#stage [data-token^='my parrot.png']")
     (tmp_path / "broken.png").write_bytes(b"broken")
-    page.set_input_files("#file", tmp_path / "broken.png")
-    page.get_by_text("broken.png is no image that this browser reads").wait_for()
-    assert page.get_attribute("#view", "data-token").startswith("my parrot.png")
+    page.set_input_files("#rail input[type=file]", tmp_path / "broken.png")
+    page.get_by_text("broken.png is no image that this browser reads").first.wait_for()
+    assert page.locator("#rail [data-id]").count() == 1
+    page.reload()
+    page.wait_for_selector("#stage [data-token^='my parrot.png']")
 
 
 def test_camera_shows_one_frame_after_the_other_until_it_is_stopped(page):
-    camera = page.get_by_role("button", name="Live camera")
+    camera = page.get_by_role("button", name="Camera")
     camera.click()
-    page.wait_for_selector("#live[data-rate]")
-    page.locator("#view .lab-stage").hover()
-    first = page.get_attribute("#view", "data-token")
-    page.wait_for_selector(f"#view[data-token^=camera]:not([data-token='{first}'])")
+    page.wait_for_selector("#rail [data-rate]")
+    page.locator("#stage .lab-stage").hover()
+    first = page.get_attribute("#stage .lab-view", "data-token")
+    page.wait_for_selector(f"#stage [data-token^=camera]:not([data-token='{first}'])")
     assert page.evaluate("attentionView.hovered !== null")  # the pointer's patch stays chosen
-    shown = "document.querySelector('#view .lab-stage img').getAttribute('src')"
-    actions.wait(page, f"{shown} === attentionView.encoding.image")  # in one moment: frames go on
     camera.click()
     assert camera.get_attribute("aria-pressed") == "false"
 

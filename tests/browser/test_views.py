@@ -1,4 +1,4 @@
-"""The ten-line app of the README: an attention view without the page of this project."""
+"""The attention view without the page of this project: in the app of the README, and in a notebook."""
 
 import re
 from pathlib import Path
@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from app.notebook import show
 from app.values import attention_value
 from app.views import attention_view
 from dino_model import photographs
@@ -78,3 +79,13 @@ def test_view_keeps_settings_while_hidden_and_is_empty_without_a_value(component
     page.get_by_text("No image yet.").wait_for()
     assert not page.locator(".lab-stage").is_visible()
     assert page.evaluate(f"{view}.request") is None
+
+
+def test_pointer_in_the_output_of_a_notebook_cell_selects_a_patch_in_both_models(open_page, tmp_path):
+    view = show(photographs.image("sheep"), ["embedded", "random:embedded"])
+    (tmp_path / "cell.html").write_text(f"<!doctype html><body>{view._repr_html_()}</body>")
+    page = open_page(query="", ready="iframe", address=(tmp_path / "cell.html").as_uri())
+    frame = page.frame_locator("iframe")
+    frame.locator("[data-token]").nth(1).wait_for()
+    frame.locator(".lab-stage").first.hover()
+    frame.get_by_text("This patch attends to the lit places").nth(1).wait_for()

@@ -2,20 +2,11 @@
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { area, best, countOf, jaccard, outlinePath, resized, union } from "../../app/static/maths/labels.js";
+import { area, best, countOf, jaccard, outlinePath, union } from "../../app/static/maths/labels.js";
 import { Painting, centers, fromRuns, tint } from "../../app/static/maths/painting.js";
-import { proposal } from "../../app/static/maths/proposal.js";
 import { random } from "./random.js";
 
 const labels = (rows, columns, values) => ({ rows, columns, values: Uint8Array.from(values) });
-
-test("jaccard is what both have over what either has, whatever their grids", () => {
-  const left = labels(1, 2, [1, 0]);
-  assert.equal(jaccard(left, labels(2, 4, [1, 1, 1, 0, 1, 1, 1, 0])), 4 / 6);
-  assert.equal(jaccard(left, labels(1, 2, [0, 0])), 0);
-  assert.equal(jaccard(labels(1, 1, [0]), labels(1, 1, [0])), 1);
-  assert.equal(jaccard(labels(1, 3, [1, 2, 2]), labels(1, 3, [0, 1, 1]), undefined, 2), 1);
-});
 
 test("the best mask is the first of equals", () => {
   const masks = new Map([
@@ -26,11 +17,13 @@ test("the best mask is the first of equals", () => {
   assert.equal(best(masks, labels(1, 2, [1, 0])), "1");
 });
 
-test("objects are counted and measured", () => {
+test("objects are counted and measured, one or all", () => {
   const found = labels(2, 2, [0, 1, 2, 2]);
   assert.equal(countOf(found), 2);
   assert.equal(area(found), 0.75);
   assert.equal(area(found, 2), 0.5);
+  assert.equal(jaccard(labels(1, 3, [1, 2, 2]), labels(1, 3, [0, 1, 1]), undefined, 2), 1);
+  assert.equal(jaccard(labels(1, 1, [0]), labels(1, 1, [0])), 1);
   assert.deepEqual([...union([Uint8Array.of(1, 0, 0), Uint8Array.of(0, 0, 1)])], [1, 0, 1]);
 });
 
@@ -110,20 +103,6 @@ test("a number stands on its own object, and edges are opaque", () => {
   assert.deepEqual([...data.subarray(4 * 12, 4 * 12 + 4)], [9, 8, 7, 115]);
   assert.deepEqual([...data.subarray(4 * 6, 4 * 6 + 4)], [9, 8, 7, 255]);
   assert.equal(data[3], 0);
-});
-
-test("a click takes what is alike and hangs together with it", () => {
-  // One head, five patches in a row; keys: a a b a a. The far two are alike but cut off.
-  const keys = Float32Array.of(0, 0, 1, 0, 1, 0, 0, 1, 1, 0, 1, 0);
-  const block = { keys, queries: keys, heads: 1, tokens: 6, dim: 2, prefix: 1 };
-  assert.deepEqual([...proposal(block, { rows: 1, columns: 5 }, { row: 0, column: 0 }, 0.9)], [1, 1, 0, 0, 0]);
-});
-
-test("at another size a cell has the label under its centre", () => {
-  const small = labels(2, 2, [1, 0, 0, 2]);
-  assert.deepEqual([...resized(small, { rows: 3, columns: 4 }).values], [1, 1, 0, 0, 0, 0, 2, 2, 0, 0, 2, 2]);
-  assert.deepEqual([...resized(labels(1, 3, [1, 2, 3]), { rows: 1, columns: 1 }).values], [2]);
-  assert.equal(resized(small, { rows: 2, columns: 2 }), small);
 });
 
 test("what is taken at another size is given to the active object, or taken away", () => {

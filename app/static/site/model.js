@@ -1,12 +1,10 @@
 // The model in the browser: ONNX Runtime Web computes queries and keys of every block.
 
 import { fedSize, resample } from "../maths/resample.js";
+import { Refusal } from "../views/encoding.js";
 
 const MOST_PATCHES = 4096; // attention compares all pairs of patches
 const MOST_PIXELS = 50e6;
-
-/** A message for the user. */
-export class Refused extends Error {}
 
 /** Load model and runtime; returns what `encode` takes. */
 export async function loadModel() {
@@ -40,22 +38,20 @@ async function start(engine, bytes, facts) {
 }
 
 /**
- * Encode an image. Throws Refused.
- * @param {Awaited<ReturnType<typeof loadModel>>} model @param {any} file  or a video element @param {string} name
+ * Encode an image. Throws a Refusal.
+ * @param {Awaited<ReturnType<typeof loadModel>>} model @param {Blob} file @param {string} name
  * @param {number} size  pixels of the short side
  * @returns {Promise<any>} value of an attention view
  */
 export async function encode({ facts, engine, run }, file, name, size) {
-  const image = await createImageBitmap(file).catch(() => {
-    throw new Refused(`${name} is no image that this browser reads. Choose a JPEG, PNG or WebP file.`);
-  });
+  const image = await decode(file, name);
   const { width, height } = image;
-  if (width * height > MOST_PIXELS) throw new Refused(`${name} has ${width} × ${height} pixels, more than 50 million.`);
+  if (width * height > MOST_PIXELS) throw new Refusal(`${name} has ${width} × ${height} pixels, more than 50 million.`);
   const fed = fedSize(image, size, facts.patch_size);
   const [rows, columns] = [fed.height / facts.patch_size, fed.width / facts.patch_size];
   const grid = `${rows} × ${columns} patches`;
   if (rows * columns > MOST_PATCHES)
-    throw new Refused(`${name} makes ${grid}, more than ${MOST_PATCHES}. Choose a lower resolution.`);
+    throw new Refusal(`${name} makes ${grid}, more than ${MOST_PATCHES}. Choose a lower resolution.`);
   const begun = performance.now();
   const input = normalized(resample(pixelsOf(image), image, fed), fed, facts);
   const { dims, values } = await run(input, fed);
@@ -66,7 +62,7 @@ export async function encode({ facts, engine, run }, file, name, size) {
     token: `${name}-${size}-${crypto.randomUUID()}`,
     source: name,
     ...{ name, size, width, height, rows, columns, heads, blocks, prefix: tokens - rows * columns },
-    image: file instanceof Blob ? URL.createObjectURL(file) : await drawImage(image),
+    image: URL.createObjectURL(file),
     arrays: Object.fromEntries(Array.from({ length: blocks }, (_, at) => block(at))),
     facts: [
       ["Model", facts.model],
@@ -78,11 +74,11 @@ export async function encode({ facts, engine, run }, file, name, size) {
   };
 }
 
-/** Draw an image into a file; returns its address. @param {ImageBitmap} image */
-async function drawImage(image) {
-  const canvas = new OffscreenCanvas(image.width, image.height);
-  canvas.getContext("2d").drawImage(image, 0, 0);
-  return URL.createObjectURL(await canvas.convertToBlob({ type: "image/jpeg" }));
+/** Decode an image. Throws a Refusal. @param {Blob} file @param {string} name */
+export function decode(file, name) {
+  return createImageBitmap(file).catch(() => {
+    throw new Refusal(`${name} is no image that this browser reads. Choose a JPEG, PNG or WebP file.`);
+  });
 }
 
 /** Read the pixels of an image: RGBA. @param {ImageBitmap} image */

@@ -1,10 +1,11 @@
-// The page without a server: choose an image, the model runs here, and the view of the app shows its attention.
+// The page without a server: choose an image, the model runs here, and rail and view of the app show its attention.
 
 import { AttentionView } from "../views/attention_view.js";
 import { el } from "../views/dom.js";
-import { memory } from "../views/encoding.js";
-import { LiveCamera } from "../views/live_camera.js";
-import { Refused, encode, loadModel } from "./model.js";
+import { Refusal, memory } from "../views/encoding.js";
+import { store } from "../views/own_store.js";
+import { RailView } from "../views/rail_view.js";
+import { decode, encode, loadModel } from "./model.js";
 
 const OPTIONS = {
   quantity: { attention: "Attention", "key-similarity": "Key similarity", logits: "q · k", "key-cosine": "Key cosine" },
@@ -12,124 +13,88 @@ const OPTIONS = {
   size: Object.fromEntries([112, 168, 224, 320, 448].map((size) => [size, `${size} pixels`])),
 };
 const LIVE_SIZE = 112;
-const CONTROLS = ["quantity", "layer", "block", "mass", "opacity"];
+const CONTROLS = ["quantity", "layer", "mass"];
 
 const part = (id) => /** @type {any} */ (document.getElementById(id));
-let model = null;
-let shown = null; // { file, name } of the image on the screen
+const bare = { watch: () => {}, emit: () => {} };
+const address = (name) => new URL(`../examples/${name}.jpg`, import.meta.url).href;
+
+const view = new AttentionView({
+  ...bare,
+  element: part("stage").firstElementChild,
+  props: { numbers: true, blocks: true, aside: "aside" },
+});
+view.element["view"] = view;
+const model = loadModel();
 let newest = 0;
 
-const props = { value: null, numbers: true, blocks: true };
-const view = new AttentionView({ element: part("view"), props, watch: () => {}, emit: (event) => event === "edited" && update() }); // prettier-ignore
-
-/**
- * Encode an image and show it; of several the newest wins, also over one that still loads.
- * @param {Blob | Promise<Blob>} source @param {string} name
- */
-async function show(source, name) {
-  const turn = ++newest;
-  camera.stop();
-  document.body.toggleAttribute("data-busy", true);
-  try {
-    const file = await source;
-    if (turn !== newest) return;
-    if (!model) return void (shown = { file, name });
-    say(`Computing the attention of ${name} …`);
-    const value = await encode(model, file, name, Number(part("size").value));
-    if (turn !== newest) return URL.revokeObjectURL(value.image);
-    shown = { file, name };
-    await place(value);
-    say("Point at the image to see the attention of a patch. Everything is computed on this device.");
-  } catch (error) {
-    if (turn === newest) say(error instanceof Refused ? error.message : `The model failed: ${error.message ?? error}`);
-  } finally {
-    if (turn === newest) document.body.toggleAttribute("data-busy", false);
+/** The rail of the app; own files stay in the browser. */
+class SiteRail extends RailView {
+  async ready(item) {
+    (await decode(item.file, item.title)).close();
+    item.name ||= `${item.id}/${item.title}`;
+    await store.put(item);
+    return item.name;
   }
 }
 
-function say(sentence) {
-  part("status").textContent = sentence;
-}
-
-function change() {
-  view.set(Object.fromEntries(CONTROLS.map((name) => [name, part(name).valueAsNumber || part(name).value])));
-  update();
-}
-
-const camera = new LiveCamera({
-  encode: (video) => encode(model, video, "camera", Number(part("size").value)),
-  show: (value) => (memory.clear(), place(value)), // of the frame before
-  change: ({ live, rate, problem }) => {
-    part("live").setAttribute("aria-pressed", String(live));
-    if (rate) part("live").dataset.rate = rate.toFixed(1); // tests read it
-    if (rate) say(`${rate.toFixed(1)} frames per second. Point at the image to see the attention of a patch.`);
-    if (problem) say(problem);
+const names = part("rail").dataset.examples.split(" ");
+const rail = new SiteRail({
+  ...bare,
+  element: part("rail"),
+  emit: () => show(),
+  props: {
+    kind: "image",
+    accept: "image/*",
+    label: "Open or drop images",
+    remembers: "site",
+    camera: "stage",
+    previews: true,
+    examples: names.map((name) => [name, name.replaceAll("_", " "), address(name)]),
+  },
+  server: {
+    frame: async ({ image }) => {
+      newest++; // an image that is being computed is not shown any more
+      memory.clear(); // of the frame before
+      return encode(await model, await (await fetch(image)).blob(), "camera", LIVE_SIZE);
+    },
+    forget: async () => {},
   },
 });
 
-/** Start or stop the live camera. */
-function live() {
-  if (camera.video || !model) return camera.stop();
-  part("size").value = LIVE_SIZE;
-  newest++; // an image that is being computed is not shown any more
-  document.body.toggleAttribute("data-busy", false);
-  return camera.start();
+/** Encode the chosen image and show it; of several the newest wins. */
+async function show() {
+  const turn = ++newest;
+  const { chosen } = rail;
+  const own = [...store.items.values()].find(({ name }) => name === chosen);
+  view.element.removeAttribute("data-empty"); // the progress is in the stage
+  const work = view.working.start("Loading the model, computing the attention", () => rail.chooseExample(names[0]));
+  try {
+    const file = own?.file ?? (await (await fetch(address(chosen))).blob());
+    const value = await encode(await model, file, own?.title ?? chosen, Number(part("size").value));
+    if (turn !== newest) return URL.revokeObjectURL(value.image);
+    if (view.props.value) URL.revokeObjectURL(view.props.value.image);
+    view.props.value = value;
+    await view.reload();
+  } catch (error) {
+    const failed = error instanceof Refusal ? error.message : `The model failed: ${error.message ?? error}`;
+    if (turn === newest) view.refuse(failed);
+  } finally {
+    view.working.end(work);
+  }
 }
 
-/** Show an encoded image in the view. */
-async function place(value) {
-  if (props.value) URL.revokeObjectURL(props.value.image);
-  props.value = value;
-  part("block").max = value.blocks;
-  await view.reload();
-  update();
-}
-
-/** Set the controls from the view, which changes its settings too. */
-function update() {
-  for (const name of CONTROLS) part(name).value = view.state[name];
-  for (const output of document.querySelectorAll("output")) output.value = output.nextElementSibling["value"];
-}
-
-/** Show the first image of some files. @param {FileList | undefined} list */
-function take(list) {
-  const file = [...(list ?? [])].find(({ type }) => type.startsWith("image/"));
-  if (file) show(file, file.name || "image");
-  return Boolean(file);
-}
-
-function example(name) {
-  return show(
-    fetch(new URL(`../examples/${name}.jpg`, import.meta.url)).then((answer) => answer.blob()),
-    name,
-  );
-}
-
-part("live").addEventListener("click", live);
 for (const [id, entries] of Object.entries(OPTIONS))
   part(id).append(...Object.entries(entries).map(([value, label]) => el("option", { value }, label)));
 part("size").value = 224;
-for (const name of CONTROLS) part(name).addEventListener("input", change);
-part("size").addEventListener("change", () => shown && show(shown.file, shown.name));
-for (const name of ["file", "camera"]) part(name).addEventListener("change", ({ target }) => take(target.files));
-const names = part("examples").dataset.names.split(" ");
-for (const name of names) {
-  const src = new URL(`../examples/${name}.jpg`, import.meta.url).href;
-  const image = el("img", { src, alt: name.replaceAll("_", " "), loading: "lazy" });
-  part("examples").append(el("button", { type: "button", onclick: () => example(name) }, image));
-}
+part("size").addEventListener("change", show);
+for (const name of CONTROLS)
+  part(name).addEventListener("input", ({ target }) => view.set({ [name]: target.valueAsNumber || target.value }));
 part("export").addEventListener("click", () => view.export());
+const take = (event, files) => files?.length && (event.preventDefault(), rail.take([...files]));
 window.addEventListener("dragover", (event) => event.preventDefault());
-window.addEventListener("drop", (event) => (event.preventDefault(), take(event.dataTransfer?.files)));
-window.addEventListener("paste", (event) => take(event.clipboardData?.files) && event.preventDefault());
+window.addEventListener("drop", (event) => take(event, event.dataTransfer?.files));
+window.addEventListener("paste", (event) => take(event, event.clipboardData?.files));
 Object.assign(window, { attentionView: view }); // for tests and benchmarks
 
-example(names[0]);
-loadModel().then(
-  (loaded) => {
-    model = loaded;
-    part("progress").hidden = true;
-    if (shown) show(shown.file, shown.name);
-  },
-  (error) => say(`The model could not be loaded: ${error.message}`),
-);
+rail.opened.then(() => rail.chosen || rail.chooseExample(names[0]));

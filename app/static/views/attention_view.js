@@ -10,11 +10,10 @@ import { Maps } from "../maths/maps.js";
 import { Pins, samePatch } from "../maths/pins.js";
 import { QUANTITIES } from "../maths/quantities.js";
 import { write } from "./address.js";
+import { attentionSections } from "./attention_export.js";
 import { Blocks } from "./blocks.js";
 import { button, el } from "./dom.js";
 import { Encoding } from "./encoding.js";
-import { openExport } from "./export_dialog.js";
-import { attentionSections } from "./exports.js";
 import { rested } from "./newest.js";
 import { COLORMAPS, LIGHT } from "./paint.js";
 import { COLORS } from "./palette.js";
@@ -49,7 +48,6 @@ const GROUPS = new Map(); // views that share the pointer
 
 export class AttentionView extends View {
   quantity = "attention"; // on the screen, while `settings` may wait for arrays
-  encoding = null;
   arrays = null; // of one block, with its number
   hovered = null;
   trail = []; // of the pointer: the last patches, for an animation
@@ -59,7 +57,6 @@ export class AttentionView extends View {
   pinned = false; // by the last press
   summary = "mean"; // of the first tile
   guided = null; // patch of the pin that walks over the first image
-  ends = null; // values at both ends of the colors
   title = el("h3", { class: "lab-chip" });
   banner = el("p", { class: "lab-chip lab-banner", hidden: true }, RANDOM);
   caption = el("p", { class: "lab-chip" });
@@ -68,11 +65,10 @@ export class AttentionView extends View {
   hint = el("p", { class: "lab-soft" }, "Click, tap or press Enter to pin a patch. Up to eight pins are compared.");
   pinTiles = new Tiles("Pinned patches", (key) => this.activate(this.pins.list[key] ?? null));
   remove = button("Remove", () => this.removePin());
-  pinBox = el("div", { class: "lab-pins" }, this.hint, this.pinTiles.element, this.remove);
+  pinBox = el("div", { class: "lab-parts lab-pins" }, this.hint, this.pinTiles.element, this.remove);
   where = el("span", { class: "lab-where" });
   what = el("span", { class: "lab-what lab-soft" });
   facts = el("dl", { class: "lab-facts" });
-  ranges = el("dl", { class: "lab-facts" });
   seek = rested(() => this.reload());
   speak = rested(() => (this.spoken.textContent = `${this.where.textContent}. ${this.what.textContent}.`), SPEAK_AFTER);
 
@@ -85,8 +81,7 @@ export class AttentionView extends View {
     this.blocks = props.blocks && new Blocks(this);
     const readout = el("p", { class: "lab-readout" }, this.where, this.what);
     const heading = el("summary", {}, "Numbers");
-    this.numbers = el("details", { hidden: !props.numbers }, heading, readout, this.ranges, this.facts);
-    this.numbers.addEventListener("toggle", () => this.writeRanges());
+    this.numbers = el("details", { hidden: !props.numbers }, heading, readout, this.facts);
     if (props.group) GROUPS.set(props.group, (GROUPS.get(props.group) ?? new Set()).add(this));
     const names = Object.keys(SETTINGS).map((name) => PROPS[name] ?? name);
     this.watch(names, () => this.set(this.given(SETTINGS)));
@@ -203,8 +198,13 @@ export class AttentionView extends View {
     if (!this.encoding || samePatch(patch, this.hovered)) return;
     this.hover(patch);
     const center = patch && this.encoding.placeOf(patch);
-    const group = [...(GROUPS.get(this.props.group) ?? [])];
-    for (const other of group) if (other !== this && other.element.isConnected) other.hoverAt(center);
+    for (const other of this.group) if (other !== this) other.hoverAt(center);
+  }
+
+  /** The views on the page that share the pointer, this one too. */
+  get group() {
+    const group = [...(GROUPS.get(this.props.group) ?? [this])];
+    return group.filter(({ element, encoding }) => element.isConnected && encoding);
   }
 
   /** Show the maps of a place as if the pointer were there. @param {Place} place */
@@ -334,8 +334,8 @@ export class AttentionView extends View {
   draw() {
     const { patch, shown, definition, stage, pins } = this;
     this.maps = definition.colors ? null : this.mapsOf(patch);
-    this.ends = this.paint(stage.canvas, shown, this.maps, { digits: 4, pixels: STAGE_PIXELS });
-    this.scale.hidden = !this.ends;
+    this.paint(stage.canvas, shown, this.maps, { pixels: STAGE_PIXELS });
+    this.scale.hidden = !this.shownScale;
     for (const [key, { canvas }] of definition.heads ? this.tiles.tiles : []) this.paint(canvas, key, this.maps);
     stage.draw(
       this.outlines(),
@@ -345,7 +345,6 @@ export class AttentionView extends View {
     );
     [this.where.textContent, this.what.textContent] = this.describe();
     this.caption.textContent = this.says();
-    this.writeRanges();
     this.speak();
     if (this.blocks) this.blocks.follow();
   }
@@ -376,11 +375,11 @@ export class AttentionView extends View {
   }
 
   /**
-   * Draw one map; returns the values at both ends of its colors, null if colors do not stand for values.
+   * Draw one map.
    * @param {import("./paint.js").PatchCanvas} canvas @param {string} key @param {Maps} maps  null: principal components
    */
-  paint(canvas, key, maps, { arrays = this.arrays, digits = 2, pixels = TILE_PIXELS } = {}) {
-    const { settings, encoding, definition } = this;
+  paint(canvas, key, maps, { arrays = this.arrays, pixels = TILE_PIXELS } = {}) {
+    const { settings, encoding } = this;
     const { layer } = settings;
     const size = drawnSize(encoding, pixels / (key === "heads" ? encoding.heads : 1));
     if (!maps) canvas.colors(arrays.colors, encoding);
@@ -389,29 +388,7 @@ export class AttentionView extends View {
       const [weights, kept] = [keys.map((head) => maps.weights(head)), keys.map((head) => maps.kept(head))];
       canvas.heads(weights, kept, keys.map((head) => this.colorOf(head)), encoding, size); // prettier-ignore
     } else if (layer === "mask") canvas.labels(this.mask(maps.kept(key)), [this.colorOf(key)]);
-    else {
-      const range = maps.scale(key);
-      canvas.values(maps.map(key), encoding, size, range, layer === "light" ? LIGHT : COLORMAPS[this.colormap]);
-      return range.map((value) => this.written(value, digits));
-    }
-    return null;
-  }
-
-  /** Write a value of a map; shares as percentages. @param {number} value */
-  written(value, digits = 2) {
-    return this.definition.signed ? figure(value, digits) : `${figure(100 * value, digits)} %`;
-  }
-
-  /** Write the values of each tile at both ends of its colors. */
-  writeRanges() {
-    const { tiles, maps, numbers, definition } = this;
-    if (!numbers.open || !maps) return void this.ranges.replaceChildren();
-    const keys = definition.heads ? [...tiles.tiles.keys()].filter((key) => key !== "heads") : ["mean"];
-    const line = (key) => {
-      const [low, high] = maps.scale(key).map((value) => this.written(value));
-      return [el("dt", {}, SUMMARIES[key] ?? `Head ${key}`), el("dd", {}, `colors from ${low} to ${high}`)];
-    };
-    this.ranges.replaceChildren(...keys.flatMap(line));
+    else canvas.values(maps.map(key), encoding, size, maps.scale(key), layer === "light" ? LIGHT : COLORMAPS[this.colormap]); // prettier-ignore
   }
 
   outlines() {
@@ -478,18 +455,16 @@ export class AttentionView extends View {
     return `Patch row ${row}, column ${column} · pixels x ${pixels(column, columns, width)}, y ${pixels(row, rows, height)}`;
   }
 
-  get fileName() {
-    return this.encoding.name;
-  }
-
   /** Values at the ends of the color bar and its colors; null if colors do not stand for values. */
   get shownScale() {
-    return this.ends && { ends: this.ends, stops: this.stops };
+    const { maps, shown, settings, definition } = this;
+    if (!maps || shown === "heads" || settings.layer === "mask") return null;
+    const text = (value) => (definition.signed ? figure(value) : `${figure(100 * value)} %`);
+    return { ends: maps.scale(shown).map(text), stops: this.stops };
   }
 
-  /** Open the dialog of what can be exported. */
-  export() {
-    if (this.encoding) openExport(this, attentionSections(this));
+  sections() {
+    return attentionSections(this.group);
   }
 
   /** The view as arguments of `app.handlers.attention_maps.MapSettings`. */

@@ -1,7 +1,7 @@
 // The blocks of an attention view as a film of tiles, and every head of every block in a dialog.
 
 import { css } from "../maths/format.js";
-import { button, el } from "./dom.js";
+import { button, el, openDialog } from "./dom.js";
 import { Refusal } from "./encoding.js";
 import { Newest, rested } from "./newest.js";
 import { Tiles } from "./tiles.js";
@@ -14,25 +14,16 @@ export class Blocks {
   shown = ""; // encoding and quantity
   arrays = []; // of each block
   film = new Tiles("Block", (key) => this.choose(key), "lab-film");
-  matrix = new Tiles("Block and head", (key) => this.choose(key));
+  matrix = new Tiles("Block and head", (key) => this.choose(key), "lab-matrix");
   /** @type {any} */
-  dialog = el(
-    "dialog",
-    {
-      class: "lab-dialog lab-blocks",
-      "aria-label": "Heads and blocks",
-      onclose: () => this.view.stage.element.focus(),
-    },
-    button("Close", () => this.dialog.close()),
-    this.matrix.element,
-  );
+  dialog = null; // with the matrix
+  label = el("span", { class: "lab-soft" }, "Block");
   element = el(
     "div",
-    { class: "lab-block-choice" },
-    el("span", { class: "lab-soft" }, "Block"),
+    { class: "lab-parts" },
+    this.label,
     this.film.element,
     button("Heads × blocks", () => this.open()),
-    this.dialog,
   );
   repaint = rested(() => this.paint());
   loadSoon = rested(() => this.load(), 800); // after the first map
@@ -52,12 +43,10 @@ export class Blocks {
       Object.assign(this, { shown: state, arrays: [] });
       this.newest.cancel();
       delete this.element.dataset.blocks;
-      film.open(
-        encoding,
-        Array.from({ length: encoding.blocks }, (_, at) => ({ key: String(at), label: String(at + 1) })),
-      );
+      const entry = (_, at) => ({ key: String(at), label: String(at + 1) });
+      film.open(encoding, Array.from({ length: encoding.blocks }, entry));
       for (const { canvas } of film.tiles.values()) canvas.clear();
-      if (this.dialog.open) this.open();
+      if (this.dialog?.open) this.open();
       else if (CHEAP.includes(view.definition.arrays) && encoding.blocks * bytesOf(arrays) < MAX_BYTES) this.loadSoon();
     }
     this.arrays[arrays.number] = arrays;
@@ -67,7 +56,7 @@ export class Blocks {
 
   /** Show every head of every block. */
   open() {
-    const { view, matrix, dialog } = this;
+    const { view, matrix } = this;
     const { encoding, definition } = view;
     const heads = definition.heads ? Array.from({ length: encoding.heads }, (_, head) => String(head)) : ["mean"];
     const row = (_, number) =>
@@ -77,7 +66,7 @@ export class Blocks {
       });
     matrix.element.style.setProperty("--heads", String(heads.length));
     matrix.open(encoding, Array.from({ length: encoding.blocks }, row).flat());
-    if (!dialog.open) dialog.showModal();
+    if (!this.dialog?.open) this.dialog = openDialog(this.element, "Heads and blocks", matrix.element);
     this.mark();
     this.paint();
     this.load();
@@ -106,7 +95,7 @@ export class Blocks {
     for (const arrays of this.arrays.filter((found) => found && (only ?? found.number) === found.number)) {
       const maps = view.definition.colors ? null : view.mapsOf(view.patch, arrays);
       view.paint(film.tiles.get(String(arrays.number)).canvas, view.shown, maps, { arrays });
-      for (const [key, { canvas }] of dialog.open ? matrix.tiles : []) {
+      for (const [key, { canvas }] of dialog?.open ? matrix.tiles : []) {
         const [number, head] = key.split(" ");
         if (Number(number) === arrays.number) view.paint(canvas, head, maps, { arrays });
       }

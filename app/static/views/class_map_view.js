@@ -6,7 +6,8 @@
 
 import { button, el, svg } from "./dom.js";
 import { fetchBytes } from "./encoding.js";
-import { ARROWS, distance, wheelFactor } from "./stage.js";
+import { shownSection } from "./export.js";
+import { ARROWS, followPointers } from "./gestures.js";
 import { View } from "./view.js";
 
 /** @typedef {Point & { name: string, source: string, picture?: string, neighbors: [number, number][], highlight: boolean }} Placed */
@@ -19,7 +20,6 @@ const LINE_HEIGHT = 15;
 const LETTER = 6.5; // mean width
 const MARGIN = 48;
 const MAX_LABEL = 26; // letters
-const TREMBLE = 3; // that a click may move
 const PICTURE = 46; // side of a thumbnail
 const OVERLAP = 0.62; // smallest distance of two thumbnails, relative to their side
 const LINE = { fill: "none", stroke: "var(--accent)", "stroke-width": 2 };
@@ -62,10 +62,8 @@ export class ClassMapView extends View {
   opened = ""; // the map on the screen
   answered = null; // the last `placed`
   animation = 0;
-  touches = new Map(); // places of pressed pointers
-  moved = false; // the last press was a drag or a pinch, not a click
   plot = svg("svg", { class: "map-plot", tabindex: 0, role: "application", "aria-label": "Class map", "aria-description": KEYS }); // prettier-ignore
-  readout = el("p", { class: "map-readout" });
+  readout = el("p", { class: "lab-chip map-readout" });
   title = el("h3", { tabindex: -1 });
   text = el("p", { class: "lab-soft" });
   list = el("ol");
@@ -76,18 +74,24 @@ export class ClassMapView extends View {
   constructor(mounted) {
     super(mounted);
     this.element.classList.add("class-map");
-    this.listen();
-    const zoomButton = (text, label, factor) =>
-      button(text, () => (factor ? this.zoom(factor) : this.fit()), { "aria-label": label });
+    followPointers(this.plot, {
+      point: (event) => this.hover(event && this.nearest(this.placeAt(event))),
+      press: (event) => this.press(this.placeAt(event)),
+      pan: (right, down) => this.pan(right, down),
+      zoom: (factor, at) => this.zoom(factor, this.placeAt(at)),
+      pans: () => true,
+    });
+    this.plot.addEventListener("keydown", (event) => this.key(event) && event.preventDefault());
     const buttons = [
-      zoomButton("+", "Zoom in", ZOOM),
-      zoomButton("−", "Zoom out", 1 / ZOOM),
-      zoomButton("⤢", "Show all", 0),
+      button("+", () => this.zoom(ZOOM), { "aria-label": "Zoom in" }),
+      button("−", () => this.zoom(1 / ZOOM), { "aria-label": "Zoom out" }),
+      button("⤢", () => this.fit(), { "aria-label": "Show all" }),
     ];
-    const zoom = el("div", { class: "lab-tools", role: "group", "aria-label": "Zoom" }, ...buttons);
+    const tools = el("div", { class: "lab-tools", role: "group", "aria-label": "Zoom" }, ...buttons);
+    const words = [el("div", { class: "lab-top" }, tools), el("div", { class: "lab-bottom" }, this.readout)];
     const groups = el("section", { "aria-label": "Groups" }, el("h3", {}, "Groups"), this.legend);
-    const columns = [el("div", {}, this.plot, zoom, this.readout), el("div", {}, this.selection, groups)];
-    this.mount(["value", "placed", "map"], el("div", { class: "map-columns" }, ...columns));
+    const cell = el("div", { class: "lab-cell" }, this.plot, ...words);
+    this.mount(["value", "placed", "map"], cell, this.asideOf(this.selection, groups));
   }
 
   async load() {
@@ -112,6 +116,14 @@ export class ClassMapView extends View {
     this.answered = answer;
     this.place(placed);
     this.element.dataset.token = source; // tests wait for it
+  }
+
+  sections() {
+    return [shownSection(this.plot)];
+  }
+
+  get fileName() {
+    return this.opened;
   }
 
   openMap(map) {
@@ -209,12 +221,12 @@ export class ClassMapView extends View {
     const [left, right] = ends(this.points.map(({ x }) => x));
     const [low, high] = ends(this.points.map(({ y }) => y));
     const scale = Math.min((width - 2 * MARGIN) / (right - left || 1), (height - 2 * MARGIN) / (high - low || 1));
-    Object.assign(this, { fitScale: scale, fitted: true });
-    this.frame = {
+    const frame = {
       scale,
       left: width / 2 - ((left + right) / 2) * scale,
       top: height / 2 + ((low + high) / 2) * scale,
     };
+    Object.assign(this, { fitScale: scale, fitted: true, frame });
     this.draw();
   }
 
@@ -225,6 +237,7 @@ export class ClassMapView extends View {
     this.fitted = false;
     this.frame = { scale: scale * by, left: x + (left - x) * by, top: y + (top - y) * by };
     this.draw();
+    return true;
   }
 
   pan(right, down) {
@@ -246,42 +259,9 @@ export class ClassMapView extends View {
     this.draw();
   }
 
-  listen() {
-    const { plot, touches } = this;
-    const on = (names, react) => names.split(" ").forEach((name) => plot.addEventListener(name, react));
-    on("wheel", (event) => {
-      event.preventDefault();
-      this.zoom(wheelFactor(event), this.placeAt(event));
-    });
-    on("pointerdown", (event) => {
-      this.moved &&= touches.size > 0;
-      touches.set(event.pointerId, this.placeAt(event));
-      plot.setPointerCapture(event.pointerId);
-    });
-    on("pointermove", (event) => this.move(event));
-    on("pointerup pointercancel pointerleave", (event) => touches.delete(event.pointerId));
-    on("pointerleave blur", () => this.hover(null));
-    on("click", (event) => this.moved || this.press(this.placeAt(event)));
-    on("keydown", (event) => this.key(event) && event.preventDefault());
-  }
-
   placeAt({ clientX, clientY }) {
     const { left, top } = this.plot.getBoundingClientRect();
     return { x: clientX - left, y: clientY - top };
-  }
-
-  /** Point, pan with one pressed pointer, or zoom with two. @param {PointerEvent} event */
-  move(event) {
-    const now = this.placeAt(event);
-    const before = this.touches.get(event.pointerId);
-    const other = [...this.touches].find(([id]) => id !== event.pointerId)?.[1];
-    this.hover(before ? null : this.nearest(now));
-    if (!before) return;
-    if (other) this.zoom(distance(now, other) / (distance(before, other) || 1), other);
-    else if (this.moved || distance(now, before) >= TREMBLE) this.pan(now.x - before.x, now.y - before.y);
-    else return;
-    this.moved = true;
-    this.touches.set(event.pointerId, now);
   }
 
   press(place) {
@@ -466,4 +446,9 @@ function box(left, top, width, height) {
 
 function overlap(one, other) {
   return one[2] >= other[0] && other[2] >= one[0] && one[3] >= other[1] && other[3] >= one[1];
+}
+
+/** @param {Point} one @param {Point} other */
+function distance(one, other) {
+  return Math.hypot(one.x - other.x, one.y - other.y);
 }

@@ -9,6 +9,7 @@ import { Painting, centers } from "../maths/painting.js";
 import { button, el } from "./dom.js";
 import { Editor } from "./editor.js";
 import { Encoding, Refusal, fetchBytes } from "./encoding.js";
+import { section, shownSection } from "./export.js";
 import { Memory } from "./memory.js";
 import { Newest, rested } from "./newest.js";
 import { packed } from "./paint.js";
@@ -131,9 +132,23 @@ export class ClipView extends Editor {
     if (!this.run) this.seekTo(this.number);
   }
 
-  /** Request of the downloads: the frames that this page has shown. */
+  /** The frames that this page has shown, as arguments of a download. */
   get request() {
-    return { id: this.run?.id ?? "", done: this.run?.done ?? 0, name: this.clip?.name ?? "clip" };
+    return { id: this.run?.id ?? "", done: this.run?.done ?? 0, name: this.fileName };
+  }
+
+  get fileName() {
+    return this.clip.name;
+  }
+
+  sections() {
+    const ask = (file) => () => this.ask({ file });
+    const tracked = section("Tracked frames", [
+      ["WebM", "overlay.webm", ask("overlay.webm")],
+      ["DAVIS masks", "davis.zip", ask("davis.zip")],
+      ["COCO masks", "masks.json", ask("masks.json")],
+    ]);
+    return [shownSection(this.stage.element), ...(this.run?.done ? [tracked] : [])];
   }
 
   proceed({ id, done, state, progress }) {

@@ -31,14 +31,23 @@ export function button(label, onclick, attributes = {}) {
   return el("button", { type: "button", onclick, ...attributes }, label);
 }
 
-/** Load the style sheets of the views once per document or shadow tree. @param {Element} element */
+/** Open a dialog; it is removed when it is closed. @param {Element} place @param {string} title @param {...any} children */
+export function openDialog(place, title, ...children) {
+  const close = button("Close", () => dialog.close(), { class: "lab-close" });
+  const header = el("header", {}, el("h3", {}, title), close);
+  const attributes = { class: "lab-dialog", "aria-label": title, onclose: () => dialog.remove() };
+  const dialog = /** @type {any} */ (el("dialog", attributes, header, ...children));
+  place.append(dialog);
+  dialog.showModal();
+  return dialog;
+}
+
+/** Load the style sheet of the views once per document or shadow tree. @param {Element} element */
 export function loadStyle(element) {
   const root = /** @type {Document | ShadowRoot} */ (element.getRootNode());
   const place = root instanceof Document ? root.head : root;
-  for (const name of ["views.css", "material.css"]) {
-    const { href } = new URL(name, import.meta.url);
-    if (href.startsWith("bundle:")) return; // the bundle of the book contains the style
-    if (![...place.querySelectorAll("link")].some((link) => link.href === href))
-      place.append(el("link", { rel: "stylesheet", href }));
-  }
+  const { href } = new URL("views.css", import.meta.url);
+  if (href.startsWith("bundle:")) return; // the bundle of the book contains the style
+  if (![...place.querySelectorAll("link")].some((link) => link.href === href))
+    place.append(el("link", { rel: "stylesheet", href }));
 }

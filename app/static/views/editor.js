@@ -25,7 +25,6 @@ export class Editor extends View {
   digits = 0; // added to a digit to give the number of its object
   painting = new Painting({ width: 1, height: 1 });
   paintings = new Map(); // of the last images, the newest last
-  encoding = null; // of the image that clicks select in
   block = null;
   guide = null;
   chips = el("ul", { class: "lab-tools", "aria-label": "Objects" });

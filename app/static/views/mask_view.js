@@ -12,8 +12,8 @@ import { Painting, fromRuns } from "../maths/painting.js";
 import { write } from "./address.js";
 import { el } from "./dom.js";
 import { Editor } from "./editor.js";
-import { openExport, shownSection } from "./export_dialog.js";
-import { cocoFile, cutoutFile, maskFile } from "./files.js";
+import { maskFormats, section, shownSection } from "./export.js";
+import { cutoutFile } from "./files.js";
 import { rested } from "./newest.js";
 import { COLORS } from "./palette.js";
 import { Tiles } from "./tiles.js";
@@ -86,37 +86,24 @@ export class MaskView extends Editor {
     this.render();
   }
 
-  get fileName() {
-    return this.encoding.name;
-  }
-
-  /** Open the dialog of what can be exported: the mask by hand, or the objects of a method. */
-  export() {
+  /** The mask by hand, or the objects of a method, which the server writes. */
+  sections() {
     const { encoding, painting, stage, settings } = this;
-    if (!encoding) return;
-    const { labels } = painting;
-    const pixels = () => resized(labels, { rows: encoding.height, columns: encoding.width }).values;
-    const hand = settings.method === "click" && labels && {
-      title: "Mask",
-      formats: [
-        { label: "PNG, one channel", ending: "mask.png", make: () => maskFile(pixels(), encoding) },
-        { label: "COCO", ending: "mask.json", make: () => cocoFile(pixels(), encoding) },
-        { label: "Cut-out PNG", ending: "cutout.png", make: () => cutoutFile(pixels(), encoding, /** @type {any} */ (stage.image)) },
-      ],
-    }; // prettier-ignore
-    const ask = (file) => () => {
-      this.exportRequest = { ...this.request, file };
-      this.emit("exported", {});
-      return null;
-    };
-    const found = settings.method !== "click" && {
-      title: "Objects",
-      formats: [
-        { label: "Labels PNG", ending: "labels.png", make: ask("labels.png") },
-        { label: "COCO", ending: "masks.json", make: ask("masks.json") },
-      ],
-    };
-    openExport(this, [shownSection(stage), hand, found].filter(Boolean));
+    const shown = shownSection(stage.element);
+    const ask = (file) => () => this.ask({ file });
+    if (settings.method !== "click")
+      return [
+        shown,
+        section("Objects", [
+          ["Labels PNG", "labels.png", ask("labels.png")],
+          ["COCO", "masks.json", ask("masks.json")],
+        ]),
+      ];
+    if (painting.empty) return [shown];
+    const inside = () => resized(painting.labels, { rows: encoding.height, columns: encoding.width }).values;
+    const cutout = () => cutoutFile(inside(), encoding, stage.image);
+    const formats = maskFormats(() => painting.labels, encoding);
+    return [shown, section("Mask", [...formats, ["Cut-out PNG", "cutout.png", cutout]])];
   }
 
   /** Clicking, and the methods of `app.handlers.objects.method_choices`. */

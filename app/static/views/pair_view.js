@@ -10,6 +10,7 @@ import { displayRange, drawnSize } from "../maths/levels.js";
 import { samePatch } from "../maths/pins.js";
 import { el, svg } from "./dom.js";
 import { Encoding, fetchBytes, memory } from "./encoding.js";
+import { shownSection } from "./export.js";
 import { LIGHT } from "./paint.js";
 import { STAGE_PIXELS, Stage } from "./stage.js";
 import { colorBar } from "./tiles.js";
@@ -19,29 +20,37 @@ const MAX_LINES = 100; // of the matches with the largest cosines
 const PIXELS_PER_LINE = 8; // of the width of both images: on a phone, more lines would hide the images
 const HINT = "Point at a patch or tap it: similar patches light up in the other image.";
 const KEYS =
-  "Move the pointer or use the arrow keys to choose a patch of the left image; the right one shows what is similar. Escape returns.";
+  "Move the pointer or use the arrow keys to choose a patch; the other image shows what is similar. Escape returns.";
 
 export class PairView extends View {
-  a = null;
-  b = null;
+  images = []; // encodings, the left one first
   shown = null; // the prop `matched`
-  directions = null; // of the patches of A as prefix tokens, then of B
-  hovered = null;
+  directions = null; // of the patches of the left image as prefix tokens, then of the right one
+  side = 0; // of the image that is pointed at
+  hovered = null; // its patch
   found = el("p", { class: "lab-found" });
   lines = svg("svg", { class: "lab-lines", "stroke-width": 1.5, "aria-hidden": "true" });
   scale = colorBar();
-  left = new Stage("Left image: point at a patch", KEYS, this);
-  right = new Stage("Right image: similar patches", "It follows the left image.", {});
-  where = [el("span", { class: "lab-chip lab-where" }), el("span", { class: "lab-chip lab-where" })]; // of the patch in each image
+  stages = ["Left image", "Right image"].map(
+    (label, side) => new Stage(`${label}: point at a patch`, KEYS, this.eventsOf(side)),
+  );
+  stage = this.stages[0]; // shows what is opened
+  where = this.stages.map(() => el("span", { class: "lab-chip lab-where" })); // of the patch in each image
   what = el("span", { class: "lab-chip lab-what" }, HINT);
-  pair = el("div", { class: "lab-pair" }, this.left.cell, this.right.cell, this.lines);
+  pair = el("div", { class: "lab-pair" }, ...this.stages.map(({ cell }) => cell), this.lines);
 
   constructor(mounted) {
     super(mounted);
-    const words = (...parts) => el("div", { class: "lab-bottom" }, ...parts);
-    this.left.cell.append(words(this.where[0]));
-    this.right.cell.append(words(this.where[1], this.what, this.scale));
+    this.stages.forEach(({ cell }, side) =>
+      cell.append(el("div", { class: "lab-bottom" }, this.where[side], ...(side ? [this.what, this.scale] : []))),
+    );
     this.mount(["value", "matched"], this.pair, this.found);
+  }
+
+  /** @param {number} side @returns {import("./stage.js").StageEvents} */
+  eventsOf(side) {
+    const point = (place) => this.point(side, place);
+    return { point, press: point, key: ({ key }) => key === "Escape" && (point(null), true) };
   }
 
   resized() {
@@ -67,83 +76,79 @@ export class PairView extends View {
   }
 
   show({ value, matched, directions }) {
-    const before = this.a;
-    const [a, b] = [new Encoding(value), new Encoding(matched.b)];
-    if (before?.token !== a.token) this.hovered = null; // another size may have fewer patches
-    Object.assign(this, { a, b, directions, shown: matched });
-    this.left.show(a);
-    this.right.show(b);
+    const images = [new Encoding(value), new Encoding(matched.b)];
+    if (this.images.some(({ token }, side) => token !== images[side].token)) this.hovered = null;
+    Object.assign(this, { images, encoding: images[0], directions, shown: matched });
+    this.stages.forEach((stage, side) => stage.show(images[side]));
     this.render();
-    this.element.dataset.token = `${a.token} ${b.token} ${matched.ratio}`; // tests wait for it
+    this.element.dataset.token = `${value.token} ${matched.b.token} ${matched.ratio}`; // tests wait for it
   }
 
-  /** The patch under the pointer, or the object of an example. */
-  get patch() {
-    return this.hovered ?? this.a.pinned;
-  }
-
-  point(place) {
-    const patch = place && this.a?.patchAt(place);
-    if (!this.shown || samePatch(patch, this.hovered)) return;
-    this.hovered = patch;
+  /** @param {number} side @param {Place} place  null: the pointer has left */
+  point(side, place) {
+    const patch = place && this.images[side]?.patchAt(place);
+    if (!this.shown || (side === this.side && samePatch(patch, this.hovered))) return;
+    Object.assign(this, { side, hovered: patch });
     this.render();
   }
 
-  press(place) {
-    this.point(place);
-  }
-
-  key({ key }) {
-    if (key === "Escape") this.point(null);
-    return key === "Escape";
-  }
-
-  /** Find the most similar patch of the right image, with the cosines of all. @param {Patch} patch */
-  counterpart({ row, column }) {
-    const { a, b, directions } = this;
-    const [map] = tokenCosineMaps(directions, row * a.columns + column);
+  /** Find the most similar patch of the other image, with the cosines of all. @param {number} side @param {Patch} patch */
+  counterpart(side, { row, column }) {
+    const { images, directions } = this;
+    const { features, dim, tokens, prefix } = directions;
+    const at = row * images[side].columns + column;
+    const others = side ? { features, dim, tokens: prefix, prefix: 0 } : { features, dim, tokens, prefix };
+    const [map] = tokenCosineMaps(others, side ? prefix + at : at);
     const best = map.indexOf(Math.max(...map));
-    return { map, cosine: map[best], patch: { row: Math.floor(best / b.columns), column: best % b.columns } };
+    const { columns } = images[1 - side];
+    return { map, cosine: map[best], patch: { row: Math.floor(best / columns), column: best % columns } };
   }
 
   render() {
     if (!this.shown) return;
-    const { a, b, patch, left, right } = this;
-    const found = patch && this.counterpart(patch);
-    left.draw([], a, patch);
-    right.draw([], b, found?.patch);
+    const { images, stages, where } = this;
+    const side = this.hovered ? this.side : 0;
+    const patch = this.hovered ?? images[0].pinned; // of the object of an example
+    const found = patch && this.counterpart(side, patch);
     const range = found && displayRange(found.map);
-    if (range) right.canvas.values(found.map, b, drawnSize(b, STAGE_PIXELS), range, LIGHT);
-    else right.canvas.clear();
+    stages.forEach((stage, at) => {
+      const shown = at === side ? patch : found?.patch;
+      const { rows, columns } = images[at];
+      stage.draw([], images[at], shown);
+      if (range && at !== side)
+        stage.canvas.values(found.map, images[at], drawnSize(images[at], STAGE_PIXELS), range, LIGHT);
+      else stage.canvas.clear();
+      where[at].textContent = shown ? `Row ${shown.row}, column ${shown.column} of ${rows} × ${columns}` : "";
+    });
     this.scale.hidden = !range;
-    const where = ({ rows, columns }, one) =>
-      one ? `Row ${one.row}, column ${one.column} of ${rows} × ${columns}` : "";
-    this.where[0].textContent = where(a, patch);
-    this.where[1].textContent = where(b, found?.patch);
     this.what.textContent = found ? `Most similar: cosine ${decimals(found.cosine)}` : HINT;
-    this.spoken.textContent = [...this.where, this.what].map((part) => part.textContent).join(". ");
+    this.spoken.textContent = [...where, this.what].map((part) => part.textContent).join(". ");
     this.drawLines();
+  }
+
+  sections() {
+    return [shownSection(this.pair)];
   }
 
   /** Draw lines between the best matches. */
   drawLines() {
-    const { shown, a, b, left, right, lines } = this;
+    const { shown, images, stages, lines } = this;
     const box = this.pair.getBoundingClientRect();
     if (!shown || !box.width) return;
     lines.setAttribute("viewBox", `0 0 ${box.width} ${box.height}`);
     lines.setAttribute("opacity", this.hovered ? "0.15" : "1");
-    const on = (stage, { width, height }) => {
+    const [inA, inB] = stages.map((stage, side) => {
+      const { width, height } = images[side];
       const sheet = stage.sheet.getBoundingClientRect();
       const place = (start, length, pixel, pixels) => start + (length * (pixel + 0.5)) / pixels;
       return ([y, x]) => [
         place(sheet.left - box.left, sheet.width, x, width),
         place(sheet.top - box.top, sheet.height, y, height),
       ];
-    };
-    const [inA, inB] = [on(left, a), on(right, b)];
+    });
     const drawn = shown.matches.slice(0, Math.min(MAX_LINES, Math.round(box.width / PIXELS_PER_LINE)));
     this.found.textContent = this.summary(drawn.length);
-    const color = ([y]) => `hsl(${Math.round(240 - (240 * (y + 0.5)) / a.height)} 90% 60%)`; // by height in the left image
+    const color = ([y]) => `hsl(${Math.round(240 - (240 * (y + 0.5)) / images[0].height)} 90% 60%)`; // by height in the left image
     lines.replaceChildren(...drawn.map((match) => line(inA(match.a), inB(match.b), color(match.a))));
   }
 

@@ -1,192 +1,181 @@
-// What a stage shows as a picture: PNG, SVG or PDF. Everything is read from the elements on the screen and their styles.
+// What stages show as a file: SVG, and PNG and PDF drawn from it. Everything is read from the elements on the screen.
 
-import { pdfFile } from "./pdf.js";
+import { el } from "./dom.js";
 
 /**
- * A shape over the image, in pixels of the picture. points: of a line. color, fill: [red, green, blue, opacity].
- * @typedef {{ points?: [number, number][][], x?: number, y?: number, width?: number, height?: number, radius?: number,
- *   text?: string, size?: number, color?: number[], fill?: number[], line?: number }} Shape
- * @typedef {{ canvas: OffscreenCanvas, shapes: Shape[], width: number, height: number }} Picture
- * What to draw over the image. side: the longest, in pixels.
- * @typedef {{ outline: boolean, pins: boolean, scale?: { ends: string[], stops: string[] }, side?: number }} Parts
+ * What to draw over the images. scale: values at the ends of the color bar, and its colors. side: the longest, in pixels.
+ * @typedef {{ outline?: boolean, pins?: boolean, scale?: { ends: string[], stops: string[] }, side?: number }} Parts
+ * @typedef {{ x: number, y: number, width: number, height: number }} Box
  */
 
 const MOST_SIDE = 1600; // pixels
-const STEPS = 96; // of a color bar
-const ENCODERS = { png: pngFile, svg: svgFile, pdf: pdfFile };
+const STYLES = ["fill", "stroke", "stroke-width", "paint-order", "font-family", "font-size"]; // of a plot
+const FONT = 'font-family="Helvetica, Arial, sans-serif"';
 
 /**
- * Draw a stage as a file. Throws Error where a canvas has no filters.
- * @param {import("./stage.js").Stage} stage @param {keyof typeof ENCODERS} kind @param {Parts} parts
- * @returns {Promise<Blob>}
+ * Draw the stages in an element, or a plot, as a file. Throws Error where a canvas has no filters.
+ * @param {Element} place @param {"png" | "jpeg" | "svg" | "pdf"} kind @param {Parts} parts @returns {Promise<Blob>}
  */
-export async function pictureFile(stage, kind, parts) {
-  return ENCODERS[kind](await pictureOf(stage, parts));
+export async function pictureFile(place, kind, parts) {
+  const picture = await (place instanceof SVGSVGElement ? plotOf(place) : svgOf(place, parts));
+  if (kind === "svg") return picture.file;
+  const canvas = await drawn(picture);
+  return kind === "pdf" ? pdfFile(canvas) : canvas.convertToBlob({ type: `image/${kind}`, quality: 0.92 });
 }
 
-/**
- * Draw the part of the image that is on the screen, and list the shapes over it.
- * @param {import("./stage.js").Stage} stage @param {Parts} parts
- * @returns {Promise<Picture>}
- */
-export async function pictureOf(stage, { outline, pins, scale, side = MOST_SIDE }) {
-  const { image, sheet, window: part } = stage;
-  if (image instanceof HTMLImageElement) await image.decode();
-  const natural = { width: image["naturalWidth"] || image.width, height: image["naturalHeight"] || image.height };
-  const shrink = Math.min(1, side / Math.max(natural.width, natural.height));
-  const [width, height] = [natural.width, natural.height].map((length) => Math.round(length * shrink));
-  const frame = { x: -part.x * part.zoom * width, y: -part.y * part.zoom * height, width: width * part.zoom, height: height * part.zoom }; // prettier-ignore
-  const ratio = width / stage.element.clientWidth; // pixels of the picture per pixel of the screen
-  const bar = scale ? Math.round(Math.max(18, width / 28)) : 0;
+/** Draw images and maps as pixels, and everything over them as vectors. @param {Element} place @param {Parts} parts */
+async function svgOf(place, { outline, pins, scale, side = MOST_SIDE }) {
+  const stages = place.matches(".lab-stage") ? [place] : [...place.querySelectorAll(".lab-stage")];
+  const frame = around(stages);
+  const images = await Promise.all(stages.map((stage) => naturalSize(stage.querySelector(".lab-image"))));
+  const natural = Math.max(...images.map((image, at) => image.width / stages[at].getBoundingClientRect().width));
+  const ratio = Math.min(natural, side / Math.max(frame.width, frame.height)); // pixels of the file per pixel of the screen
+  /** @param {Element} element  null: the whole file @returns {Box} */
+  const within = (element) => {
+    const box = element ? element.getBoundingClientRect() : frame;
+    const [x, y, width, height] = [box.x - frame.x, box.y - frame.y, box.width, box.height].map((length) => Math.round(length * ratio)); // prettier-ignore
+    return { x, y, width, height };
+  };
+  const { width, height } = within(null);
   const canvas = new OffscreenCanvas(width, height);
-  for (const layer of sheet.querySelectorAll("img, canvas")) drawLayer(canvas, layer, frame);
-  const shapes = [
-    ...(outline ? linesOf(stage.ink, frame, ratio) : []),
-    ...(pins ? pinsOf(stage, frame, ratio) : []),
-    ...(scale ? barOf(scale, { y: height, width, height: bar }) : []),
-  ];
-  return { canvas, shapes, width, height: height + bar };
-}
-
-/** Draw an image or a canvas as its style shows it. */
-function drawLayer(canvas, layer, { x, y, width, height }) {
-  const context = canvas.getContext("2d");
-  const style = getComputedStyle(layer);
-  if (style.display === "none" || style.visibility === "hidden") return;
-  if (style.filter !== "none" && !("filter" in context))
-    throw new Error("This browser draws no filters into files: choose another layer, or another browser.");
-  context.filter = style.filter;
-  context.globalAlpha = Number(style.opacity);
-  context.imageSmoothingEnabled = style.imageRendering !== "pixelated";
-  context.globalCompositeOperation = style.mixBlendMode === "normal" ? "source-over" : style.mixBlendMode;
-  context.drawImage(layer, x, y, width, height);
-}
-
-/** Return the outlines as lines. @returns {Shape[]} */
-function linesOf(ink, frame, ratio) {
-  const { width: columns, height: rows } = ink.viewBox.baseVal ?? {};
-  /** @param {number[]} point @returns {[number, number]} */
-  const place = ([x, y]) => [frame.x + (x / columns) * frame.width, frame.y + (y / rows) * frame.height];
-  return [...ink.children].map((node) => {
-    const { stroke, strokeWidth } = getComputedStyle(node);
-    const points = (node.tagName === "rect" ? [cornersOf(node)] : segmentsOf(node.getAttribute("d") ?? "")).map((line) => line.map(place)); // prettier-ignore
-    return { points, color: colorOf(stroke), line: parseFloat(strokeWidth) * ratio };
+  for (const stage of stages) drawLayers(canvas.getContext("2d"), stage, within);
+  const size = (box) => `x="${box.x}" y="${box.y}" width="${box.width}" height="${box.height}"`;
+  const photo = await dataAddress(await canvas.convertToBlob({ type: "image/png" }));
+  const over = stages.map((stage, at) => {
+    const box = size(within(stage));
+    const lines = outline ? linesOf(stage.querySelector(".lab-sheet > svg"), within, ratio) : "";
+    const marks = pins ? [...stage.querySelectorAll(".lab-markers > *")].map((mark) => pinOf(mark, within(mark), ratio)) : []; // prettier-ignore
+    return `<clipPath id="stage${at}"><rect ${box}/></clipPath><g clip-path="url(#stage${at})">${lines}${marks.join("")}</g>`;
   });
+  const joins = place.querySelector(":scope > .lab-lines");
+  if (outline && joins) over.push(linesOf(joins, within, ratio));
+  const bar = scale ? Math.round(Math.max(18, width / 28)) : 0;
+  const full = { width, height: height + bar };
+  const start = `<svg xmlns="http://www.w3.org/2000/svg" width="${width}" height="${full.height}" viewBox="0 0 ${width} ${full.height}">`;
+  const image = `<image href="${photo}" width="${width}" height="${height}"/>`;
+  const ends = scale ? barOf(scale, { x: 0, y: height, width, height: bar }) : "";
+  return { ...full, file: new Blob([start, image, ...over, ends, "</svg>\n"], { type: "image/svg+xml" }) };
 }
 
-function cornersOf(rect) {
-  const [x, y, width, height] = ["x", "y", "width", "height"].map((name) => Number(rect.getAttribute(name)));
-  const corners = [[x, y], [x + width, y], [x + width, y + height], [x, y + height], [x, y]]; // prettier-ignore
-  return corners;
-}
-
-/** Return the lines of a path of M, H, V and L. @param {string} path */
-function segmentsOf(path) {
-  const lines = [];
-  let [x, y] = [0, 0];
-  for (const [, letter, numbers] of path.matchAll(/([MHVL])([^MHVL]*)/g)) {
-    const values = numbers.trim().split(/[ ,]+/).map(Number);
-    const from = [x, y];
-    if (letter === "H") [x] = values;
-    else if (letter === "V") [y] = values;
-    else [x, y] = values;
-    if (letter !== "M") lines.push([from, [x, y]]);
+/** Copy a plot with its styles and images. @param {SVGSVGElement} plot */
+async function plotOf(plot) {
+  const { clientWidth: width, clientHeight: height } = plot;
+  const copy = /** @type {SVGSVGElement} */ (plot.cloneNode(true));
+  const nodes = plot.querySelectorAll("*");
+  copy.querySelectorAll("*").forEach((node, at) => {
+    const style = getComputedStyle(nodes[at]);
+    for (const name of STYLES) node.setAttribute(name, style.getPropertyValue(name));
+  });
+  for (const image of copy.querySelectorAll("image")) {
+    const answer = await fetch(image.getAttribute("href"));
+    image.setAttribute("href", await dataAddress(await answer.blob()));
   }
-  return lines;
+  for (const [name, value] of Object.entries({ width, height })) copy.setAttribute(name, String(value));
+  const background = getComputedStyle(plot.parentElement).backgroundColor;
+  copy.insertAdjacentHTML("afterbegin", `<rect width="${width}" height="${height}" fill="${background}"/>`);
+  return { width, height, file: new Blob([new XMLSerializer().serializeToString(copy)], { type: "image/svg+xml" }) };
 }
 
-/** Return the pins as discs with numbers. @returns {Shape[]} */
-function pinsOf({ markers, element }, frame, ratio) {
-  const zoom = Number(getComputedStyle(element).getPropertyValue("--zoom")) || 1;
-  return [...markers.children].flatMap((marker) => {
-    const style = getComputedStyle(marker);
-    const share = (side) => parseFloat(marker.style[side]) / 100;
-    const [x, y] = [frame.x + share("left") * frame.width, frame.y + share("top") * frame.height];
-    const radius = (marker.getBoundingClientRect().width / 2) * ratio || (10 * ratio) / zoom;
-    const size = parseFloat(style.fontSize) * ratio;
-    const disc = { x, y, radius, fill: colorOf(style.backgroundColor), color: [255, 255, 255, 1], line: 2 * ratio };
-    const text = marker.textContent;
-    return [disc, ...(text ? [{ x: x - 0.28 * size * text.length, y: y + 0.36 * size, text, size, fill: colorOf(style.color) }] : [])]; // prettier-ignore
+/** Return the smallest box around elements. @param {Element[]} elements */
+function around(elements) {
+  const boxes = elements.map((element) => element.getBoundingClientRect());
+  const [x, y] = [Math.min(...boxes.map(({ left }) => left)), Math.min(...boxes.map(({ top }) => top))];
+  const [right, bottom] = [Math.max(...boxes.map((box) => box.right)), Math.max(...boxes.map((box) => box.bottom))];
+  return { x, y, width: right - x, height: bottom - y };
+}
+
+/** @param {any} image  an image or a canvas @returns {Promise<Size>} */
+async function naturalSize(image) {
+  if (image instanceof HTMLImageElement) await image.decode();
+  return { width: image.naturalWidth || image.width, height: image.naturalHeight || image.height };
+}
+
+/** Draw the image and the canvases of a stage as their styles show them. */
+function drawLayers(context, stage, within) {
+  const { x, y, width, height } = within(stage);
+  context.save();
+  context.rect(x, y, width, height);
+  context.clip();
+  for (const layer of stage.querySelectorAll(".lab-sheet > :is(img, canvas)")) {
+    const style = getComputedStyle(layer);
+    if (style.filter !== "none" && !("filter" in context))
+      throw new Error("This browser draws no filters into files: choose another layer, or another browser.");
+    Object.assign(context, { filter: style.filter, globalAlpha: Number(style.opacity) });
+    context.imageSmoothingEnabled = style.imageRendering !== "pixelated";
+    const box = within(layer);
+    context.drawImage(layer, box.x, box.y, box.width, box.height);
+  }
+  context.restore();
+}
+
+/** Copy the lines of an element with their styles. */
+function linesOf(ink, within, ratio) {
+  const { x, y, width, height } = within(ink);
+  const { width: columns, height: rows } = ink.viewBox.baseVal;
+  const [across, down] = [width / columns, height / rows];
+  const copies = [...ink.querySelectorAll("path, rect, line, circle")].map((node) => {
+    const { stroke, strokeWidth, fill } = getComputedStyle(node);
+    const copy = node.cloneNode();
+    for (const [name, value] of Object.entries({
+      stroke,
+      fill,
+      "stroke-width": (parseFloat(strokeWidth) * ratio) / across,
+    }))
+      copy.setAttribute(name, value);
+    return copy.outerHTML;
   });
+  return `<g transform="translate(${x} ${y}) scale(${across} ${down})">${copies.join("")}</g>`;
 }
 
-/** Return a color bar between the values at its ends. @param {Parts["scale"]} scale @param {Shape} box @returns {Shape[]} */
+/** Draw a pin as a disc with its number. @param {Element} mark @param {Box} box @param {number} ratio */
+function pinOf(mark, box, ratio) {
+  const { color, backgroundColor, fontSize } = getComputedStyle(mark);
+  const [x, y, size] = [box.x + box.width / 2, box.y + box.height / 2, parseFloat(fontSize) * ratio];
+  const disc = `<circle cx="${x}" cy="${y}" r="${box.width / 2}" fill="${backgroundColor}" stroke="#fff" stroke-width="${2 * ratio}"/>`;
+  const text = `<text x="${x}" y="${y + 0.36 * size}" text-anchor="middle" ${FONT} font-size="${size}" fill="${color}">`;
+  return `${disc}${text}${mark.textContent}</text>`;
+}
+
+/** Draw a color bar between the values at its ends. @param {Parts["scale"]} scale @param {Box} box */
 function barOf({ ends: [low, high], stops }, { y, width, height }) {
   const size = height * 0.55;
-  const space = height / 3;
-  const label = (text) => 0.52 * size * text.length + 2 * space;
-  const [from, to] = [label(low), width - label(high)];
-  const text = (x, words) => ({ x, y: y + height / 2 + 0.36 * size, text: words, size, fill: [17, 17, 17, 1] });
-  const colors = stops.map((stop) => colorOf(stop));
-  const step = (to - from) / STEPS;
-  const steps = Array.from({ length: Math.max(0, step > 0 ? STEPS : 0) }, (_, at) => {
-    const place = ((at + 0.5) / STEPS) * (colors.length - 1);
-    const first = colors[Math.floor(place)];
-    const next = colors[Math.min(colors.length - 1, Math.floor(place) + 1)];
-    const fill = first.map((value, channel) => value + (next[channel] - value) * (place % 1));
-    return { x: from + at * step, y: y + height / 4, width: step + 0.5, height: height / 2, fill };
+  const [from, to] = [low, high].map((words) => 0.55 * size * words.length + size);
+  const colors = stops.map((stop, at) => `<stop offset="${at / (stops.length - 1)}" stop-color="${stop}"/>`).join("");
+  const text = (x, anchor, words) =>
+    `<text x="${x}" y="${y + 0.7 * height}" text-anchor="${anchor}" ${FONT} font-size="${size}" fill="#111">${words}</text>`;
+  const bar = `<rect x="${from}" y="${y + height / 4}" width="${Math.max(0, width - from - to)}" height="${height / 2}" fill="url(#scale)"/>`;
+  return `<linearGradient id="scale">${colors}</linearGradient><rect y="${y}" width="${width}" height="${height}" fill="#fff"/>${bar}${text(size / 2, "start", low)}${text(width - size / 2, "end", high)}`;
+}
+
+/** Draw an SVG file as pixels. @param {{ file: Blob } & Size} picture */
+async function drawn({ file, width, height }) {
+  const image = el("img", { src: await dataAddress(file) });
+  await image.decode();
+  const canvas = new OffscreenCanvas(width, height);
+  canvas.getContext("2d").drawImage(image, 0, 0);
+  return canvas;
+}
+
+/** Write a canvas as PDF of one page, one point per pixel. @param {OffscreenCanvas} canvas */
+async function pdfFile(canvas) {
+  const { width, height } = canvas;
+  const jpeg = await canvas.convertToBlob({ type: "image/jpeg", quality: 0.95 });
+  const draw = `q ${width} 0 0 ${height} 0 0 cm /Im Do Q`;
+  const objects = [
+    ["<< /Type /Catalog /Pages 2 0 R >>"],
+    ["<< /Type /Pages /Kids [3 0 R] /Count 1 >>"],
+    [`<< /Type /Page /Parent 2 0 R /MediaBox [0 0 ${width} ${height}] /Contents 4 0 R /Resources << /XObject << /Im 5 0 R >> >> >>`],
+    [`<< /Length ${draw.length} >>\nstream\n${draw}\nendstream`],
+    [`<< /Type /XObject /Subtype /Image /Width ${width} /Height ${height} /ColorSpace /DeviceRGB /BitsPerComponent 8 /Filter /DCTDecode /Length ${jpeg.size} >>\nstream\n`, jpeg, "\nendstream"],
+  ]; // prettier-ignore
+  let file = new Blob(["%PDF-1.4\n"]);
+  const places = objects.map((object, at) => {
+    const start = file.size;
+    file = new Blob([file, `${at + 1} 0 obj\n`, ...object, "\nendobj\n"]);
+    return `${String(start).padStart(10, "0")} 00000 n \n`;
   });
-  return [{ x: 0, y, width, height, fill: [255, 255, 255, 1] }, ...steps, text(space, low), text(to + space, high)];
-}
-
-let probe = null;
-
-/** Return [red, green, blue, opacity] of a color of CSS. @param {string} text */
-export function colorOf(text) {
-  probe ??= new OffscreenCanvas(1, 1).getContext("2d", { willReadFrequently: true });
-  probe.clearRect(0, 0, 1, 1);
-  probe.fillStyle = text;
-  probe.fillRect(0, 0, 1, 1);
-  const [red, green, blue, alpha] = probe.getImageData(0, 0, 1, 1).data;
-  return [red, green, blue, alpha / 255];
-}
-
-/** @param {number[]} color */
-const css = ([red, green, blue, alpha]) => `rgb(${Math.round(red)} ${Math.round(green)} ${Math.round(blue)} / ${alpha})`; // prettier-ignore
-
-/** @param {Picture} picture */
-export function drawn({ canvas, shapes, width, height }) {
-  const whole = new OffscreenCanvas(width, height);
-  const context = whole.getContext("2d");
-  context.drawImage(canvas, 0, 0);
-  for (const { points, x, y, radius, text, size, color, fill, line, ...box } of shapes) {
-    if (fill) context.fillStyle = css(fill);
-    if (color) Object.assign(context, { strokeStyle: css(color), lineWidth: line });
-    context.beginPath();
-    for (const [from, ...rest] of points ?? []) {
-      context.moveTo(...from);
-      for (const point of rest) context.lineTo(...point);
-    }
-    if (radius) context.arc(x, y, radius, 0, 2 * Math.PI);
-    else if (text) {
-      context.font = `${size}px Helvetica, Arial, sans-serif`;
-      context.fillText(text, x, y);
-    } else if (fill) context.fillRect(x, y, box.width, box.height);
-    if (radius && fill) context.fill();
-    if (color) context.stroke();
-  }
-  return whole;
-}
-
-/** @param {Picture} picture */
-function pngFile(picture) {
-  return drawn(picture).convertToBlob({ type: "image/png" });
-}
-
-/** Write the image as PNG and the shapes as vectors. @param {Picture} picture */
-async function svgFile({ canvas, shapes, width, height }) {
-  const image = await dataAddress(await canvas.convertToBlob({ type: "image/png" }));
-  const escaped = (text) => text.replace(/[&<>]/g, (letter) => `&#${letter.charCodeAt(0)};`);
-  const parts = shapes.map(({ points, x, y, radius, text, size, color, fill, line, ...box }) => {
-    const style = `fill="${fill ? css(fill) : "none"}"${color ? ` stroke="${css(color)}" stroke-width="${line}"` : ""}`;
-    if (points) return `<path d="${points.map((each) => `M${each.map((point) => point.join(" ")).join("L")}`).join("")}" ${style}/>`; // prettier-ignore
-    if (radius) return `<circle cx="${x}" cy="${y}" r="${radius}" ${style}/>`;
-    if (text) return `<text x="${x}" y="${y}" font-family="Helvetica, Arial, sans-serif" font-size="${size}" ${style}>${escaped(text)}</text>`; // prettier-ignore
-    return `<rect x="${x}" y="${y}" width="${box.width}" height="${box.height}" ${style}/>`;
-  });
-  const start = `<svg xmlns="http://www.w3.org/2000/svg" width="${width}" height="${height}" viewBox="0 0 ${width} ${height}">`;
-  const photo = `<image href="${image}" width="${canvas.width}" height="${canvas.height}"/>`;
-  return new Blob([start, photo, ...parts, "</svg>\n"], { type: "image/svg+xml" });
+  const table = `xref\n0 6\n0000000000 65535 f \n${places.join("")}trailer\n<< /Size 6 /Root 1 0 R >>`;
+  return new Blob([file, table, `\nstartxref\n${file.size}\n%%EOF\n`], { type: "application/pdf" });
 }
 
 /** @param {Blob} file @returns {Promise<string>} */

@@ -5,16 +5,15 @@
 // `chosen` is the name of the last choice, which "select" announces. The functions of the server are in app/handlers/own.py.
 
 import { read } from "./address.js";
+import { camera } from "./camera.js";
 import { button, el, loadStyle } from "./dom.js";
 import { Refusal } from "./encoding.js";
-import { LiveCamera, frameOf } from "./live_camera.js";
 import { store } from "./own_store.js";
 import { sendFile } from "./upload.js";
 
 /** @typedef {import("./own_store.js").Own} Own */
 
 const THUMBNAIL = 96; // pixels
-const LIVE_SIDE = 224; // pixels of the short side of a frame that is sent
 
 export class RailView {
   turn = 0; // number of the newest choice
@@ -22,21 +21,15 @@ export class RailView {
   note = ""; // a sentence about the newest choice
   /** @type {AbortController} */
   sending = null; // of the newest own file
-  /** @type {LiveCamera} */
-  camera = null;
+  stopCamera = () => {};
   input = el("input", { type: "file", multiple: true, onchange: () => this.take([...this.input.files]) });
   own = el("div", { class: "rail-list", role: "group", "aria-label": "Your own" });
   examples = el("div", { class: "rail-list", role: "group", "aria-label": "Examples" });
   problem = el("p", { class: "rail-note", role: "status" });
   keep = el("input", { type: "checkbox", onchange: () => store.setKeeps(this.keep.checked) });
-  all = button("Remove all", () => this.removeAll());
-  more = el(
-    "details",
-    { class: "rail-more" },
-    el("summary", {}, "Yours"),
-    el("label", {}, this.keep, "Keep in this browser"),
-    this.all,
-  );
+  keeps = el("label", {}, this.keep, "Keep in this browser");
+  all = button("Remove all", () => this.remove(store.list(this.kind)));
+  more = el("details", { class: "rail-more" }, el("summary", {}, "Yours"), this.keeps, this.all);
 
   /** @param {Mounted} mounted */
   constructor({ element, props, emit, server }) {
@@ -49,10 +42,20 @@ export class RailView {
     this.input.accept = props.accept;
     element.classList.add("lab-rail");
     const open = el("label", { class: "rail-open", title: props.label }, el("span", {}, "Open"), this.input);
-    const camera = props.camera ? this.addCamera() : [];
     loadStyle(element);
-    element.replaceChildren(open, ...camera, this.own, this.more, this.examples, this.problem);
-    this.examples.replaceChildren(...props.examples.map((example) => this.exampleTile(...example)));
+    element.replaceChildren(
+      open,
+      ...(props.camera ? camera(this) : []),
+      this.own,
+      this.more,
+      this.examples,
+      this.problem,
+    );
+    this.examples.replaceChildren(
+      ...props.examples.map(([name, title, src]) =>
+        tile(title, src, () => this.chooseExample(name), { "data-name": name }),
+      ),
+    );
     store.addEventListener("change", () => this.draw());
     this.opened = this.restore();
   }
@@ -61,8 +64,7 @@ export class RailView {
   async restore() {
     await store.loading;
     this.draw();
-    const id = sessionStorage.getItem(this.memory);
-    const item = store.items.get(id);
+    const item = store.items.get(sessionStorage.getItem(this.memory));
     if (item && !(this.props.address && read()[this.props.address])) await this.choose(item);
   }
 
@@ -81,36 +83,21 @@ export class RailView {
     this.mark(this.chosen);
   }
 
-  exampleTile(name, title, src) {
-    const image = el("img", { src, alt: title, loading: "lazy" });
-    return el(
-      "div",
-      { class: "rail-tile", "data-name": name },
-      tileButton(title, () => this.chooseExample(name), image),
-    );
-  }
-
   /** @param {Own} item */
   ownTile(item) {
     const { id, title, thumbnail, name } = item;
-    const image = thumbnail ? el("img", { src: URL.createObjectURL(thumbnail), alt: title }) : el("span", {}, title);
-    const remove = button("×", () => this.remove(item), { class: "rail-remove", "aria-label": `Remove ${title}` });
-    const attributes = { class: "rail-tile", "data-id": id, "data-name": name };
-    return el(
-      "div",
-      attributes,
-      tileButton(title, () => this.choose(item), image),
-      remove,
-    );
+    const src = thumbnail && URL.createObjectURL(thumbnail);
+    const element = tile(title, src, () => this.choose(item), { "data-id": id, "data-name": name });
+    const attributes = { class: "rail-remove", "aria-label": `Remove ${title}` };
+    element.append(button("×", () => this.remove([item]), attributes));
+    return element;
   }
 
   /** Mark the tile of what is shown. @param {string} name */
   mark(name) {
     this.chosen = name;
-    for (const tile of this.element.querySelectorAll(".rail-tile")) {
-      const isShown = tile.getAttribute("data-name") === name;
-      tile.firstElementChild.setAttribute("aria-current", String(isShown));
-    }
+    for (const one of this.element.querySelectorAll(".rail-tile"))
+      one.firstElementChild.setAttribute("aria-current", String(one.getAttribute("data-name") === name));
   }
 
   /** Say something about the newest choice, after what the store says. @param {string} note */
@@ -129,7 +116,7 @@ export class RailView {
   begin() {
     this.turn += 1;
     this.sending?.abort();
-    this.camera?.stop();
+    this.stopCamera();
     this.say("");
     for (const view of openViews()) view.endPreview();
     return this.turn;
@@ -144,29 +131,23 @@ export class RailView {
   async choose(item) {
     const turn = this.begin();
     const controller = (this.sending = new AbortController());
-    const stages = await this.preview(item, () => controller.abort());
+    const views = await this.preview(item, () => controller.abort());
+    const progress = (share) => views.forEach(({ working }) => working.progress(share));
     try {
-      const name = await this.ready(item, controller.signal, (share) =>
-        stages.forEach((view) => view.working.progress(share)),
-      );
+      const name = await this.ready(item, controller.signal, progress);
       if (turn !== this.turn) return true;
       sessionStorage.setItem(this.memory, item.id);
       this.announce(name);
     } catch (error) {
       if (turn !== this.turn) return true; // another was chosen meanwhile: this one is sent when it is chosen
       if (!item.name) await store.remove([item]);
-      this.refuse(error, stages);
+      for (const view of views) view.endPreview();
+      if (!(error instanceof Refusal)) throw error;
+      this.say(error.message);
+      for (const view of openViews()) view.refuse(error.message);
       return false;
     }
     return true;
-  }
-
-  /** Say why a file is not shown, and return to what was shown. */
-  refuse(error, stages) {
-    for (const view of stages) view.endPreview();
-    if (!(error instanceof Refusal)) throw error;
-    this.say(error.message);
-    for (const view of openViews()) view.refuse(error.message);
   }
 
   /**
@@ -211,9 +192,8 @@ export class RailView {
     for (const [index, file] of files.entries()) {
       const rank = String(files.length - index).padStart(5, "0"); // the store sorts by id, the first is the newest
       const id = `${now} ${rank} ${Math.random()}`;
-      const title = file.name || "image";
       const thumbnail = this.kind === "image" ? await shrunk(file) : undefined;
-      items.push({ id, kind: this.kind, title, file, thumbnail, name: "" });
+      items.push({ id, kind: this.kind, title: file.name || "image", file, thumbnail, name: "" });
     }
     for (const item of [...items].reverse()) await store.put(item);
     const notes = []; // of those that are refused, and of the one that is shown
@@ -225,16 +205,8 @@ export class RailView {
     this.say(notes.filter(Boolean).join(" "));
   }
 
-  /** @param {Own} item */
-  async remove(item) {
-    const isShown = this.chosen === item.name;
-    await store.remove([item]);
-    if (item.name) this.server.forget({ kind: this.kind, name: item.name });
-    if (isShown) this.chooseExample(this.props.examples[0][0]);
-  }
-
-  async removeAll() {
-    const items = store.list(this.kind);
+  /** Remove own files here and on the server; without the one that is shown, the first example is. @param {Own[]} items */
+  async remove(items) {
     const isShown = items.some(({ name }) => name === this.chosen);
     await store.remove(items);
     for (const { name } of items) if (name) this.server.forget({ kind: this.kind, name });
@@ -248,50 +220,12 @@ export class RailView {
     const answer = await fetch(new URL(address, document.baseURI));
     return answer.ok ? shrunk(await answer.blob()) : undefined;
   }
-
-  /** The live camera, whose frames the view of a prop shows. */
-  addCamera() {
-    const view = () => document.querySelector(`#${this.props.camera} .lab-view`)?.["view"];
-    const toggle = button("Camera", () => (camera.video ? camera.stop() : begin()), { class: "rail-camera", "aria-pressed": "false" }); // prettier-ignore
-    const shoot = button("Take", async () => this.take([new File([await frameOf(camera.video)], "camera.jpg")]), { class: "rail-camera", hidden: true }); // prettier-ignore
-    const begin = () => {
-      this.turn += 1;
-      document.querySelector("#tabs [role=tab]")?.["click"](); // the first tab has the view
-      return camera.start();
-    };
-    const encode = async (video) => {
-      const frame = await frameOf(video, LIVE_SIDE);
-      const image = await dataAddress(frame);
-      const value = await this.server.frame({ image, model: view().props.value.model, block: view().state.block });
-      if (value.error) throw new Refusal(value.error);
-      return { ...value, image };
-    };
-    /** @param {import("./live_camera.js").CameraState} state */
-    const change = ({ live, rate, problem }) => {
-      toggle.setAttribute("aria-pressed", String(live));
-      shoot.hidden = !live;
-      if (rate) toggle.dataset.rate = rate.toFixed(1); // tests read it
-      this.say(problem ?? (rate ? `${rate.toFixed(1)} frames per second` : ""));
-      if (!live) view()?.showFrame(null);
-    };
-    const camera = new LiveCamera({ encode, show: (value) => view()?.showFrame(value), change });
-    this.camera = camera;
-    return [toggle, shoot];
-  }
 }
 
-/** @param {Blob} file @returns {Promise<string>} */
-function dataAddress(file) {
-  return new Promise((resolve) => {
-    const reader = new FileReader();
-    reader.onload = () => resolve(String(reader.result));
-    reader.readAsDataURL(file);
-  });
-}
-
-/** @param {string} title @param {() => void} onclick @param {Node} content */
-function tileButton(title, onclick, content) {
-  return el("button", { type: "button", title, onclick }, content);
+/** @param {string} title @param {string} src  of the thumbnail, if any @param {() => void} onclick @param {Record<string, string>} data */
+function tile(title, src, onclick, data) {
+  const content = src ? el("img", { src, alt: title, loading: "lazy" }) : title;
+  return el("div", { class: "rail-tile", ...data }, el("button", { type: "button", title, onclick }, content));
 }
 
 /** Return the views on the screen that show an image of a rail. @returns {any[]} */

@@ -8,6 +8,7 @@ import { fitted } from "../maths/levels.js";
 import { Painting, fromRuns } from "../maths/painting.js";
 import { el } from "./dom.js";
 import { Editor } from "./editor.js";
+import { section, shownSection } from "./export.js";
 import { COLORS } from "./palette.js";
 
 const LONG_SIDE = 512; // cells of the strokes
@@ -53,6 +54,16 @@ export class ScribbleView extends Editor {
       runs: image.empty ? [] : image.runs(),
     });
     return { key: `${encoding.token} ${this.requestNumber}`, images: images.map(strokes) };
+  }
+
+  sections() {
+    const write = (file, own) => async () => this.ask({ file, own: own ? await own() : [] });
+    const images = () => window["viewOf"]("images").names();
+    return [
+      shownSection(this.stage.element),
+      section("Masks of all your images", [["PNG, several as ZIP", "masks.zip", write("masks.zip", images)]]),
+      section("Head for the command line", [["safetensors", "head.safetensors", write("head.safetensors")]]),
+    ];
   }
 
   /** The strokes have changed: show them and request the segmentation. */

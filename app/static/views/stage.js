@@ -4,6 +4,7 @@
 // or tap counts where it falls. Wheel, pinch, double click and the keys + and − zoom; dragging then pans.
 
 import { button, el, svg } from "./dom.js";
+import { ARROWS, followPointers } from "./gestures.js";
 import { PatchCanvas } from "./paint.js";
 
 /**
@@ -19,10 +20,7 @@ import { PatchCanvas } from "./paint.js";
 export const STAGE_PIXELS = 400_000; // of a map on the stage: more are not visible
 const MAX_ZOOM = 16;
 const ZOOM_STEP = 2; // of a double click or key
-const WHEEL = 100; // largest turn of the wheel that counts
-const TREMBLE = 4; // pixels that a click may move
 const ZOOMS = { "+": ZOOM_STEP, "=": ZOOM_STEP, "-": 1 / ZOOM_STEP, 0: 0 };
-export const ARROWS = { ArrowUp: [0, -1], ArrowDown: [0, 1], ArrowLeft: [-1, 0], ArrowRight: [1, 0] };
 
 export class Stage {
   paints = false;
@@ -33,8 +31,6 @@ export class Stage {
   frame = 0;
   /** Share of the image at the left and the top edge of the stage, and the magnification. */
   window = { x: 0, y: 0, zoom: 1 };
-  touches = new Map(); // places on the screen of pressed pointers, by number
-  dragged = false; // the last press was a drag or a pinch, not a click
 
   /** @param {string} label @param {string} keys  help @param {StageEvents} on @param {"img" | "canvas"} [kind] */
   constructor(label, keys, on, kind = "img") {
@@ -50,11 +46,8 @@ export class Stage {
     for (const layer of layers) layer.setAttribute("aria-hidden", "true");
     this.sheet = el("div", { class: "lab-sheet" }, this.image, ...layers);
     const role = { tabindex: 0, role: "application", "aria-label": label, "aria-description": keys };
-    this.reset = button("", () => this.zoomAt(0), {
-      class: "lab-reset",
-      "aria-label": "Show the whole image",
-      hidden: true,
-    });
+    const reset = { class: "lab-reset", "aria-label": "Show the whole image", hidden: true };
+    this.reset = button("", () => this.zoomAt(0), reset);
     this.element = el("div", { class: "lab-stage", ...role }, this.sheet, this.reset);
     this.cell = el("div", { class: "lab-cell" }, this.element);
     this.listen();
@@ -120,62 +113,37 @@ export class Stage {
 
   listen() {
     const { element } = this;
-    element.addEventListener("pointermove", (event) => this.move(event));
-    element.addEventListener("pointerdown", (event) => {
-      if (event.target === this.reset) return;
-      if (!this.touches.size) this.dragged = false;
-      element.setPointerCapture(event.pointerId);
-      this.touches.set(event.pointerId, { x: event.clientX, y: event.clientY });
-      const starts = this.paints && this.open && event.button === 0 && this.touches.size === 1;
-      if (starts) this.stroke(this.placeAt(event));
-      else this.move(event); // a tap has no move
+    followPointers(element, {
+      point: (event) => this.follow(event),
+      press: (event) => this.open && !this.paints && event.detail < 2 && this.press(this.placeAt(event), event.altKey),
+      pans: (two) => this.open && !this.last && (two || (this.window.zoom > 1 && !this.paints)),
+      zoom: (factor, at) => this.open && this.zoomAt(factor, at),
+      pan: (right, down) => {
+        const { width, height } = this.sheet.getBoundingClientRect(); // of the whole image
+        const { x, y, zoom } = this.window;
+        this.look({ zoom, x: x - right / width, y: y - down / height });
+      },
     });
-    for (const name of ["pointerup", "pointercancel"])
-      element.addEventListener(name, (/** @type {any} */ { pointerId }) => {
-        this.touches.delete(pointerId);
-        this.lift();
-      });
-    element.addEventListener("touchmove", (event) => event.touches.length > 1 && event.preventDefault());
-    element.addEventListener("wheel", (event) => {
-      if (this.open && this.zoomAt(wheelFactor(event), event)) event.preventDefault(); // else the page scrolls
-    });
+    for (const name of ["pointerup", "pointercancel"]) element.addEventListener(name, () => this.lift());
     element.addEventListener("dblclick", (event) => {
       if (!this.open || this.paints || event.target === this.reset) return;
       this.on.retract?.();
       this.zoomAt(ZOOM_STEP, event);
-    });
-    for (const name of ["pointerleave", "blur"]) element.addEventListener(name, () => this.leave());
-    element.addEventListener("click", (event) => {
-      const isPress = this.open && !this.paints && !this.dragged && event.target !== this.reset;
-      if (isPress && event.detail < 2) this.press(this.placeAt(event), event.altKey);
     });
     element.addEventListener("keydown", (event) => {
       if (this.open && this.key(event)) event.preventDefault();
     });
   }
 
-  move(event) {
-    if (!this.open || this.drag(event)) return;
+  /** Follow a pointer that does not pan. @param {PointerEvent} event  null: it has left */
+  follow(event) {
+    if (!event) return this.leave();
+    if (!this.open) return;
     const place = this.placeAt(event);
-    if (this.last) return this.stroke(place);
+    const starts = this.paints && event.type === "pointerdown" && event.button === 0 && event.isPrimary;
+    if (this.last || starts) return this.stroke(place);
     cancelAnimationFrame(this.frame); // only the newest place of a frame is drawn
     this.frame = requestAnimationFrame(() => this.point(place));
-  }
-
-  /** Pan with one pressed pointer, pan and zoom with two; returns whether it does. @param {PointerEvent} event */
-  drag({ pointerId, clientX, clientY }) {
-    const before = this.touches.get(pointerId);
-    const now = { x: clientX, y: clientY };
-    const other = [...this.touches].find(([id]) => id !== pointerId)?.[1];
-    const pans = before && !this.last && (other || (this.window.zoom > 1 && !this.paints));
-    if (!pans || (!this.dragged && distance(now, before) < TREMBLE)) return Boolean(pans && this.dragged);
-    const { width, height } = this.element.getBoundingClientRect();
-    const { x, y, zoom } = this.window;
-    if (other)
-      this.zoomAt(distance(now, other) / (distance(before, other) || 1), { clientX: other.x, clientY: other.y });
-    else this.look({ zoom, x: x - (now.x - before.x) / width / zoom, y: y - (now.y - before.y) / height / zoom });
-    this.touches.set(pointerId, now);
-    return (this.dragged = true);
   }
 
   /**
@@ -269,15 +237,4 @@ export class Stage {
     const share = (part) => Math.min(1 - 1e-6, Math.max(0, part));
     return { x: share((clientX - box.left) / box.width), y: share((clientY - box.top) / box.height) };
   }
-}
-
-/** Return the factor by which a turn of the wheel zooms. @param {WheelEvent} event */
-export function wheelFactor({ deltaY, ctrlKey }) {
-  const turn = Math.max(-WHEEL, Math.min(WHEEL, deltaY)); // touchpads send small steps
-  return Math.exp(-turn * (ctrlKey ? 0.01 : 0.0015));
-}
-
-/** @param {Point} one @param {Point} other */
-export function distance(one, other) {
-  return Math.hypot(one.x - other.x, one.y - other.y);
 }

@@ -4,6 +4,7 @@ import { read } from "./address.js";
 import { Busy } from "./busy.js";
 import { button, el, loadStyle } from "./dom.js";
 import { Refusal } from "./encoding.js";
+import { openExport, shownSection } from "./export.js";
 import { Newest } from "./newest.js";
 
 export const PROPS = { head: "shown_head" }; // `gr.HTML` has a parameter `head` of its own
@@ -20,6 +21,7 @@ export class View {
   stage = null; // where the view has one
   spoken = el("p", { class: "lab-spoken", "aria-live": "polite" });
   newest = new Newest();
+  encoding = null; // of the image on the stage, where the view has one
   live = null; // frame of the camera, in place of the value
   /** @type {Record<string, any>} */
   exportRequest = null; // what the server is to write, while "exported" is emitted
@@ -64,6 +66,7 @@ export class View {
     const empty = el("p", { class: "lab-empty lab-soft" }, EMPTY);
     this.element.replaceChildren(this.problem, empty, ...children.filter(Boolean), this.spoken);
     (this.stage?.element.parentElement ?? this.element).append(this.working.element);
+    this.stage?.image.addEventListener("error", () => this.refuse("The image could not be loaded.", true));
     this.watch(props, () => this.showFrame(null));
     new ResizeObserver(() => (this.waiting ? this.reload() : this.resized())).observe(this.element);
     this.reload();
@@ -175,6 +178,32 @@ export class View {
     this.reason.textContent = sentence;
     this.problem.hidden = false;
     this.again.hidden = !again;
+  }
+
+  /** Open the dialog of what can be exported, once something is shown. */
+  export() {
+    if (this.element.dataset.token) openExport(this);
+  }
+
+  /** What can be exported. @returns {import("./export.js").Section[]} */
+  sections() {
+    return [shownSection(this.stage.element)];
+  }
+
+  /** Let the server write a file of what is shown. @param {Record<string, any>} request @returns {null} */
+  ask(request) {
+    this.exportRequest = { ...this.request, ...request };
+    this.emit("exported", {});
+    return null;
+  }
+
+  /** The view as arguments of a handler. @returns {any} */
+  get request() {
+    return null;
+  }
+
+  get fileName() {
+    return this.encoding.name;
   }
 
   /** Emit "shown" again: something else that handlers of "shown" use has changed. */

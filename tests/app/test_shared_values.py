@@ -1,0 +1,108 @@
+"""The table of values that the package and the page's scripts both compute: tests/javascript/values.json.
+
+`python -m tests.app.test_shared_values` writes it anew after a change of a formula.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dino_model.inference import quantities
+from dino_model.inference.resize import fed_size, sample
+from segmentation import drawing, edges
+from segmentation.masks import component_at, enlarge, keep_mass_of_maps, rle, runs_of
+from segmentation.metrics import jaccard
+
+FILE = Path(__file__).parents[1] / "javascript" / "values.json"
+PREFIX, GRID, TOKENS = 1, (2, 3), (0, 3)
+
+
+def values() -> dict[str, Any]:
+    """Compute all values; every case has its arguments and what the package returns for them."""
+    random = np.random.default_rng(0)
+    queries, keys = random.normal(size=(2, 2, 7, 5)).astype(np.float16)
+    ties = np.ceil(4 * random.random((4, 6))) / 4
+    continuous = random.random((4, 6)).astype(np.float32)
+    image = random.integers(0, 256, (5, 7, 3), dtype=np.uint8)
+    picture = np.where(np.arange(12) < 7, 40, 200) + random.integers(-9, 9, (10, 12, 3)).transpose(2, 0, 1)
+    picture = picture.transpose(1, 2, 0).astype(np.uint8)
+    mask = np.zeros((10, 12), bool)
+    mask[1:8, :6] = True
+    labels, other = random.integers(0, 3, (2, 3)), random.integers(0, 2, (4, 5))
+    single = np.float32(queries), np.float32(keys)
+    similar = quantities.key_similarity(single[1], PREFIX, 3)[PREFIX:].reshape(GRID).clip(0)
+    similar.flat[3 - PREFIX] = 1
+    return {
+        "block": {"queries": queries, "keys": keys, "prefix": PREFIX, "rows": GRID[0], "columns": GRID[1]},
+        "maps": [
+            {
+                "token": token,
+                "attention": quantities.attention(*single, token)[:, PREFIX:],
+                "logits": quantities.logits(*single, token)[:, PREFIX:],
+                "key-cosine": quantities.cosines(single[1], token)[:, PREFIX:],
+                "key-similarity": quantities.key_similarity(single[1], PREFIX, token)[None, PREFIX:],
+            }
+            for token in TOKENS
+        ],
+        "proposal": component_at(keep_mass_of_maps(similar, 0.9), *divmod(3 - PREFIX, GRID[1])),
+        "keepMass": [
+            {"map": one, "mass": mass, "kept": keep_mass_of_maps(np.float32(one), mass)}
+            for one in (ties, continuous)
+            for mass in (0.1, 0.35, 0.6, 1)
+        ],
+        "enlarged": {"map": continuous, "levels": drawing.levels(continuous, (9, 13), (0.2, 0.8)) * 255},
+        "resample": [
+            {"image": image, "resized": sample(image, *to, "short-side")} for to in ((3, 4), (8, 9))
+        ],
+        "fedSize": [
+            {"size": size, "fed": fed_size(*size, "short-side", patch), "patch": patch}
+            for *size, patch in ((464, 640, 224, 8), (720, 640, 224, 8), (1000, 10, 16, 16))
+        ],
+        "refined": {"image": picture, "mask": mask, "inside": edges.refine_edges(mask, picture, 2) > 0.5},
+        "labels": {
+            "labels": labels,
+            "other": other,
+            "resized": enlarge(labels, other.shape),
+            "jaccard": float(jaccard(enlarge(labels, (12, 15)) > 0, enlarge(other, (12, 15)) > 0)),
+        },
+        "coco": {"mask": mask, "counts": runs_of(rle(mask)["counts"])},
+    }
+
+
+def text() -> str:
+    """Return the text of the table: an array is {shape, values}, with eight digits of each float."""
+
+    def plain(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {name: plain(one) for name, one in value.items()}
+        if isinstance(value, list | tuple):
+            return [plain(one) for one in value]
+        if not isinstance(value, np.ndarray):
+            return value
+        numbers = value.ravel().astype(float if value.dtype.kind == "f" else int).tolist()
+        return {"shape": value.shape, "values": [float(f"{one:.8g}") if one % 1 else one for one in numbers]}
+
+    return json.dumps(plain(values())) + "\n"
+
+
+def test_table_has_what_the_package_computes():
+    written, computed = json.loads(FILE.read_text()), json.loads(text())
+
+    def compare(one: Any, other: Any, place: str) -> None:
+        if isinstance(one, dict):
+            assert one.keys() == other.keys(), place
+            for name in one:
+                compare(one[name], other[name], f"{place}.{name}")
+        elif isinstance(one, list) and one and isinstance(one[0], dict):
+            for number, pair in enumerate(zip(one, other, strict=True)):
+                compare(*pair, f"{place}[{number}]")
+        else:
+            np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6, err_msg=place)
+
+    compare(written, computed, "values")
+
+
+if __name__ == "__main__":
+    FILE.write_text(text(), encoding="utf-8")

@@ -1,0 +1,115 @@
+// The page's arithmetic, compared with the package's: values.json, which tests/app/test_shared_values.py writes.
+
+import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
+import { test } from "node:test";
+import * as attention from "../../app/static/maths/attention.js";
+import { Guide } from "../../app/static/maths/guided.js";
+import { jaccard, resized } from "../../app/static/maths/labels.js";
+import { displayRange, enlarge } from "../../app/static/maths/levels.js";
+import { Maps } from "../../app/static/maths/maps.js";
+import { proposal } from "../../app/static/maths/proposal.js";
+import { QUANTITIES } from "../../app/static/maths/quantities.js";
+import { fedSize, resample } from "../../app/static/maths/resample.js";
+import { cocoFile } from "../../app/static/views/files.js";
+
+/** @type {Record<string, any>} */
+const TABLE = JSON.parse(readFileSync(new URL("values.json", import.meta.url), "utf-8"));
+const floats = ({ values }) => Float32Array.from(values);
+const bytes = ({ values }) => Uint8Array.from(values);
+const grid = ({ shape: [rows, columns], values }) => ({ rows, columns, values: Uint8Array.from(values) });
+const rgba = ({ values }) =>
+  Uint8ClampedArray.from(values.flatMap((value, at) => (at % 3 === 2 ? [value, 255] : [value])));
+
+function close(found, expected, tolerance = 1e-5) {
+  assert.equal(found.length, expected.length);
+  expected.forEach((value, at) => assert.ok(Math.abs(found[at] - value) < tolerance, `${found[at]} is not ${value}`));
+}
+
+const { queries, keys, prefix, rows, columns } = TABLE.block;
+const [heads, tokens, dim] = keys.shape;
+const BLOCK = { queries: floats(queries), keys: floats(keys), heads, tokens, dim, prefix };
+
+for (const { token, ...expected } of TABLE.maps)
+  for (const [quantity, { values }] of Object.entries(expected))
+    test(`${quantity} of token ${token}`, () => {
+      const maps = QUANTITIES[quantity].maps(BLOCK, token);
+      close(
+        maps.flatMap((map) => [...map]),
+        values,
+      );
+    });
+
+test("the patches of a click", () => {
+  assert.deepEqual(proposal(BLOCK, { rows, columns }, { row: 0, column: 2 }, 0.9), bytes(TABLE.proposal));
+});
+
+for (const { map, mass, kept } of TABLE.keepMass)
+  test(`the patches that keep ${mass} of a map`, () =>
+    assert.deepEqual(attention.keepMass(floats(map), mass), bytes(kept)));
+
+test("a map is interpolated between the centers of its patches", () => {
+  const { map, levels } = TABLE.enlarged;
+  const [height, width] = levels.shape;
+  const pixels = new Uint32Array(height * width);
+  const table = Uint32Array.from({ length: 256 }, (_, level) => level);
+  enlarge(floats(map), { rows: 4, columns: 6 }, { width, height }, [0.2, 0.8], table, pixels);
+  close(pixels, levels.values, 0.501);
+});
+
+for (const { image, resized: expected } of TABLE.resample)
+  test(`an image resized to ${expected.shape.slice(0, 2)}`, () => {
+    const [from, to] = [image, expected].map(({ shape: [height, width] }) => ({ height, width }));
+    assert.deepEqual([...resample(rgba(image), from, to)], expected.values);
+  });
+
+for (const { size, fed, patch } of TABLE.fedSize)
+  test(`the input of ${size}`, () => {
+    const [height, width, short] = size;
+    assert.deepEqual(fedSize({ width, height }, short, patch), { height: fed[0], width: fed[1] });
+  });
+
+test("a mask whose edges follow the image", () => {
+  const { image, mask, inside } = TABLE.refined;
+  const [height, width] = mask.shape;
+  assert.deepEqual(new Guide(rgba(image), width, height, 2).refine(bytes(mask)), bytes(inside));
+});
+
+test("labels at another size, and their Jaccard", () => {
+  const { labels, other, resized: expected, jaccard: score } = TABLE.labels;
+  assert.deepEqual(resized(grid(labels), grid(other)).values, bytes(expected));
+  assert.ok(Math.abs(jaccard(grid(labels), grid(other), { rows: 12, columns: 15 }) - score) < 1e-6);
+});
+
+test("COCO run lengths", async () => {
+  const { mask, counts } = TABLE.coco;
+  const [height, width] = mask.shape;
+  assert.deepEqual(JSON.parse(await cocoFile(bytes(mask), { width, height }).text()).counts, counts);
+});
+
+test("bytes of 16-bit floats are decoded, subnormal and negative ones too; others are refused", () => {
+  const halves = Uint16Array.of(0x3c00, 0xc000, 0x0001, 0x0000, 0x3555, 0x7bff, 0x3c00, 0x3c00);
+  const decoded = attention.decodeBlock(halves.buffer, { heads: 1, tokens: 2, prefix: 1 });
+  close(decoded.queries, [1, -2, 2 ** -24, 0], 1e-9);
+  close(decoded.keys, [0.333251953125, 65504, 1, 1], 1e-9);
+  assert.throws(() => attention.decodeBlock(new ArrayBuffer(6), { heads: 2, tokens: 2, prefix: 1 }), /no block/);
+});
+
+test("entropy is ln N where all is alike and 0 where one patch has all", () => {
+  assert.ok(Math.abs(attention.entropy(new Float32Array(50).fill(0.3)) - Math.log(50)) < 1e-6);
+  assert.equal(attention.entropy(Float32Array.of(0, 4, 0)), 0);
+});
+
+test("all heads together keep what any of them keeps", () => {
+  const maps = new Maps([Float32Array.of(0.9, 0.05, 0.05), Float32Array.of(0.05, 0.05, 0.9)], { mass: 0.6 });
+  assert.deepEqual([...maps.kept("heads")], [1, 0, 1]);
+});
+
+test("a range goes from the median to the 98th percentile, or has zero in the middle", () => {
+  const values = Float32Array.from({ length: 101 }, (_, rank) => (rank * 37) % 101);
+  assert.deepEqual(displayRange(values), [50, 98]);
+  assert.deepEqual(displayRange(Float32Array.of(3, 3, 3)), [3, 3]);
+  const [low, high] = displayRange(Float32Array.of(-1, 3), true);
+  assert.equal(low, -high);
+  assert.ok(Math.abs(high - 2.96) < 1e-6);
+});
