@@ -126,6 +126,7 @@ class Page:
         """Return the value of a view for an image, which is encoded when the view fetches arrays."""
         name, title = split(image)
         key, predictor, (height, width) = self.backend.prepare(name, model, size)
+        parameters = sum(one.numel() for one in predictor.model.backbone.parameters())
         patch = predictor.patch_size
         used = fed_size(height, width, key.size, "short-side", patch)
         rows, columns = used[0] // patch, used[1] // patch
