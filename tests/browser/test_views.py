@@ -24,8 +24,8 @@ def address():
     code = re.search(r"```python\n(import gradio as gr\n.*?)```", README.read_text(), re.DOTALL)
     assert code
     assert len(code[1].splitlines()) <= 14
-    names: dict = {}
-    exec(code[1].replace('"embedded"', '"random:embedded"').replace("demo.launch()", ""), names)
+    names: dict = {"predictor": AttentionPredictor("random:embedded", size=224)}  # of the example before
+    exec(code[1].replace("demo.launch()", ""), names)
     demo: gr.Blocks = names["demo"]
     yield demo.launch(prevent_thread_lock=True, quiet=True, ssr_mode=False)[1]
     demo.close()
