@@ -119,10 +119,10 @@ class Serve:
         from app.limits.guard import LOCAL_NAMES, Guard
         from app.store.backend import Backend
         from app.store.models import Models
-        from dino_model.inference.search import open_index
+        from dino_model.inference.search import open_search
 
         computed: dict[str, Any] = {"precision": self.precision, "device": self.device}
-        index = open_index(self.search, **computed) if self.search else None
+        index = open_search(self.search, **computed) if self.search else None
         own: dict[str, Any] = {"downloads": self.downloads, "limits": self.limits, "heads": self.heads}
         public = self.host not in LOCAL_NAMES or self.allowed_hosts or self.proxies or self.root_path
         own["any_model"] = self.any_model == "on" or (self.any_model == "auto" and not public)

@@ -12,7 +12,7 @@ import tyro
 
 from dino_model.data.classes import LabelOptions, describe_classes
 from dino_model.inference.options import ComputeOptions, ModelOptions
-from dino_model.models.catalogue import EMBEDDED, OFFICIAL, Scores, embedded_parameters
+from dino_model.models.catalogue import EMBEDDED, OFFICIAL, PublishedScores, embedded_parameters
 from dino_model.models.configs import CheckpointOptions
 from dino_model.runtime import files
 from dino_model.runtime.errors import SettingError, pluralize
@@ -43,7 +43,7 @@ class List:
             _row(name, entry.title, entry.parameters, entry.scores, entry.file.path() is not None)
             for name, entry in OFFICIAL.items()
         )
-        embedded = (_row(name, name, embedded_parameters(name), Scores(), True) for name in EMBEDDED)
+        embedded = (_row(name, name, embedded_parameters(name), PublishedScores(), True) for name in EMBEDDED)
         rows = [COLUMNS, *embedded, *published]
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         lines = ("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
@@ -154,7 +154,7 @@ class Export(CheckpointOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class EmbedOptions(LabelOptions, ModelOptions):
-    """Options of both commands that write features."""
+    """Options of both commands that write features. Large JPEGs are decoded at a fraction of their size."""
 
     size: int = 224
     """Short side and center crop in pixels."""
@@ -164,14 +164,16 @@ class EmbedOptions(LabelOptions, ModelOptions):
     """Channels of the images, which are then read as they are stored (gray, 16-bit and multispectral TIFF,
     .npy). Default: images are read as RGB."""
 
-    def write(self, data: Path, output: Path, tokens: Any = "output", layers: int = 1) -> None:
+    def write(
+        self, data: Path, output: Path, tokens: Any = "output", layers: int = 1, *, as_index: bool = False
+    ) -> None:
         """Compute the features of a collection, write them; processes started by torchrun share the work."""
         if min(self.batch_size, self.size, layers) < 1:
             raise SettingError("--batch-size, --size and --layers must be at least 1.")
         files.make_room(output)
         from dino_model.data.collection import open_images
         from dino_model.data.framing import Framing
-        from dino_model.inference.embedding import embed
+        from dino_model.inference.embedding import UNITS, embed
         from dino_model.inference.features import FeatureExtractor, FeatureType
         from dino_model.models.adaptation import fit_channels
         from dino_model.runtime import ranks
@@ -184,7 +186,8 @@ class EmbedOptions(LabelOptions, ModelOptions):
             framing, kind = Framing(self.size, model.mean, model.std), FeatureType(layers, tokens=tokens)
             compute: Any = {"precision": self.precision, "device": str(device), "batch_size": self.batch_size}
             settings = {"root": str(data.resolve()), "checkpoint": json.dumps(self.checkpoint())}
-            embed(images, FeatureExtractor(model, framing, kind, **compute), output, settings)
+            settings |= {UNITS: "float16"} if as_index else {}
+            embed(images, FeatureExtractor(model, framing, kind, **compute, reduced=True), output, settings)
             if ranks.rank() == 0:
                 compute |= settings | {"model": model.name, "size": self.size, "tokens": kind.tokens}
                 compute |= {"precision": self.chosen_precision(), "layers": layers}
@@ -224,7 +227,9 @@ class Index(EmbedOptions):
 
     def run(self) -> None:
         """Compute the features, write the file."""
-        self.write(self.folder, self.output)
+        if self.output.suffix != ".safetensors":
+            raise SettingError(f"--output is {self.output}: expected a .safetensors file")
+        self.write(self.folder, self.output, as_index=True)
 
 
 @dataclass(frozen=True)
@@ -256,9 +261,9 @@ class Search:
             raise SettingError(f"--output is {self.output}: expected a .jpg or .png file")
         files.make_room(self.output, self.json)
         from dino_model.data.images import read
-        from dino_model.inference.search import open_index, write_contact_sheet
+        from dino_model.inference.search import open_search, write_contact_sheet
 
-        index = open_index(self.index, model=self.model, precision=self.precision, device=self.device)
+        index = open_search(self.index, model=self.model, precision=self.precision, device=self.device)
         sheet, results = [], []
         for path in self.images:
             image = read(path)
@@ -335,7 +340,7 @@ def _default_file(name: str, suffix: str) -> Path:
     return Path(f"{stem}-transformers" if suffix == "transformers" else f"{stem}.{suffix}")
 
 
-def _row(name: str, title: str, parameters: int, scores: Scores, is_local: bool) -> tuple[str, ...]:
+def _row(name: str, title: str, parameters: int, scores: PublishedScores, is_local: bool) -> tuple[str, ...]:
     values = (scores.knn, scores.linear, scores.voc, scores.davis)
     published = ("–" if score is None else f"{score:.1f}" for score in values)
     return (name, title, f"{parameters / 1e6:.1f} M", *published, "yes" if is_local else "no")

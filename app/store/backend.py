@@ -20,7 +20,7 @@ from app.store.images import EXAMPLES, ImageStore
 from app.store.models import Models
 from app.store.runs import Runs
 from dino_model.inference.predictor import AttentionPredictor
-from dino_model.inference.search import Index
+from dino_model.inference.search import SearchIndex
 from segmentation import example_clips
 from segmentation.labels import Labels
 
@@ -48,7 +48,7 @@ class Backend:
     """
 
     def __init__(
-        self, models: Models, limits: Limits, size: int = 224, *, index: Index | None = None
+        self, models: Models, limits: Limits, size: int = 224, *, index: SearchIndex | None = None
     ) -> None:
         self.models, self.limits, self.index = models, limits, index
         self.start = Start(models.first, size)

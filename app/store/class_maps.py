@@ -11,7 +11,7 @@ from app import STATIC
 from app.limits.errors import LabError, NotHere
 from app.values import class_map_value
 from dino_model.inference.class_map import files as class_map_files
-from dino_model.inference.class_map.layout import ClassMap, Placement, place
+from dino_model.inference.class_map.layout import ClassMap, PlacedImage, place
 from dino_model.inference.feature_cache import weights_fingerprint
 from dino_model.inference.features import FeatureExtractor
 from dino_model.inference.predictor import AttentionPredictor
@@ -80,7 +80,7 @@ class Maps:
         return None
 
 
-def place_image(drawn: ClassMap, predictor: AttentionPredictor, image: ImageArray) -> Placement:
+def place_image(drawn: ClassMap, predictor: AttentionPredictor, image: ImageArray) -> PlacedImage:
     """Compute the position of an image, uint8 RGB [height, width, 3]: the mean of its nearest classes.
 
     The predictor has the model of the map.

@@ -1,7 +1,7 @@
 """Classifiers of frozen features of images and of patches: a linear one and k-NN, and their files."""
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Literal, Protocol, Self, TypeVar
@@ -329,13 +329,10 @@ class SavedClassifier(Generic[T]):
 
     def write(self, file: Path) -> None:
         """Write a .safetensors file, whole or not at all."""
-        classifier, parts = self.classifier, dict[str, Any]()
-        if isinstance(classifier, LinearClassifier):
-            tensors = {"weight": classifier.weight, "bias": classifier.bias}
-            parts = {"unit_length": classifier.unit_length}
-        else:
-            tensors = {"features": classifier.features, "targets": classifier.targets}
-            parts = {"k": classifier.k, "temperature": classifier.temperature}
+        classifier = self.classifier
+        values = {each.name: getattr(classifier, each.name) for each in fields(classifier)}
+        tensors = {name: value for name, value in values.items() if isinstance(value, Tensor)}
+        parts = {name: values[name] for name in values.keys() - tensors.keys() - {"classes", "device"}}
         names: Any = {"classes": self.classes, "model": self.model, "weights": self.weights}
         settings: Any = asdict(self.task)  # type: ignore[call-overload]
         header = names | {"checkpoint": self.checkpoint, "task": self.task.task, "settings": settings}
@@ -369,16 +366,12 @@ def read_classifier(file: Path, kind: type[T]) -> SavedClassifier[T]:
         classes = tuple(header["classes"])
         classifier: Classifier
         if header["kind"] == LinearClassifier.kind:
-            classifier = LinearClassifier(tensors["weight"], tensors["bias"], **header["parts"])
-            shape = (len(classes), *classifier.weight.shape[1:])
-            fits = classifier.weight.ndim == 2 and classifier.weight.shape == shape
-            fits = fits and classifier.bias.shape == shape[:1]
-        elif header["kind"] == NeighborClassifier.kind:
-            classifier = NeighborClassifier(**tensors, classes=len(classes), **header["parts"])
-            shape = (len(classifier.features), len(classes))
-            fits = classifier.features.ndim == 2 and classifier.targets.shape == shape
+            classifier = LinearClassifier(**tensors, **header["parts"])
+            shapes = {(len(classes), classifier.weight.shape[1]), (len(classes),)}
         else:
-            raise ValueError(f"its kind is {header['kind']!r}")
+            classifier = NeighborClassifier(**tensors, classes=len(classes), **header["parts"])
+            shapes = {tuple(classifier.features.shape), (len(classifier.features), len(classes))}
+        fits = {tuple(tensor.shape) for tensor in tensors.values()} == shapes
         if not fits:
             raise ValueError(f"its tensors do not fit its {len(classes)} classes")
         named = {name: header[name] for name in ("model", "weights", "checkpoint")}

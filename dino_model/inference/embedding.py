@@ -16,18 +16,20 @@ from shutil import rmtree
 from typing import Any, NamedTuple
 
 import numpy as np
-import pandas
-import safetensors
 from numpy.typing import NDArray
 
 from dino_model.data.collection import Images
 from dino_model.inference.feature_cache import model_fingerprint
 from dino_model.inference.features import FeatureExtractor, find_readable
+from dino_model.inference.quantities import unit_vectors
 from dino_model.runtime import ranks
 from dino_model.runtime.errors import pluralize
 from dino_model.runtime.files import printable, replace_file
 
 ROWS_AT_ONCE = 1024
+UNITS = "unit vectors"
+"""Entry of the metadata of an index for `search`: features are stored in length 1, as float16."""
+_DTYPES = {"F16": "<f2", "F32": "<f4", "U8": "u1"}
 Shape = tuple[int, ...]
 Chunks = Iterator[NDArray[np.float32]]
 
@@ -36,7 +38,8 @@ class FeatureTable(NamedTuple):
     """Content of a feature file.
 
     Attributes:
-        features: float32 [images, width], or [images, tokens, width].
+        features: float32 [images, width], or [images, tokens, width]; float16 with `UNITS`. Mapped from a
+            .safetensors file.
         names: Paths of the images in their collection, as `printable`.
         labels: Class of each image, several joined by "|"; None without classes.
         metadata: Settings of the features; empty in a .csv file.
@@ -91,8 +94,8 @@ def embed(
 
 def check_suffix(path: Path, tokens: str = "output") -> None:
     """Raise ValueError for a file that features cannot be written to or read from."""
-    if path.suffix not in FORMATS:
-        raise ValueError(f"{path} has the suffix {path.suffix!r}, expected one of {', '.join(FORMATS)}")
+    if path.suffix not in WRITERS:
+        raise ValueError(f"{path} has the suffix {path.suffix!r}, expected one of {', '.join(WRITERS)}")
     if path.suffix == ".csv" and tokens in ("patches", "all"):
         raise ValueError(f"a .csv file holds one vector per image, no {tokens}: choose .npz or .safetensors")
     if path.suffix == ".parquet" and importlib.util.find_spec("pyarrow") is None:
@@ -109,22 +112,23 @@ def write_features(path: Path, table: FeatureTable, rows: NDArray[np.intp]) -> N
     """
     check_suffix(path)
     parts = (rows[start : start + ROWS_AT_ONCE] for start in range(0, len(rows), ROWS_AT_ONCE))
-    chunks = (np.ascontiguousarray(table.features[part], dtype="<f4") for part in parts)
+    chunks: Any = (np.ascontiguousarray(table.features[part], dtype="<f4") for part in parts)
+    if UNITS in table.metadata:
+        chunks = (unit_vectors(chunk).astype("<f2") for chunk in chunks)
     with replace_file(path) as temporary:
-        FORMATS[path.suffix][0](temporary, table, (len(rows), *table.features.shape[1:]), chunks)
+        WRITERS[path.suffix](temporary, table, (len(rows), *table.features.shape[1:]), chunks)
 
 
 def read_features(path: Path) -> FeatureTable:
-    """Read what `write_features` wrote.
+    """Read a .npz or .safetensors file that `write_features` wrote.
 
     Raises:
         ValueError: No such file, or one of another kind.
     """
-    check_suffix(path)
     try:
-        return FORMATS[path.suffix][1](path)
-    except (KeyError, ValueError, OSError, zipfile.BadZipFile, safetensors.SafetensorError) as error:
-        raise ValueError(f"{path} is no feature file of this program: {error!r}") from error
+        return {".npz": _read_npz, ".safetensors": _read_safetensors}[path.suffix](path)
+    except (KeyError, ValueError, OSError, zipfile.BadZipFile) as error:
+        raise ValueError(f"{path} is no .npz or .safetensors file of this program: {error!r}") from error
 
 
 def _description(table: FeatureTable) -> bytes:
@@ -151,9 +155,10 @@ def _read_npz(path: Path) -> FeatureTable:
 
 
 def _write_safetensors(path: Path, table: FeatureTable, shape: Shape, chunks: Chunks) -> None:
-    text, size = _description(table), 4 * math.prod(shape)
+    kind = "F16" if UNITS in table.metadata else "F32"
+    text, size = _description(table), np.dtype(_DTYPES[kind]).itemsize * math.prod(shape)
     header = {
-        "features": {"dtype": "F32", "shape": shape, "data_offsets": [0, size]},
+        "features": {"dtype": kind, "shape": shape, "data_offsets": [0, size]},
         "description": {"dtype": "U8", "shape": [len(text)], "data_offsets": [size, size + len(text)]},
     }
     head = json.dumps(header).encode()
@@ -166,9 +171,15 @@ def _write_safetensors(path: Path, table: FeatureTable, shape: Shape, chunks: Ch
 
 
 def _read_safetensors(path: Path) -> FeatureTable:
-    with safetensors.safe_open(path, "np") as file:
-        described = json.loads(file.get_tensor("description").tobytes())
-        return FeatureTable(file.get_tensor("features"), *described)
+    with path.open("rb") as file:
+        if (size := int.from_bytes(file.read(8), "little")) > path.stat().st_size:
+            raise ValueError("it has no header")
+        header = json.loads(file.read(size))
+    columns = {}
+    for name in ("features", "description"):
+        kind, start = header[name]["dtype"], 8 + size + header[name]["data_offsets"][0]
+        columns[name] = np.memmap(path, _DTYPES[kind], "c", start, tuple(header[name]["shape"]))
+    return FeatureTable(columns["features"], *json.loads(columns["description"].tobytes()))
 
 
 def _write_csv(path: Path, table: FeatureTable, shape: Shape, chunks: Chunks) -> None:
@@ -178,12 +189,6 @@ def _write_csv(path: Path, table: FeatureTable, shape: Shape, chunks: Chunks) ->
         writer.writerow(["name", "label", *range(shape[1])])
         for name, label, row in zip(table.names, table.labels or [""] * shape[0], rows, strict=True):
             writer.writerow([name, label, *row])
-
-
-def _read_csv(path: Path) -> FeatureTable:
-    table = pandas.read_csv(path, dtype={"name": str, "label": str}, keep_default_na=False)
-    names, labels = (table.pop(column).tolist() for column in ("name", "label"))
-    return FeatureTable(table.to_numpy(np.float32), names, labels if any(labels) else None, {})
 
 
 def _write_parquet(path: Path, table: FeatureTable, shape: Shape, chunks: Chunks) -> None:
@@ -203,22 +208,9 @@ def _write_parquet(path: Path, table: FeatureTable, shape: Shape, chunks: Chunks
             )
 
 
-def _read_parquet(path: Path) -> FeatureTable:
-    from pyarrow import parquet
-
-    table = parquet.read_table(path)
-    metadata = {name.decode(): value.decode() for name, value in table.schema.metadata.items()}
-    vectors = table["features"].combine_chunks().flatten().to_numpy()
-    features = vectors.reshape(len(table), *json.loads(metadata.pop("shape")))
-    labels = table["label"].to_pylist()
-    return FeatureTable(features, table["name"].to_pylist(), None if None in labels else labels, metadata)
-
-
-Writer = Callable[[Path, FeatureTable, Shape, Chunks], None]
-FORMATS: dict[str, tuple[Writer, Callable[[Path], FeatureTable]]] = {
-    ".npz": (_write_npz, _read_npz),
-    ".parquet": (_write_parquet, _read_parquet),
-    ".csv": (_write_csv, _read_csv),
-    ".safetensors": (_write_safetensors, _read_safetensors),
+WRITERS: dict[str, Callable[[Path, FeatureTable, Shape, Chunks], None]] = {
+    ".npz": _write_npz,
+    ".parquet": _write_parquet,
+    ".csv": _write_csv,
+    ".safetensors": _write_safetensors,
 }
-"""Suffix -> functions that write and read."""

@@ -2,13 +2,14 @@
 
 import hashlib
 import json
-import os
+from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from dino_model.runtime import files
 
@@ -17,8 +18,8 @@ class CachedRows:
     """Rows of a tensor, too large to compute at once, in the file DIGEST.npy of a cache folder.
 
     Its key is in DIGEST.json. Both appear when all rows are written, and may be deleted at any time. An
-    interruption keeps the rows written so far. Between `open` and `close` another process that computes the
-    same rows waits.
+    interruption keeps the rows that were marked as done. Between `open` and `close` another process that
+    computes the same rows waits; the ranks of one process group write to one file, which all of them see.
 
     Args:
         folder: Created if missing.
@@ -30,32 +31,35 @@ class CachedRows:
         self.key, self.count, self.done = key, count, 0
         digest = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:32]
         self.path = folder / f"{digest}.npy"
-        self._partial = self.path.with_suffix(".partial")
+        self._partial, self._marked = self.path.with_suffix(".partial"), self.path.with_suffix(".done")
         self._lock = ExitStack()
         self.close = self._lock.close
 
     def open(self) -> int:
         """Wait for other writers of this file, then return how many rows are on disk."""
         self._lock.enter_context(files.file_lock(self.path.with_suffix(".lock"), wait=True))
-        self.done = self.count if self.path.is_file() else self._rows_on_disk()
+        self.done = self.count if self.path.is_file() else 0
+        with suppress(FileNotFoundError, ValueError):
+            self.done = int(self._marked.read_text()) if self._partial.is_file() else self.done
         return self.done
 
-    def append(self, rows: Tensor | np.ndarray) -> None:
-        """Write the next rows: [rows, ...]. Raises OSError if they cannot be written."""
-        array = rows if isinstance(rows, np.ndarray) else rows.detach().contiguous().numpy()
-        with self._partial.open("ab" if self.done else "wb") as file:
-            if not self.done:
-                header = np.lib.format.header_data_from_array_1_0(array)
-                header |= {"shape": (self.count, *array.shape[1:])}
-                np.lib.format.write_array_header_1_0(file, header)
-            file.write(array.data)
-        self.done += len(rows)
+    def create(self, shape: Sequence[int], dtype: np.dtype[Any]) -> None:
+        """Create the file for rows of a shape, unless an interrupted computation did."""
+        if not self.done:
+            np.lib.format.open_memmap(self._partial, "w+", dtype, (self.count, *shape))
 
-    def finish(self) -> None:
-        """Complete the file."""
-        if not self.path.is_file():
+    def write(self, start: int, rows: np.ndarray) -> None:
+        """Write rows [rows, ...] from number `start` on. Raises OSError if they cannot be written."""
+        np.load(self._partial, mmap_mode="r+")[start : start + len(rows)] = rows
+
+    def mark(self, done: int) -> None:
+        """Store that the first `done` rows are written; complete the file if these are all."""
+        self.done = done
+        self._marked.write_text(str(done))
+        if done == self.count and not self.path.is_file():
             files.write_json(self.path.with_suffix(".json"), self.key)
             self._partial.replace(self.path)
+            self._marked.unlink()
 
     def read(self) -> np.ndarray:
         """Return all rows, mapped from the file.
@@ -70,18 +74,6 @@ class CachedRows:
             return array
         except (ValueError, EOFError, FileNotFoundError) as error:
             raise ValueError(f"{self.path} is no feature file of this program: delete it") from error
-
-    def _rows_on_disk(self) -> int:
-        """Number of whole rows in the partial file, which is cut behind them."""
-        with suppress(FileNotFoundError, ValueError), self._partial.open("r+b") as file:
-            np.lib.format.read_magic(file)
-            (count, *shape), _, dtype = np.lib.format.read_array_header_1_0(file)
-            start, row = file.tell(), int(np.prod(shape)) * dtype.itemsize
-            rows = (self._partial.stat().st_size - start) // row
-            if count == self.count:
-                os.truncate(self._partial, start + rows * row)
-                return int(rows)
-        return 0
 
 
 def model_fingerprint(model: nn.Module) -> str:

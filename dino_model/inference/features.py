@@ -4,18 +4,21 @@
 """
 
 import json
+import os
+import signal
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
-from itertools import groupby, islice
+from itertools import chain, groupby, islice
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.utils.data import DataLoader, Dataset
 from tqdm import tqdm
 
 from dino_model.data.collection import Images
@@ -25,13 +28,14 @@ from dino_model.inference.feature_cache import CachedRows, model_fingerprint
 from dino_model.models.attention import find_vit
 from dino_model.models.load import LoadedModel
 from dino_model.runtime import ranks
-from dino_model.runtime.ahead import load_ahead
 from dino_model.runtime.device import Precision, autocast, choose_device, choose_precision
 from dino_model.runtime.outputs import first_reasons
 from dino_model.runtime.progress import progress
 
 IMAGES_AT_ONCE = 1024
-"""Images of one rank whose features are sent and written together: the most that an interruption loses."""
+"""Images of one rank whose features are written together: the most that an interruption loses."""
+IMAGES_OF_WORKER = 64
+"""Fewest images for which another process starts; fewer are read by this one."""
 
 
 @dataclass(frozen=True)
@@ -159,6 +163,8 @@ class FeatureExtractor:
     device: str = "auto"
     batch_size: int = 64
     """Images of one size at once."""
+    reduced: bool = False
+    """Whether large JPEGs are decoded at 1/2, 1/4 or 1/8 of their size, at least twice the framing's."""
     cache: Path | None = field(default=None, compare=False)
     """Folder that stores features and returns stored ones."""
 
@@ -209,25 +215,34 @@ class FeatureExtractor:
             raise ValueError("no images to compute features of")
         if boxes is not None and len(boxes) != len(images):
             raise ValueError(f"{len(boxes)} boxes for {len(images)} images")
-        parts = partial(self._parts, images, boxes, title)
+        crops = _Crops(images, self.framing, boxes, 2 * self.framing.short_side * self.reduced)
+        count = len(images)
         if self.cache is None:
-            rows, done = torch.empty(0), 0
-            for part in parts(0):  # without a second copy of all of them
-                rows = rows if done else part.new_empty(len(images), *part.shape[1:])
-                rows[done : done + len(part)] = part
-                done += len(part)
-            return rows
+            with progress((), title, count) as bar:
+                found = ranks.gather_rows(lambda own: next(self._compute(crops, [own], bar)), range(count))
+                bar.update(count - bar.n)  # images that cannot be read, or of other ranks
+            return cast(Tensor, found)
         key = ranks.on_first(lambda: self.key(images, boxes))
-        with closing(CachedRows(self.cache, key, len(images))) as cached:
-            for part in parts(ranks.on_first(cached.open)):
-                ranks.on_first(partial(cached.append, part))
-            ranks.on_first(cached.finish)
+        with closing(CachedRows(self.cache, key, count)) as cached:
+            start, at_once = ranks.on_first(cached.open), IMAGES_AT_ONCE * ranks.world()
+            parts = [range(first, min(first + at_once, count)) for first in range(start, count, at_once)]
+            shares = [ranks.local_range(part) for part in parts]
+            with progress((), title, count, done=start) as bar:
+                computed, rows_of = self._compute(crops, shares, bar), list[np.ndarray]()
+                for part, share in zip(parts, shares, strict=True):
+                    ranks.gather_results(lambda: rows_of.append(next(computed).numpy()))
+                    rows = rows_of.pop()
+                    ranks.on_first(partial(cached.create, rows.shape[1:], rows.dtype))
+                    ranks.gather_results(partial(cached.write, share.start, rows))
+                    ranks.on_first(partial(cached.mark, part.stop))
+                    bar.update(part.stop - bar.n)
         return torch.from_numpy(cached.read())
 
     def key(self, images: Images, boxes: Sequence[Box | None] | None = None) -> dict[str, str]:
         """Return the cache key of these images' features: every setting that could change them."""
         device = choose_device(self.device)
         key = {
+            "decoding": "reduced" if self.reduced else "exact",
             "feature": json.dumps(asdict(self.kind)),
             "model": model_fingerprint(self.model.backbone),
             "images": images.fingerprint(),
@@ -236,59 +251,50 @@ class FeatureExtractor:
         }
         return key if boxes is None else key | {"boxes": json.dumps(list(boxes))}
 
-    def _parts(
-        self, images: Images, boxes: Sequence[Box | None] | None, title: str, start: int
-    ) -> Iterator[Tensor]:
-        """Features of all images from `start` on, in parts: NaN where an image cannot be read."""
-        at_once, shape = IMAGES_AT_ONCE * ranks.world(), None
-        with progress((), title, len(images), done=start) as bar:
-            for first in range(start, len(images), at_once):
-                numbers = range(first, min(first + at_once, len(images)))
-                part = ranks.gather_rows(partial(self._compute, images, boxes, bar), numbers)
-                if part is None and shape is None:
-                    find_readable(images.subset(numbers), torch.full((len(numbers), 1), torch.nan))  # raises
-                part = torch.full((len(numbers), *(shape or ())), torch.nan) if part is None else part
-                shape = part.shape[1:]
-                bar.update(numbers.stop - bar.n)  # images that cannot be read, or of other ranks
-                yield part
-
     def _compute(
-        self, images: Images, boxes: Sequence[Box | None] | None, bar: "tqdm[Any]", numbers: range
-    ) -> Tensor | None:
-        """Features of these numbers, NaN where an image cannot be read; None if none can."""
+        self, crops: "_Crops", parts: Sequence[range], bar: "tqdm[Any]"
+    ) -> Generator[Tensor, None, None]:
+        """Yield the features of each part, NaN where an image cannot be read.
 
-        def load(index: int) -> Tensor | None:
-            try:
-                return self.framing.crop(images.read(index), None if boxes is None else boxes[index])
-            except ImageError:
-                return None
-            except ValueError as error:
-                raise ValueError(f"{images.names[index]}: {error}") from error
-
+        Processes read ahead, also beyond the end of a part.
+        """
         device, backbone = choose_device(self.device), self.model.backbone
-        training = backbone.training
+        precision, training = choose_precision(self.precision, device), backbone.training
+        numbers = [number for part in parts for number in part]
+        workers = min(worker_count(), len(numbers) // IMAGES_OF_WORKER)
+        ahead = max(2, 2 * self.batch_size // workers) if workers else None
+        how: Any = {"num_workers": workers, "prefetch_factor": ahead, "generator": torch.Generator()}
+        how |= {"collate_fn": _as_it_is, "worker_init_fn": _ignore_interrupts}
+        stored = iter(DataLoader(crops, None, sampler=numbers, **how))
+        launched, shape = list[tuple[list[int], Tensor]](), None
         backbone.to(device).eval()
-        computed: list[tuple[list[int], Tensor]] = []
         try:
-            with torch.no_grad(), autocast(choose_precision(self.precision, device), device):
-                crops = load_ahead(load, numbers, depth=self.batch_size)
-                for batch in _batches(crops, self.batch_size):
-                    places, stacked = zip(*batch, strict=True)
-                    computed.append((list(places), self._forward(torch.stack(stacked), device)))
-                    bar.update(len(batch))
+            for part in parts:
+                rows = None
+                for batch in chain(_batches(islice(stored, len(part)), self.batch_size), [None]):
+                    finished, launched = launched, []  # a device computes while the former batch is copied
+                    if batch:
+                        places, stacked = zip(*batch, strict=True)
+                        with torch.no_grad(), autocast(precision, device):
+                            launched = [([*places], self._forward(torch.stack(stacked), device))]
+                        bar.update(len(batch))
+                    for where, features in finished:
+                        if not features.isfinite().all():
+                            raise ValueError(
+                                f"{self.model.name} outputs NaN or infinity for an image from "
+                                f"{crops.images.names[part[where[0]]]} on: the model is broken, or needs "
+                                "--precision fp32"
+                            )
+                        shape = features.shape[1:]
+                        rows = torch.full((len(part), *shape), torch.nan) if rows is None else rows
+                        rows[where] = features.cpu()
+                if shape is None:  # of the features of an image without content
+                    empty = crops.framing.crop(np.zeros((9, 9, len(crops.framing.mean)), np.uint8))
+                    with torch.no_grad(), autocast(precision, device):
+                        shape = self._forward(empty[None], device).shape[1:]
+                yield torch.full((len(part), *shape), torch.nan) if rows is None else rows
         finally:
             backbone.train(training)
-        if not computed:
-            return None
-        rows = torch.full((len(numbers), *computed[0][1].shape[1:]), torch.nan)
-        for where, features in computed:  # a device computes without waiting for copies
-            if not features.isfinite().all():
-                raise ValueError(
-                    f"{self.model.name} outputs NaN or infinity for one of {len(where)} images from "
-                    f"{images.names[numbers[where[0]]]} on: the model is broken, or needs --precision fp32"
-                )
-            rows[where] = features.cpu()
-        return rows
 
     def _forward(self, crops: Tensor, device: torch.device) -> Tensor:
         """Features of crops, uint8 [batch, channels, rows, columns], on the device; mean of the scales."""
@@ -299,10 +305,51 @@ class FeatureExtractor:
         return torch.stack(scales).mean(dim=0) if len(scales) > 1 else scales[0]
 
 
-def _batches(crops: Iterable[Tensor | None], size: int) -> Iterator[list[tuple[int, Tensor]]]:
-    """Up to `size` neighbors of one shape with their places; None, what could not be read, is left out."""
-    readable = ((place, crop) for place, crop in enumerate(crops) if crop is not None)
-    for _, group in groupby(readable, key=lambda pair: pair[1].shape):
+class _Crops(Dataset[Any]):
+    """Crops uint8 [channels, rows, columns] for processes, as arrays, which take no shared memory."""
+
+    def __init__(
+        self, images: Images, framing: Framing, boxes: Sequence[Box | None] | None, at_least: int
+    ) -> None:
+        self.images, self.framing, self.boxes, self.at_least = images, framing, boxes, at_least
+
+    def __getitem__(self, index: int) -> np.ndarray | ValueError:
+        """Return the crop of an image, or the error: an ImageError if it cannot be read."""
+        try:
+            image = self.images.read(index, self.at_least)
+        except ImageError as error:
+            return error
+        try:
+            return self.framing.crop(image, None if self.boxes is None else self.boxes[index]).numpy()
+        except ValueError as error:
+            return ValueError(f"{self.images.names[index]}: {error}")
+
+
+def _as_it_is(crop: Any) -> Any:
+    return crop  # the loader itself would make tensors of arrays
+
+
+def _ignore_interrupts(_: int) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C ends this process, and it ends the workers
+
+
+def worker_count() -> int:
+    """Return how many processes may read images: this process's cores, shared by the ranks of the node."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, cores // int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
+
+
+def _batches(crops: Iterable[Any], size: int) -> Iterator[list[tuple[int, Tensor]]]:
+    """Up to `size` neighbors of one shape with their places; images that cannot be read are left out."""
+
+    def readable() -> Iterator[tuple[int, Tensor]]:
+        for place, crop in enumerate(crops):
+            if isinstance(crop, ValueError) and not isinstance(crop, ImageError):
+                raise crop
+            if not isinstance(crop, ImageError):
+                yield place, torch.from_numpy(crop)
+
+    for _, group in groupby(readable(), key=lambda pair: pair[1].shape):
         while batch := list(islice(group, size)):
             yield batch
 

@@ -7,14 +7,15 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from matplotlib.figure import Figure
 from numpy.typing import NDArray
-from PIL import Image, ImageDraw, ImageOps
+from PIL import Image
 from torch import Tensor
 from torch.nn.functional import normalize
 
 from dino_model.data.collection import Images, open_images
 from dino_model.data.framing import Box, Framing
-from dino_model.inference.embedding import read_features
+from dino_model.inference.embedding import UNITS, read_features
 from dino_model.inference.feature_cache import model_fingerprint
 from dino_model.inference.features import FeatureExtractor
 from dino_model.models.load import load_model
@@ -24,15 +25,17 @@ from dino_model.runtime.files import printable
 
 TILE = 112
 """Longest side of the images of a contact sheet in pixels."""
-_MARGIN, _LINE = 6, 16
 _MAX_PRODUCT_BYTES = 2**28
+_BLOCK = 2**12
+"""Features of an index that are compared at once: as floats, they fit the cache of a processor."""
 
 
 class UnitVectors:
     """Features of length 1 that many queries are compared with.
 
     Args:
-        features: [features, width], of any length.
+        features: [features, width], of any length. float16: of length 1, such as those of an index, which
+            stay where they are.
         device: Where products are computed. Default: that of the features.
 
     Raises:
@@ -40,8 +43,10 @@ class UnitVectors:
     """
 
     def __init__(self, features: Tensor, device: torch.device | str | None = None) -> None:
-        check_finite(features)
-        self.vectors = normalize(features.to(device or features.device).float(), dim=1)
+        self.vectors = features
+        if features.dtype != torch.float16:
+            check_finite(features)
+            self.vectors = normalize(features.to(device or features.device).float(), dim=1)
 
 
 def check_finite(features: Tensor) -> None:
@@ -76,12 +81,19 @@ def nearest(queries: Tensor, database: UnitVectors, count: int) -> tuple[Tensor,
         )
     check_finite(queries)
     at_once = max(1, _MAX_PRODUCT_BYTES // (4 * len(features)))
+    parts = features.split(_BLOCK) if features.dtype == torch.float16 else (features,)
+
+    def unit_part(part: Tensor) -> Tensor:
+        return (
+            normalize(part.float(), dim=1) if part.dtype == torch.float16 else part
+        )  # rounding changes lengths
 
     def search(numbers: range) -> Tensor:
         """Cosines and numbers for these queries: float64 [queries, 2, count], exact for both."""
         results = []
         for chunk in queries[numbers.start : numbers.stop].split(at_once):
-            products = normalize(chunk.to(features.device).float(), dim=1) @ features.T
+            units = normalize(chunk.to(features.device).float(), dim=1)
+            products = torch.cat([units @ unit_part(part).T for part in parts], dim=1)
             values, places = products.topk(min(count, len(features)), dim=1)
             results.append(torch.stack([values.cpu().double(), places.cpu().double()], dim=1))
         return torch.cat(results)
@@ -93,12 +105,12 @@ def nearest(queries: Tensor, database: UnitVectors, count: int) -> tuple[Tensor,
 
 
 @dataclass(frozen=True)
-class Index:
+class SearchIndex:
     """Features of a folder, its images, and the model that queries go through."""
 
     names: list[str]
     features: UnitVectors
-    """Outputs of the model: float32 [names, width]."""
+    """Outputs of the model: float16 [names, width], mapped from the file."""
     images: Images
     """The indexed images, in the order of the names."""
     extractor: FeatureExtractor
@@ -120,13 +132,13 @@ class Index:
         return self.images.read(self.names.index(name))
 
 
-def open_index(
+def open_search(
     path: Path, *, model: str | None = None, precision: Precision = "auto", device: str = "auto"
-) -> Index:
+) -> SearchIndex:
     """Read an index and load its model.
 
     Args:
-        path: File of `python -m dino_model index`, or of `embed` with the tokens `output`.
+        path: File of `python -m dino_model index`.
         model: Name of the index's model. Default: the name in the file.
         precision, device: Of the forward pass of queries.
 
@@ -138,9 +150,8 @@ def open_index(
         raise ValueError(f"{path} does not exist. Create it with `{command}`.")
     table = read_features(path)
     key = table.metadata
-    if key.get("tokens") != "output":
-        found = key.get("feature", "features of unknown tokens")
-        raise ValueError(f"{path} holds {found}, expected the output of the model: index the images.")
+    if UNITS not in key:
+        raise ValueError(f"{path} is no index: write one with `python -m dino_model index`.")
     images = open_images(key["root"])
     known = {printable(name): number for number, name in enumerate(images.names)}
     if missing := [name for name in table.names if name not in known]:
@@ -154,7 +165,7 @@ def open_index(
     framing = Framing(int(key["size"]), loaded.mean, loaded.std)
     extractor = FeatureExtractor(loaded, framing, precision=precision, device=device)
     images = images.subset(known[name] for name in table.names)
-    return Index(list(table.names), UnitVectors(torch.from_numpy(table.features)), images, extractor)
+    return SearchIndex(list(table.names), UnitVectors(torch.from_numpy(table.features)), images, extractor)
 
 
 def write_contact_sheet(path: Path, rows: Sequence[Sequence[tuple[NDArray[np.uint8], str]]]) -> None:
@@ -164,17 +175,15 @@ def write_contact_sheet(path: Path, rows: Sequence[Sequence[tuple[NDArray[np.uin
         path: File to write.
         rows: Images uint8 [height, width, 3] and their texts.
     """
-    width, height = TILE + _MARGIN, TILE + _LINE + _MARGIN
-    size = max(map(len, rows)) * width + _MARGIN, len(rows) * height + _MARGIN
-    sheet = Image.new("RGB", size, "white")
-    draw = ImageDraw.Draw(sheet)
-    for row, tiles in enumerate(rows):
-        for column, (image, text) in enumerate(tiles):
-            left, top = _MARGIN + column * width, _MARGIN + row * height
-            tile = ImageOps.pad(Image.fromarray(image), (TILE, TILE), color="white", centering=(0.5, 1))
-            sheet.paste(tile, (left, top))
-            while draw.textlength(text) > TILE:
-                text = text[: len(text) // 2 - 1] + "…" + text[len(text) // 2 + 1 :]  # from the middle
-            draw.text((left, top + TILE + 2), text, fill="black")
+    columns = max(map(len, rows))
+    figure = Figure(figsize=(1.3 * columns, 1.45 * len(rows)), dpi=TILE, layout="constrained")
+    for line, tiles in zip(figure.subplots(len(rows), columns, squeeze=False), rows, strict=True):
+        for axes in line:
+            axes.axis("off")
+        for axes, (image, text) in zip(line, tiles, strict=False):
+            small = Image.fromarray(image)
+            small.thumbnail((TILE, TILE))
+            axes.imshow(small)
+            axes.set_title(text if len(text) < 29 else f"{text[:13]}…{text[-14:]}", fontsize=6, y=-0.15)
     with files.replace_file(path) as temporary:
-        sheet.save(temporary, quality=90)
+        figure.savefig(temporary, format=path.suffix[1:])

@@ -22,7 +22,7 @@ RANDOM, HOSTED = "random:", "hf:"
 WEIGHTS, CONFIG = "model.safetensors", "config.json"
 """Files of a repository."""
 SUFFIXES = (".pth", ".pt", ".safetensors", ".ckpt", ".bin", ".tar")
-Kind = Literal["embedded", "official", "random", "path", "code", "hosted"]
+NameKind = Literal["embedded", "official", "random", "path", "code", "hosted"]
 """Shipped, of the paper, random weights, file or folder, own code, of timm or Hugging Face."""
 EMBEDDED = {
     name: Path(__file__).parents[1] / name.replace("-", "_") / "model.safetensors"
@@ -43,7 +43,7 @@ def embedded_parameters(name: str) -> int:
 
 
 @dataclass(frozen=True)
-class Scores:
+class PublishedScores:
     """Published scores in percent; None if none is published.
 
     Attributes:
@@ -69,20 +69,14 @@ class OfficialWeights:
     stem: str
     config: BackboneConfig
     parameters: int
-    scores: Scores
+    scores: PublishedScores
     note: str
 
     @property
     def file(self) -> PublishedFile:
         """The weights."""
         name = f"{self.stem}.pth"
-        return PublishedFile(f"{OFFICIAL_ADDRESS}/{self.stem}/{name}", name, _read_backbone)
-
-
-def _read_backbone(path: Path) -> object:
-    from dino_model.models.checkpoint import read_backbone
-
-    return read_backbone(path)
+        return PublishedFile(f"{OFFICIAL_ADDRESS}/{self.stem}/{name}", name, _read)
 
 
 _VIT = partial(BackboneConfig, position_mode="official")
@@ -93,17 +87,17 @@ OFFICIAL = {
     name: OfficialWeights(title, f"dino_{stem}_pretrain", config, parameters, scores, note)
     for name, title, stem, config, parameters, scores, note in (
         ("dino_vits16", "ViT-S/16", "deitsmall16", _VIT("vit_small", 16), 21_665_664,
-         Scores(74.5, 77.0, 45.9, 61.8), ""),
+         PublishedScores(74.5, 77.0, 45.9, 61.8), ""),
         ("dino_vits8", "ViT-S/8", "deitsmall8", _VIT("vit_small", 8), 21_670_272,
-         Scores(78.3, 79.7, 44.7, 69.9), _VITS8),
+         PublishedScores(78.3, 79.7, 44.7, 69.9), _VITS8),
         ("dino_vitb16", "ViT-B/16", "vitbase16", _VIT("vit_base", 16), 85_798_656,
-         Scores(76.1, 78.2, None, 62.3), ""),
+         PublishedScores(76.1, 78.2, None, 62.3), ""),
         ("dino_vitb8", "ViT-B/8", "vitbase8", _VIT("vit_base", 8), 85_807_872,
-         Scores(77.4, 80.1, None, 71.4), ""),
+         PublishedScores(77.4, 80.1, None, 71.4), ""),
         ("dino_vits8_300ep", "ViT-S/8, 300 epochs", "deitsmall8_300ep", _VIT("vit_small", 8), 21_670_272,
-         Scores(), f"The model behind the paper's figures. {_VITS8}"),
+         PublishedScores(), f"The model behind the paper's figures. {_VITS8}"),
         ("dino_resnet50", "ResNet-50", "resnet50", BackboneConfig("resnet50"), 23_508_032,
-         Scores(67.5, 75.3), "No attention maps."),
+         PublishedScores(67.5, 75.3), "No attention maps."),
     )
 }  # fmt: skip
 """The models published with the paper, and the scores published for them."""
@@ -113,21 +107,27 @@ class WeightsError(ValueError):
     """A name of no model, or weights that cannot be loaded. The message is one sentence."""
 
 
-def kind_of(name: str) -> Kind:
+def kind_of(name: str) -> NameKind:
     """Return what a name means, without reading or downloading weights.
 
     Raises:
-        WeightsError: An unknown name.
+        WeightsError: An unknown name, architecture or Python module.
     """
     if name in EMBEDDED:
         return "embedded"
     if name in OFFICIAL:
         return "official"
     if name.startswith(RANDOM):
+        random_config(name)
         return "random"
     if is_path(name):
         return "path"
-    if own_code(name):
+    if code := own_code(name):
+        if importlib.util.find_spec(code[0].partition(".")[0]) is None:
+            raise WeightsError(
+                f"there is no Python module {code[0]!r}: run the command in its folder, or add the folder to "
+                "PYTHONPATH"
+            )
         return "code"
     if hosted_files(name):
         return "hosted"
@@ -147,30 +147,17 @@ def kind_of(name: str) -> Kind:
 
 def check_name(name: str) -> None:
     """Raise WeightsError if `name` is no model or no file; weights are neither read nor downloaded."""
-    match kind_of(name):
-        case "path" if not Path(name).exists():
-            raise WeightsError(f"no file or folder {name!r}")
-        case "random":
-            random_config(name)
-        case "code":
-            check_module(name)
-        case "embedded" | "official" | "path" | "hosted":
-            pass
+    if kind_of(name) == "path" and not Path(name).exists():
+        raise WeightsError(f"no file or folder {name!r}")
 
 
 def missing_files(name: str) -> list[PublishedFile]:
-    """Return the files that `load_model(name)` would download.
-
-    Raises:
-        WeightsError: As `kind_of`.
-    """
-    match kind_of(name):
-        case "official":
-            files = [OFFICIAL[name].file]
-        case "hosted":
-            files = hosted_files(name)
-        case "embedded" | "random" | "path" | "code":
-            files = []
+    """Return the files that `load_model(name)` would download; errors as `kind_of`."""
+    kind, files = kind_of(name), list[PublishedFile]()
+    if kind == "official":
+        files = [OFFICIAL[name].file]
+    elif kind == "hosted":
+        files = hosted_files(name)
     return [file for file in files if file.path() is None]
 
 
@@ -190,16 +177,6 @@ def own_code(name: str) -> tuple[str, str] | None:
     """Return module and function of a name such as `my_vit:create`, None for other names."""
     match = re.fullmatch(r"([A-Za-z_][\w.]*):([A-Za-z_]\w*)", name)
     return (match[1], match[2]) if match and f"{match[1]}:" not in (HOSTED, RANDOM) else None
-
-
-def check_module(name: str) -> None:
-    """Raise WeightsError for own code whose Python module does not exist; nothing is imported."""
-    module = name.partition(":")[0]
-    if importlib.util.find_spec(module.partition(".")[0]) is None:
-        raise WeightsError(
-            f"there is no Python module {module!r}: run the command in its folder, or add the folder to "
-            "PYTHONPATH"
-        )
 
 
 def random_config(name: str) -> BackboneConfig | None:
@@ -232,7 +209,7 @@ def hosted_files(name: str) -> list[PublishedFile]:
             raise WeightsError(
                 f"{name!r} names no repository: write hf:owner/name, such as hf:facebook/dinov2-small"
             )
-        return [hosted_file(name, CONFIG, read_json), hosted_file(name, WEIGHTS, _read_file)]
+        return [hosted_file(name, CONFIG, read_json), hosted_file(name, WEIGHTS, _read)]
     import timm
 
     if not timm.is_model(name):
@@ -244,7 +221,7 @@ def hosted_files(name: str) -> list[PublishedFile]:
     if settings is None or not settings.hf_hub_id or settings.hf_hub_filename:
         raise WeightsError(f"timm publishes no .safetensors weights for {name!r}: choose another name")
     address = huggingface_hub.hf_hub_url(settings.hf_hub_id, WEIGHTS)
-    return [PublishedFile(address, f"{name}.safetensors", _read_backbone, settings.hf_hub_id)]
+    return [PublishedFile(address, f"{name}.safetensors", _read, settings.hf_hub_id)]
 
 
 def hosted_file(name: str, file: str, accept: Callable[[Path], object]) -> PublishedFile:
@@ -265,7 +242,7 @@ def read_json(path: Path) -> dict[str, Any]:
     return content
 
 
-def _read_file(path: Path) -> object:
-    from dino_model.models.checkpoint import read_file
+def _read(path: Path) -> object:
+    from dino_model.models.checkpoint import read_checkpoint
 
-    return read_file(path)
+    return read_checkpoint(path)

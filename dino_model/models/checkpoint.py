@@ -122,7 +122,7 @@ def read_backbone(
                 found = few(sorted(each.name for each in path.parent.iterdir() if each.suffix in SUFFIXES))
                 hint = f"; it holds {found}: pass a file" if found and needed != path else ""
                 raise WeightsError(f"{str(path.parent)!r} is no training run: it has no {needed.name}{hint}")
-    payload, metadata = read_file(path)
+    payload, metadata = read_checkpoint(path)
     if metadata.get("format") == FORMAT:
         refuse_options(str(path), checkpoint_key, prefix)
         try:
@@ -223,7 +223,7 @@ def load_strictly(backbone: nn.Module, tensors: Mapping[str, Tensor], where: str
         raise WeightsError(f"the weights in {where} do not fit the model: tensors {', '.join(reasons)}")
 
 
-def read_file(path: Path) -> tuple[dict[str, Any], dict[str, str]]:
+def read_checkpoint(path: Path) -> tuple[dict[str, Any], dict[str, str]]:
     """Read a file of torch.save, or .safetensors with its metadata, by its content and not its suffix.
 
     Raises:

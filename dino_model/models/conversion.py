@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from dino_model.data.images import IMAGENET_MEAN, IMAGENET_STD
 from dino_model.models import attention, catalogue, position
 from dino_model.models.catalogue import CONFIG, HOSTED, WEIGHTS, WeightsError, read_json
-from dino_model.models.checkpoint import find_backbone, load_strictly, read_file
+from dino_model.models.checkpoint import find_backbone, load_strictly, read_checkpoint
 
 IMAGE_PROCESSOR = "preprocessor_config.json"
 PICKLE = "pytorch_model.bin"
@@ -66,7 +66,7 @@ def load_hosted(name: str) -> Described:
         DownloadError: Files that are not on this machine and cannot be downloaded.
     """
     paths = [file.fetch() for file in catalogue.hosted_files(name)]
-    tensors = read_file(paths[-1])[0]
+    tensors = read_checkpoint(paths[-1])[0]
     if not name.startswith(HOSTED):
         backbone: Any = _create_timm(name, tensors, f"the timm weights in {paths[0]}", {})
         settings = backbone.pretrained_cfg
@@ -95,7 +95,9 @@ def load_described(path: Path) -> Described:
         raise WeightsError(f"{folder} has no weights: expected {WEIGHTS} or {PICKLE} next to {CONFIG}")
     processor = folder / IMAGE_PROCESSOR
     settings = read_json(processor) if processor.is_file() else {}
-    return _build_described(str(path), str(path), read_json(folder / CONFIG), settings, read_file(file)[0])
+    return _build_described(
+        str(path), str(path), read_json(folder / CONFIG), settings, read_checkpoint(file)[0]
+    )
 
 
 def _build_described(

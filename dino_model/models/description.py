@@ -9,7 +9,15 @@ from torch import nn
 
 from dino_model.models.attention import MAPS, readable
 from dino_model.models.backbones import create_backbone
-from dino_model.models.catalogue import EMBEDDED, HOSTED, OFFICIAL, Scores, WeightsError, is_local, is_path
+from dino_model.models.catalogue import (
+    EMBEDDED,
+    HOSTED,
+    OFFICIAL,
+    PublishedScores,
+    WeightsError,
+    is_local,
+    kind_of,
+)
 from dino_model.models.load import load_model
 
 
@@ -31,7 +39,7 @@ class ModelDescription:
     source: str
     license: str
     local: bool
-    scores: Scores = field(default_factory=Scores)
+    scores: PublishedScores = field(default_factory=PublishedScores)
     note: str = ""
 
 
@@ -45,35 +53,38 @@ def describe_model(name: str, **checkpoint: Any) -> ModelDescription:
     Raises:
         WeightsError: Unknown name, or a file that does not load.
     """
-    local = is_local(name)  # refuses a tag that timm does not have
-    if name in OFFICIAL:
-        entry = OFFICIAL[name]
-        with torch.device("meta"):
-            structure = _structure(create_backbone(entry.config))
-        source, license = entry.file.address, "Apache-2.0"
-        return ModelDescription(
-            name, entry.title, *structure, source, license, local, entry.scores, entry.note
-        )
-    if timm.is_model(name) and not is_path(name):
-        settings = timm.get_pretrained_cfg(name)
-        source = f"timm, https://huggingface.co/{settings.hf_hub_id}"
-        try:
-            with torch.device("meta"):
-                model = timm.create_model(name.partition(".")[0], pretrained=False, num_classes=0)
-        except Exception as error:  # timm's constructors raise many kinds
-            raise WeightsError(f"timm cannot build {name} without weights ({error!r})") from error
-        structure = _structure(model)
-        return ModelDescription(name, name, *structure, source, settings.license or "unknown", local)
-    if name.startswith(HOSTED) and not local:
+    kind, local = kind_of(name), is_local(name)
+    title, scores, note, license = (
+        name,
+        PublishedScores(),
+        "",
+        "none needed" if kind == "random" else "its maker's",
+    )
+    is_timm = kind == "hosted" and not name.startswith(HOSTED)
+    if kind == "hosted" and not (is_timm or local):
         raise WeightsError(
             f"{name} is not on this machine, and `show` downloads nothing: run a command with --model first"
         )
-    model = load_model(name, **checkpoint)
-    license, note = "none needed" if name.startswith("random:") else "its maker's", ""
+    if kind == "official":
+        entry = OFFICIAL[name]
+        with torch.device("meta"):
+            backbone = create_backbone(entry.config)
+        title, scores, note, license = entry.title, entry.scores, entry.note, "Apache-2.0"
+        source = entry.file.address
+    elif is_timm:
+        settings = timm.get_pretrained_cfg(name)
+        try:
+            with torch.device("meta"):
+                backbone = timm.create_model(name.partition(".")[0], pretrained=False, num_classes=0)
+        except Exception as error:  # timm's constructors raise many kinds
+            raise WeightsError(f"timm cannot build {name} without weights ({error!r})") from error
+        source, license = f"timm, https://huggingface.co/{settings.hf_hub_id}", settings.license or "unknown"
+    else:
+        model = load_model(name, **checkpoint)
+        backbone, source = model.backbone, model.source
     if name in EMBEDDED:
-        card = EMBEDDED[name].with_name("card.md")
-        license, note = "Apache-2.0", card.read_text(encoding="utf-8") if card.is_file() else ""
-    return ModelDescription(name, name, *_structure(model.backbone), model.source, license, local, note=note)
+        license, note = "Apache-2.0", EMBEDDED[name].with_name("card.md").read_text(encoding="utf-8")
+    return ModelDescription(name, title, *_structure(backbone), source, license, local, scores, note)
 
 
 def _structure(backbone: nn.Module) -> tuple[str, int, str]:

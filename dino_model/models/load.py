@@ -20,7 +20,6 @@ from dino_model.models.catalogue import (
     EMBEDDED,
     OFFICIAL,
     WeightsError,
-    check_module,
     kind_of,
     random_config,
     read_json,
@@ -248,7 +247,6 @@ def wrap_module(
 
 def _load_own(name: str) -> LoadedModel:
     """Call own code; its errors are left to the user."""
-    check_module(name)
     module, _, function = name.partition(":")
     create: Any = getattr(importlib.import_module(module), function, None)
     if not callable(create):

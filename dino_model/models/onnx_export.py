@@ -23,7 +23,7 @@ SMALLEST = 1024
 """Weights with fewer elements stay in fp32 in compressed files."""
 
 Outputs = Literal["cls", "qkv"]
-Weights = Literal["fp32", "fp16", "int8"]
+StoredType = Literal["fp32", "fp16", "int8"]
 
 
 class FeatureAndAttention(nn.Module):
@@ -130,7 +130,7 @@ def write_onnx(
     size: int,
     channels: int = 3,
     outputs: Outputs = "cls",
-    weights: Weights = "fp32",
+    weights: StoredType = "fp32",
 ) -> None:
     """Write a backbone as .onnx, for normalized images.
 
@@ -177,7 +177,7 @@ def write_onnx(
         Path(temporary).write_bytes(proto.SerializeToString())
 
 
-def _compress(model: Any, weights: Weights) -> None:
+def _compress(model: Any, weights: StoredType) -> None:
     """Store the large weights of an ONNX model in fewer bits; nodes in front of the graph restore fp32."""
     from onnx import helper, numpy_helper
 

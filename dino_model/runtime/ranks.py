@@ -88,6 +88,18 @@ def gather_objects(own: Any) -> list[Any]:
     return objects
 
 
+def gather_results(compute: Callable[[], Any]) -> list[Any]:
+    """Return the results of all ranks, in their order; raise on all ranks what one of them raised."""
+    try:
+        own = compute()
+    except Exception as raised:
+        own = raised
+    results = gather_objects(own)
+    if failed := next((one for one in results if isinstance(one, Exception)), None):
+        raise failed
+    return results
+
+
 def gather_rows(compute: Callable[[range], Tensor | None], numbers: range) -> Tensor | None:
     """Compute a row for every number, each rank its share, and return all rows on all ranks.
 
@@ -103,16 +115,13 @@ def gather_rows(compute: Callable[[range], Tensor | None], numbers: range) -> Te
     """
     if world() == 1:
         return compute(numbers)
-    sent: Tensor | Exception | None = None
-    try:
+
+    def compute_share() -> Tensor | None:
         share = local_range(numbers)
         rows = compute(share) if share else None
-        sent = rows if rows is None else rows.detach().cpu().clone()  # a view would be sent as a whole batch
-    except Exception as raised:
-        sent = raised
-    results = gather_objects(sent)
-    if failed := next((one for one in results if isinstance(one, Exception)), None):
-        raise failed
+        return rows if rows is None else rows.detach().cpu().clone()  # a view would be sent as a whole batch
+
+    results = gather_results(compute_share)
     if (known := next((rows for rows in results if rows is not None), None)) is None:
         return None
     counts = (len(local_range(numbers, index)) for index in range(world()))

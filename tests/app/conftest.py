@@ -18,13 +18,13 @@ if TYPE_CHECKING:  # fixtures import what they need: torch and Gradio take secon
     from app.store.backend import Backend
     from app.store.engine import Encoding
     from dino_model.inference.predictor import AttentionPredictor
-    from dino_model.inference.search import Index
+    from dino_model.inference.search import SearchIndex
 
 MODEL = "random:vit_tiny/16"
 BACKBONE = {"architecture": "vit_tiny", "patch_size": 16, "image_size": 64, "depth": 2}
 
 
-def small_backend(limits: Limits | None = None, index: Index | None = None, **models: Any) -> Backend:
+def small_backend(limits: Limits | None = None, index: SearchIndex | None = None, **models: Any) -> Backend:
     """Return a lab with ViT-Ti/16 at random initialization, in fp32 on the CPU."""
     from app.limits.bounds import Limits
     from app.store.backend import Backend

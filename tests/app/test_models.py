@@ -76,7 +76,7 @@ def test_hanging_download_blocks_no_other_model_and_reports_its_share(far, monke
 
 
 def test_two_requests_for_one_model_share_its_download(far, monkeypatch):
-    for name in ("catalogue._read_backbone", "load.read_backbone"):  # accept the zeros that come
+    for name in ("catalogue._read", "load.read_backbone"):  # accept the zeros that come
         monkeypatch.setattr(f"dino_model.models.{name}", lambda path: None)
     models = Models(MODEL)
     with ThreadPoolExecutor(2) as pool:

@@ -8,7 +8,7 @@ from app.store.backend import Backend
 from app.store.images import png
 from app.tabs import searching
 from dino_model.__main__ import main
-from dino_model.inference.search import open_index
+from dino_model.inference.search import open_search
 from tests.app.conftest import MODEL, small_backend
 
 COLORS = {"red": (200, 30, 30), "green": (30, 200, 30), "blue": (30, 30, 200)}
@@ -24,7 +24,7 @@ def searched(tmp_path_factory) -> Backend:
         (folder / "images" / name).write_bytes(png(pixels))
     index = folder / "index.safetensors"
     main(["index", str(folder / "images"), "--output", str(index), "--size", "32"])
-    return small_backend(index=open_index(index))
+    return small_backend(index=open_search(index))
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,13 @@ import torch
 from torch import Tensor
 
 from dino_model.data.collection import Images
-from dino_model.inference.classifier import FeatureSpec, LinearClassifier, feature_type, in_blocks
+from dino_model.inference.classifier import (
+    FeatureSpec,
+    ImageTask,
+    LinearClassifier,
+    feature_type,
+    in_blocks,
+)
 from dino_model.inference.features import OUTPUT, has_cls
 from dino_model.models.catalogue import OFFICIAL, OFFICIAL_ADDRESS
 from dino_model.models.checkpoint import read_torch
@@ -245,21 +251,16 @@ def _test(
     test: Labeled,
 ) -> Metrics:
     """Test a classifier on features [images, values], print the result, write what the options ask for."""
-
-    def probabilities(features: Tensor) -> Tensor:
-        scores = score(features)
-        return scores.sigmoid() if split.several else scores.softmax(dim=1)
-
-    def score(features: Tensor) -> Tensor:
-        return classifier.scores(spec.select(in_blocks(model, features, spec.blocks)))
-
-    scores = score(test.features)
+    framing = framing_of(options, model)
+    task = ImageTask(spec=spec, several=split.several, size=framing.size, resize_to=framing.short_side)
+    scores = task.scores(classifier, model, test.features)
     result: Accuracy | MultiLabelQuality
     if split.several:
         result = multi_label_quality(scores.sigmoid(), test.labels)
     else:
         result = accuracy(scores, test.labels)
     print(result)
+    probabilities = partial(task.probabilities, classifier, model)
     write_outcomes(options, split, model, predicted, feature_type(model, spec.blocks), test, probabilities)
     save_head(options, split, model, spec, classifier)
     return asdict(result)

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from dino_model.data.collection import Images, find_listed
-from dino_model.inference.classifier import TOLERANCE, FeatureSpec, LogisticFit, fit_logistic
+from dino_model.inference.classifier import TOLERANCE, FeatureSpec, LinearClassifier, fit_logistic
 from dino_model.inference.features import OUTPUT
 from dino_model.models.load import LoadedModel
 from dino_model.runtime import ranks
@@ -43,49 +43,45 @@ def evaluate(options: Logistic) -> None:
 
     def measure(model: LoadedModel) -> Metrics:
         train, test = extract_parts(options, model, split)
-        rows = ranks.on_first(lambda: [_fit_draws(options, classes, train, test, n) for n in options.shares])
+        fits = ranks.on_first(lambda: [_fit_draws(options, classes, train, test, n) for n in options.shares])
+        rows, classifier = [row for row, _ in fits], replace(fits[-1][1], unit_length=True)
         print(*map(_describe, rows), sep="\n")
-        if options.predict or options.confusion or options.save_head:
-            solution = ranks.on_first(lambda: _fit_last(options, classes, train))
-            classifier = replace(solution.classifier, unit_length=True)
 
-            def probabilities(features: Tensor) -> Tensor:
-                return classifier.scores(features).softmax(dim=1)
+        def probabilities(features: Tensor) -> Tensor:
+            return classifier.scores(features).softmax(dim=1)
 
-            write_outcomes(options, split, model, predicted, OUTPUT, test, probabilities)
-            save_head(options, split, model, CLS_SPEC, classifier)
+        write_outcomes(options, split, model, predicted, OUTPUT, test, probabilities)
+        save_head(options, split, model, CLS_SPEC, classifier)
         return {"metrics": rows[-1], "each": rows, "broken": [*train.broken, *test.broken]}
 
     evaluate_models(options, "logistic", description, measure, "12", "1 %", "10 %", split=split)
 
 
-def _fit_last(options: Logistic, classes: Sequence[str], train: Labeled) -> LogisticFit:
-    """Fit the first draw of the last of --shares."""
-    chosen = _draw(options, options.shares[-1], train.images, train.labels, classes)[0]
-    x, device = F.normalize(train.features[chosen], dim=1), choose_device(options.device)
-    return fit_logistic(x, train.labels[chosen], len(classes), l2=options.l2, device=device)
-
-
 def _fit_draws(
     options: Logistic, classes: Sequence[str], train: Labeled, test: Labeled, wanted: str
-) -> Metrics:
-    """Fit and test every draw of a number of labels; return the means and the deviation of the accuracy."""
+) -> tuple[Metrics, LinearClassifier]:
+    """Fit and test every draw of a number of labels.
+
+    Returns:
+        Means and deviation of the accuracy, and the classifier of the first draw.
+    """
     x, test_x = (F.normalize(part.features, dim=1) for part in (train, test))
-    draws, each = _draw(options, wanted, train.images, train.labels, classes), []
-    device = choose_device(options.device)
-    for chosen in draws:
-        labels = train.labels[chosen]
-        solution = fit_logistic(x[chosen], labels, len(classes), l2=options.l2, device=device)
-        each.append(asdict(accuracy(solution.classifier.scores(test_x), test.labels)))
-    return {
+    draws, device = _draw(options, wanted, train.images, train.labels, classes), choose_device(options.device)
+    fits = [
+        fit_logistic(x[chosen], train.labels[chosen], len(classes), l2=options.l2, device=device)
+        for chosen in draws
+    ]
+    each = [asdict(accuracy(fit.classifier.scores(test_x), test.labels)) for fit in fits]
+    metrics = {
         "labels": wanted,
         "images": len(draws[0]),
         "draws": len(draws),
         **{name: mean(row[name] for row in each) for name in each[0]},
         "top1_deviation": stdev(row["top1"] for row in each) if len(each) > 1 else 0.0,
-        "objective": solution.objective,
-        "gradient": solution.gradient,
+        "objective": fits[-1].objective,
+        "gradient": fits[-1].gradient,
     }
+    return metrics, fits[0].classifier
 
 
 def _draw(

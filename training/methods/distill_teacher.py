@@ -256,10 +256,11 @@ class TeacherCache:
                     output = self.teacher.outputs(squares.to(device), self.squares.grid, sampled.to(device))
                 for name, values in output._asdict().items():
                     rows[name] = values.cpu().numpy()
-                file.append(rows)
+                file.create((), self.row)
+                file.write(first, rows)
+                file.mark(numbers.stop)
                 if numbers.stop // REPORT_EVERY > first // REPORT_EVERY:
                     report(f"teacher outputs of {numbers.stop:,} images")
-            file.finish()
         self.table = self.file.read()
 
     def lookup(self, numbers: Tensor, device: torch.device) -> TeacherBatch:

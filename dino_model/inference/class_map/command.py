@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -68,6 +69,9 @@ class DrawClassMap(LabelOptions, ModelOptions):
             data=printable(self.data.stem),
             framing=framing,
         )
+        count = len(set(_classes_of(extracted.images)))
+        seconds = layout.SECONDS_PER_STEP * self.iterations * count * math.log2(count)
+        print(f"t-SNE of {count:,} classes: about {seconds:,.0f} s on one core", flush=True)
         drawn = layout.draw(extracted.features, _classes_of(extracted.images), protocol, origin)
         labels = _classes_of(extracted.images)
         firsts = [extracted.images.read(labels.index(point.key))[..., :3] for point in drawn.classes]

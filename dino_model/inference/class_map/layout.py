@@ -6,7 +6,7 @@ measures the share of nearest neighbors that the plane keeps.
 Source: Appendix "Class Representation", figure "t-SNE visualization of ImageNet classes".
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -20,7 +20,10 @@ from dino_model.inference.class_map.names import describe
 
 FEWEST_CLASSES = 3
 NUM_NEIGHBORS = 10
+SECONDS_PER_STEP = 5e-7
+"""Time of an iteration of t-SNE (Barnes-Hut) on one core, divided by n log2 n, with 500 to 3,000 points."""
 
+_DISTANCES_AT_ONCE = 2**22  # in memory: 32 MB of doubles, and copies
 Neighbors = tuple[tuple[int, float], ...]
 """Index and cosine distance (0 to 2) of the nearest classes by features, nearest first."""
 
@@ -105,7 +108,7 @@ class ClassMap:
 
 
 @dataclass(frozen=True)
-class Placement:
+class PlacedImage:
     """Position of another image: the weighted mean of its nearest classes, as t-SNE has no transform."""
 
     x: float
@@ -177,7 +180,7 @@ def plane(vectors: Tensor, protocol: Protocol) -> Tensor:
 
 def nearest_classes(vectors: Tensor, count: int) -> list[Neighbors]:
     """Find the `count` other vectors at the least cosine distance from each; ties go to the lower index."""
-    return _smallest(_cosine_distances(vectors, vectors).fill_diagonal_(torch.inf), count)
+    return _nearest_others(lambda rows: _cosine_distances(vectors[rows], vectors), len(vectors), count)
 
 
 def neighbor_overlap(vectors: Tensor, points: Tensor) -> Overlap:
@@ -187,13 +190,15 @@ def neighbor_overlap(vectors: Tensor, points: Tensor) -> Overlap:
     """
     others = len(vectors) - 1
     count = min(NUM_NEIGHBORS, max(1, others // 2))
-    gaps = (points[:, None].double() - points).norm(dim=-1).fill_diagonal_(torch.inf)
-    pairs = zip(nearest_classes(vectors, count), _smallest(gaps, count), strict=True)
-    common = sum(len(dict(by_features).keys() & dict(on_map)) for by_features, on_map in pairs)
+    on_map = _nearest_others(
+        lambda rows: (points[rows, None].double() - points).norm(dim=-1), len(points), count
+    )
+    pairs = zip(nearest_classes(vectors, count), on_map, strict=True)
+    common = sum(len(dict(by_features).keys() & dict(near)) for by_features, near in pairs)
     return Overlap(count, common / (len(vectors) * count), count / others)
 
 
-def place(feature: Tensor, drawn: ClassMap) -> Placement:
+def place(feature: Tensor, drawn: ClassMap) -> PlacedImage:
     """Place an image's feature [width] on a map, at the mean position of its nearest classes.
 
     Their weights are inverse squares of the cosine distance: an image lands among its kind.
@@ -203,12 +208,22 @@ def place(feature: Tensor, drawn: ClassMap) -> Placement:
     near = [(drawn.classes[index].x, drawn.classes[index].y) for index, _ in neighbors]
     weights = [max(distance, 1e-3) ** -2 for _, distance in neighbors]
     x, y = np.average(near, axis=0, weights=weights).tolist()
-    return Placement(x, y, neighbors)
+    return PlacedImage(x, y, neighbors)
 
 
 def _cosine_distances(one: Tensor, other: Tensor) -> Tensor:
     """Compute 1 - cosine of every pair: [n, width], [m, width] -> float64 [n, m]; 1 for a zero vector."""
     return (1 - normalize(one.double(), dim=1) @ normalize(other.double(), dim=1).T).clamp(0, 2)
+
+
+def _nearest_others(distances: Callable[[slice], Tensor], size: int, count: int) -> list[Neighbors]:
+    """The nearest others of each of `size` rows; `distances` gives [rows, size] of a part of them."""
+    found, at_once = list[Neighbors](), max(1, _DISTANCES_AT_ONCE // size)
+    for start in range(0, size, at_once):
+        part = distances(slice(start, start + at_once))
+        part.diagonal(start).fill_(torch.inf)
+        found += _smallest(part, count)
+    return found
 
 
 def _smallest(distances: Tensor, count: int) -> list[Neighbors]:
