@@ -16,11 +16,7 @@ class Item(Protocol):
 
     @property
     def name(self) -> str:
-        """Name in the log of finished items, unique."""
-
-    @property
-    def file_name(self) -> str:
-        """Name in messages."""
+        """Name in messages and in the log of finished items, unique."""
 
     @property
     def files(self) -> Sequence[Path]:
@@ -33,11 +29,6 @@ class Inputs:
 
     name: str
     files: Sequence[Path]
-
-    @property
-    def file_name(self) -> str:
-        """The name."""
-        return self.name
 
 
 ItemT = TypeVar("ItemT", bound=Item)
@@ -61,7 +52,7 @@ def read_ahead(
     pairs = zip(items, load_ahead(attempt, items), strict=True)
     for item, loaded in progress(pairs, title, len(items)):
         if isinstance(loaded, ValueError):
-            skipped.add(item.file_name, loaded)
+            skipped.add(item.name, loaded)
         else:
             yield item, loaded
 
@@ -116,7 +107,7 @@ class BatchCommand(OutputOptions, Generic[ItemT, Loaded]):
                 record = self.compute(item, loaded, output)
             except ValueError as error:
                 output.discard()
-                output.skipped.add(item.file_name, error)
+                output.skipped.add(item.name, error)
             else:
                 output.add(item.name, record, inputs=item.files)
                 usable.add(item.name)

@@ -89,13 +89,14 @@ class Attention(common.NamedMaskOptions, TileOptions, ModelOptions, BatchCommand
     def _truths(self) -> TrueMasks | None:
         if self.masks is None:
             return None
-        return TrueMasks(self.masks, self._list(), self, scope="image", foreground=True)
+        return TrueMasks(self.masks, self._items, self, scope="image", foreground=True)
 
     @cached_property
     def _rgb(self) -> tuple[int, int, int]:
         return parse_channels(self.show, len(self._predictor.model.mean))
 
-    def _list(self) -> list[InputImage]:
+    @cached_property
+    def _items(self) -> list[InputImage]:
         channel_range = self._predictor.model.channel_range
         return common.list_inputs(replace(self._images, channel_range=channel_range))
 
@@ -108,7 +109,7 @@ class Attention(common.NamedMaskOptions, TileOptions, ModelOptions, BatchCommand
             raise SettingError("--masks are for the scores of a report: pass --report, too")
         if self.show and not self.channels:
             raise SettingError("--show chooses among channels: pass --channels, too")
-        return self._truths.images if self._truths else self._list()
+        return self._truths.images if self._truths else self._items
 
     def settings(self) -> dict[str, Any]:
         """Describe the model, the masks and the channels."""

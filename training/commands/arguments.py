@@ -179,27 +179,25 @@ def parse(arguments: Sequence[str]) -> Pretrain:
     with name_rules():
         choice, _ = tyro.cli(kind, args=words, return_unknown_args=True, prog=PROGRAM)
     if choice.resume and choice.output and Run(choice.output).config_file.is_file():
-        options = _resolve(_parse_all(arguments, of_run(choice)))
+        options = _parse_all(arguments, of_run(choice))
         options.check()
         if options.method != options.settings.method.name:
             trained = options.settings.method.name
             raise SettingError(f"--method is {options.method}, but the run was started with {trained}")
         return options
-    method, name = named_recipes.choose_recipe(choice.method, choice.recipe)
-    choice = dataclasses.replace(choice, method=MethodName(method))
     images, statistics = named_recipes.NOMINAL_IMAGES, None
+    default, named = of_recipe(choice, images, statistics)
     if not help_:
         try:
             choice.check()
         except SettingError:
-            default, _ = of_recipe(choice, method, name, images, None)
             _parse_all(arguments, default)  # a misspelled option comes first
             raise
         if choice.init_backbone:
             from dino_model.models.catalogue import check_name  # imports torch
 
             check_name(choice.init_backbone)
-    if not help_ and (choice.channels is not None or name == named_recipes.SMALL_DATA):
+    if not help_ and (choice.channels is not None or default.recipe == named_recipes.SMALL_DATA):
         collection = open_images(
             choice.data, exclude=choice.exclude, options=choice, arrays=choice.channels is not None
         )
@@ -207,49 +205,40 @@ def parse(arguments: Sequence[str]) -> Pretrain:
             statistics = measure_channels(collection.raw_channels(choice.channels))
             collection = dataclasses.replace(collection, channel_range=statistics.range)
         images = len(collection), _short_side(collection)
-    default, named = of_recipe(choice, method, name, images, statistics)
-    options = _resolve(_parse_all(arguments, default))
+        default, named = of_recipe(choice, images, statistics)
+    options = _parse_all(arguments, default)
     if os.environ.get("RANK", "0") == "0":
-        print(f"method {method}, recipe {name}, before other options change it: {named.source}")
+        chosen = f"method {default.method}, recipe {default.recipe}"
+        print(f"{chosen}, before other options change it: {named.source}")
         print(f"  expected: {named.expected}" if named.expected else "")
     return options
 
 
-def _resolve(options: Pretrain) -> Pretrain:
+def _parse_all(arguments: Sequence[str], default: Pretrain) -> Pretrain:
+    with name_rules():
+        options: Pretrain = tyro.cli(FLAT, args=arguments, default=default, prog=PROGRAM)
     settings = dataclasses.replace(options.settings, method=options.settings.method.resolve())
     return dataclasses.replace(options, settings=settings)
 
 
-def _parse_all(arguments: Sequence[str], default: Pretrain) -> Pretrain:
-    with name_rules():
-        return tyro.cli(FLAT, args=arguments, default=default, prog=PROGRAM)
-
-
 def create_parser() -> Any:
     """Create the parser that a command line without options has, for the command reference."""
-    choice = PartialArgs()
-    method, name = named_recipes.choose_recipe(choice.method, choice.recipe)
-    choice = dataclasses.replace(choice, method=MethodName(method))
-    default, _ = of_recipe(choice, method, name, named_recipes.NOMINAL_IMAGES, None)
+    default, _ = of_recipe(PartialArgs(), named_recipes.NOMINAL_IMAGES, None)
     with name_rules():
         return tyro.extras.get_parser(FLAT, default=default, prog=PROGRAM)
 
 
 def of_recipe(
-    choice: PartialArgs,
-    method: str,
-    name: str,
-    images: tuple[int, int],
-    channels: ChannelStatistics | None,
+    choice: PartialArgs, images: tuple[int, int], channels: ChannelStatistics | None
 ) -> tuple[Pretrain, named_recipes.NamedRecipe]:
-    """Options of a new run with a recipe, and the recipe.
+    """Options of a new run with its recipe, and the recipe; errors as `choose_recipe`.
 
     Args:
         choice: Options.
-        method, name: Method and name of the recipe.
         images: Number and short side of the images.
         channels: Statistics of images that are not read as RGB.
     """
+    method, name = named_recipes.choose_recipe(choice.method, choice.recipe)
     if name == named_recipes.SMALL_DATA:
         given = (choice.batch_size, choice.epochs, choice.patch_size)
         named = named_recipes.small_data(method, *images, *given)
@@ -263,7 +252,8 @@ def of_recipe(
         statistics = dataclasses.asdict(channels.range) | {"mean": channels.mean, "std": channels.std}
     settings = dataclasses.replace(named.recipe, backbone=backbone, **statistics)
     chosen = {f.name: getattr(choice, f.name) for f in dataclasses.fields(RunOptions)}
-    return Pretrain(**chosen | {"recipe": RecipeName(name), "settings": settings}), named
+    chosen |= {"method": MethodName(method), "recipe": RecipeName(name), "settings": settings}
+    return Pretrain(**chosen), named
 
 
 def of_run(choice: PartialArgs) -> Pretrain:

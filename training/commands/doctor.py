@@ -4,9 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from textwrap import fill
-from typing import Annotated
 
-import tyro
 from tyro.conf import Positional
 
 from dino_model.runtime import files
@@ -26,12 +24,12 @@ class Doctor:
     """Folder of the run."""
     output: Path | None = None
     """File for the page. Default: doctor.png in the run's folder."""
-    json_file: Annotated[Path | None, tyro.conf.arg(name="json")] = None
+    json: Path | None = None
     """File for the findings."""
 
     def run(self) -> int:
         """Diagnose, plot and print; return the exit code."""
-        files.make_room(self.output, self.json_file)
+        files.make_room(self.output, self.json)
         run = Run(self.folder)
         config, lines = run.config(), run.lines()
         method = method_of(config)
@@ -47,7 +45,7 @@ class Doctor:
         text = [*findings.values()] or [healthy]
         draw(lines, text, title, page)
         print(title, *(f"- {sentence}" for sentence in text), page, sep="\n")
-        if self.json_file:
+        if self.json:
             problems = [{"cause": cause, "sentence": text} for cause, text in findings.items()]
             content = {
                 "steps": len(lines),
@@ -55,7 +53,7 @@ class Doctor:
                 "is_too_short": is_short,
                 "findings": problems,
             }
-            files.write_json(self.json_file, content)
+            files.write_json(self.json, content)
         return EXIT_PROBLEMS if findings else 0
 
 

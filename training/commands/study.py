@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import tyro
 from tyro.conf import Positional
 
 from dino_model.runtime import files
@@ -39,7 +38,7 @@ class StudyCommand(OutputOptions):
     """auto, cpu, mps or cuda."""
     precision: Precision = "fp32"
     """Precision of the networks; the loss is fp32."""
-    json_file: Annotated[Path | None, tyro.conf.arg(name="json")] = None
+    json: Path | None = None
     """Write verdict, effect and values to this file."""
 
     def run(self) -> int:
@@ -57,7 +56,7 @@ class StudyCommand(OutputOptions):
 
         law = LAWS[self.name]
         epochs, seeds = self.epochs or law.epochs, self.seeds or law.seeds
-        files.make_room(self.json_file)
+        files.make_room(self.json)
         device = choose_device(self.device)
         precision = choose_precision(self.precision, device)
         settings = {"study": law.name, "seeds": seeds, "epochs": epochs, "precision": precision}
@@ -73,8 +72,8 @@ class StudyCommand(OutputOptions):
         folder.finish()
         print(*report.outcome_table(outcome), "", report.verdict(outcome), sep="\n")
         print(figure, page)
-        if self.json_file:
-            files.write_json(self.json_file, report.outcome_json(outcome))
+        if self.json:
+            files.write_json(self.json, report.outcome_json(outcome))
         return 0
 
 
