@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 from dino_model.runtime.ahead import load_ahead
 from dino_model.runtime.files import make_room, write_json
-from dino_model.runtime.outputs import OutputFolder, OutputOptions, SkippedInputs
+from dino_model.runtime.outputs import OutputFolder, OutputOptions, SkippedInputs, check_output_folder
 from dino_model.runtime.progress import progress
 
 
@@ -93,7 +93,7 @@ class BatchCommand(OutputOptions, Generic[ItemT, Loaded]):
     def run(self) -> None:
         """Work through the items that are not finished, then write what needs all of them."""
         make_room(self.json)
-        self.check_output()
+        check_output_folder(self.output, overwrite=self.overwrite, resume=self.resume)
         items = self.items()
         output = self.open_output(self.settings())
         usable = {item.name for item in items if output.has(item.name, item.files)}

@@ -51,10 +51,6 @@ class OutputOptions:
     resume: bool = False
     """Continue an earlier run with the same settings. Finished results are kept."""
 
-    def check_output(self) -> None:
-        """Refuse an existing output before the work starts; see `check_output_folder`."""
-        check_output_folder(self.output, overwrite=self.overwrite, resume=self.resume)
-
     def open_output(self, settings: Mapping[str, Any]) -> "OutputFolder":
         """Open the output folder for results made with these settings; see `OutputFolder`."""
         return OutputFolder(self.output, settings, overwrite=self.overwrite, resume=self.resume)

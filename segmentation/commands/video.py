@@ -5,7 +5,7 @@ from collections import deque
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
@@ -115,7 +115,8 @@ class Video(MaskOptions, ModelOptions, BatchCommand[Inputs, dict[int, Labels]]):
     def compute(self, item: Inputs, loaded: dict[int, Labels], output: OutputFolder) -> int:
         """Write videos, masks and COCO files; record the number of frames."""
         frames, names = self._frames, ("labels",) if loaded else VIEWS
-        results = self._propagate(loaded) if loaded else self._attention()
+        attention = partial(attention_video, run_ahead(frames), self._predictor, mass=self.mass)
+        results = self._propagate(loaded) if loaded else attention()
         count, coco = 0, CocoWriter(output.path("masks.json"), output.path("masks_images.json"))
         try:
             with closing(results), ExitStack() as stack:
@@ -172,9 +173,6 @@ class Video(MaskOptions, ModelOptions, BatchCommand[Inputs, dict[int, Labels]]):
         if isinstance(frames, FrameFolder) and numbered and max(numbered) >= len(frames.files):
             raise DataError(f"a mask belongs to frame {max(numbered)}; the last is {len(frames.files) - 1}")
         return numbered
-
-    def _attention(self) -> Results:
-        return attention_video(run_ahead(self._frames), self._predictor, mass=self.mass)
 
     def _propagate(self, masks: dict[int, Labels]) -> Results:
         """Propagate the labels of some frames, and draw those of all."""

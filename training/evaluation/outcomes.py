@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import torch
+from sklearn.metrics import confusion_matrix
 from torch import Tensor
 
 from dino_model.data.collection import Images, open_images
@@ -79,9 +80,8 @@ def write_outcomes(
     if options.confusion:
         guesses = probabilities(test.features).argmax(dim=1)
         if ranks.rank() == 0:
-            write_confusion(
-                options.confusion, confusion_matrix(test.labels, guesses, len(split.classes)), split.classes
-            )
+            counts = confusion_matrix(test.labels, guesses, labels=range(len(split.classes)))
+            write_confusion(options.confusion, torch.from_numpy(counts), split.classes)
             print(f"confusion matrix: {options.confusion}, {options.confusion.with_suffix('.png')}")
     if predicted is not None:
         table = extract(options, model, framing_of(options, model), predicted, kind)
@@ -110,11 +110,6 @@ def save_head(
     ).write(options.save_head)
     command = f"python -m dino_model predict FOLDER --head {options.save_head}"
     print(f"head: {options.save_head}; `{command}` applies it")
-
-
-def confusion_matrix(labels: Tensor, predictions: Tensor, classes: int) -> Tensor:
-    """Count images by true class (rows) and predicted class (columns): int64 [classes, classes]."""
-    return torch.bincount(labels * classes + predictions, minlength=classes**2).reshape(classes, classes)
 
 
 def write_confusion(path: Path, matrix: Tensor, classes: Sequence[str]) -> None:

@@ -19,7 +19,6 @@ from tests.commands import dino as dino_model
 from tests.training.evaluation.test_linear import OPTIONS
 from training.evaluation.linear import LinearProbeGrid, batches
 from training.evaluation.metrics import multi_label_quality
-from training.evaluation.outcomes import confusion_matrix
 
 MODEL = ("--model", "random:embedded", "--size", "32", "--precision", "fp32")
 
@@ -125,11 +124,6 @@ def test_saved_head_predicts_as_the_evaluation_did(shapes, tmp_path, evaluate, c
     assert [row[0] for row in matrix] == ["a", "b", "c"]
     assert [sum(map(int, row[1:])) for row in matrix] == [2, 0, 1]
     assert Image.open(tmp_path / "c.png").size[0] > 300
-
-
-def test_confusion_matrix_counts_true_classes_in_rows():
-    found = confusion_matrix(torch.tensor([0, 0, 1, 2]), torch.tensor([0, 2, 1, 1]), 3)
-    assert found.tolist() == [[1, 0, 1], [0, 1, 0], [0, 1, 0]]
 
 
 def test_classifier_of_other_weights_task_or_version_or_damaged_is_refused(tmp_path: Path):
