@@ -4,7 +4,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import torch
-from sklearn.metrics import confusion_matrix
 from torch import Tensor
 
 from dino_model.data.collection import Images, open_images
@@ -78,6 +77,8 @@ def write_outcomes(
         probabilities, nearest: The classifier.
     """
     if options.confusion:
+        from sklearn.metrics import confusion_matrix  # a second of imports
+
         guesses = probabilities(test.features).argmax(dim=1)
         if ranks.rank() == 0:
             counts = confusion_matrix(test.labels, guesses, labels=range(len(split.classes)))
