@@ -189,28 +189,20 @@ def test_broken_file_is_named_and_the_others_are_used(name: str, work: Path, cap
 
 
 @pytest.mark.parametrize("name", [name for name, case in CASES.items() if case.output])
-def test_existing_output_stays_without_overwrite(name: str, finish, monkeypatch, capsys):
-    case, folder = CASES[name], finish(name)
-    monkeypatch.chdir(folder)
-    before = files_of(folder / case.output)
-    assert run(f"{name} {case.options}") == 1
-    assert "--overwrite" in capsys.readouterr().err
-    assert files_of(folder / case.output) == before
-
-
-@pytest.mark.parametrize("name", [name for name, case in CASES.items() if case.output])
-def test_overwrite_replaces_the_results_and_nothing_else(name: str, finish, work: Path):
-    case = CASES[name]
-    output = work / case.output
-    if (finish(name) / case.output).is_file():
-        shutil.copy(finish(name) / case.output, output)
+def test_existing_output_is_replaced_with_overwrite_only(name: str, finish, work: Path, capsys):
+    line, first = f"{name} {CASES[name].options}", finish(name) / CASES[name].output
+    output = work / CASES[name].output
+    if first.is_file():
+        shutil.copy(first, output)
     else:
-        shutil.copytree(finish(name) / case.output, output)
+        shutil.copytree(first, output)
         (output / "notes.txt").write_text("of the user")
-    assert run(f"{name} {case.options} --overwrite") == 0
-    if output.is_dir():
-        assert (output / "notes.txt").read_text() == "of the user"
-    assert len(files_of(output)) >= len(files_of(finish(name) / case.output))
+    before = files_of(output)
+    assert run(line) == 1
+    assert "--overwrite" in capsys.readouterr().err
+    assert files_of(output) == before
+    assert run(f"{line} --overwrite") == 0
+    assert files_of(output).keys() == before.keys()
 
 
 @pytest.mark.parametrize("name", [name for name, case in CASES.items() if case.other])

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from dino_model.runtime.errors import SettingError
-from dino_model.runtime.outputs import OutputError, OutputFolder, OutputOptions, SkippedInputs, run_command
+from dino_model.runtime.outputs import OutputError, OutputFolder, OutputOptions, run_command
 
 SETTINGS = {"model": "embedded", "precision": "fp32", "mass": 0.6}
 
@@ -80,16 +80,6 @@ def test_earlier_results_are_removed_at_the_first_result_and_not_before(out: Pat
     folder.discard()
     folder.finish()
     assert sorted(file.name for file in out.iterdir()) == ["progress.jsonl", "provenance.json"]
-
-
-def test_skipped_inputs_are_named_and_counted(capsys):
-    skipped = SkippedInputs()
-    skipped.check(3)
-    skipped.add("a.jpg", ValueError("a.jpg is damaged"))
-    skipped.add("b.jpg", ValueError("too many patches"))
-    assert "skipped b.jpg: too many patches" in capsys.readouterr().err
-    with pytest.raises(ValueError, match=r"skipped 2 of 3 images: a\.jpg is damaged; b\.jpg: too many"):
-        skipped.check(3)
 
 
 @pytest.mark.parametrize(

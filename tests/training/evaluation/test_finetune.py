@@ -57,15 +57,6 @@ def test_finetune_after_interruption_gives_same_weights(shapes, tmp_path: Path, 
     assert len(seeds) == 4, "a finished network is not trained again"
 
 
-def test_finetune_leaves_out_unreadable_images_and_names_them(shapes, tmp_path: Path, evaluate, capsys):
-    for name in ("a/001.png", *(f"b/00{number}.png" for number in range(4))):
-        (shapes / name).write_bytes(b"no image")
-    evaluate("finetune", "--data", shapes, *TINY, "--epochs", 1, "--output", tmp_path / "out")
-    shown = capsys.readouterr()
-    assert "left out (5): a/001.png is not an image" in shown.err
-    assert "warning: no training image can be read of 1 class (b)\n" in shown.out
-
-
 def test_finetune_in_half_precision_changes_weights_as_in_fp32(shapes, tmp_path: Path, evaluate):
     """One epoch of nine steps: with casts kept from the first step, later steps train on stale weights."""
     words = ("finetune", "--data", shapes, *TINY, "--epochs", 1, "--batch", 2, "--rate", 0.001)
