@@ -86,7 +86,7 @@ revealjs_style_theme = "serif"
 revealjs_static_path = ["static"]
 revealjs_css_files = ["slides.css"]
 revealjs_script_plugins = [{"name": "RevealNotes", "src": "revealjs/plugin/notes/notes.js"}]
-revealjs_script_conf = {"pdfMaxPagesPerSlide": 1}
+revealjs_script_conf = {"pdfMaxPagesPerSlide": 1, "slideNumber": "c/t"}
 if tags.has("slides"):  # noqa: F821 (defined by Sphinx)
     extensions = ["myst_parser", "sphinx_revealjs"]
     root_doc = "docs/lecture"

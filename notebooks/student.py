@@ -19,6 +19,7 @@ LEFT_OUT = (
     "notebooks/answers/",
     "notebooks/grade.py",
     "notebooks/ipynb.py",
+    "notebooks/quiz.py",
     "notebooks/solve.py",
     "notebooks/student.py",
     "docs/teaching.md",
