@@ -70,7 +70,8 @@ print(f"{patches.shape[1]} patches in {side} rows, {patches.shape[2]} values in 
 
 # %%
 tiles = (
-    patches.unflatten(2, (3, PATCH, PATCH)).permute(0, 1, 3, 4, 2)[0] * std.flatten() + mean.flatten()
+    patches.unflatten(2, (3, PATCH, PATCH)).permute(0, 1, 3, 4, 2)[0] * std.flatten()
+    + mean.flatten()
 ).clip(0, 1)
 tiles = F.pad(tiles.permute(0, 3, 1, 2), (1, 1, 1, 1), value=1)  # white gaps
 tiles = tiles.unflatten(0, (side, side))
@@ -154,14 +155,20 @@ def forward(images: torch.Tensor, weights: dict[str, torch.Tensor]) -> torch.Ten
         return F.linear(x, weights[f"{name}.weight"], weights[f"{name}.bias"])
 
     def norm(x, name):
-        return F.layer_norm(x, x.shape[-1:], weights[f"{name}.weight"], weights[f"{name}.bias"], eps=1e-6)
+        return F.layer_norm(
+            x, x.shape[-1:], weights[f"{name}.weight"], weights[f"{name}.bias"], eps=1e-6
+        )
 
     def apply_block(tokens, name):
         """Tokens -> tokens after the block, and the attention weights of the block."""
         attention_weights = []
 
         def attend(x):
-            qkv = linear(x, f"{name}.attn.qkv").unflatten(2, (3, HEADS, -1)).permute(2, 0, 3, 1, 4)
+            qkv = (
+                linear(x, f"{name}.attn.qkv")
+                .unflatten(2, (3, HEADS, -1))
+                .permute(2, 0, 3, 1, 4)
+            )
             output, head_weights = attention(*qkv)
             attention_weights.append(head_weights)
             return linear(output.transpose(1, 2).flatten(2), f"{name}.attn.proj")
@@ -201,7 +208,9 @@ predictor.set_image(image)
 difference = np.abs(maps - predictor.cls_attention()).max()
 print(f"largest difference: {difference:.0e}, largest value of a map: {maps.max():.3f}")
 assert difference < 1e-5
-print(f"sum of each map: {maps.sum(axis=(1, 2)).min():.3f} to {maps.sum(axis=(1, 2)).max():.3f}")
+print(
+    f"sum of each map: {maps.sum(axis=(1, 2)).min():.3f} to {maps.sum(axis=(1, 2)).max():.3f}"
+)
 
 # %% [markdown]
 # Your network and the library's network compute the same maps; the difference is rounding. Each map sums to slightly less

@@ -53,7 +53,9 @@ uniform_entropy = check("4.1", ...)
 
 
 # %%
-def entropy_and_kl(targets: torch.Tensor, outputs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+def entropy_and_kl(
+    targets: torch.Tensor, outputs: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
     """Positive distributions of teacher and student [B, K] -> mean entropy and KL in nats."""
     return ...
 
@@ -207,12 +209,16 @@ for label, values in {"student": student, **teachers}.items():
 # %%
 momenta = {"copy, λ = 0": 0.0, "λ = 0.98": 0.98, "λ = 0.9999": 0.9999}
 for label, momentum in momenta.items():
-    runs[label] = runs["both"] if momentum == 0.98 else train(images, Variant(momentum=momentum), STEPS)
+    runs[label] = (
+        runs["both"] if momentum == 0.98 else train(images, Variant(momentum=momentum), STEPS)
+    )
 
 
 def knn(network: distillation.Network) -> float:
     """Compute the k-NN accuracy of the features of a network, in percent."""
-    train_features, test_features = (distillation.features(network, part) for part in (images, test_images))
+    train_features, test_features = (
+        distillation.features(network, part) for part in (images, test_images)
+    )
     return distillation.knn_accuracy(train_features, labels, test_features, test_labels)
 
 

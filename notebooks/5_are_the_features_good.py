@@ -95,7 +95,9 @@ vote = check("5.1", vote)
 
 # %%
 for label, stored in train_features.items():
-    predicted = np.array([vote(f, stored, train_labels, 10, 0.07).argmax() for f in test_features[label]])
+    predicted = np.array(
+        [vote(f, stored, train_labels, 10, 0.07).argmax() for f in test_features[label]]
+    )
     accuracy = 100 * np.mean(predicted == test_labels)
     error = np.sqrt(accuracy * (100 - accuracy) / len(test_labels))
     print(f"k-NN, {label}: {accuracy:.0f} ± {error:.0f} %")
@@ -123,7 +125,10 @@ balanced = check("5.2", ...)
 def linear_accuracy(label: str, per_class: int, seed: int) -> float:
     """Accuracy in percent of logistic regression on `per_class` training images per class."""
     generator = np.random.default_rng(seed)
-    rows = [generator.choice(np.flatnonzero(train_labels == c), per_class, replace=False) for c in range(16)]
+    rows = [
+        generator.choice(np.flatnonzero(train_labels == c), per_class, replace=False)
+        for c in range(16)
+    ]
     chosen = np.concatenate(rows)
     classifier = LogisticRegression(C=100, max_iter=300).fit(
         train_features[label][chosen], train_labels[chosen]
@@ -137,11 +142,18 @@ with drawing.plot(
     height=3.5,
 ) as axis:
     for label in kinds:
-        draws = np.array([[linear_accuracy(label, count, seed) for seed in range(5)] for count in counts])
-        axis.errorbar(counts, draws.mean(axis=1), draws.std(axis=1), marker="o", capsize=4, label=label)
+        draws = np.array(
+            [[linear_accuracy(label, count, seed) for seed in range(5)] for count in counts]
+        )
+        axis.errorbar(
+            counts, draws.mean(axis=1), draws.std(axis=1), marker="o", capsize=4, label=label
+        )
         print(
             f"{label}, accuracy by labels per class:",
-            *(f"{n}: {row.mean():.0f} ± {row.std():.0f} %," for n, row in zip(counts, draws, strict=True)),
+            *(
+                f"{n}: {row.mean():.0f} ± {row.std():.0f} %,"
+                for n, row in zip(counts, draws, strict=True)
+            ),
         )
     axis.axhline(100 / 16, color="gray", linewidth=1, linestyle=":", label="chance")
     axis.set(xscale="log", xticks=counts, xticklabels=counts, ylim=(0, 100))

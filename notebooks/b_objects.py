@@ -188,7 +188,9 @@ for weights_of, model in {"trained": "embedded", "random weights": "random:embed
             mask = find(features).mask
             hit = is_localized(placement.box(mask), [bounding_box(truth)])
             views[method, weights_of, name] = drawing.masked(image, placement.mask(mask))
-            table.setdefault((method, weights_of), []).append((jaccard(placement.mask(mask), truth), hit))
+            table.setdefault((method, weights_of), []).append(
+                (jaccard(placement.mask(mask), truth), hit)
+            )
 for name in names:
     truth = photographs.mask(name)
     box = centered_box(truth.shape)
