@@ -47,6 +47,7 @@ def quoted_commands() -> list[tuple[str, bool]]:
     found: dict[str, bool] = {}
     for page in PAGES:
         text = page.read_text(encoding="utf-8").replace("\\\n", " ")
+        text = re.sub(r"python -c '[^']*'", "", text)  # programs
         blocks = "\n".join(re.findall(r"```bash\n(.*?)```", text, re.DOTALL)).splitlines()
         spans = re.findall(r"`((?:python -m|make) [^`\n]+)`", text)
         for line in (*blocks, *spans):
