@@ -5,12 +5,10 @@ import importlib.metadata
 import re
 import subprocess
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from fnmatch import fnmatch
 from graphlib import TopologicalSorter
-from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -22,7 +20,7 @@ MAY_IMPORT = {
     "app": {"segmentation", "training", "dino_model"},
     "benchmarks": {"app", "segmentation", "training", "dino_model"},
     "tools": {"benchmarks", "app", "segmentation", "training", "dino_model"},
-    "notebooks": {"segmentation", "training", "dino_model"},
+    "notebooks": {"app", "segmentation", "training", "dino_model"},
     "docs": {"notebooks", "app", "segmentation", "training", "dino_model"},
 }
 ROOMS = ("runtime", "data", "models", "inference")  # of dino_model, the lowest first
@@ -121,169 +119,6 @@ def test_functions_are_short():
         and (node.end_lineno or 0) - node.lineno >= MAX_FUNCTION_LINES
     ]
     assert not long, "\n".join(long)
-
-
-PARTICIPLE = re.compile(r"_?[a-z]+(ed|ing)")
-NOUNS = {"embed", "encoding", "framing", "labeling"}  # and a verb
-
-
-def test_no_function_is_named_by_a_participle():
-    found = [
-        f"{file.relative_to(ROOT)}:{node.lineno} {node.name}"
-        for package in PRODUCT
-        for file, tree in _trees(package).items()
-        for node in ast.walk(tree)
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-        and PARTICIPLE.fullmatch(node.name)
-        and node.name.strip("_") not in NOUNS
-    ]
-    assert not found, "\n".join(found)
-
-
-CHOICES = {"method", "protocol", "family", "algorithm"}
-"""Variables whose values are names in a table; `_choices` adds those of a Literal of three names or more."""
-PRODUCT = ("dino_model", "segmentation", "training", "app")
-
-
-def _names_in(node: ast.AST, aliases: Mapping[str, set[str]]) -> set[str]:
-    """Return the strings of all Literals in an annotation, which may name another."""
-    found = set[str]()
-    for part in ast.walk(node):
-        if isinstance(part, ast.Subscript) and _name_of(part.value) == "Literal":
-            found |= {each.value for each in ast.walk(part.slice) if _is_text(each)}
-        found |= aliases.get(_name_of(part) or "", set())
-    return found
-
-
-def _choices(trees: Iterable[ast.Module]) -> dict[str, set[str]]:
-    """Return the values of every variable, argument and setting that is one of three or more strings."""
-    nodes, aliases, choices = [node for tree in trees for node in ast.walk(tree)], {}, {}
-    for node in nodes:
-        if isinstance(node, ast.Assign) and (names := _names_in(node.value, {})):
-            aliases[_name_of(node.targets[0]) or ""] = names
-    for node in nodes:
-        if isinstance(node, ast.AnnAssign | ast.arg) and node.annotation:
-            name = node.arg if isinstance(node, ast.arg) else _name_of(node.target)
-            if len(names := _names_in(node.annotation, aliases)) > 2 and name != "name":
-                choices[name] = choices.get(name, set()) | names
-    return choices
-
-
-def _name_of(node: ast.AST) -> str | None:
-    """Return the name of a variable, an attribute or an item with a constant key."""
-    match node:
-        case (
-            ast.Name(id=name) | ast.Attribute(attr=name) | ast.Subscript(slice=ast.Constant(value=str(name)))
-        ):
-            return name
-    return None
-
-
-def _is_text(node: ast.AST) -> bool:
-    return isinstance(node, ast.Constant) and isinstance(node.value, str)
-
-
-def _compared(test: ast.AST, choices: Mapping[str, set[str]]) -> str | None:
-    """Return the choice that a condition compares with one of its values."""
-    for node in ast.walk(test):
-        if isinstance(node, ast.Compare) and isinstance(node.ops[0], ast.Eq | ast.NotEq | ast.In | ast.NotIn):
-            name = _name_of(node.left) or ""
-            texts = {each.value for each in ast.walk(node.comparators[0]) if _is_text(each)}
-            if texts and (name in CHOICES or texts <= choices.get(name, set())):
-                return name
-    return None
-
-
-def _is_open(branch: Sequence[ast.AST], choice: str) -> bool:
-    """Test if a branch ends in an error, nothing, a sentence, or in the compared value itself."""
-    last: Any = branch[-1]
-    value = last if isinstance(last, ast.expr) else getattr(last, "value", None)
-    if isinstance(last, ast.Raise) or isinstance(value, ast.JoinedStr):
-        return True
-    if isinstance(value, ast.Constant):
-        return not isinstance(value.value, str) or not re.fullmatch("[a-z0-9-]+", value.value)
-    return value is not None and any(_name_of(node) == choice for node in ast.walk(value))
-
-
-def _silent_defaults(tree: ast.Module, choices: Mapping[str, set[str]]) -> list[ast.AST]:
-    """Return the code that treats an unknown name of a choice as one of the known ones."""
-    return [node for node in ast.walk(tree) if _picks_silently(node, choices)]
-
-
-def _picks_silently(node: ast.AST, choices: Mapping[str, set[str]]) -> bool:
-    known = CHOICES | choices.keys()
-    match node:
-        case ast.match_case(pattern=ast.MatchAs(pattern=None, name=None), guard=None, body=body):
-            return not _is_open(body, "")
-        case ast.IfExp(test=test, body=first, orelse=last):
-            choice = _compared(test, choices)
-            return choice is not None and not (_is_open([first], choice) or _is_open([last], choice))
-        case ast.If(test=test, orelse=[*body]) if body and not isinstance(body[0], ast.If):
-            choice = _compared(test, choices)
-            return choice is not None and not _is_open(body, choice)
-        case ast.Call(func=ast.Attribute(attr="get"), args=[key, default]):
-            is_key = _is_text(key) and key.value in known
-            return (is_key and _is_text(default)) or (
-                (choice := _name_of(key)) in known and not _is_open([default], choice or "")
-            )
-        case ast.Call(func=ast.Name(id="getattr"), args=[_, ast.Constant(value=name), default]):
-            return name in known and _is_text(default)
-        case ast.BoolOp(op=ast.Or(), values=[first, *_, last]):
-            return (
-                (choice := _name_of(first)) in known and _is_text(last) and not _is_open([last], choice or "")
-            )
-        case ast.FunctionDef(body=body) | ast.If(body=body) | ast.For(body=body):
-            return any(
-                isinstance(step, ast.If)
-                and not step.orelse
-                and isinstance(step.body[-1], ast.Return)
-                and isinstance(rest, ast.Return)
-                and (choice := _compared(step.test, choices))
-                and not (_is_open([rest], choice) or _is_open(step.body, choice))
-                for step, rest in pairwise(body)
-            )
-    return False
-
-
-def test_no_default_takes_the_place_of_an_unknown_name():
-    trees = {file: tree for package in PRODUCT for file, tree in _trees(package).items()}
-    choices = _choices(trees.values())
-    assert {"teacher_output", "quantity", "ground_truth", "pool"} <= choices.keys()
-    found = {file: _silent_defaults(tree, choices) for file, tree in trees.items()}
-    assert not [f"{file.relative_to(ROOT)}:{node.lineno}" for file, nodes in found.items() for node in nodes]
-
-
-@pytest.mark.parametrize(
-    ("code", "is_silent"),
-    [
-        ("match m:\n case 'a': f()\n case _: g()", True),
-        ("match m:\n case 'a': return 1\n case _: return 'tokencut'", True),
-        ("match m:\n case 'a': f()\n case _: raise ValueError", False),
-        ("x = f() if method == 'a' else g()", True),
-        ("x = f() if 'a' == method else g()", False),  # ruff refuses it (SIM300)
-        ("x = g() if c.method != 'a' else f()", True),
-        ("x = f() if c['method'] in ('a', 'b') else g()", True),
-        ("x = f() if pool == 'gem' and y else g()", True),
-        ("x = f() if image.pool == 'P' else g()", False),  # not a value of this choice
-        ("x = '' if pool == 'gem' else f'{pool}'", False),
-        ("x = 'none' if pool == 'auto' else pool", False),
-        ("if c.method == 'a': f()\nelif c.method == 'b': g()\nelse: h()", True),
-        ("if method == 'a': f()\nelse: raise ValueError", False),
-        ("if mode == 'a': f()\nelse: g()", False),
-        ("def f(pool):\n if pool == 'gem': return g()\n return h()", True),
-        ("def f(pool):\n if pool == 'gem': return g()\n raise ValueError", False),
-        ("TABLE.get(pool, g)", True),
-        ("TABLE.get(pool, pool)", False),
-        ("TABLE.get(pool)", False),
-        ("config.get('pool', 'gem')", True),
-        ("getattr(config, 'method', 'dino')", True),
-        ("x = method or 'dino'", True),
-        ("x = method or 'no method'", False),
-    ],
-)
-def test_lint_of_silent_defaults_finds_them(code, is_silent):
-    choices = _choices([ast.parse("Pool = Literal['none', 'gem', 'auto']\npool: Pool = 'gem'")])
-    assert bool(_silent_defaults(ast.parse(code), choices)) == is_silent
 
 
 def test_no_file_names_a_path_of_one_machine():

@@ -19,7 +19,7 @@ from dino_model.inference.search import UnitVectors, nearest
 from dino_model.models.load import LoadedModel, load_model
 from dino_model.runtime.files import replace_file
 
-FORMAT = "DINO classifier 2"
+FORMAT = "DINO classifier 3"
 TOLERANCE = 1e-4
 """Largest entry of the gradient at which a logistic regression ends, as in scikit-learn."""
 _ROWS_AT_ONCE = 1024
@@ -368,9 +368,11 @@ def read_classifier(file: Path, kind: type[T]) -> SavedClassifier[T]:
         if header["kind"] == LinearClassifier.kind:
             classifier = LinearClassifier(**tensors, **header["parts"])
             shapes = {(len(classes), classifier.weight.shape[1]), (len(classes),)}
-        else:
+        elif header["kind"] == NeighborClassifier.kind:
             classifier = NeighborClassifier(**tensors, classes=len(classes), **header["parts"])
             shapes = {tuple(classifier.features.shape), (len(classifier.features), len(classes))}
+        else:
+            raise ValueError(f"its kind is {header['kind']!r}, expected linear or knn")
         fits = {tuple(tensor.shape) for tensor in tensors.values()} == shapes
         if not fits:
             raise ValueError(f"its tensors do not fit its {len(classes)} classes")

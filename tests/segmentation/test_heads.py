@@ -104,7 +104,7 @@ def test_head_file_gives_the_labels_of_the_fit(kind, tmp_path):
 @pytest.mark.parametrize(
     ("old", "new", "reason"),
     [
-        ("DINO classifier 2", "DINO classifier 1", "its format is DINO classifier 1"),
+        ("DINO classifier 3", "DINO classifier 2", "its format is DINO classifier 2"),
         ('"task": "patches"', '"task": "images" ', "it classifies images, expected patches"),
         ('"labels": [0, 1, 2]', '"labels": [0, 1, 9]', "are not those of 3 names"),
         ('"layers"', '"layerz"', "unexpected keyword argument 'layerz'"),
