@@ -19,6 +19,7 @@ from IPython.display import HTML, display
 from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
+from torch import Tensor
 
 from segmentation import drawing
 from segmentation.masks import ImageArray, Mask
@@ -42,14 +43,12 @@ def show(figure: Figure, caption: str, alt: str) -> None:
     display(HTML(f"<figure>{_img(figure, alt)}<figcaption>{html.escape(caption)}</figcaption></figure>"))
 
 
-def _img(figure: Figure, alt: str, style: str = "") -> str:
+def _img(figure: Figure, alt: str) -> str:
     buffer = io.BytesIO()
     figure.savefig(buffer, format="webp", dpi=110, pil_kwargs={"quality": 85})
     plt.close(figure)
     data = base64.b64encode(buffer.getvalue()).decode()
-    return (
-        f'<img alt="{html.escape(alt)}" src="data:image/webp;base64,{data}" style="max-width:100%;{style}">'
-    )
+    return f'<img alt="{html.escape(alt)}" src="data:image/webp;base64,{data}" style="max-width:100%">'
 
 
 @contextmanager
@@ -96,26 +95,83 @@ def slider(figures: Mapping[str, Figure], name: str, figure: str) -> None:
         figures: Setting -> figure.
         name: Name of the setting.
     """
-    caption, alt = CAPTIONS[figure]["caption"], CAPTIONS[figure]["alt"]
-    shown = "".join(
-        _img(drawn, f"{alt} {name}: {setting}.", "display:none" * bool(number))
-        for number, (setting, drawn) in enumerate(figures.items())
+    alt = CAPTIONS[figure]["alt"]
+    shown = {setting: _img(drawn, f"{alt} {name}: {setting}.") for setting, drawn in figures.items()}
+    display(HTML(_with_slider(shown, name, CAPTIONS[figure]["caption"], 0)))
+
+
+def _with_slider(shown: Mapping[str, str], name: str, caption: str, first: int) -> str:
+    hidden = "".join(
+        f"<div{' hidden' * (number != first)}>{img}</div>" for number, img in enumerate(shown.values())
     )
-    settings = html.escape("|".join(figures), quote=True)
+    settings = html.escape("|".join(shown), quote=True)
     select = (
         "const figure = this.closest('figure');"
-        "figure.querySelectorAll('img').forEach((img, i) => {"
-        "  img.style.display = i == this.value ? '' : 'none' });"
+        "figure.querySelectorAll('div').forEach((part, i) => { part.hidden = i != this.value });"
         "figure.querySelector('output').textContent = this.dataset.settings.split('|')[this.value];"
     )
-    display(
-        HTML(
-            f'<figure style="margin:0"><label>{html.escape(name)} <input type="range" min="0" '
-            f'max="{len(figures) - 1}" value="0" data-settings="{settings}" oninput="{select}"> '
-            f"<output>{html.escape(next(iter(figures)))}</output></label><br>{shown}"
-            f"<figcaption>{html.escape(caption)}</figcaption></figure>"
-        )
+    return (
+        f'<figure style="margin:0"><label>{html.escape(name)} <input type="range" min="0" '
+        f'max="{len(shown) - 1}" value="{first}" data-settings="{settings}" oninput="{select}"> '
+        f"<output>{html.escape(list(shown)[first])}</output></label><br>{hidden}"
+        f"<figcaption>{html.escape(caption)}</figcaption></figure>"
     )
+
+
+class Film:
+    """Curves and a map of features that move while a network trains; a slider shows each earlier step.
+
+    A printed page shows the last step.
+
+    Args:
+        figure: Number of the figure.
+        labels: Classes of the features, [images].
+        steps: Last step of the training.
+    """
+
+    def __init__(self, figure: str, labels: Tensor, steps: int) -> None:
+        self.caption, self.labels, self.steps = CAPTIONS[figure], labels.numpy(), steps
+        self.shown: dict[str, str] = {}
+        self.log: list[dict[str, float]] = []
+        self.places: NDArray[Any] | None = None
+        self.handle: Any = display(HTML(""), display_id=True)
+
+    def add(self, features: Tensor, **values: float) -> None:
+        """Draw a step.
+
+        Args:
+            features: Unit-length features [images, width]; their two principal components are drawn.
+            values: `step`, accuracies in percent by the name of their network, and `entropy`, `kl` and
+                `prototypes` as shares of their maximum.
+        """
+        self.log.append(values)
+        centered = (features - features.mean(dim=0)).numpy()
+        places = centered @ np.linalg.svd(centered, full_matrices=False)[2][:2].T
+        if self.places is not None:  # turned and mirrored so that the points move as little as possible
+            left, _, right = np.linalg.svd(places.T @ self.places)
+            places = places @ left @ right
+        self.places = places = places / np.abs(places).max()
+        with mpl.rc_context(STYLE):
+            drawn, (accuracy, shares, plane) = plt.subplots(1, 3, figsize=(11, 3.2))
+            for name in [name for name in values if name != "step"]:
+                axis = shares if name in {"entropy", "kl", "prototypes"} else accuracy
+                axis.plot(
+                    [line["step"] for line in self.log], [line[name] for line in self.log], "o-", label=name
+                )
+            accuracy.set(xlim=(0, self.steps), ylim=(0, 100), xlabel="step", ylabel="k-NN accuracy (%)")
+            shares.set(
+                xlim=(0, self.steps), ylim=(0, 1), xlabel="step", ylabel="share of the maximum, ln K or K"
+            )
+            for axis in (accuracy, shares):
+                axis.legend(loc="upper left")
+            plane.scatter(*places.T, c=self.labels, s=5, cmap="tab20")
+            plane.set(
+                xlim=(-1.1, 1.1), ylim=(-1.1, 1.1), xticks=[], yticks=[], xlabel="map of the test features"
+            )
+        step = f"{values['step']:.0f}"
+        self.shown[step] = _img(drawn, f"{self.caption['alt']} Step {step}.")
+        content = _with_slider(self.shown, "step", self.caption["caption"], len(self.shown) - 1)
+        self.handle.update(HTML(content))
 
 
 def masked(image: ImageArray, mask: Mask) -> ImageArray:
