@@ -258,9 +258,9 @@ print(f"prototypes in use by the copy: {K * copied[-1]['prototypes']:.0f} of {K}
 # %% [markdown]
 # The copy does not fail as in the paper: it reaches about **61** %. But its targets become almost certain: the entropy falls to
 # about **7** % of $\ln K$, and a batch uses about **3** prototypes. From step 100 on its accuracy stalls, while that of the moving average
-# still rises. In a short run, centering and sharpening are enough to prevent the failure that ImageNet shows. Pilot runs of lesson 4's
-# network with ten other rates, temperatures, centers and batches had the same result: the copy was worse or equal, but it never fell
-# to chance while the moving average learned.
+# still rises. In a short run, centering and sharpening are enough to prevent the failure that ImageNet shows. In pilot runs of
+# lesson 4's network with ten other rates, temperatures, centers and batches, one seed each, the copy never fell to chance while
+# the moving average learned.
 #
 # **Exercise (break).** Train with the arguments of the copy, but with `momentum_at_start=0.9`. Predict the entropy and the
 # prototypes in use first. Is a short memory enough?
