@@ -1,5 +1,6 @@
 """Classes and splits of images: the options that name where they are, and rows of images that have them."""
 
+import re
 import unicodedata
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
@@ -18,6 +19,8 @@ SPLITS: dict[str, Split] = {
 """Names of splits, in lower case; folders and tables may have them in any capitals."""
 BACKGROUND = "BACKGROUND_Google"
 """Caltech-101's folder of images that belong to no class."""
+FLAGS = {"-1", "0", "1", "false", "true"}
+"""Values of cells that say for each class whether the image has it."""
 FIRST_NAMES = 5
 
 
@@ -136,6 +139,34 @@ def describe_row(row: Row, has_splits: bool) -> str:
     """Return the classes of an image in words: `cat/1.jpg is 'cat' of train`."""
     text = f"{printable(row.name)} is {'|'.join(row.classes or ()) or 'no class'!r}"
     return text + (f" of {row.split or 'no split'}" if has_splits else "")
+
+
+def divide_cells(cells: Sequence[str | list[str]], separator: str | None) -> list[tuple[str, ...]]:
+    """Return the classes of each cell of a table, or of each value of a shard: one, or several.
+
+    Args:
+        cells: Texts, or lists of texts.
+        separator: The option `label_separator`.
+
+    Raises:
+        UnclearError: No separator, and a cell that may hold several classes; or lists of 0 and 1.
+    """
+    texts = [cell if isinstance(cell, str) else f"[{', '.join(cell)}]" for cell in cells]
+    if separator is None and (text := next(filter(re.compile(r"\[|.*[|;]").match, texts), None)):
+        raise UnclearError(
+            f"The class {printable(text)[:80]!r} may be several: pass --label-separator with the character"
+            " between them, or none if it is one"
+        )
+    if separator in (None, "none"):
+        return [(printable(text),) if text else () for text in texts]
+    parts = [cell if isinstance(cell, list) else cell.split(separator) for cell in cells]
+    names = [[*filter(None, (printable(part.strip(" []'\"")) for part in cell))] for cell in parts]
+    if any(len(each) > 1 for each in names) and {name.lower() for each in names for name in each} <= FLAGS:
+        raise UnclearError(
+            f"The classes {printable(texts[0])[:80]!r} are 0 and 1: expected names of classes, or"
+            " --label-separator none if a cell is one class"
+        )
+    return [tuple(dict.fromkeys(each)) for each in names]
 
 
 def compose(text: str) -> str:

@@ -39,7 +39,7 @@ from dino_model.runtime.download import cache_folder
 from dino_model.runtime.errors import pluralize, sentence
 from dino_model.runtime.files import printable
 
-VERSION = 9
+VERSION = 10
 """Version of the cached index of tars."""
 CACHED = ("classes", "label_sets", "no_classes", "reading", "is_divided", "notes", "ignored")
 """Attributes of `Images` that are cached with it."""
@@ -376,20 +376,28 @@ def open_images(
     parts = _find_parts(map(str, sources), suffixes, of_source)
     images = _open_index(parts, suffixes, of_source)
     if exclude is not None:
-        unwanted = set(find_listed(images, Path(exclude)))
+        unwanted = set(find_listed(images, Path(exclude), options))
         if len(unwanted) == len(images):
             raise ImageError(f"{exclude} leaves no image: it names all {len(images)}")
         images = images.subset(number for number in range(len(images)) if number not in unwanted)
     return images if options.labels is None else label_by_table(images, options.labels, options)
 
 
-def find_listed(images: Images, file: Path) -> list[int]:
+def find_listed(images: Images, file: Path, options: LabelOptions) -> list[int]:
     """Return the numbers of the images that a list names, in its order, by whole names or their ends.
 
     Raises:
-        ImageError: A name that no image has, or that several images have.
+        ImageError: A name that no image has, or that several images have; a column of splits, without
+            `split_column` none.
     """
-    found, missing = read_table(file, NameIndex(images.names).find, PATHS_ONLY)
+    of_list = replace(PATHS_ONLY, split_column="none" if options.split_column == "none" else None)
+    found, missing = read_table(file, NameIndex(images.names).find, of_list)
+    if found.has_splits:
+        first = next((f"{printable(row.name)} has {row.split!r}" for row in found.rows), "without an image")
+        raise ImageError(
+            f"{file} is a list of images and has a column split, {first}: list the images that are meant, or"
+            " pass --split-column none for all rows"
+        )
     if missing:
         raise ImageError(
             f"{file} names {len(missing)} images that do not exist, the first is {printable(missing[0])};"

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 from dino_model.data import remote
-from dino_model.data.classes import LabelOptions, Row, Rows, UnclearError
+from dino_model.data.classes import LabelOptions, Row, Rows, UnclearError, divide_cells
 from dino_model.data.folders import count_names, is_image, left_out_folder
 from dino_model.data.images import ImageError, suffix_of
 from dino_model.runtime.files import printable
@@ -81,13 +81,17 @@ def read_tar(tar: Path | str, suffixes: Collection[str], options: LabelOptions, 
     elif options.class_key != "none" and (fields or options.class_key):
         try:
             texts = {name: members.texts.get(name, "") for name in fields}
-            source, classes = _read_classes(texts, options.class_key)
+            source, classes = _read_classes(texts, options)
             rows = [row._replace(classes=classes.get(key, ())) for row, key in zip(rows, keys, strict=True)]
             if not any(row.classes for row in rows):
                 raise UnclearError(f"no sample has the class {source}: {KEY_HINT}")
         except UnclearError as error:
             reason = str(error)
-    return Rows(rows, source and f"class: {source} of WebDataset", reason, notes=notes, ignored=ignored)
+    reading, several = (
+        source and f"class: {source} of WebDataset",
+        options.label_separator not in (None, "none"),
+    )
+    return Rows(rows, reading, reason, several=bool(source) and several, notes=notes, ignored=ignored)
 
 
 def _sample(name: str) -> tuple[str, str]:
@@ -97,22 +101,22 @@ def _sample(name: str) -> tuple[str, str]:
     return posixpath.join(head, key), extension
 
 
-def _read_classes(texts: Mapping[str, str], wanted: str | None) -> tuple[str, dict[str, tuple[str, ...]]]:
+def _read_classes(texts: Mapping[str, str], options: LabelOptions) -> tuple[str, dict[str, tuple[str, ...]]]:
     """Read files that can hold classes; returns the extension, or json:FIELD, and the classes of each key.
 
     Raises:
-        UnclearError: Several extensions or fields, or none; a field that is no text or number.
+        UnclearError: Several extensions or fields, or none; a field that is no text or number, or is several.
     """
-    sources = defaultdict[str, dict[str, Any]](dict)
+    wanted, sources = options.class_key, defaultdict[str, dict[str, Any]](dict)
     for name, text in texts.items():
         (key, extension), content = _sample(name), None
         if not extension.lower().endswith("json"):
-            sources[extension][key] = text or []
+            sources[extension][key] = text
             continue
         with suppress(ValueError):
             content = json.loads(text)
         for field, value in content.items() if isinstance(content, dict) else ():
-            sources[f"{extension}:{field}"][key] = [] if value is None else value
+            sources[f"{extension}:{field}"][key] = "" if value is None else value
     found = [source for source in sources if source.rpartition(".")[2].lower() == "cls"]
     found = found or [source for source in sources if ":" in source]
     if wanted:
@@ -120,13 +124,13 @@ def _read_classes(texts: Mapping[str, str], wanted: str | None) -> tuple[str, di
     if len(found) != 1:
         names = ", ".join(sorted(found or sources)) or "nothing"
         raise UnclearError(f"the classes can be in {names}: {KEY_HINT}")
-    values = {key: value if isinstance(value, list) else [value] for key, value in sources[found[0]].items()}
-    if odd := [
-        each for value in values.values() for each in value if not isinstance(each, str | int | float)
-    ]:
+    values = sources[found[0]]
+    each = (part for value in values.values() for part in (value if isinstance(value, list) else [value]))
+    if odd := [part for part in each if not isinstance(part, str | int | float)]:
         shown = json.dumps(odd[0])[:80]
         raise UnclearError(f"{found[0]} has {shown}: expected a text, a number or a list of them")
-    return found[0], {key: tuple(map(_as_name, value)) for key, value in values.items()}
+    cells = [[*map(_as_name, v)] if isinstance(v, list) else _as_name(v) for v in values.values()]
+    return found[0], dict(zip(values, divide_cells(cells, options.label_separator), strict=True))
 
 
 def _as_name(value: str | float) -> str:

@@ -22,6 +22,7 @@ from dino_model.data.classes import (
     UnclearError,
     compose,
     describe_row,
+    divide_cells,
 )
 from dino_model.data.images import SUFFIXES, ImageError, read_file, suffix_of
 from dino_model.data.remote import is_remote
@@ -343,15 +344,11 @@ def _read_classes(
     cells = [" ".join(filter(None, row)) for row in zip(*map(columns.cells.get, used), strict=True)]
     if word:
         cells = [(cell.split() + [""] * word)[word - 1] for cell in cells]
-    if separator is None and (cell := next(filter(re.compile(r"\[|.*[|;]").match, cells), None)):
-        raise columns.error(
-            f"The class {printable(cell)!r} may be several: pass --label-separator with the character between"
-            " them, or none if it is one"
-        )
-    if separator in (None, "none"):
-        return [(printable(cell),) if cell else () for cell in cells], used, options.several_classes == "rows"
-    split = [[printable(part.strip(" []'\"")) for part in cell.split(separator)] for cell in cells]
-    return [tuple(dict.fromkeys(filter(None, each))) for each in split], used, True
+    try:
+        classes = divide_cells(cells, separator)
+    except UnclearError as error:
+        raise columns.error(str(error)) from None
+    return classes, used, separator not in (None, "none") or options.several_classes == "rows"
 
 
 def _read_flags(columns: _Columns, used: Sequence[str]) -> list[tuple[str, ...]]:
@@ -398,7 +395,7 @@ def _read_cells(path: Path, find: Find, options: LabelOptions) -> tuple[Cells, l
     lines, header = _all_lines(path), options.header_row or 0
     if header > len(lines):
         raise ImageError(f"{path} has {len(lines)} lines: --header-row is {header}")
-    body = [line for line in lines[header:] if line.strip() and (not line.startswith("#") or find(line))]
+    body = [line for line in lines[header:] if line.strip() and not _is_comment(line, find)]
     head = [lines[header - 1].lstrip("#")] if header else []
     if not body:
         return [], [], False
@@ -416,6 +413,12 @@ def _read_cells(path: Path, find: Find, options: LabelOptions) -> tuple[Cells, l
     if titles and separator is None and not has_title and {*map(len, rows)} == {len(titles) + 1}:
         titles = ["", *titles]  # the column of the images has no title, as in CelebA
     return titles, rows, separator is None
+
+
+def _is_comment(line: str, find: Find) -> bool:
+    """Return whether a line begins with #, and with no image that has # in its name."""
+    ends = (match.start() for match in re.finditer(r"[\s,;]|$", line))
+    return line.startswith("#") and not any("#" in name for end in ends for name in find(line[:end]))
 
 
 def _separator(path: Path, lines: Sequence[str], find: Find) -> str | None:

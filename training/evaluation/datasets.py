@@ -145,7 +145,7 @@ def open_split(
         return Split(train, tested, f"those in {(test_labels or test or data).name}", unused)
     images = open_labeled(data, arrays=arrays, options=options)
     if split is not None:
-        chosen = set(find_listed(images, split))
+        chosen = set(find_listed(images, split, options))
         train = images.subset(index for index in range(len(images)) if index not in chosen)
         return Split(train, images.subset(sorted(chosen)), f"those listed in {split.name}")
     if images.splits is None:

@@ -89,7 +89,7 @@ def _draw(
 ) -> list[Tensor]:
     """Return the indices of the labeled images of every draw."""
     if not (wanted.endswith("%") or wanted.isdecimal()):
-        return [torch.tensor(sorted(find_listed(images, Path(wanted))))]
+        return [torch.tensor(sorted(find_listed(images, Path(wanted), options)))]
     seeds = 1 if wanted == "100%" else options.seeds
     return [draw_labeled(labels, seed, names, wanted) for seed in range(seeds)]
 

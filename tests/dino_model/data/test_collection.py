@@ -113,7 +113,11 @@ def test_exclude_leaves_out_the_images_of_a_list(source: Path, tmp_path: Path):
     found = open_images(source, exclude=names)
     assert (found.names, found.labels) == (("cat/a.PNG", "cat/c.jpg", "dog/a.png"), (0, 0, 1))
     assert values(found) == [0, 80, 120]
-    for text, reason in (("cat/ghost.png", r"do not exist.* cat/ghost\.png"), ("\n".join(PETS), "all 5")):
+    for text, reason in (
+        ("cat/ghost.png", r"do not exist.* cat/ghost\.png"),
+        ("\n".join(PETS), "all 5"),
+        ("image,split\ncat/b.png,train\n", "--split-column none"),
+    ):
         names.write_text(text)
         with pytest.raises(ImageError, match=reason):
             open_images(source, exclude=names)

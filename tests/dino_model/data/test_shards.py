@@ -9,6 +9,8 @@ from dino_model.data.collection import open_images
 from tests.dino_model.data.samples import make_tar, read_labels
 
 KEY = "refused: --class-key"
+SEPARATOR = "refused: --label-separator"
+LISTS = '{"y": ["x", "y"]}'
 JSON = '{"caption": "x", "label": 1, "name": "cat"}'
 
 
@@ -40,7 +42,16 @@ def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
         ({"a.jpg": "", "a.json": JSON}, {"class_key": "json:name"}, "cat"),
         ({"a.jpg": "", "a.json": JSON}, {"class_key": "json:gone"}, KEY),
         ({"a.jpg": "", "a.json": '{"label": {"x": 1}}'}, {}, "refused: "),
-        ({"a.jpg": "", "a.json": '{"y": ["x", "y"]}', "b.jpg": "", "b.json": '{"y": []}'}, {}, "x|y "),
+        ({"a.jpg": "", "a.json": '{"y": ["x"]}'}, {}, SEPARATOR),
+        (
+            {"a.jpg": "", "a.json": LISTS, "b.jpg": "", "b.json": '{"y": []}'},
+            {"label_separator": ","},
+            "x|y ",
+        ),
+        ({"a.jpg": "", "a.json": '{"y": [1.0, 0.0]}'}, {"label_separator": ","}, SEPARATOR),
+        ({"a.jpg": "", "a.json": '{"y": "x;y"}'}, {}, SEPARATOR),
+        ({"a.jpg": "", "a.cls": "x|y"}, {}, SEPARATOR),
+        ({"a.jpg": "", "a.cls": "x|y", "b.jpg": "", "b.cls": "x"}, {"label_separator": "|"}, "x|y x"),
         ({"cat/a.jpg": "", "cat/a.json": JSON, "dog/b.jpg": ""}, {"class_key": "none"}, "cat dog"),
         # text
         ({"a.jpg": "", "a.txt": "cat"}, {}, KEY),

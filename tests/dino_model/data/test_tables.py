@@ -49,6 +49,8 @@ CLASS = "refused: --class-column --class-columns"
         ("./1.jpg cat\n2.jpg dog\n", "", "cat dog"),
         ("1.jpg\tcat\n2.jpg\tdog\n", "", "cat dog"),
         ("a b.jpg cat\n2.jpg dog\n", "", "dog cat"),
+        ("#0.jpg,cat\n# 1.jpg,emu\n#x/1.jpg,emu\n2.jpg,dog\n", "", "cat dog"),
+        ("path label\n#0.jpg cat\n2.jpg dog\n", "", "cat dog"),
         ("1.jpg golden retriever\n2.jpg german shepherd\n", "", CLASS),
         ("1.jpg golden retriever\n2.jpg dog\n", "class_column=2-", "golden retriever dog"),
         ("1.jpg\tcat\t0\t5\n2.jpg\tdog\t3\t4\n", "", CLASS),
@@ -73,6 +75,7 @@ CLASS = "refused: --class-column --class-columns"
         ("path,label\n1.jpg,a;b\n2.jpg,dog\n", "label_separator=none", "a;b dog"),
         ("path,label\n1.jpg,cat|dog\n2.jpg,dog\n", "label_separator=|", "cat|dog dog"),
         ("path,label\n1.jpg,\"['cat', 'dog']\"\n2.jpg,['dog']\n", "label_separator=,", "cat|dog dog"),
+        ("path,label\n1.jpg,0;1\n2.jpg,1;0\n", "label_separator=;", "refused: --label-separator"),
         ("image,cat,dog\n1,1,0\n2,0,1\n", "", CLASS),
         ("image,cat,dog\n1,1.0,0.0\n2,0.0,1.0\n", "class_columns=cat,dog", "cat dog"),
         ("image,cat,dog\n1,1,1\n2,0,0\n", "class_columns=2-", "cat|dog "),
@@ -124,12 +127,13 @@ CLASS = "refused: --class-column --class-columns"
 def test_classes_and_splits_of_tables(tmp_path: Path, text: str, options: str, expected: str):
     """A table labels the images of a folder, and is a list of them if it names each by a whole name."""
     folder = make_folder(
-        tmp_path / "data", dict.fromkeys(("1.jpg", "2.jpg") + ("a b.jpg",) * ("a b" in text), 0)
+        tmp_path / "data",
+        {n: 0 for n in ("1.jpg", "2.jpg", "a b.jpg", "#0.jpg") if n in text or n[1:] == ".jpg"},
     )
     table = folder / "t.csv"
     table.write_text(text, newline="")
     assert read_labels(folder, options, labels=table) == expected
-    if "1.jpg" in text and not any(word in text for word in ("9.jpg", "ghost", "3.jpg", "C:")):
+    if "1.jpg" in text and not any(word in text for word in ("9.jpg", "ghost", "3.jpg", "C:", "#x")):
         assert sorted(read_labels(table, options).split()) == sorted(expected.split())
 
 
