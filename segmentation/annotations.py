@@ -301,13 +301,15 @@ def decide(masks: Sequence[StoredMask], rules: MaskRules) -> LabelSet:
     if rules.background != "none" or space == "value":
         background = _parse((rules.background or "0").replace("none", "0"), space, classes)
     if space == "value":
-        void.add(VOID if max(found - void, default=0) <= VOID else _WIDE_VOID)
+        is_byte = max(found - void - {background}, default=0) <= VOID
+        void |= {VOID if is_byte else _WIDE_VOID} - {background}
     else:
         _check_colors(masks, classes)
         listed = {each.color for each in classes}
-        void |= {NO_COLOR} | ({_VOC[VOID]} - listed if (listed or found - void) <= {*_VOC} else set())
+        is_voc = (listed or found - void) <= {*_VOC}
+        void |= {NO_COLOR} | ({_VOC[VOID]} - listed - {background} if is_voc else set())
     rest = sorted(found - void - {background})
-    if space == "value" and max(rest, default=0) <= VOID:
+    if space == "value" and max(rest, default=0) <= VOID and 0 not in rest:
         values: tuple[int | None, ...] = (background, *range(1, len(names) or VOID))
     elif space == "color" and classes:  # the first may be the background
         if classes[0].color != background and names[0].casefold() != "background":
@@ -315,7 +317,9 @@ def decide(masks: Sequence[StoredMask], rules: MaskRules) -> LabelSet:
         classes = tuple(each for each in classes if each.color not in void)
         values, names = tuple(each.color for each in classes), tuple(each.name for each in classes)
     elif names:
-        raise DataError("the masks have ids above 255, which --classes cannot name: save labels up to 254")
+        raise DataError(
+            "--classes cannot name ids above 255, or an id 0: save labels up to 254, background 0"
+        )
     elif space == "color" and background == 0 and {*rest} <= {*_VOC}:
         values = tuple(_VOC[:VOID])
     else:
@@ -335,22 +339,22 @@ def _space(masks: Sequence[StoredMask], rules: MaskRules) -> Space:
     """Return whether colors or values are meant; of palettes the indices, unless options name colors.
 
     Raises:
-        DataError: An index has several colors in the palettes of a folder.
+        DataError: An index has several colors in the palettes.
     """
     if any(mask.is_colored for mask in masks):
         return "color"
     texts = (rules.background or "", *rules.ignore)
     is_named = any(each.color is not None for each in rules.classes) or any("#" in text for text in texts)
-    first: dict[tuple[Path, int], StoredMask] = {}
+    first: dict[int, StoredMask] = {}
     for mask in masks:
         for index, color in mask.own_colors().items():
             if rules.palette or is_named:
                 return "value" if rules.palette == "index" else "color"
-            other = first.setdefault((mask.path.parent, index), mask)
+            other = first.setdefault(index, mask)
             if other.colors[index] != color:
                 raise DataError(
                     f"index {index} is #{other.colors[index]:06x} in {other.path} and #{color:06x} in "
-                    f"{mask.path.name}: {_PALETTE}"
+                    f"{mask.path}: {_PALETTE}"
                 )
     return "value"
 
@@ -382,7 +386,13 @@ def _check_values(masks: Sequence[StoredMask], rules: MaskRules, space: Space) -
     space = "color" if any(mask.is_colored for mask in masks) else space
     counts = _count_keys(masks, space)
     void = {_parse(text, space, rules.classes) for text in rules.ignore}
-    if space == "color" or max(counts) > VOID:
+    top = max(counts)
+    if space == "value" and top in (VOID, _WIDE_VOID) and not void and {*counts} <= {0, top}:
+        raise DataError(
+            f"the masks have 0 and {top} only, the first is {masks[0].path}, and {top} is void: pass "
+            f"--binary if it marks an object, or --ignore {top} if it is void"
+        )
+    if space == "color" or top > VOID:
         if 0 not in {*counts, *void} and not rules.classes:
             ((most, _),) = counts.most_common(1)
             text, zero = (f"#{most:06x}", "black, the color") if space == "color" else (most, "0, the id")
@@ -397,11 +407,6 @@ def _check_values(masks: Sequence[StoredMask], rules: MaskRules, space: Space) -
         color = mask.colors[0] if mask.kind == "palette" and 0 in mask.counts and not rules.palette else 0
         if not is_gray(color) and not _has_voc_colors(mask):
             raise DataError(f"index 0 of {mask.path} is #{color:06x}, unusual for a background: {_PALETTE}")
-    if VOID in counts and {*counts} <= {0, VOID}:
-        raise DataError(
-            f"the masks have 0 and 255 only, the first is {masks[0].path}, and 255 is void: pass --binary if "
-            "255 marks an object"
-        )
 
 
 def _check_colors(masks: Sequence[StoredMask], classes: Sequence[NamedClass]) -> None:
@@ -435,7 +440,7 @@ def read_classes(file: Path) -> tuple[NamedClass, ...]:
     """Read names of classes, one a line: `name`, `name #rrggbb`, or a line of CVAT's labelmap.txt.
 
     Raises:
-        DataError: No name, or a repeated one.
+        DataError: No name, a repeated one, or a line that may have numbers of classes or other columns.
     """
     classes = []
     for line in read_lines(file):
@@ -446,6 +451,11 @@ def read_classes(file: Path) -> tuple[NamedClass, ...]:
             classes.append(NamedClass(match[1], red << 16 | green << 8 | blue))
         elif match := re.fullmatch(r"\s*(.+?)\s+#([0-9a-fA-F]{6})\s*", line):
             classes.append(NamedClass(match[1], int(match[2], 16)))
+        elif re.fullmatch(r"\s*\d+([\s:=;].*)?|.*[\s:=;]\d+\s*|.*,.*", line):
+            raise DataError(
+                f"{file} has the line {line.strip()!r}; expected `name` or `name #rrggbb`, without numbers "
+                "and commas, in the order of the labels from 0 on"
+            )
         else:
             classes.append(NamedClass(line.strip()))
     names = Counter(each.name for each in classes)

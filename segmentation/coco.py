@@ -18,6 +18,7 @@ from segmentation.mask_files import StoredMask, count_values
 from segmentation.masks import Mask, bounding_box, decode, rle
 
 _BACKGROUND, _CROWD = -1, -2  # values of pixels without an object, and of crowds: no ids
+_FARTHEST = 100_000  # corner of a polygon, in pixels: pycocotools draws each pixel of an edge
 
 
 def coco_record(image_id: int, category_id: int, mask: Mask, score: float = 1.0) -> dict[str, Any]:
@@ -271,6 +272,8 @@ def _decode(segmentation: Any, height: int, width: int) -> Mask:
             raise ValueError("its corners are from 0 to 1; expected pixels")
         if len(corners) < 3 or not np.isfinite(corners).all():
             raise ValueError("a polygon has fewer than three corners, or one that is not finite")
-        polygons.append(corners.clip(0, [width, height]).ravel().tolist())  # C code trusts them
+        if abs(corners).max() > _FARTHEST:
+            raise ValueError(f"a corner is farther than {_FARTHEST:,} pixels")
+        polygons.append(corners.ravel().tolist())
     merged = coco_mask.merge(coco_mask.frPyObjects(polygons, height, width))
     return np.asarray(coco_mask.decode(merged), dtype=bool)

@@ -183,8 +183,22 @@ def _decode(content: bytes, path: Path, *, lossy: bool) -> Decoded:
         if image.mode in ("P", "PA") and image.format != "GIF":  # GIF may renumber its palette
             indices = np.asarray(image if image.mode == "P" else image.getchannel("P"))
             return "palette", indices, _palette_colors(image.getpalette("RGB") or [0, 0, 0])
+        share = _stretch(image)
         values = _array(image, path)
-        return ("gray", _ids(values, path), ()) if values.ndim == 2 else ("color", _pack(values), ())
+        if values.ndim == 2:
+            return "gray", _ids(values if share == 1 else np.rint(values * share), path), ()
+        if share != 1:
+            raise DataError(f"the mask {path} has colors of another range than 0 to 255; {_EXPECTED}")
+        return "color", _pack(values), ()
+
+
+def _stretch(image: Any) -> float:
+    """Return stored value / decoded value: Pillow stretches gray of 2 and 4 bits and other ranges of PPM."""
+    decoder, _, _, details = image.tile[0] if image.tile else ("", None, 0, "")
+    mode, *more = details if isinstance(details, tuple) else (details,)
+    if decoder in ("ppm", "ppm_plain"):
+        return more[-1] / (65535 if image.mode == "I" else 255)
+    return {"L;2": 3 / 255, "L;4": 15 / 255}.get(mode, 1)
 
 
 def _check_encoding(image: Image.Image, content: bytes, path: Path) -> None:

@@ -105,6 +105,7 @@ class Fit(FitOptions, TileOptions, ModelOptions):
         check_output_file(self.output, overwrite=self.overwrite)
         images = self.find(self.image_list)
         masks = self.true_masks(images)
+        images = masks.images
         if masks.is_damaged and not self.skip_damaged:
             self._refuse(masks, images)
         size = self.chosen_size(images)
@@ -240,6 +241,7 @@ class Score(TruthOptions, common.NamedMaskOptions, HeadOptions):
         head, predictor = self.load()
         images = self.find(self.image_list)
         masks = TrueMasks(self.masks, images, self, foreground=head.task.foreground, head=head.task)
+        images = masks.images
         features = partial(heads.patch_features, predictor, layers=head.task.layers)
         classifiers = [PatchClassifier(head.task.labels, head.classifier)]
         (class_iou,), number = _class_iou(masks.read(images, predictor, "score"), features, classifiers)

@@ -87,7 +87,8 @@ class TrueMasks:
             raise DataError(f"{path} does not exist; pass a folder of masks or a COCO .json file")
         if path.is_dir():
             self.images = [self._with_mask(image, options.mask_name or "{stem}") for image in images]
-            if images and len(self.missing) == len(images):
+            self.images = self._without_masks()
+            if self.images and len(self.missing) == len(self.images):
                 raise next(iter(self.missing.values()))
             files = [image.truth for image in self.images if image.truth]
             label_set = head.label_set if head else None
@@ -132,6 +133,7 @@ class TrueMasks:
     ) -> Iterator[tuple[InputImage, Sample]]:
         """Read images and labels; those that cannot be used are named and skipped."""
         known = {image.file_name: image for image in self.images}
+        images = [image for image in images if image.file_name in known]
 
         def read(image: InputImage) -> Sample:
             pixels = predictor.check_patches(image.read())
@@ -164,6 +166,28 @@ class TrueMasks:
     def settings(self) -> dict[str, Any]:
         """Return what was read, for the provenance and scores."""
         return {"masks": self.reader.describe()}
+
+    def _without_masks(self) -> list[InputImage]:
+        """Return the images that are no masks of others, and print how many are.
+
+        Raises:
+            DataError: An image is its own mask.
+        """
+        places = {image.file_name: image.collection.file(image.index).resolve() for image in self.images}
+        masks = {image.file_name: image.truth.resolve() for image in self.images if image.truth}
+        others = {file for name, file in masks.items() if file != places[name]}
+        images = [image for image in self.images if places[image.file_name] not in others]
+        for image in images:
+            if masks.get(image.file_name) == places[image.file_name]:
+                raise DataError(
+                    f"the image {image.truth} is its own mask; pass the folder of the masks, or "
+                    "--mask-name, such as '{stem}_mask'"
+                )
+        if count := len(self.images) - len(images):
+            print(f"{pluralize(count, 'file')} of the images are masks of others, and no images", flush=True)
+        names = {image.file_name for image in images}
+        self.missing = {name: error for name, error in self.missing.items() if name in names}
+        return images
 
     def _with_mask(self, image: InputImage, template: str) -> InputImage:
         try:

@@ -1,5 +1,7 @@
 """One set of labels for masks of every form: values, colors, ids, palettes, names."""
 
+import struct
+import zlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -17,6 +19,8 @@ from segmentation.annotations import (
     read_classes,
     read_labels,
 )
+from segmentation.commands.common import NamedMaskOptions, list_inputs, open_inputs
+from segmentation.commands.truth import TrueMasks
 from segmentation.labels import DataError, palette, write_mask_png
 from segmentation.mask_files import find_mask
 
@@ -51,6 +55,18 @@ def soften(mask: np.ndarray, blur: float = 1.2) -> np.ndarray:
 def through_jpeg(values: np.ndarray) -> np.ndarray:
     large = values.repeat(4, 0).repeat(4, 1)
     return cv2.imdecode(cv2.imencode(".jpg", large, [cv2.IMWRITE_JPEG_QUALITY, 90])[1], cv2.IMREAD_GRAYSCALE)
+
+
+def png_of_bits(values: np.ndarray, depth: int) -> bytes:
+    """Encode gray values of 2 or 4 bits."""
+    bits = np.unpackbits(values[..., None], axis=-1)[..., -depth:].reshape(len(values), -1)
+    rows = np.pad(np.packbits(bits, axis=1), ((0, 0), (1, 0))).tobytes()
+    header = struct.pack(">2I5B", *values.shape[::-1], depth, 0, 0, 0, 0)
+    chunks = ((b"IHDR", header), (b"IDAT", zlib.compress(rows)), (b"IEND", b""))
+    return b"\x89PNG\r\n\x1a\n" + b"".join(
+        struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+        for kind, data in chunks
+    )
 
 
 ids = LABELS.astype(np.uint16)
@@ -95,6 +111,12 @@ FORMS: dict[str, tuple[np.ndarray | tuple[np.ndarray, np.ndarray], MaskRules, np
         mapped(3, 4, 2, 1),
     ),
     "ignored color": (COLORS[LABELS], MaskRules(ignore=("#00ff00",)), mapped(0, 2, 255, 1)),
+    "white background of labels": (
+        np.array([255, 1, 2, 3], np.uint8)[LABELS],
+        MaskRules(background="255"),
+        LABELS,
+    ),
+    "inverted": (mapped(255, 0, 0, 0), MaskRules(background="255"), mapped(0, 1, 1, 1)),
     "ignored color of a palette": (
         (LABELS, COLORS),
         MaskRules(ignore=("#00ff00",)),
@@ -145,7 +167,8 @@ REFUSED: dict[str, tuple[Callable[[], np.ndarray], str]] = {  # one mask, and wh
     "shares": (lambda: LABELS / np.float32(3), "values that are no ids"),
     "negative ids": (lambda: -LABELS.astype(np.int32), r"--ignore '-3' or --background '-3'"),
     "alpha only": (lambda: np.dstack([0 * LABELS] * 3 + [(LABELS > 0) * np.uint8(255)]), "alpha channel"),
-    "0 and 255 only": (lambda: (LABELS > 0) * np.uint8(255), "--binary"),
+    "0 and 255 only": (lambda: (LABELS > 0) * np.uint8(255), "--binary.*--ignore 255"),
+    "0 and 65535 only": (lambda: (LABELS > 0) * np.uint16(65535), "--binary.*--ignore 65535"),
     "ids without 0": (lambda: ids + np.uint16(900), "--background '900'"),
     "colors without black": (lambda: WHITE_FIRST[LABELS], "--background '#ffffff'"),
 }
@@ -180,11 +203,18 @@ def test_mask_of_an_encoding_that_changes_values_needs_a_threshold(name, tmp_pat
     np.testing.assert_array_equal(MaskReader(rules=MaskRules(128)).read(tmp_path / name), values > 0)
 
 
-@pytest.mark.parametrize("name", ["a.webp", "a.pgm", "a.gif", "a.PNG", "a.tif", "filtered.png"])
+EXACT = ["a.webp", "a.pgm", "a.gif", "a.PNG", "a.tif", "filtered.png", "2.png", "4.png", "3.pgm"]
+
+
+@pytest.mark.parametrize("name", EXACT)
 def test_every_exact_encoding_is_read(name, tmp_path):
     file = tmp_path / name
     if name == "filtered.png":  # rows are stored as differences
         cv2.imwrite(str(file), LABELS, [cv2.IMWRITE_PNG_FILTER, cv2.IMWRITE_PNG_FILTER_UP])
+    elif name == "3.pgm":
+        file.write_bytes(b"P5 32 24 3\n" + LABELS.tobytes())
+    elif name[0].isdigit():
+        file.write_bytes(png_of_bits(LABELS, int(name[0])))
     else:
         Image.fromarray(LABELS).save(file, **({"lossless": True} if name.endswith("webp") else {}))
     np.testing.assert_array_equal(read_labels(file), LABELS)
@@ -241,6 +271,28 @@ def test_missing_mask_shows_the_nearest_names_and_a_template_finds_it(form, tmp_
     assert find_mask(tmp_path, stem, template) == tmp_path / name
 
 
+TOGETHER: dict[str, tuple[tuple[str, str], str | None, int]] = {  # image, mask, --mask-name, images in use
+    "suffix": (("0.jpg", "0.png"), None, 1),
+    "template": (("0.png", "0_mask.png"), "{stem}_mask", 1),
+    "replaced": (("0_img.png", "0_mask.png"), "_img=_mask", 1),
+    "nothing": (("0.png", "1.png"), None, 0),
+}
+
+
+@pytest.mark.parametrize("form", TOGETHER)
+def test_masks_in_the_folder_of_the_images_are_no_images(form, tmp_path, capsys):
+    names, template, count = TOGETHER[form]
+    for name in names:
+        write(tmp_path / name, LABELS)
+    images, options = list_inputs(open_inputs([tmp_path])), NamedMaskOptions(mask_name=template)
+    if not count:
+        with pytest.raises(DataError, match=r"0\.png is its own mask.*--mask-name"):
+            TrueMasks(tmp_path, images, options)
+        return
+    assert [image.file_name for image in TrueMasks(tmp_path, images, options).images] == [names[0]]
+    assert "1 file of the images" in capsys.readouterr().out
+
+
 Masks = Sequence[np.ndarray | tuple[np.ndarray, np.ndarray]]
 REORDERED = (np.array([0, 3, 1, 2], np.uint8)[LABELS], COLORS[[0, 2, 3, 1]])
 SETS: dict[str, tuple[Masks, MaskRules, Sequence[np.ndarray] | str]] = {  # masks of one command
@@ -268,6 +320,11 @@ SETS: dict[str, tuple[Masks, MaskRules, Sequence[np.ndarray] | str]] = {  # mask
         [(LABELS, COLORS), REORDERED],
         MaskRules(palette="index"),
         [LABELS, mapped(0, 3, 1, 2)],
+    ),
+    "reordered palette of another folder": (
+        [(LABELS, COLORS), REORDERED],
+        MaskRules(),
+        "--palette index.*--palette color",
     ),
     "color at index 0": ([(LABELS, COLORS[[1, 0, 2, 3]])], MaskRules(), "--palette index.*--palette color"),
     "ignored color beside a white background": (
@@ -304,7 +361,8 @@ SETS: dict[str, tuple[Masks, MaskRules, Sequence[np.ndarray] | str]] = {  # mask
 @pytest.mark.parametrize("form", SETS)
 def test_masks_of_a_command_have_one_set_of_labels_in_any_order(form, tmp_path):
     masks, rules, expected = SETS[form]
-    files = [write(tmp_path / f"{number}.png", mask) for number, mask in enumerate(masks)]
+    folder = tmp_path / "{}" if "folder" in form else tmp_path
+    files = [write(Path(f"{folder}/{n}.png".format(n)), mask) for n, mask in enumerate(masks)]
     for order in (files, files[::-1]):
         if isinstance(expected, str):
             with pytest.raises(DataError, match=expected):
@@ -329,6 +387,13 @@ def test_table_and_palette_show_labels_and_masks_without_them_are_dropped(tmp_pa
     again = MaskReader([red, blue], label_set=MaskReader([red]).label_set)
     assert list(again.damaged) == [blue]
     assert "dropped: the mask" in again.table()
+
+
+@pytest.mark.parametrize("line", ["2 road", "road: 2", "road 2", "2", "road,128,64,128"])
+def test_classes_with_numbers_or_columns_are_refused(line, tmp_path):
+    (tmp_path / "classes.txt").write_text(f"background\n{line}\n")
+    with pytest.raises(DataError, match=f"the line '{line}'; expected `name` or `name #rrggbb`"):
+        read_classes(tmp_path / "classes.txt")
 
 
 def test_random_palettes_are_read_by_image(tmp_path):

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from PIL import Image
+from pycocotools import mask
 from pycocotools.coco import COCO
 
 from segmentation import coco
@@ -130,6 +131,7 @@ DAMAGED: dict[str, tuple[Any, str]] = {
     "other size": (annotate(2, shape={"size": [10, 12], "counts": [0, 9, 111]}), r"its size is \[10, 12\]"),
     "short run lengths": (annotate(2, shape={"size": [12, 10], "counts": [4]}), "run lengths of 12 × 10"),
     "corners from 0 to 1": (annotate(2, shape=[[0.1, 0.1, 0.5, 0.1, 0.5, 0.5]]), "expected pixels"),
+    "far away": (annotate(2, shape=[[0, 0, 1e9, 0, 0, 1e9]]), "farther than 100,000 pixels"),
     "outside": (annotate(2, shape=[[50, 50, 90, 50, 90, 90]]), "it covers no pixel"),
 }
 
@@ -148,6 +150,12 @@ def test_damaged_annotation_loses_itself_only(form, tmp_path):
 def test_polygon_in_other_brackets_is_read(tmp_path, shape):
     masks = coco.CocoMasks(write(tmp_path, [annotate(shape=shape)]))
     assert ((read(masks) == 1).sum(), masks.damaged) == (36, [])
+
+
+def test_polygon_beyond_the_image_is_drawn_as_pycocotools_does(tmp_path):
+    masks = coco.CocoMasks(write(tmp_path, [annotate(shape=[[0, 0, 20, 0, 0, 24]])]))
+    expected = mask.decode(mask.merge(mask.frPyObjects([[0, 0, 20, 0, 0, 24]], 12, 10)))
+    np.testing.assert_array_equal(read(masks) == 1, expected)
 
 
 TWICE = [{"id": 1, "name": "a"}, {"id": 1, "name": "b"}]
