@@ -17,7 +17,15 @@ import tifffile
 from numpy.typing import NDArray
 from PIL import Image, ImageOps
 
-from dino_model.data.images import FORMATS, MAX_PIXELS, TIFF_STARTS, ImageError, no_data, raise_pillow_limit
+from dino_model.data.images import (
+    FORMATS,
+    MAX_PIXELS,
+    TIFF_STARTS,
+    ImageError,
+    is_deep,
+    no_data,
+    raise_pillow_limit,
+)
 from dino_model.runtime.errors import SettingError
 
 ARRAY_SUFFIX = ".npy"
@@ -164,10 +172,10 @@ def _read_pillow(data: bytes, channels: int, most: int) -> NDArray[Any]:
     raise_pillow_limit(most)
     with Image.open(io.BytesIO(data), formats=FORMATS) as image:
         _check_size(image.size, most)
-        if image.format == "PNG" and data[24] == 16 and channels != 1:  # Pillow reads 16-bit colors as 8-bit
+        if is_deep(image, data) and channels != 1:  # Pillow reads 16-bit colors as 8-bit
             decoded = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_UNCHANGED)
             if decoded is None:
-                raise ValueError("the PNG cannot be decoded")
+                raise ValueError(f"the {image.format} cannot be decoded")
             return np.asarray(decoded[..., [2, 1, 0, 3][: decoded.shape[2]]])
         upright = ImageOps.exif_transpose(image)
         if channels == 1 and len(upright.getbands()) > 1:

@@ -4,6 +4,7 @@ import contextlib
 import importlib
 import io
 import posixpath
+import re
 import warnings
 from pathlib import Path
 from typing import Any
@@ -33,9 +34,11 @@ IMAGENET_MEAN: tuple[float, float, float] = (0.485, 0.456, 0.406)  # red, green,
 IMAGENET_STD: tuple[float, float, float] = (0.229, 0.224, 0.225)
 MAX_PIXELS = 100_000_000  # 300 MB as RGB
 TIFF_STARTS = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
-_BITS, _PHOTOMETRIC, _SAMPLES, _PLANES, _EXTRA_SAMPLES, _NO_DATA = 258, 262, 277, 284, 338, 42113  # of TIFF
+_KIND, _BITS, _PHOTOMETRIC, _SAMPLES = 254, 258, 262, 277  # tags of TIFF
+_PLANES, _EXTRA_SAMPLES, _NO_DATA = 284, 338, 42113
+_SMALLER_COPY, _MASK = 1, 4  # bits of _KIND
 _COLORS = {2: 3, 5: 4, 6: 3, 8: 3}  # channels of colors by the tag _PHOTOMETRIC; others have one
-_LEAST_BRIGHT = 16  # upper 8 bits of 4,096
+_LEAST_BRIGHT = 16  # of 255; upper 8 bits of 4,096
 
 warnings.filterwarnings("ignore", module=r"PIL\.")  # `read` raises instead
 
@@ -62,7 +65,7 @@ def read(
     EXIF orientation is applied. Gray, palette and CMYK become RGB, without color profiles. Transparency
     becomes white. Images of one channel with 16 or 32 bits are stretched from their minimum and maximum to
     0..255, without the value that a GeoTIFF declares as missing data. Colors of 16 bits are divided by 256.
-    Of animations and multi-page files the first frame is read.
+    Of animations the first frame is read.
 
     Args:
         source: Path, or bytes of a file.
@@ -74,7 +77,8 @@ def read(
 
     Raises:
         ImageError: Missing, empty, damaged, cut short, too large, or not one of `FORMATS`. Channels that are
-            no colors, or colors of 16 bits without a value of 4,096: `read_channels` reads these files.
+            no colors, several pages, or colors of 16 bits that use no more than a sixteenth of their range:
+            `read_channels` reads these files.
     """
     if isinstance(source, bytes):
         name = name or "the image"
@@ -97,6 +101,7 @@ def read(
             if at_least:
                 image.draft(None, (at_least, at_least))  # JPEG only
             _check_bands(image)
+            _check_pages(image)
             image.load()
             _check_depth(image, source)
             return _to_rgb(image)
@@ -155,15 +160,36 @@ def _check_bands(image: Image.Image) -> None:
         )
 
 
+def _check_pages(image: Image.Image) -> None:
+    """Refuse a TIFF whose second page is neither smaller nor declared as a copy or mask of the first."""
+    pages = getattr(image, "n_frames", 1)
+    if image.format != "TIFF" or pages == 1:
+        return
+    size, samples = image.size, _tag(image, _SAMPLES, 1)
+    image.seek(1)
+    if image.size == size and not _tag(image, _KIND, 0) & (_SMALLER_COPY | _MASK):
+        option = f"pass --channels {pages} to read them as channels, or " if samples == 1 else ""
+        raise ImageError(f"has {pages} pages: {option}save each as a file")
+    image.seek(0)
+
+
+def is_deep(image: Image.Image, source: bytes) -> bool:
+    """Return whether a PNG, PPM or TIFF has 16 bits, of whose colors Pillow keeps the upper 8."""
+    if image.format == "PPM":
+        header = re.match(rb"P[36](?:\s+(?:#[^\n]*\s+)*(\d+)){3}", source)  # width, height, largest value
+        return header is not None and int(header[1]) > 255
+    return (source[24] if image.format == "PNG" else max(_tag(image, _BITS, (8,)))) == 16
+
+
 def _check_depth(image: Image.Image, source: bytes) -> None:
     """Refuse colors of 16 bits, of which Pillow keeps the upper 8, that would be nearly black."""
-    bits = source[24] if image.format == "PNG" else max(_tag(image, _BITS, (8,)))
-    if bits == 16 and image.mode in ("RGB", "RGBA", "LA"):
-        bands = image.getbands()
-        extrema: Any = image.getextrema()
-        if max(high for band, (_, high) in zip(bands, extrema, strict=True) if band != "A") < _LEAST_BRIGHT:
+    if image.mode in ("RGB", "RGBA", "LA") and is_deep(image, source):
+        bands, missing = image.getbands(), no_data(str(_tag(image, _NO_DATA, "")))
+        values = np.asarray(image)[..., : 1 if image.mode == "LA" else 3]
+        values = values if missing is None else values[values != missing // 256]
+        if values.max(initial=0) < _LEAST_BRIGHT:
             raise ImageError(
-                "has 16 bits and no value of 4,096 or more, so it would be nearly black: pass "
+                "has 16 bits and uses at most a sixteenth of their range, so it would be nearly black: pass "
                 f"--channels {len(bands)} to scale it by its own values"
             )
 

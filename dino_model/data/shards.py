@@ -83,6 +83,12 @@ def read_tar(tar: Path | str, suffixes: Collection[str], options: LabelOptions, 
             texts = {name: members.texts.get(name, "") for name in fields}
             source, classes = _read_classes(texts, options)
             rows = [row._replace(classes=classes.get(key, ())) for row, key in zip(rows, keys, strict=True)]
+            lacking = [name for name, key in zip(images, keys, strict=True) if key not in classes]
+            if lacking and options.class_key is None and len({*map(posixpath.dirname, images)}) > 1:
+                raise UnclearError(
+                    f"{len(lacking)} of {len(images)} images in folders have no {source}, the first is"
+                    f" {printable(lacking[0])}: pass --class-key {source}, or none for classes by folders"
+                )
             if not any(row.classes for row in rows):
                 raise UnclearError(f"no sample has the class {source}: {KEY_HINT}")
         except UnclearError as error:

@@ -53,6 +53,7 @@ def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
         ({"a.jpg": "", "a.cls": "x|y"}, {}, SEPARATOR),
         ({"a.jpg": "", "a.cls": "x|y", "b.jpg": "", "b.cls": "x"}, {"label_separator": "|"}, "x|y x"),
         ({"cat/a.jpg": "", "cat/a.json": JSON, "dog/b.jpg": ""}, {"class_key": "none"}, "cat dog"),
+        ({"cat/a.jpg": "", "cat/a.json": '{"by": "ann"}', "dog/b.jpg": ""}, {}, KEY),
         # text
         ({"a.jpg": "", "a.txt": "cat"}, {}, KEY),
         ({"a.jpg": "", "a.txt": "cat"}, {"class_key": "txt"}, "cat"),
