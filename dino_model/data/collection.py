@@ -391,7 +391,7 @@ def find_listed(images: Images, file: Path, options: LabelOptions) -> list[int]:
             `split_column` none.
     """
     of_list = replace(PATHS_ONLY, split_column="none" if options.split_column == "none" else None)
-    found, missing = read_table(file, NameIndex(images.names).find, of_list)
+    found, missing = read_table(file, NameIndex(images.names, images.root).find, of_list)
     if found.has_splits:
         first = next((f"{printable(row.name)} has {row.split!r}" for row in found.rows), "without an image")
         raise ImageError(
@@ -415,7 +415,7 @@ def label_by_table(images: Images, file: Path, options: LabelOptions) -> Images:
     Raises:
         ImageError: A table without classes or without these images, or a path of several images.
     """
-    found, missing = read_table(file, NameIndex(images.names).find, options)
+    found, missing = read_table(file, NameIndex(images.names, images.root).find, options)
     if found.reason:
         raise ImageError(found.reason)
     if not found.rows:

@@ -76,9 +76,13 @@ def clean_path(text: str) -> str:
 
 
 class NameIndex:
-    """Find images by the paths that users write: whole names, ends of names, or longer paths."""
+    """Find images by the paths that users write: whole names, ends of names, or longer paths.
 
-    def __init__(self, names: Iterable[str]) -> None:
+    A longer path is that of another image if its folder is another split than that of `folder`.
+    """
+
+    def __init__(self, names: Iterable[str], folder: Path | None = None) -> None:
+        self._above = [part.lower() for part in reversed(folder.absolute().parts)] if folder else []
         self._by_stem = defaultdict[str, list[tuple[list[str], str, str]]](list)
         for name in names:
             parts, suffix = _split_path(name)
@@ -97,9 +101,15 @@ class NameIndex:
             if equal := [name for name in found if _compose(name) == _compose(path)]:
                 return equal
             longest = max(found.values(), default=0)
-            if found:
+            if found and not self._is_other_split(parts[longest:]):
                 return [name for name, length in found.items() if length == longest or longest > len(parts)]
         return []
+
+    def _is_other_split(self, above: Sequence[str]) -> bool:
+        """Return whether the folders above a name first differ from those above the images in a split."""
+        pairs = zip(map(str.lower, above), self._above, strict=False)
+        pair = next(((first, second) for first, second in pairs if first != second), ())
+        return len({SPLITS[name] for name in pair if name in SPLITS}) == 2
 
 
 def _compose(name: str) -> str:
@@ -227,7 +237,12 @@ def read_table(path: Path, find: Find, options: LabelOptions) -> tuple[Rows, lis
     if options.image_column or options.class_column:
         odd = None
     image = columns.find(options.image_column, "--image-column", IMAGE_TITLES)
-    if not titles and (options.header_row == 0 or find(cells[0][0]) or len(columns.cells) == 1):
+    images = [cell for cell in cells[0] if suffix_of(cell) in SUFFIXES and find(cell)]
+    if (
+        not titles
+        and (not images or images[0] == cells[0][0])
+        and (options.header_row == 0 or find(cells[0][0]) or len(columns.cells) == 1)
+    ):
         image = image or [*columns.cells][:1]
     if options.class_column == "none":
         image = image or columns.find(None, "--image-column", ("name",))
@@ -260,7 +275,9 @@ def read_table(path: Path, find: Find, options: LabelOptions) -> tuple[Rows, lis
             rows[name] = row._replace(classes=tuple(dict.fromkeys([*(first.classes or ()), *(given or ())])))
         elif first != row and not reason:
             both = " and ".join(describe_row(each, bool(split)) for each in (first, row))
-            reason = f"in {path}, {both}: remove a row, or pass --several-classes rows if it has both classes"
+            option = "--several-classes rows if it has both classes"
+            option = option if first.split == part else "--split-column none if splits are not used"
+            reason = f"in {path}, {both}: remove a row, or pass {option}"
     notes = []
     if repeated := len(cells) - len(missing) - len(rows):
         notes.append(f"{pluralize(repeated, 'line')} that is listed before, which counts once")

@@ -57,6 +57,7 @@ CLASS = "refused: --class-column --class-columns"
         ("1.jpg\tcat\t0\t5\n2.jpg\tdog\t3\t4\n", "image_column=1 class_column=2", "cat dog"),
         ("#Image CLASS SPECIES\n1 1 1\n2 2 1\n", "", CLASS),
         ("#Image CLASS SPECIES\n1 1 1\n2 2 1\n", "class_column=2", "1 2"),
+        ("1,1.jpg\n1,2.jpg\n", "", IMAGE),
         ("7 1.jpg\n8 2.jpg\n", "image_column=2 class_column=1", "7 8"),
         ("ghost.jpg,cat\n2.jpg,dog\n", "", IMAGE),
         ("ghost.jpg,cat\n2.jpg,dog\n", "header_row=0", "dog"),
@@ -109,12 +110,12 @@ CLASS = "refused: --class-column --class-columns"
         (
             "path,label,split\n1.jpg,cat,train\n1.jpg,cat,val\n2.jpg,dog,val\n",
             "",
-            "refused: --several-classes",
+            "refused: --split-column",
         ),
         (
             "path,label,split\n1.jpg,cat,train\n1.jpg,dog,val\n2.jpg,dog,val\n",
             "several_classes=rows",
-            "refused: --several-classes",
+            "refused: --split-column",
         ),
         ("path,label,is_test\n1.jpg,cat,0\n2.jpg,dog,1\n", "", "cat dog"),
         (
@@ -135,6 +136,22 @@ def test_classes_and_splits_of_tables(tmp_path: Path, text: str, options: str, e
     assert read_labels(folder, options, labels=table) == expected
     if "1.jpg" in text and not any(word in text for word in ("9.jpg", "ghost", "3.jpg", "C:", "#x")):
         assert sorted(read_labels(table, options).split()) == sorted(expected.split())
+
+
+@pytest.mark.parametrize(
+    ("folder", "paths", "expected"),
+    [
+        ("Train", "/x/train/1.jpg val/1.jpg", "0"),
+        ("train", "val/1.jpg", "refused: "),
+        ("train/images", "x/valid/images/1.jpg train/images/1.jpg", "1"),
+        ("new", "train/1.jpg val/1.jpg", "refused: --several-classes"),
+    ],
+)
+def test_longer_paths_are_of_the_split_of_the_folder(tmp_path: Path, folder: str, paths: str, expected: str):
+    make_folder(tmp_path / folder, "1.jpg")
+    rows = [f"{path},{number}" for number, path in enumerate(paths.split())]
+    (tmp_path / "t.csv").write_text("\n".join(["path,label", *rows]))
+    assert read_labels(tmp_path / folder, labels=tmp_path / "t.csv") == expected
 
 
 @pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16"])
