@@ -48,7 +48,7 @@ show(image, MODELS)
 # **24** % of the attention is on the sheep: the architecture alone does not find the object.
 #
 # The maps are those of the whole image. Point at a patch to see where this patch attends; a click pins it. The small images are
-# the *heads*: maps that the network computes in parallel. A light image shows a large value; each map has its own scale.
+# the *heads*: maps that the network computes in parallel. A light place has a large value; each map has its own scale.
 #
 # **Exercise.** Replace `"sheep"` with `"owl"`, `"chair"` or another name of `photographs.names()`. Find the image in which the
 # trained attention on the object is smallest, compared with the object's area. Which structure gets attention there?
