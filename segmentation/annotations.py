@@ -90,6 +90,9 @@ class LabelSet:
         """Return the label of each stored value of a mask; raises DataError for one that has no label."""
         labels = dict[int, int]()
         for value, key in sorted(mask.keys(self.space, self.white).items()):
+            if value == mask.no_data and key != self.values[0]:
+                labels[value] = VOID
+                continue
             if key not in self._labels:
                 text = f"#{key:06x}" if self.space == "color" else str(key)
                 shown = "a color, but others are not" if key == NO_VALUE else f"{text}, which has no label"
@@ -228,10 +231,12 @@ class MaskReader:
     def table(self) -> str:
         """Format class, color or id, files and pixels of each label, and what is dropped."""
         files, pixels = Counter[tuple[int, str, str]](), Counter[tuple[int, str, str]]()
+        missing = Counter[int]()
         for mask in self.masks.values():
             rows = Counter[tuple[int, str, str]]()
             for value, label in self._set_of(mask).find(mask).items():
                 rows[self._row(mask, value, label)] += mask.counts[value]
+                missing[value] += label == VOID and value == mask.no_data
             files.update(rows.keys())
             pixels.update(rows)
         lines = [f"{self.describe()[:300]}; {pluralize(len(self.masks) + len(self.damaged), 'file')}"]
@@ -239,6 +244,10 @@ class MaskReader:
             lines.append(f"{'label':>5}  {'class':<24}{'value':<10}{'files':>7}{'pixels':>14}")
         lines += [
             f"{row[0]:>5}  {row[1]:<24}{row[2]:<10}{files[row]:>7}{pixels[row]:>14,}" for row in sorted(files)
+        ]
+        lines += [
+            f"void: {value}, declared as missing data by {pluralize(count, 'file')}"
+            for value, count in sorted((+missing).items())
         ]
         lines += [f"dropped: {reason}" for reason in list(self.damaged.values())[:5]]
         lines += [f"dropped: {len(self.damaged) - 5} more"] * (len(self.damaged) > 5)
@@ -301,6 +310,11 @@ def decide(masks: Sequence[StoredMask], rules: MaskRules) -> LabelSet:
     if rules.background != "none" or space == "value":
         background = _parse((rules.background or "0").replace("none", "0"), space, classes)
     if space == "value":
+        if classes and classes[0].color not in (None, 0):
+            raise DataError(
+                f"the masks have values, and the first class {names[0]!r} has the color "
+                f"#{classes[0].color:06x}, not black: pass --classes with names in the order of the values"
+            )
         is_byte = max(found - void - {background}, default=0) <= VOID
         void |= {VOID if is_byte else _WIDE_VOID} - {background}
     else:
@@ -344,10 +358,15 @@ def _space(masks: Sequence[StoredMask], rules: MaskRules) -> Space:
     if any(mask.is_colored for mask in masks):
         return "color"
     texts = (rules.background or "", *rules.ignore)
-    is_named = any(each.color is not None for each in rules.classes) or any("#" in text for text in texts)
+    has_colors = any(each.color is not None for each in rules.classes)
+    is_named = has_colors or any("#" in text for text in texts)
+    used = {color for mask in masks if mask.kind == "palette" for color in mask.keys("color").values()}
     first: dict[int, StoredMask] = {}
     for mask in masks:
         for index, color in mask.own_colors().items():
+            for text in texts if not (rules.palette or has_colors) else ():
+                if "#" in text and _parse(text, "color", ()) not in used:
+                    raise DataError(f"no mask has the color {text}: {_PALETTE}")
             if rules.palette or is_named:
                 return "value" if rules.palette == "index" else "color"
             other = first.setdefault(index, mask)
@@ -371,11 +390,12 @@ def _has_voc_colors(mask: StoredMask) -> bool:
 
 
 def _count_keys(masks: Sequence[StoredMask], space: Space) -> Counter[int]:
-    """Count the pixels of each color or value over all masks."""
+    """Count the pixels of each color or value over all masks, without missing data."""
     counts, white = Counter[int](), _white(masks)
     for mask in masks:
         for value, key in mask.keys(space, white).items():
-            counts[key] += mask.counts[value]
+            if value != mask.no_data:
+                counts[key] += mask.counts[value]
     return counts
 
 
@@ -386,7 +406,12 @@ def _check_values(masks: Sequence[StoredMask], rules: MaskRules, space: Space) -
     space = "color" if any(mask.is_colored for mask in masks) else space
     counts = _count_keys(masks, space)
     void = {_parse(text, space, rules.classes) for text in rules.ignore}
-    top = max(counts)
+    top = max(counts, default=0)
+    for mask in masks:
+        if mask.no_data == 0 and 0 in mask.counts and 0 not in void:
+            raise DataError(
+                f"the mask {mask.path} declares 0 as missing data: pass --background 0 or --ignore 0"
+            )
     if space == "value" and top in (VOID, _WIDE_VOID) and not void and {*counts} <= {0, top}:
         raise DataError(
             f"the masks have 0 and {top} only, the first is {masks[0].path}, and {top} is void: pass "

@@ -148,7 +148,7 @@ class CocoMasks:
         used, solid = set[int](), set[int]()
         for each in (each for group in self._annotations.values() for each in group):
             used.add(_id(each.get("category_id")))
-            solid |= {_id(each.get("category_id"))} if crowds or not each.get("iscrowd") else set()
+            solid |= {_id(each.get("category_id"))} if crowds or not _is_crowd(each) else set()
         self._kept = [key for key in self._names if key in used or 0 < key < VOID]
         if len(self._kept) >= VOID:
             self._kept = [key for key in self._kept if key in used]
@@ -195,7 +195,7 @@ class CocoMasks:
             try:
                 if (key := _id(annotation["category_id"])) not in self._names:
                     raise ValueError(f"no category {key}")
-                is_crowd = annotation.get("iscrowd") and not self.crowds
+                is_crowd = _is_crowd(annotation) and not self.crowds
                 mask = _decode(annotation.get("segmentation"), height, width)
                 if not mask.any():
                     raise ValueError("it covers no pixel; corners are in pixels, from 0 to the image's size")
@@ -242,6 +242,10 @@ def _parts(file_name: str) -> tuple[str, ...]:
     """Divide a path, of any system, into its parts."""
     text = unicodedata.normalize("NFC", printable(str(file_name))).replace("\\", "/")
     return tuple(part for part in text.split("/") if part not in ("", "."))
+
+
+def _is_crowd(annotation: Mapping[str, Any]) -> bool:
+    return bool(_id(annotation.get("iscrowd") or 0))
 
 
 def _id(value: Any) -> Any:

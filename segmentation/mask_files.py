@@ -1,9 +1,10 @@
 """Decode mask files: the values that are stored, whatever the suffix of the file."""
 
 import io
+import math
 import zlib
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
@@ -29,7 +30,7 @@ _PNG_START = b"\x89PNG\r\n\x1a\n\0\0\0\x0dIHDR"
 _EXACT = ("PNG", "TIFF", "BMP", "GIF", "WEBP", "PPM")
 _SUFFIXES = (".png", ".tif", ".tiff", ".bmp", ".gif", ".webp", ".ppm", ".pgm", ".pbm", ".pnm")
 _LOSSY_SUFFIXES = (".jpg", ".jpeg")
-_PHOTOMETRIC, _COMPRESSION = 262, 259  # tags of TIFF
+_PHOTOMETRIC, _COMPRESSION, _NO_DATA = 262, 259, 42113  # tags of TIFF
 _LOSSY_COMPRESSIONS = (6, 7, 34892, 50001)  # JPEG and WebP in TIFF
 _EXPECTED = "expected a palette or gray PNG whose values are the labels"
 
@@ -49,6 +50,7 @@ class StoredMask:
         counts: Pixels of each stored value.
         values: The stored values [height, width]; of colors 0xRRGGBB.
         colors: Of a palette: the color of each index 0 to 255, `NO_COLOR` for 255 without a color.
+        no_data: Stored value that its file declares as missing data: void, unless it is the background.
         error: Reason why the file cannot be used, or empty.
     """
 
@@ -57,6 +59,7 @@ class StoredMask:
     counts: Mapping[int, int] = field(default_factory=dict)
     values: NDArray[Any] = field(default_factory=lambda: np.zeros((0, 0), np.uint8))
     colors: tuple[int, ...] = ()
+    no_data: int | None = None
     error: str = ""
 
     def keys(self, space: Space, white: int = 1) -> dict[int, int]:
@@ -92,13 +95,14 @@ class StoredMask:
 def read_mask(path: Path, threshold: int | None = None) -> StoredMask:
     """Decode a mask. With a threshold any image is read, and brighter values than it, or equal ones, are 1.
 
-    The brightness is the largest of red, green and blue.
+    The brightness is the largest of red, green and blue. Threshold 1 is for the indices of palettes.
 
     Raises:
         DataError: Missing, damaged, lossy, antialiased, of several pages, or of values that are no ids.
     """
     try:
-        kind, values, colors = _decode(path.read_bytes(), path, lossy=threshold is not None)
+        kind, values, colors = _decode(content := path.read_bytes(), path, threshold)
+        no_data = _no_data(content, path) if threshold is None else None
     except FileNotFoundError:
         raise DataError(f"the mask {path} is missing") from None
     except DataError:
@@ -106,6 +110,7 @@ def read_mask(path: Path, threshold: int | None = None) -> StoredMask:
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:  # of damaged files
         raise DataError(f"the mask {path} cannot be read: {error}") from None
     if threshold is not None:
+        kind, colors = "gray", ()
         values = ((values.max(axis=-1) if values.ndim == 3 else values) >= threshold).astype(np.uint8)
     counts = count_values(values)
     if threshold is None and kind in ("gray", "color") and _is_soft(kind, values, counts):
@@ -114,7 +119,7 @@ def read_mask(path: Path, threshold: int | None = None) -> StoredMask:
             "--threshold 128 to read it as one object, --binary to take all its values, or save labels "
             "as a palette PNG"
         )
-    return StoredMask(path, kind, counts, values, colors)
+    return StoredMask(path, kind, counts, values, colors, no_data)
 
 
 def count_values(values: NDArray[Any]) -> dict[int, int]:
@@ -162,18 +167,18 @@ def find_mask(folder: Path, stem: str, template: str = "{stem}", listings: Listi
     )
 
 
-def _decode(content: bytes, path: Path, *, lossy: bool) -> Decoded:
+def _decode(content: bytes, path: Path, threshold: int | None) -> Decoded:
     try:
-        image = Image.open(io.BytesIO(content), formats=images.FORMATS if lossy else None)
+        image = Image.open(io.BytesIO(content), formats=None if threshold is None else images.FORMATS)
     except UnidentifiedImageError:
         if content.startswith(images.TIFF_STARTS):
-            return "gray", _ids(_read_tiff(content, path), path), ()
+            return "gray", _ids(_read_tiff(content, path, lambda file: file.series[0].asarray()), path), ()
         raise DataError(
             f"the mask {path} is not an image of {', '.join(_EXACT)}; save its labels as a gray PNG, such as "
             f"by Image.fromarray(labels).save('{path.stem}.png')"
         ) from None
     with image:
-        if lossy:
+        if threshold is not None and (threshold > 1 or image.mode not in ("P", "PA")):
             return "gray", _array(image, path), ()
         _check_encoding(image, content, path)
         if plain := _decode_plain_png(content):
@@ -274,6 +279,8 @@ def _array(image: Image.Image, path: Path) -> NDArray[Any]:
     """Return values [height, width], or colors [height, width, 3]; transparent pixels are 0."""
     if image.mode in ("P", "PA", "CMYK", "YCbCr"):
         image = image.convert("RGBA")
+    elif image.mode == "1":
+        image = image.convert("L")
     values = np.asarray(image)
     if values.ndim == 3 and values.shape[-1] in (2, 4):
         alpha = values[..., -1:]
@@ -293,13 +300,22 @@ def _ids(values: NDArray[Any], path: Path) -> NDArray[Any]:
     return values.astype(np.int64)
 
 
-def _read_tiff(content: bytes, path: Path) -> NDArray[Any]:
-    """Decode kinds of numbers that Pillow lacks."""
+def _no_data(content: bytes, path: Path) -> int | None:
+    """Return the whole number that a GeoTIFF declares as missing data; None without one."""
+    if not content.startswith(images.TIFF_STARTS):
+        return None
+    tag = _read_tiff(content, path, lambda file: file.pages[0].tags.get(_NO_DATA))
+    value = float(tag.value) if tag else math.nan
+    return int(value) if value.is_integer() else None
+
+
+def _read_tiff(content: bytes, path: Path, read: Callable[[Any], Any]) -> Any:
+    """Read of a TIFF what Pillow lacks: kinds of numbers, and tags."""
     import tifffile
 
     try:
         with tifffile.TiffFile(io.BytesIO(content)) as file:
-            return np.asarray(file.series[0].asarray())
+            return read(file)
     except Exception as error:  # tifffile raises errors of any kind on damaged files
         raise DataError(f"the mask {path} cannot be read: {error}") from None
 

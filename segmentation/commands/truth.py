@@ -92,7 +92,8 @@ class TrueMasks:
                 raise next(iter(self.missing.values()))
             files = [image.truth for image in self.images if image.truth]
             label_set = head.label_set if head else None
-            rules = MaskRules() if head else options.mask_rules(find_classes(path, classes))
+            classes = find_classes(path, classes) if scope == "set" else ()
+            rules = MaskRules() if head else options.mask_rules(classes)
             self.reader = MaskReader(files, rules, scope=scope, label_set=label_set)
             self.label_set = self.reader.label_set or LabelSet()
             print(self.reader.table(), flush=True)

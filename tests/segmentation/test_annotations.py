@@ -72,7 +72,9 @@ def png_of_bits(values: np.ndarray, depth: int) -> bytes:
 ids = LABELS.astype(np.uint16)
 FORMS: dict[str, tuple[np.ndarray | tuple[np.ndarray, np.ndarray], MaskRules, np.ndarray]] = {
     "palette": ((LABELS, palette()), MaskRules(), LABELS),
+    "palette with a white background": ((LABELS, WHITE_FIRST), MaskRules(), LABELS),
     "gray": (LABELS, MaskRules(), LABELS),
+    "one bit with a threshold": (LABELS > 0, MaskRules(128), mapped(0, 1, 1, 1)),
     "one bit": (LABELS > 0, MaskRules(), mapped(0, 1, 1, 1)),
     "gray with alpha": (np.stack([LABELS, (LABELS > 0) * np.uint8(255)], -1), MaskRules(), LABELS),
     "transparent gray": (np.stack([LABELS, (LABELS != 3) * np.uint8(9)], -1), MaskRules(), LABELS % 3),
@@ -354,6 +356,16 @@ SETS: dict[str, tuple[Masks, MaskRules, Sequence[np.ndarray] | str]] = {  # mask
         "--classes cannot name",
     ),
     "color for values": ([LABELS], MaskRules(background="#00ff00"), "is a color"),
+    "ignored color that no palette has": (
+        [(LABELS, COLORS)],
+        MaskRules(ignore=("#e0e0c0",)),
+        "no mask has the color #e0e0c0: pass --palette index",
+    ),
+    "class colors for values": (
+        [LABELS],
+        MaskRules(classes=(NamedClass("cat", 255), NamedClass("background", 0))),
+        "the first class 'cat' has the color #0000ff, not black",
+    ),
     "unknown name": ([LABELS], MaskRules(ignore=("sky",)), "'sky' is no label"),
 }
 
@@ -396,6 +408,22 @@ def test_classes_with_numbers_or_columns_are_refused(line, tmp_path):
         read_classes(tmp_path / "classes.txt")
 
 
+@pytest.mark.parametrize(
+    ("rules", "labels"), [(MaskRules(), (0, 1, 2, 255)), (MaskRules(background="99"), (255, 1, 2, 0))]
+)
+def test_value_of_missing_data_is_void_unless_it_is_the_background(rules, labels, tmp_path):
+    values = np.array([0 if labels[0] == 0 else 255, 1, 2, 99], np.uint8)[LABELS]
+    for value in (99, 0):
+        tag = (42113, "s", 0, str(value), True)
+        tifffile.imwrite(tmp_path / f"{value}.tif", values, extratags=[tag])
+    reader = MaskReader([tmp_path / "99.tif"], rules)
+    np.testing.assert_array_equal(reader.read(tmp_path / "99.tif"), mapped(*labels))
+    assert ("void: 99, declared as missing data by 1 file" in reader.table()) == (labels[3] == 255)
+    if not rules.background:
+        with pytest.raises(DataError, match="declares 0 as missing data: pass --background 0 or --ignore 0"):
+            MaskReader([tmp_path / "0.tif"])
+
+
 def test_random_palettes_are_read_by_image(tmp_path):
     other = np.array([[0, 0, 0], [90, 0, 0], [0, 90, 0], [0, 0, 90]])
     files = [write(tmp_path / f"{n}.png", (LABELS, colors)) for n, colors in enumerate((COLORS, other))]
@@ -419,6 +447,11 @@ def test_classes_of_a_labelmap_are_matched_by_name_and_color(tmp_path):
         reader = MaskReader([file], MaskRules(classes=classes))
         np.testing.assert_array_equal(reader.read(file), mapped(0, 3, 1, 2))
         assert reader.label_set.names == ("background", "green", "blue", "red")
+    write(tmp_path / "images/0.png", LABELS)
+    write(tmp_path / "SegmentationObject/0.png", COLORS[LABELS] // 2)
+    images = list_inputs(open_inputs([tmp_path / "images"]))
+    objects = TrueMasks(tmp_path / "SegmentationObject", images, NamedMaskOptions(), scope="image")
+    assert not objects.is_damaged
     (tmp_path / "classes.txt").write_text("background\nred\nblue\n")
     with pytest.raises(DataError, match=r"differ in green"):
         find_classes(masks, read_classes(tmp_path / "classes.txt"))

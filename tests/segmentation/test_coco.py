@@ -176,6 +176,7 @@ FILES: dict[str, tuple[dict[str, Any], str, str]] = {  # content, its error, its
     "image listed twice": ({"images": [IMAGE, IMAGE]}, "", ""),
     "text ids": ({"annotations": [annotate(image="1")]}, "", ""),
     "decimal ids": ({"annotations": [annotate(image=1.0)]}, "", ""),
+    "iscrowd as a text": ({"annotations": [annotate(iscrowd="0")]}, "", ""),
     "zeros in front": ({"annotations": [annotate(image="000001")]}, "", ""),
     "image not listed": (
         {"annotations": [annotate(), *[annotate(image=7)] * 3]},
