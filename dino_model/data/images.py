@@ -229,11 +229,21 @@ def _stretch(values: np.ndarray, missing: float | None = None) -> np.ndarray:
     """Map the finite minimum to 0 and the maximum to 255, uint8; a constant is taken as 16-bit.
 
     Pixels with the value `missing` become 0 and do not count.
+
+    Raises:
+        ImageError: The minimum or maximum is so far from all other values that float32 cannot separate them.
     """
     values = values.astype(np.float64)
     values[values == missing] = np.nan
     finite = values[np.isfinite(values)]
     low, high = (finite.min(), finite.max()) if finite.size else (0.0, 0.0)
+    second, last = finite[finite > low].min(initial=high), finite[finite < high].max(initial=low)
+    for value, width in ((low, high - second), (high, last - low)):
+        if 0 < width < (high - low) * 2**-24:
+            raise ImageError(
+                f"has {value:g} in addition to values {width:g} apart, which become one gray: declare it as"
+                " missing data (GDAL_NODATA), or replace it by NaN"
+            )
     if low == high:
         low, high = 0.0, 65535.0
     scaled = (values - low) / (high - low) * 255

@@ -256,6 +256,7 @@ def test_read_damaged_bytes_give_an_image_or_one_sentence(data: st.DataObject):
         (b"", r"^note\.jpg is empty \(0 bytes\)$"),
         (b"this is a letter\n", r"^note\.jpg is not an image of a known format \(JPEG, PNG"),
         (b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n", r"^note\.jpg is not an image"),
+        (encode(np.array([[-3.4e38, 1, 2]], np.float32), "TIFF"), r"^note\.jpg has -3\.4e\+38 .*GDAL_NODATA"),
         (b"version https://git-lfs.github.com/spec/v1\n", r"is a pointer, not the image: run `git lfs pull`"),
         (b"/annex/objects/SHA256E-s9--0.jpg\n", r"is a pointer, not the image: .* or `git annex get`"),
         (None, r"^note\.jpg cannot be opened: No such file"),
