@@ -166,6 +166,9 @@ class CocoMasks:
         known = [NamedClass(self._names[key], key) for key in self._kept]
         if classes:
             classes = classes[classes[0].name.casefold() == "background" :]
+            ((name, count),) = Counter(each.name for each in known).most_common(1) or [("", 0)]
+            if count > 1:
+                raise DataError(f"{self.file} has {count} categories named {name!r}; rename them in the file")
             extra = [] if is_exact else [each for each in classes if each.name not in self._names.values()]
             ordered = match_names(self.file, [*known, *extra], classes)
         elif known and all(0 < key < VOID for key in self._kept):

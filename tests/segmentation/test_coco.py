@@ -109,6 +109,9 @@ def test_categories_have_the_labels_of_the_classes_of_their_names(tmp_path):
     for classes, is_exact in ((wanted[:2], False), (more, True)):
         with pytest.raises(DataError, match=r"differ in name (0|9)"):
             masks.label_set(classes, is_exact=is_exact)
+    twice = [{"id": number, "name": "name 1"} for number in (1, 2)]
+    with pytest.raises(DataError, match="2 categories named 'name 1'"):
+        coco.CocoMasks(write(tmp_path, [annotate()], categories=twice)).label_set((NamedClass("name 1"),))
 
 
 @pytest.mark.parametrize(
