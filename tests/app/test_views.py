@@ -1,6 +1,6 @@
 """The attention view as a component of other apps: `gr.Interface`, flags, settings, and FastAPI."""
 
-import re
+
 from pathlib import Path
 
 import gradio as gr
@@ -15,9 +15,8 @@ from app.layout import build
 from app.values import attention_value
 from app.views import attention_view
 from dino_model.inference.predictor import AttentionPredictor
-from tests.app.conftest import MODEL, small_backend
+from tests.app.conftest import small_backend
 
-DOCUMENT = Path(__file__).parents[2] / "docs" / "deploy.md"
 
 
 @pytest.fixture(scope="module")
@@ -31,19 +30,21 @@ def value(predictor: AttentionPredictor, pixels: np.ndarray) -> dict:
     return attention_value(predictor, pixels)
 
 
-def test_documented_views_in_an_interface_inside_fastapi_answer_with_maps(pixels, tmp_path, monkeypatch):
+def test_two_views_in_an_interface_inside_fastapi_answer_with_maps(predictor, pixels, tmp_path, monkeypatch):
     monkeypatch.setenv("GRADIO_TEMP_DIR", str(tmp_path))
-    blocks = re.findall(r"```python\n(.*?)```", DOCUMENT.read_text(), re.DOTALL)
-    (code,) = (block for block in blocks if "attention_view" in block)
-    names: dict = {}
-    exec(code.replace('"embedded"', f'"{MODEL}"').replace('"random:embedded"', f'"{MODEL}"'), names)
-    page = TestClient(names["server"])
+    views = [attention_view(group="pair"), attention_view(group="pair", head="max")]
+
+    def compare(image):
+        return attention_value(predictor, image), attention_value(predictor, image)
+
+    demo = gr.Interface(compare, gr.Image(), views, api_name="compare")
+    page = TestClient(gr.mount_gradio_app(FastAPI(), demo, path="/view"))
     Image.fromarray(pixels).save(tmp_path / "image.png")
     with (tmp_path / "image.png").open("rb") as file:
         (path,) = page.post("/view/gradio_api/upload", files={"files": file}).json()
     sent = {"path": path, "meta": {"_type": "gradio.FileData"}}
     values = page.post("/view/gradio_api/run/compare", json={"data": [sent]}).json()["data"]
-    assert [(value["rows"], value["columns"], value["heads"]) for value in values] == [(14, 21, 3)] * 2
+    assert [(value["rows"], value["columns"], value["heads"]) for value in values] == [(4, 6, 3)] * 2
 
 
 def test_page_is_mounted_under_a_path_with_its_routes(backend):

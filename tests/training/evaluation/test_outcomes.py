@@ -143,8 +143,8 @@ def test_classifier_of_other_weights_task_or_version_or_damaged_is_refused(tmp_p
     content = file.read_bytes()
     for damaged, reason in (
         (
-            content.replace(FORMAT.encode(), FORMAT.replace("2", "1").encode()),
-            f"format is .* 1, expected {FORMAT}",
+            content.replace(FORMAT.encode(), FORMAT.replace("3", "2").encode()),
+            f"format is .* 2, expected {FORMAT}",
         ),
         (content[:50], "is no classifier of images of this program"),
     ):
