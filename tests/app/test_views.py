@@ -1,6 +1,5 @@
 """The attention view as a component of other apps: `gr.Interface`, flags, settings, and FastAPI."""
 
-
 from pathlib import Path
 
 import gradio as gr
@@ -16,7 +15,6 @@ from app.values import attention_value
 from app.views import attention_view
 from dino_model.inference.predictor import AttentionPredictor
 from tests.app.conftest import small_backend
-
 
 
 @pytest.fixture(scope="module")
