@@ -2,7 +2,7 @@
 
 python -m tools.screenshots
 
-Writes docs/explore.png, docs/segment.png, docs/class-map.png and app/static/preview.jpg (for links).
+Writes docs/explore.jpg, docs/segment.jpg, docs/class-map.png and app/static/preview.jpg (for links).
 """
 
 from pathlib import Path
@@ -28,8 +28,8 @@ class Shot(NamedTuple):
 
 
 SHOTS = (
-    Shot("docs/explore.png", "", EXPLORE),
-    Shot("docs/segment.png", "?tab=segment&image=sheep", "#segment .lab-view[data-token^=sheep]"),
+    Shot("docs/explore.jpg", "", EXPLORE),
+    Shot("docs/segment.jpg", "?tab=segment&image=sheep", "#segment .lab-view[data-token^=sheep]"),
     Shot("docs/class-map.png", "?tab=class-map", "#class-map .lab-view[data-token]"),
     Shot("app/static/preview.jpg", "", EXPLORE, (1200, 630)),
 )
