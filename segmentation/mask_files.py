@@ -64,17 +64,19 @@ class StoredMask:
 
     def keys(self, space: Space, white: int = 1) -> dict[int, int]:
         """Return the color, or the index, gray value or id, of each stored value; 1 of bits is `white`."""
-        match space, self.kind:
-            case "color", "palette":
-                return {value: self.colors[value] for value in self.counts}
-            case "value", "color":
-                return {color: color & 255 if is_gray(color) else NO_VALUE for color in self.counts}
-            case "color", "bits":
-                scale = 0xFFFFFF
-            case "color", "gray":
-                scale = 0x10101
-            case _:
-                scale = white if self.kind == "bits" else 1
+        match self.kind:
+            case "palette":
+                if space == "color":
+                    return {value: self.colors[value] for value in self.counts}
+                scale = 1
+            case "color":
+                if space == "value":
+                    return {color: color & 255 if is_gray(color) else NO_VALUE for color in self.counts}
+                scale = 1
+            case "bits":
+                scale = 0xFFFFFF if space == "color" else white
+            case "gray":
+                scale = 0x10101 if space == "color" else 1
         return {value: value * scale for value in self.counts}
 
     @property

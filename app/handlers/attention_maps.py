@@ -236,6 +236,7 @@ def file_of(
             return png(255 * mask.astype(np.uint8))
         case ["maps", "npz"]:
             return maps_npz(encoding, settings)
-        case _:
-            kind: Any = name.removeprefix("figure.")
+        case ["figure", ("png" | "pdf" | "svg") as kind]:
             return figure_file(encoding, settings, image, kind, common)
+        case _:
+            raise ValueError(f"{name} is no file of a view")
