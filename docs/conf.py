@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from furo.navigation import get_navigation_tree
 from sphinx.application import Sphinx
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -145,9 +146,11 @@ def escape_markdown(app: Sphinx, what: str, name: str, thing: Any, options: Any,
 
 
 def label_navigation(app: Sphinx, page: str, template: str, context: dict[str, Any], doctree: Any) -> None:
-    """Give the sidebar's captions a heading level, which screen readers need."""
-    tree = context.get("furo_navigation_tree", "")
-    context["furo_navigation_tree"] = tree.replace('role="heading"', 'role="heading" aria-level="2"')
+    """Give the sidebar's captions a heading level, which screen readers need; open the page's branch only."""
+    if "toctree" in context:
+        options = {"collapse": True, "titles_only": True, "maxdepth": -1, "includehidden": True}
+        tree = get_navigation_tree(context["toctree"](**options))
+        context["furo_navigation_tree"] = tree.replace('role="heading"', 'role="heading" aria-level="2"')
 
 
 def load_live_figures(app: Sphinx, page: str, template: str, context: dict[str, Any], doctree: Any) -> None:
