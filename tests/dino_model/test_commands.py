@@ -76,6 +76,9 @@ def test_export_command_file_describes_itself_and_loads_equal(model_file: Path, 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
+        ("show nope", "unknown model 'nope'"),
+        ("show vit_small_patch16_224.nonsense", "Invalid pretrained tag"),
+        ("export model.safetensors --checkpoint-key student --output new.safetensors", "has no student"),
         ("export model.safetensors --format transformers --dtype fp16", "leave --dtype out"),
         ("export model.safetensors --dtype int8", "need --format onnx"),
     ],

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +21,7 @@ from dino_model.inference.class_map.layout import (
     Protocol,
     draw,
     nearest_classes,
+    neighbor_overlap,
     place,
     plane,
 )
@@ -50,6 +52,12 @@ def test_nearest_classes_equal_the_formula_with_ties(seed: int, count: int):
         others = sorted((distance(row, i), i) for i in range(8) if i != row)[:count]
         np.testing.assert_allclose([far for _, far in found], [far for far, _ in others], atol=1e-5)
         assert [index for index, _ in found] == [index for _, index in others]
+
+
+def test_overlap_of_map_equal_to_features_is_one():
+    angles = torch.from_numpy(np.random.default_rng(0).uniform(0, 2 * np.pi, 60))
+    circle = torch.stack([angles.cos(), angles.sin()], dim=1)
+    assert neighbor_overlap(circle, 3 * circle).share == 1  # on a circle, chords grow with angles
 
 
 def test_plane_with_equal_seed_is_equal_and_keeps_clusters():
@@ -139,6 +147,14 @@ def test_class_map_command_draws_a_folder(folder: Path, tmp_path: Path, capsys):
     mean = extractor.extract(open_images(folder / "a")).features.mean(dim=0)
     np.testing.assert_allclose(drawn.features[0], mean, atol=2e-3)
     assert Image.open(tmp_path / "map" / "map.png").width > 1000
+
+
+def test_class_map_of_two_classes_is_refused(folder: Path, tmp_path: Path):
+    for name in ("c", "d", "alone"):
+        shutil.rmtree(folder / name)
+    with pytest.raises(ValueError, match=r"expected at least 3: put the images of each class"):
+        run(folder, tmp_path / "map")
+    assert not (tmp_path / "map" / "map.json").exists()
 
 
 def test_write_interrupted_keeps_the_former_map(folder: Path, tmp_path: Path, monkeypatch):

@@ -179,6 +179,8 @@ def test_extract_interrupted_continues_after_finished_parts(
     def interrupt(_: nn.Module, batch: tuple[Tensor]) -> None:
         computed.append(len(batch[0]))
         if len(computed) == 3:
+            with next((tmp_path / "cache").glob("*.partial")).open("ab") as file:
+                file.write(b"half a row")
             raise KeyboardInterrupt
 
     with vit.register_forward_pre_hook(interrupt):

@@ -1,6 +1,5 @@
 """The predictor takes modules of timm, of the official code, of torchvision, and of any other code."""
 
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -8,8 +7,7 @@ import numpy as np
 import pytest
 import timm
 import torch
-from timm.layers import PatchEmbed
-from timm.models.vision_transformer import Block, VisionTransformer
+from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor, nn
 from torchvision.models import VisionTransformer as TorchvisionTransformer
 
@@ -24,17 +22,59 @@ COMPUTE: dict[str, Any] = {"size": 32, "precision": "fp32", "device": "cpu"}
 IMAGE = np.random.default_rng(0).integers(0, 256, (40, 60, 3), dtype=np.uint8)
 
 
+class OfficialAttention(nn.Module):
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.num_heads, self.qkv, self.proj = heads, nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.scale = (width // heads) ** -0.5
+
+    def forward(self, tokens: Tensor) -> tuple[Tensor, Tensor]:
+        query, key, value = self.qkv(tokens).unflatten(-1, (3, self.num_heads, -1)).permute(2, 0, 3, 1, 4)
+        weights = (query @ key.mT * self.scale).softmax(dim=-1)
+        return self.proj((weights @ value).transpose(1, 2).flatten(2)), weights
+
+
+class OfficialMlp(nn.Module):
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.fc1, self.fc2 = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        return self.fc2(nn.functional.gelu(self.fc1(tokens)))
+
+
+class OfficialBlock(nn.Module):
+    """A block with the interface of facebookresearch/dino."""
+
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.norm1, self.norm2 = nn.LayerNorm(width, eps=1e-6), nn.LayerNorm(width, eps=1e-6)
+        self.attn, self.mlp = OfficialAttention(width, heads), OfficialMlp(width)
+
+    def forward(self, tokens: Tensor, return_attention: bool = False) -> Tensor:
+        mixed, weights = self.attn(self.norm1(tokens))
+        if return_attention:
+            return weights
+        tokens = tokens + mixed
+        return tokens + self.mlp(self.norm2(tokens))
+
+
+class OfficialEmbedding(nn.Module):
+    def __init__(self, width: int, patch_size: int) -> None:
+        super().__init__()
+        self.patch_size, self.proj = patch_size, nn.Conv2d(3, width, patch_size, patch_size)
+
+
 class OfficialViT(nn.Module):
     """A ViT with the names and the interface of facebookresearch/dino."""
 
     def __init__(self, width: int, depth: int, heads: int, patch_size: int, side: int) -> None:
         super().__init__()
-        self.patch_embed, self.side = PatchEmbed(None, patch_size, 3, width, flatten=False), side
-        norm = partial(nn.LayerNorm, eps=1e-6)
+        self.patch_embed, self.side = OfficialEmbedding(width, patch_size), side
         self.cls_token = nn.Parameter(torch.zeros(1, 1, width))
         self.pos_embed = nn.Parameter(torch.zeros(1, 1 + side**2, width))
-        self.blocks = nn.ModuleList(Block(width, heads, qkv_bias=True, norm_layer=norm) for _ in range(depth))
-        self.norm = norm(width)
+        self.blocks = nn.ModuleList(OfficialBlock(width, heads) for _ in range(depth))
+        self.norm = nn.LayerNorm(width, eps=1e-6)
 
     def prepare_tokens(self, images: Tensor) -> Tensor:
         patches = self.patch_embed.proj(images)
@@ -83,6 +123,17 @@ def test_official_vit_gives_the_maps_of_the_same_weights(kind: type[OfficialViT]
 
 
 @torch.no_grad()
+def test_official_vit_with_a_scale_of_its_own_gives_the_weights_of_its_last_block():
+    vit = randomized(OfficialViT(48, 2, 3, 8, 4)).eval()
+    vit.blocks[-1].attn.scale = 1.5
+    predictor = AttentionPredictor(vit, mean=MEAN, std=STD, **COMPUTE)
+    predictor.set_image(IMAGE)
+    tokens = vit.blocks[0](vit.prepare_tokens(predictor._prepare(IMAGE)))
+    weights = vit.blocks[-1](tokens, return_attention=True)
+    np.testing.assert_allclose(predictor.cls_attention().reshape(3, -1), weights[0, :, 0, 1:], atol=1e-5)
+
+
+@torch.no_grad()
 def test_torchvision_vit_gives_its_own_attention_and_tokens():
     vit = TorchvisionTransformer(32, 8, num_layers=2, num_heads=3, hidden_dim=48, mlp_dim=96).eval()
     randomized(vit)
@@ -96,6 +147,18 @@ def test_torchvision_vit_gives_its_own_attention_and_tokens():
     _, weights = layer(normed, normed, normed, average_attn_weights=False)
     np.testing.assert_allclose(predictor.cls_attention().reshape(3, -1), weights[0, :, 0, 1:], atol=1e-5)
     predictor.at(64).set_image(IMAGE)  # another size than it was trained on
+
+
+def test_timm_module_is_read_at_any_size_and_left_unchanged():
+    vit = randomized(VisionTransformer(32, 8, embed_dim=48, depth=2, num_heads=3, num_classes=5)).train()
+    image = torch.randn(1, 3, 32, 32)
+    predictor = AttentionPredictor(vit, mean=MEAN, std=STD, **COMPUTE)
+    predictor.set_image(IMAGE)
+    assert predictor.cls_attention().shape == (3, 4, 6)
+    assert predictor.model.backbone.blocks[0].attn.qkv.weight is vit.blocks[0].attn.qkv.weight
+    assert vit.training
+    assert not vit.dynamic_img_size
+    assert vit(image).shape == (1, 5)
 
 
 def test_modules_that_do_not_fit_are_refused_with_what_is_expected():
@@ -141,14 +204,17 @@ def _change_blocks(blocks: Any) -> nn.Module:
     ("create", "error"),
     [
         (lambda: _change(embed=property()), "this one lacks embed"),
+        (lambda: type("Other", (nn.Module,), {"prepare_tokens": None})(), "this one lacks blocks, heads"),
         (
             lambda: _change(patch_size=(8, 16)),
             r"patch_size of this Changed is \(8, 16\), expected an integer",
         ),
+        (lambda: _change(patch_size=16), r"embed returned \[1, 25, 48\], expected .* 2 × 3 patches"),
         (
             lambda: _change(prefix_tokens=0),
             r"embed returned \[1, 25, 48\], expected .* 0 prefix tokens and 4 × 6",
         ),
+        (lambda: _change(prefix_tokens=None), "prefix_tokens of this Changed is None, expected"),
         (lambda: _change(embed=lambda self, images: (images,)), "embed returned tuple, expected"),
         (
             lambda: _change(queries_keys=lambda self, block, tokens: None),
@@ -163,6 +229,7 @@ def _change_blocks(blocks: Any) -> nn.Module:
             lambda: _change_blocks(nn.ModuleDict({"0": nn.Identity()})),
             "blocks of this OwnViT is a ModuleDict",
         ),
+        (lambda: _change_blocks(nn.ModuleList()), "an nn.ModuleList of one block or more"),
         (
             lambda: _change_blocks([nn.Linear(48, 40), nn.Identity()]),
             r"block 0 returned \[1, 25, 40\], expected \[1, 25, 48",
@@ -171,6 +238,7 @@ def _change_blocks(blocks: Any) -> nn.Module:
             lambda: OwnViT().half(),
             r"the weights of OwnViT are float16, expected float32: pass module.float\(\)",
         ),
+        (lambda: OwnViT().to("meta"), "the weights of OwnViT are on the meta device: load them first"),
         (
             lambda: timm.create_model("swin_tiny_patch4_window7_224"),
             "SwinTransformer cannot be read: expected one of",

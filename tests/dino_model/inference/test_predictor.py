@@ -83,6 +83,10 @@ def test_fed_size_davis_equals_official_protocol(image: tuple[int, int], fed: tu
     assert fed_size(*image, 480, "davis", 16) == fed
 
 
+def test_half_a_patch_is_rounded_up_as_in_the_browser():
+    assert fed_size(720, 640, 224, "short-side", 8) == (256, 224)
+
+
 NATIVE = tiny_predictor(resize="native")
 
 
@@ -102,6 +106,8 @@ def test_patch_at_covers_every_pixel(height: int, width: int, data: st.DataObjec
     ("image", "found"),
     [
         (np.zeros((4, 4), np.uint8), r"uint8 array of shape \(4, 4\)"),
+        (np.zeros((4, 4, 4), np.uint8), r"uint8 array of shape \(4, 4, 4\)"),
+        (np.zeros((4, 4, 3), np.float32), "float32 array"),
         (np.zeros((0, 4, 3), np.uint8), r"\(0, 4, 3\)"),
         ("photo.jpg", "str"),
     ],
@@ -156,6 +162,9 @@ def test_set_image_with_nan_output_raises():
     [
         ({"size": 0}, "size is 0"),
         ({"resize": "stretch"}, "unknown resize 'stretch': choose one of short-side, squash, native, davis"),
+        ({"precision": "fp8"}, "unknown precision 'fp8'"),
+        ({"device": "tpu"}, "device 'tpu' is not available"),
+        ({"std": (0.5,)}, "expected 3 values"),
         ({"std": (0.5, 0.5, 0.0)}, "expected 3 values from 0 to 1, for std above 0"),
         ({"resize": "davis"}, "needs at least 64"),
     ],

@@ -3,10 +3,11 @@
 import numpy as np
 import pytest
 
+from dino_model.inference import tiles
 from dino_model.inference.predictor import AttentionPredictor
 from dino_model.inference.resize import resample_nearest, sample
 from dino_model.inference.tiles import TiledPredictor
-from dino_model.models.load import LoadedModel
+from dino_model.models.load import LoadedModel, load_model
 from tests.dino_model.small_models import made
 
 STATISTICS = (0.5,) * 3, (0.25,) * 3
@@ -108,6 +109,32 @@ def test_point_has_the_map_of_its_tile_and_that_of_the_overview_elsewhere():
     np.testing.assert_allclose(found, expected, atol=1e-6)
 
 
+@pytest.mark.parametrize("limit", [tiles.KEPT_BYTES, 0])
+def test_tiles_are_encoded_once_unless_memory_is_short(limit: int, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(tiles, "KEPT_BYTES", limit)
+    monkeypatch.setattr(tiles, "TOKENS_AT_ONCE", 100)  # four tiles of 25 patches
+    predictor, encoded = TiledPredictor(model(), tile=40, overlap=0.25, **COMPUTE), []
+    encode = AttentionPredictor._encode_batch
+    monkeypatch.setattr(
+        AttentionPredictor,
+        "_encode_batch",
+        lambda self, images: encoded.append(len(images)) or encode(self, images),
+    )
+    maps = {}
+    for _ in range(2):
+        predictor.set_image(photo(64, 152))
+        maps = {block: predictor.cls_attention(block) for block in (0, 1, 2)}
+        predictor.point_attention(10, 10)
+        predictor.token_features()
+    assert encoded[:4] == [1, 4, 4, 2]
+    assert (len(encoded) == 4) == bool(limit)
+    monkeypatch.setattr(tiles, "KEPT_BYTES", 1 << 40)
+    monkeypatch.setattr(tiles, "TOKENS_AT_ONCE", 1)
+    alone = TiledPredictor(model(), tile=40, overlap=0.25, **COMPUTE)
+    alone.set_image(photo(64, 152))
+    np.testing.assert_allclose(alone.cls_attention(1), maps[1], atol=1e-6)
+
+
 def seam_ratio(features: np.ndarray, places: list[int]) -> float:
     """Mean distance of horizontal neighbors across the borders of tiles, over that of all others."""
     steps = np.linalg.norm(np.diff(features, axis=1), axis=-1).mean(axis=0)
@@ -127,6 +154,14 @@ def test_overlap_removes_the_seams():
     assert ratios[0.25] < 0.7 * ratios[0.0]
 
 
+def test_weights_fall_to_the_borders_of_a_tile():
+    weights = tiles.tile_weights(12, 8, 0.5)
+    np.testing.assert_allclose(weights.sum(axis=0), 1)
+    assert (weights[0, :4] == 1).all()
+    assert (weights[1, 8:] == 1).all()
+    assert (np.diff(weights[1, 3:9]) > 0).all(), "from one tile to the next without a step"
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -138,3 +173,11 @@ def test_overlap_removes_the_seams():
 def test_invalid_tiles_are_refused(options: dict, message: str):
     with pytest.raises(ValueError, match=message):
         TiledPredictor(model(), **COMPUTE | options)
+
+
+def test_memory_limit_is_that_of_the_patches_of_all_tiles(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(TiledPredictor, "max_patches", 100)
+    with pytest.raises(ValueError, match="8 × 19 patches, more than 100: choose a smaller size"):
+        TiledPredictor(load_model("random:vit_tiny/16"), tile=40, **COMPUTE | {"size": 128}).set_image(
+            photo(64, 150)
+        )

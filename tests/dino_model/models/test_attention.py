@@ -99,6 +99,14 @@ def test_model_accepts_any_size_without_changing_weights(name: str):
     assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
 
 
+def test_attention_rows_run_only_the_blocks_before():
+    vit, computed = made(), []
+    for number, block in enumerate(vit.blocks):
+        block.mlp.register_forward_hook(lambda *_, number=number: computed.append(number))
+    attention_rows(vit, noise((32, 32)), [0], block=1)
+    assert computed == [0]
+
+
 def test_attention_rows_in_bf16_have_fp32_softmax():
     vit, images = made(), noise((61, 50))
     exact = attention_rows(vit, images, [0])
@@ -116,8 +124,11 @@ def test_attention_rows_in_bf16_have_fp32_softmax():
     ("arguments", "message"),
     [
         ({"block": 3}, "no block 3: the model has 3, so choose -3 to 2"),
+        ({"block": -4}, "no block -4"),
         ({"queries": [17]}, "no query token 17: the image has 17 tokens, 0 to 16"),
+        ({"queries": [-1]}, "no query token -1"),
         ({"images": torch.zeros(3, 32, 32)}, r"\[3, 32, 32\], expected \[batch, 3, height, width\]"),
+        ({"images": torch.zeros(1, 4, 32, 32)}, r"\[1, 4, 32, 32\], expected \[batch, 3,"),
         ({"images": torch.zeros(1, 3, 0, 32)}, r"\[1, 3, 0, 32\]"),
     ],
 )
@@ -141,6 +152,8 @@ def test_attention_rows_of_unfused_model_in_threads_equal_one_thread():
 def test_readable_accepts_published_models():
     for name, prefix_tokens in {
         "vit_small_patch16_dinov3": 5,
+        "vit_pe_core_tiny_patch16_384": 1,
+        "beitv2_base_patch16_224": 1,
         "vit_base_patch16_siglip_224": 0,
         "deit_tiny_distilled_patch16_224": 2,
         "vit_betwixt_patch16_rope_reg4_gap_256": 4,
@@ -156,6 +169,7 @@ def test_readable_accepts_published_models():
         (lambda: create_backbone(BackboneConfig("resnet50")), "a ResNet cannot be read: expected one of"),
         (lambda: timm.create_model("vit_tiny_r_s16_p8_224"), "not cut .* but from the output of HybridEmbed"),
         (lambda: VisionTransformer(**SHAPE, attn_layer="diff"), "block 0 has a DiffAttention"),
+        (lambda: timm.create_model("vit_base_patch16_18x2_224", depth=1), "has a ParallelThingsBlock"),
     ],
 )
 def test_readable_of_unsupported_model_raises(model: Callable[[], nn.Module], message: str):

@@ -2,6 +2,7 @@
 
 import collections
 import io
+import os
 import re
 import zipfile
 from argparse import Namespace
@@ -19,9 +20,9 @@ from torch import Tensor, nn
 
 from dino_model.models.catalogue import WeightsError
 from dino_model.models.checkpoint import read_torch
-from dino_model.models.families import choose_heads
+from dino_model.models.families import PUBLISHED, choose_heads
 from dino_model.models.load import load_model
-from tests.dino_model.models.test_official import randomized
+from tests.dino_model.models.test_official import dinov2, randomized
 
 SHAPE = {"img_size": 32, "patch_size": 16, "embed_dim": 192, "depth": 3, "num_heads": 3, "num_classes": 0}
 State = Mapping[str, Any]
@@ -52,6 +53,10 @@ def chunked(tensors: State, is_global: bool) -> dict[str, Any]:
     return renamed
 
 
+def compiled_blocks(tensors: State) -> dict[str, Any]:
+    return {name.replace("blocks.1.", "blocks.1._orig_mod."): value for name, value in tensors.items()}
+
+
 OTHER = {"cls_token": torch.zeros(1, 1, 192), "patch_embed.proj.weight": torch.zeros(192, 3, 16, 16)}
 NESTED: dict[str, Callable[[State], State]] = {
     "data parallel": lambda t: below("module.", t),
@@ -64,7 +69,10 @@ NESTED: dict[str, Callable[[State], State]] = {
     },
     "DINOv2 block chunks": lambda t: {"teacher": below("backbone.", chunked(t, True))},
     "block chunks that restart": lambda t: {"teacher": below("backbone.", chunked(t, False))},
+    "torch.compile": lambda t: below("_orig_mod.", t),
     "compiled inside DDP": lambda t: {"model": below("module._orig_mod.backbone.", t)},
+    "DDP inside compiled": lambda t: {"model": below("_orig_mod.module.backbone.", t)},
+    "compiled blocks": compiled_blocks,
     "Lightning, student and teacher": lambda t: {
         "epoch": 3,
         "state_dict": below("teacher_backbone.", t)
@@ -79,20 +87,35 @@ NESTED: dict[str, Callable[[State], State]] = {
         | below("module.momentum_encoder.", OTHER)
         | zeros("module.predictor.0.weight"),
     },
+    "timm training with EMA": lambda t: {"state_dict": OTHER, "state_dict_ema": t, "arch": "vit"},
     "DeiT training with EMA": lambda t: {"model": OTHER, "model_ema": t | zeros("head.weight", "head.bias")},
+    "DDP in Lightning in EMA": lambda t: {"ema": {"state_dict": below("model.module.net.", t)}},
+    "averaged model": lambda t: below("module.", t) | {"n_averaged": torch.tensor(4)},
+    "backbone twice": lambda t: below("backbone.backbone.", t),
     "encoder": lambda t: {"net": below("encoder.", t) | zeros("decoder.weight", "projector.0.weight")},
+    "I-JEPA": lambda t: {"encoder": below("module.", OTHER), "target_encoder": below("module.", t)},
     "MAE with decoder": lambda t: {
         "model": t
         | {"mask_token": torch.zeros(1, 1, 512), "decoder_pos_embed": torch.zeros(1, 5, 512)}
         | zeros("decoder_embed.weight", "decoder_blocks.0.norm1.weight", "decoder_pred.bias")
     },
+    "state dicts in a list": lambda t: {"models": [t]},
     "FSDP around backbone and blocks": lambda t: below(
         "_fsdp_wrapped_module.backbone._fsdp_wrapped_module.", t
     ),
+    "vision tower of timm in CLIP": lambda t: {"state_dict": below("module.visual.trunk.", t)},
     "half precision": lambda t: {name: value.half() for name, value in t.items()},
     "beside numpy scalars": lambda t: {"model": t, "best": np.float64(0.5), "epoch": np.int64(3)},
+    "beside a defaultdict": lambda t: {"model": t, "log": collections.defaultdict(list, {"loss": [1.0]})},
     "beside a path": lambda t: {"model": t, "args": {"output": Path("runs/a"), "rate": np.float32(0.1)}},
 }
+
+
+@pytest.mark.parametrize("suffix", [".pth", ".pth.tar", ".bin", ".ckpt"])
+def test_every_suffix_of_torch_files_is_read(tmp_path: Path, suffix: str):
+    model = vit()
+    torch.save(below("module.", model.state_dict()), tmp_path / f"model{suffix}")
+    assert_output_of(load_model(str(tmp_path / f"model{suffix}")).backbone, model, half=False)
 
 
 @pytest.mark.parametrize("form", NESTED)
@@ -116,6 +139,7 @@ def assert_output_of(found: nn.Module, expected: nn.Module, half: bool) -> None:
     [
         (VisionTransformer, {"reg_tokens": 4, "init_values": 0.5}),
         (VisionTransformer, {"reg_tokens": 4, "no_embed_class": True}),
+        (VisionTransformer, {"no_embed_class": True}),
         (VisionTransformer, {"global_pool": "avg"}),  # fc_norm
         (VisionTransformer, {"global_pool": "avg", "fc_norm": False, "class_token": False}),
         (VisionTransformer, {"qkv_bias": False, "mlp_ratio": 3}),
@@ -133,16 +157,35 @@ def test_timm_and_deit_names_give_the_output_of_their_model(tmp_path: Path, kind
         torch.testing.assert_close(loaded(images), model(images), atol=1e-5, rtol=1e-5)
 
 
+@pytest.mark.parametrize(("registers", "gated"), [(4, False), (0, True)])
+def test_dinov2_training_file_gives_its_teacher(tmp_path: Path, registers: int, gated: bool):
+    model, tensors = dinov2(registers, gated)
+    names = {"blocks.0.": "blocks.0.0.", "blocks.1.": "blocks.1.1."}
+    for old, new in names.items():
+        tensors = {name.replace(old, new): value for name, value in tensors.items()}
+    file = {"model": below("teacher.backbone.", tensors) | below("student.backbone.", OTHER)}
+    torch.save(file, tmp_path / "model_0.rank_0.pth")
+    loaded = load_model(str(tmp_path / "model_0.rank_0.pth"))
+    with torch.no_grad():
+        images = torch.randn(1, 3, 56, 56)
+        torch.testing.assert_close(loaded.backbone(images), model(images), atol=1e-4, rtol=1e-4)
+    assert loaded.source.startswith("teacher of model_0.rank_0.pth, 3 heads assumed")
+
+
 @pytest.mark.parametrize(
     ("names", "width", "heads", "words"),
     [
         (["module.base_encoder.cls_token"], 384, 12, "as in MoCo-v3"),
+        (["module.base_encoder.cls_token"], 768, 12, "as in MoCo-v3"),
         (["teacher.backbone.cls_token"], 384, 6, "as in DINO"),
         (["cls_token"], 384, 6, "assumed from the width 384"),
+        (["cls_token"], 1024, 16, "assumed from the width 1024"),
         (["model.decoder_embed.weight"], 1280, 16, "as in MAE"),
         (["storage_tokens"], 1280, 20, "as in DINOv3"),
+        (["model.storage_tokens"], 4096, 32, "as in DINOv3"),
         (["target_encoder.module.pos_embed"], 1280, 16, "as in I-JEPA"),
         (["blocks.0.ls1.gamma"], 1536, 24, "as in DINOv2"),
+        (["fc_norm.weight"], 1280, 16, "as in timm"),
     ],
 )
 def test_heads_follow_from_the_family_and_width(names: list[str], width: int, heads: int, words: str):
@@ -163,6 +206,10 @@ def test_heads_follow_from_the_family_and_width(names: list[str], width: int, he
 def test_heads_that_do_not_follow_are_refused(width: int, heads: int | None, message: str):
     with pytest.raises(WeightsError, match=message):
         choose_heads({"patch_embed.proj.weight": torch.zeros(width, 3, 1, 1)}, [], "file", heads)
+
+
+def test_heads_of_the_table_divide_their_width():
+    assert all(width % heads == 0 for family in PUBLISHED for width, heads in family.heads.items())
 
 
 def test_heads_and_prefix_of_the_user_are_taken(tmp_path: Path):
@@ -211,6 +258,18 @@ def test_file_of_any_pickle_protocol_is_read(tmp_path: Path, protocol: int, arch
     assert all(torch.equal(found["a"][name], tensor) for name, tensor in content["a"].items())
 
 
+@pytest.mark.parametrize("protocol", [2, 4, 5])
+def test_code_in_a_pickle_of_any_protocol_is_refused(tmp_path: Path, protocol: int):
+    class Bomb:
+        def __reduce__(self):
+            return os.mkdir, (str(tmp_path / "executed"),)
+
+    torch.save({"a": torch.ones(1), "bomb": Bomb()}, tmp_path / "model.pth", pickle_protocol=protocol)
+    with pytest.raises(WeightsError, match=r"it holds posix\.mkdir, which could run code"):
+        read_torch(tmp_path / "model.pth")
+    assert not (tmp_path / "executed").exists()
+
+
 def test_dropped_tensors_and_other_networks_are_named(tmp_path: Path):
     state = vit().state_dict()
     torch.save({"model": OTHER, "model_ema": state | zeros("head.weight", "head.bias")}, tmp_path / "a.pth")
@@ -245,8 +304,11 @@ def archive(name: str) -> bytes:
         b"version https://git-lfs.github.com/spec/v1\noid sha256:1\n",
         b"<!DOCTYPE html>\n<html><body>404</body></html>",
         b'{"message": "not found"}',
+        archive("weights/model.pth"),
         archive("model/code/__torch__.py"),
         b"\x1f\x8b\x08\x00" + bytes(30),
+        b"x" * 257 + b"ustar" + bytes(99),
+        b"\x93NUMPY\x01",
     ],
 )
 def test_foreign_file_is_refused_with_its_first_bytes(tmp_path: Path, content: bytes, suffix: str):
@@ -263,3 +325,29 @@ def test_file_is_read_by_its_content_under_the_suffix_of_another_kind(tmp_path: 
     safetensors.torch.save_file(model.state_dict(), tmp_path / "b.pth")
     for name in ("a.safetensors", "b.pth"):
         assert_output_of(load_model(str(tmp_path / name)).backbone, model, half=False)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda t: {n: v.to(torch.int8) for n, v in t.items()}, "has quantized weights .patch_embed.proj.we"),
+        (lambda t: {n: v for n, v in t.items() if n != "pos_embed"}, "holds no ViT: .* as Swin and BEiT do"),
+    ],
+)
+def test_weights_of_another_kind_are_refused(tmp_path: Path, change: Callable[[State], State], message: str):
+    torch.save(change(vit().state_dict()), tmp_path / "model.pth")
+    with pytest.raises(WeightsError, match=message):
+        load_model(str(tmp_path / "model.pth"))
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("checkpoint0100.pth", r"has no config.json; it holds checkpoint0100\.pth: pass a file"),
+    ],
+)
+def test_folder_without_a_run_names_what_to_pass(tmp_path: Path, name: str, message: str):
+    (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / name).write_bytes(b"")
+    with pytest.raises(WeightsError, match=message):
+        load_model(str(tmp_path))

@@ -19,6 +19,7 @@ from dino_model.models.description import describe_model
 from dino_model.models.load import LoadedModel, load_model
 from dino_model.models.transformers_export import write_transformers
 from dino_model.runtime.download import DownloadError
+from tests.commands import dino
 from tests.dino_model.models.test_official import assert_equal_tokens, dinov2, dinov3, randomized
 
 MEAN, STD = (0.4, 0.5, 0.6), (0.2, 0.3, 0.4)
@@ -149,6 +150,16 @@ def test_local_folder_of_timm_loads(tmp_path: Path, file: str):
         torch.testing.assert_close(*(vit(torch.ones(1, 3, 160, 160)) for vit in (model, loaded.backbone)))
 
 
+def test_export_command_writes_a_transformers_folder_with_provenance(tmp_path: Path):
+    output = tmp_path / "embedded"
+    dino(["export", "embedded", "--format", "transformers", "--output", str(output)])
+    files = ["README.md", "config.json", "model.safetensors", "preprocessor_config.json", "provenance.json"]
+    assert sorted(path.name for path in output.iterdir()) == files
+    with pytest.raises(WeightsError, match="ResNet: transformers' ViT and DINOv2 hold ViTs"):
+        write_transformers(load_model("random:resnet50"), tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
 def transformers_dinov3(official: dict[str, Tensor]) -> dict[str, Tensor]:
     """Tensors of DINOv3 under transformers' names: modeling_dinov3_vit.py."""
     parts = {"cls_token": "embeddings.cls_token", "mask_token": "embeddings.mask_token",
@@ -211,6 +222,7 @@ def test_hub_timm_repository_loads_strictly(repository: Path):
     [
         ({"model_type": "swin"}, "kind 'swin': expected timm's, or vit"),
         ({}, "a model of kind None"),
+        ({"architecture": "vit_of_tomorrow"}, "'vit_of_tomorrow', which timm .* does not have"),
         ({"architecture": "test_vit"}, "does not describe its normalization"),
         ({"model_type": "dinov2"}, "does not describe a dinov2: KeyError"),
         ([1], "holds a list"),
@@ -227,6 +239,7 @@ def test_hub_model_of_another_kind_is_refused(config: object, message: str, repo
     [
         ("encoder.layer.0.adapter.weight", 1, "'encoder.layer.0.adapter.weight', which no"),
         ("layernorm.bias", 0, r"tensors 1 missing \(norm.bias\)"),
+        ("layernorm.bias", 256, "size mismatch for norm.bias"),
         ("encoder.layer.1.attention.attention.key.bias", 0, "without keys and values"),
     ],
 )

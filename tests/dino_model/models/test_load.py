@@ -71,11 +71,14 @@ def test_load_random_is_equal_each_time_and_keeps_the_seed():
     ("name", "message"),
     [
         ("random:vit_tiny", "names no architecture: write random:embedded"),
+        ("random:vit_huge/16", "names no architecture: .* with one of vit_tiny, vit_small"),
         ("random:vit_tiny/0", "patch_size is 0|smaller"),
         ("no such model", "unknown model 'no such model': give one of embedded, embedded-dino, dino_vits16"),
         ("dino_vits61", "did you mean dino_vits16"),
         ("facebook/dinov2-small", "mean hf:facebook/dinov2-small"),
+        ("./folder", "no file or folder 'folder'"),
         ("vit_smal", r"did you mean random:vit_small/16 or \S+\.in1k"),
+        ("", "unknown model ''"),
         ("missing.pth", "no file or folder 'missing.pth'"),
         ("vit_small_patch16_224.nonsense", "timm has no such weights: Invalid pretrained tag"),
         ("vit_huge_patch14_gap_224.in1k_ijepa", "publishes no .safetensors weights"),
@@ -223,6 +226,19 @@ def test_load_pickle_with_code_is_refused(tmp_path: Path, monkeypatch: pytest.Mo
     assert not Path("pwned").exists()
 
 
+@pytest.mark.parametrize("suffix", [".pth", ".safetensors"])
+@pytest.mark.parametrize("content", [b"", b"no checkpoint at all", None])
+def test_load_broken_file_is_named(tmp_path: Path, suffix: str, content: bytes | None):
+    path = tmp_path / f"broken{suffix}"
+    if content is None:  # cut in the middle
+        torch.save(network(1), path) if suffix == ".pth" else safetensors.torch.save_file(network(1), path)
+        content = path.read_bytes()[:5000]
+    path.write_bytes(content)
+    with pytest.raises(WeightsError, match=rf"broken\{suffix} is (refused|no readable)") as failure:
+        load_model(str(path))
+    assert "\n" not in str(failure.value)
+
+
 def changed(**tensors: Tensor | None) -> dict[str, Tensor]:
     """Return a network with other tensors, None: without them; __ is a dot."""
     found = network(1) | {name.replace("__", "."): tensor for name, tensor in tensors.items()}
@@ -233,7 +249,6 @@ def changed(**tensors: Tensor | None) -> dict[str, Tensor]:
     ("payload", "message"),
     [
         (changed(blocks__1__norm1__bias=None, norm__bias=None), "2 missing .blocks.1.norm1.bias, norm.bias"),
-        ({name: value.to(torch.int8) for name, value in network(1).items()}, "has quantized weights"),
         (changed(blocks__1__attn__gate=torch.zeros(2)), "1 not expected .blocks.1.attn.gate"),
         (changed(norm__bias=torch.zeros(7)), r"size mismatch for norm.bias: .*\[7\].*\[192\]"),
         (changed(reg_token=torch.zeros(1, 4, 192)), "17 positions and 5 prefix tokens are no square grid"),
@@ -242,7 +257,9 @@ def changed(**tensors: Tensor | None) -> dict[str, Tensor]:
             "15 positions and 1 prefix tokens are no square grid",
         ),
         (changed(pos_embed=torch.zeros(3)), "holds no ViT: it has patches and no pos_embed"),
+        (changed(pos_embed=torch.zeros(1, 0, 64)), "0 positions and 1 prefix tokens"),
         (HEAD, "holds no backbone, ViT or ResNet-50: found 2 tensors .head.mlp.0.weight"),
+        ({}, "holds no backbone, ViT or ResNet-50: found 0 tensors .nothing"),
         (
             {"encoder.weight": torch.zeros(3)},
             "found 1 tensors .encoder.we",

@@ -64,6 +64,13 @@ def test_install_adds_resampled_positions_to_patches_alone_with_registers():
     torch.testing.assert_close(found[:, :5], torch.cat([vit.cls_token, vit.reg_token], dim=1))
 
 
+def test_install_with_unknown_mode_or_model_raises():
+    with pytest.raises(ValueError, match="choose one of size, official, antialias"):
+        create_backbone(BackboneConfig("vit_tiny", position_mode="exact"))
+    with pytest.raises(ValueError, match="no learned position embeddings"):
+        position.install(torch.nn.Linear(2, 2), "size")
+
+
 def test_sincos_embedding_equals_the_formula():
     """Sine and cosine of the column, then of the row, on the scale of a grid of 14 x 14."""
     rows, columns, width = 3, 5, 18

@@ -68,6 +68,15 @@ def test_random_view_flips_every_second_time():
     assert sum(flipped) / 2000 == pytest.approx(0.5, abs=0.04)
 
 
+def test_random_view_follows_seed_and_covers_scales():
+    ramp = np.arange(200, dtype=np.uint8)[None, :, None].repeat(200, axis=0).repeat(3, axis=2)
+    assert torch.equal(random_view(ramp, 32, 5), random_view(ramp, 32, 5))
+    views = [random_view(ramp, 16, seed)[0].float() for seed in range(200)]
+    widths = torch.tensor([float(view.max() - view.min()) for view in views]) / 200
+    assert 0.2 < widths.min() < 0.45
+    assert widths.max() > 0.9
+
+
 def test_linear_command_selects_on_held_out_images_and_trains_on_all(shapes, evaluate, capsys, monkeypatch):
     trained, train = [], LinearProbeGrid.train
 
@@ -122,6 +131,15 @@ def test_evaluation_of_eva_family_reads_blocks_and_patches(name, words, shapes, 
     monkeypatch.setattr(evaluation, "load_model", lambda *_, **__: model)
     (result,) = evaluate(*words.split(), "--data", shapes, "--size", 112, "--precision", "fp32")["results"]
     assert result["metrics"]
+
+
+def test_fetch_official_head_uses_published_address(tmp_path: Path, monkeypatch):
+    files = []
+    monkeypatch.setattr(linear.PublishedFile, "fetch", lambda file: files.append(file) or tmp_path)
+    assert linear.fetch_official_head("dino_vits16") == tmp_path
+    name = "dino_deitsmall16_linearweights.pth"
+    address = f"https://dl.fbaipublicfiles.com/dino/dino_deitsmall16_pretrain/{name}"
+    assert [(file.address, file.name) for file in files] == [(address, name)]
 
 
 @pytest.mark.parametrize(("count", "minimum", "selected"), [(10, 50, 2), (20, 7, 6), (10, 2, None)])

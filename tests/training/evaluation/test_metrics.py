@@ -3,7 +3,8 @@ import pytest
 
 from dino_model import photographs
 from dino_model.inference.predictor import AttentionPredictor
-from dino_model.models.load import load_model
+from dino_model.models.backbones import BackboneConfig, create_backbone
+from dino_model.models.load import LoadedModel, load_model
 from dino_model.runtime import ranks
 from training.evaluation.metrics import photograph_lifts
 
@@ -22,6 +23,17 @@ def test_photograph_lifts_equal_means_over_patch_centers():
     found = photograph_lifts(model, size=64, precision="fp32", device="cpu")
     assert found == pytest.approx(lifts, rel=0.01)
     assert np.mean(found) > 1.2
+
+
+def test_photograph_lifts_keep_training_mode_and_gradients():
+    vit = create_backbone(BackboneConfig("vit_tiny", 16, 32, width=24, depth=3, heads=3, drop_path=0.5))
+    model = LoadedModel("the run", vit.train(), (0.5,) * 3, (0.5,) * 3, "a training", None)
+    first = photograph_lifts(model, size=48, device="cpu")
+    assert vit.training
+    assert all(parameter.requires_grad for parameter in vit.parameters())
+    vit.eval()
+    assert photograph_lifts(model, size=48, device="cpu") == first  # no stochastic depth in either
+    assert not vit.training
 
 
 def test_photograph_lifts_of_a_rank_encode_its_share_only(monkeypatch):
