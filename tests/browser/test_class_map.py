@@ -92,6 +92,31 @@ def test_search_finds_classes_by_part_of_a_name_or_group(tab):
     expect(tab.locator(".map-chosen h3")).to_have_text("crocodile")
 
 
+def test_wheel_and_buttons_zoom_and_dragging_pans(tab):
+    box = tab.locator(PLOT).bounding_box()
+    before = _state(tab, "frame")
+    fixed = {"x": 200, "y": 150}
+    point = {
+        "x": (fixed["x"] - before["left"]) / before["scale"],
+        "y": (before["top"] - fixed["y"]) / before["scale"],
+    }
+    tab.mouse.move(box["x"] + fixed["x"], box["y"] + fixed["y"])
+    tab.mouse.wheel(0, -400)
+    actions.wait(tab, f"{VIEW}.frame.scale > {before['scale']}")
+    assert _state(tab, f"at({point})") == pytest.approx(fixed, abs=0.5)
+    zoomed = _state(tab, "frame")
+    start = _place(tab, _state(tab, f"nearest({fixed}, Infinity)"))
+    tab.mouse.move(box["x"] + start["x"], box["y"] + start["y"])
+    tab.mouse.down()
+    tab.mouse.move(box["x"] + start["x"] + 60, box["y"] + start["y"] + 40, steps=4)
+    tab.mouse.up()
+    moved = _state(tab, "frame")
+    assert (moved["left"] - zoomed["left"], moved["top"] - zoomed["top"]) == pytest.approx((60, 40), abs=1)
+    assert tab.locator(".map-chosen").is_hidden()  # a drag selects nothing
+    tab.get_by_role("button", name="Show all").click()
+    assert _state(tab, "frame.scale") == pytest.approx(before["scale"])
+
+
 def test_keyboard_moves_selects_zooms_and_clears(tab, drawn):
     tab.locator(PLOT).focus()
     tab.keyboard.press("ArrowRight")

@@ -104,6 +104,16 @@ def test_point_has_the_attention_of_the_package_and_colors_of_the_keys(live):
     assert canvas.evaluate(pixels) > 100
 
 
+def test_pointer_shows_the_same_patch_of_trained_and_random_weights(live):
+    stage = live.locator("[data-figure=compare] .lab-stage").first
+    stage.hover(position={"x": 60, "y": 60})
+    views = f"{_root('compare')}.views"
+    actions.wait(live, f"{views}[0].hovered")
+    first, second = live.evaluate(f"{views}.map((view) => view.patch)")
+    assert first == second
+    assert live.evaluate(f"{views}.map((view) => view.encoding.value.random)") == [False, True]
+
+
 def test_class_lists_its_neighbors_and_curves_show_a_step(live):
     text = f"{_root('classes')}.textContent"
     before = live.evaluate(text)

@@ -8,7 +8,11 @@ import pytest
 from playwright.sync_api import expect
 from pycocotools import mask as coco_mask
 
+from app.store.images import EXAMPLES
+from app.values import attention_value
+from dino_model import photographs
 from dino_model.inference import quantities
+from dino_model.inference.predictor import AttentionPredictor
 from segmentation.masks import enlarge, keep_mass_of_maps
 from tests.app.conftest import library_maps
 from tests.browser import actions
@@ -20,6 +24,21 @@ INSIDE = """(selector) => {
   return width > 20 && top >= 0 && left >= 0 && bottom <= innerHeight && right <= innerWidth;
 }"""
 TILE = "#explore .lab-tiles .lab-tile:has(:checked) canvas"
+CORRELATION = """async (value) => {
+  const explore = viewOf("explore");
+  explore.props.value = value;
+  await explore.reload();
+  const { rows, columns } = explore.encoding;
+  let state = 1;
+  const random = (count) => (state = (state * 48271) % 2147483647) % count;
+  const levels = () => {
+    const maps = explore.mapsOf({ row: random(rows), column: random(columns) });
+    const [low, high] = maps.scale(explore.shown);
+    const level = (value) => Math.min(1, Math.max(0, (value - low) / (high - low)));
+    return Array.from(maps.map(explore.shown), level);
+  };
+  return Array.from({ length: 40 }, levels);
+}"""
 CANVAS = f"""(() => {{
   const {{ context, canvas }} = {VIEW}.stage.canvas;
   const {{ width, height }} = canvas;
@@ -63,6 +82,18 @@ def test_first_view_explains_itself_once_and_leaves_no_trace(open_page, predicto
     assert page.locator("#explore .lab-walker").is_hidden()
     still = open_page(query="", ready="#explore [data-walk=over]", reduced_motion="reduce")
     assert still.locator("#explore .lab-walker").is_visible()
+
+
+def test_two_places_show_different_maps_at_the_default_settings(open_page):
+    page = open_page(query="")
+    predictor = AttentionPredictor("embedded")
+    correlations = []
+    for name in EXAMPLES:
+        levels = np.array(
+            page.evaluate(CORRELATION, attention_value(predictor, photographs.image(name))), np.float32
+        )
+        correlations += [np.corrcoef(*pair)[0, 1] for pair in levels.reshape(20, 2, -1)]
+    assert np.mean(correlations) <= 0.4
 
 
 @pytest.mark.parametrize(("width", "height"), [(640, 480), (300, 600), (1200, 150), (400, 400)])

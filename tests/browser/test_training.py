@@ -50,3 +50,10 @@ def test_choosing_a_run_again_reads_its_new_lines_and_checkpoints(tab, run: Path
     actions.pick(tab.page, "run", "first")
     expect(tab.state).to_contain_text("60 of 120 steps")
     expect(warnings).to_contain_text("KL 0.0010 is near 0")
+
+
+def test_distillation_of_the_shipped_model_shows_its_own_terms(tab):
+    actions.pick(tab.page, "run", "Distillation of embedded")
+    tab.page.get_by_role("button", name="More curves").click()
+    terms = tab.page.locator(".lab-legend", has_text="[CLS] (1 - cos)")
+    expect(terms).to_contain_text("Patch attention (KL)")

@@ -157,6 +157,11 @@ def test_back_returns_to_the_tab_before_and_keeps_the_settings(open_page):
     actions.wait(page, "location.search.includes('tab=segment') && location.search.includes('mass=35')")
 
 
+def test_address_with_unknown_names_shows_the_start(open_page):
+    page = open_page(query="?image=nothing&size=9999&block=99&model=/etc/passwd")
+    _keeps(page, source="sheep", size=actions.SIZE, model=actions.MODEL)
+
+
 def test_uploaded_images_are_in_the_rail_of_their_user_only(page, open_page, image_file):
     other, page = page, open_page(locale="en-US")  # in a browser of its own
     _shows(page, name="sheep")
