@@ -328,7 +328,7 @@ COMMANDS = {
     "predict": "dino_model.commands:Predict",
     "class-map": "dino_model.inference.class_map.command:DrawClassMap",
 }
-"""Where each command is, see `dino_model.runtime.dispatch`."""
+"""Implementation of each command, see `dino_model.runtime.dispatch`."""
 
 
 def _default_file(name: str, suffix: str) -> Path:

@@ -44,7 +44,7 @@ VOC_LIST = tuple(map(NamedClass, ("background", *VOC_CLASSES), _VOC))
 
 @dataclass(frozen=True)
 class MaskRules:
-    """What the user said about masks; the options of `MaskOptions`.
+    """Options of the user about masks, those of `MaskOptions`.
 
     Attributes:
         threshold: Least value of object 1, if masks have one object.
@@ -63,7 +63,7 @@ class MaskRules:
 
 @dataclass(frozen=True)
 class LabelSet:
-    """How the values of masks become labels. By default the values are the labels.
+    """Mapping of the values of masks to labels. By default the values are the labels.
 
     Attributes:
         space: Whether labels are given to values (also ids) or to colors.

@@ -29,7 +29,7 @@ Written = Literal[
 
 
 class ExportRequest(MapSettings):
-    """What is shown, and the file that is wanted of it.
+    """Shown maps, and the file wanted of them.
 
     Attributes:
         token: Of an encoding.

@@ -26,7 +26,7 @@ FIRST_NAMES = 5
 
 @dataclass(frozen=True, kw_only=True)
 class LabelOptions:
-    """Where classes and splits of images are. The defaults are the conventions of docs/inputs.md."""
+    """Places of the classes and splits of images. The defaults are the conventions of docs/inputs.md."""
 
     labels: Path | None = None
     """Table of images and classes (CSV, TSV or text) instead of class folders. Images that are not in it are

@@ -13,4 +13,4 @@ COMMANDS = {
     "head score": "segmentation.commands.head:Score",
     "head curve": "segmentation.commands.head:Curve",
 }
-"""Where each command is, see `dino_model.runtime.dispatch`."""
+"""Implementation of each command, see `dino_model.runtime.dispatch`."""

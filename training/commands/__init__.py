@@ -13,4 +13,4 @@ COMMANDS = {
     "doctor": "training.commands.doctor:Doctor",
     "study": "training.commands.study:StudyCommand",
 }
-"""Where each command is, see `dino_model.runtime.dispatch`."""
+"""Implementation of each command, see `dino_model.runtime.dispatch`."""

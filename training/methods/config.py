@@ -48,7 +48,7 @@ class RecipeChanges(NamedTuple):
 
 
 class SmallDataRecipe(NamedTuple):
-    """What the recipe `small-data` takes from a method; `MethodConfig.fit` adapts the rest to the images."""
+    """Settings of the recipe `small-data` that a method gives; `MethodConfig.fit` adapts the rest to the images."""
 
     batch_size: int
     crops: Mapping[str, Any] = {}
