@@ -48,7 +48,7 @@ class RecipeChanges(NamedTuple):
 
 
 class SmallDataRecipe(NamedTuple):
-    """Settings of the recipe `small-data` that a method gives; `MethodConfig.fit` adapts the rest to the images."""
+    """Part of the recipe `small-data` of a method; `MethodConfig.fit` adapts the rest to the images."""
 
     batch_size: int
     crops: Mapping[str, Any] = {}
