@@ -29,6 +29,7 @@ VOC_CLASSES = (
 _VOC = (palette().astype(np.int64) @ [1 << 16, 1 << 8, 1]).tolist()  # color of each label
 _WIDE_VOID = 65535  # of ids above 255
 _PALETTE = "pass --palette index if the indices are the labels, or --palette color if the colors are"
+_CVAT_LINE = re.compile(r"\s*(.+?):(\d+),(\d+),(\d+):.*")
 _KEPT_BYTES = 200_000_000  # of decoded masks of a clip
 
 
@@ -182,6 +183,13 @@ class MaskReader:
             DataError: Values that have no certain meaning; the message names the option that gives it.
         """
         self.rules, self.label_set = rules or MaskRules(), label_set
+        if self.rules.threshold is not None and (
+            self.rules.ignore or self.rules.background or self.rules.palette or len(self.rules.classes) > 2
+        ):
+            raise DataError(
+                "--binary and --threshold make one object of all values: leave out --ignore, --background, "
+                "--palette and --classes of more than two, or leave out --binary and --threshold"
+            )
         threshold = label_set.threshold if label_set else self.rules.threshold
         if threshold is not None and not 1 <= threshold <= 65535:
             raise DataError(f"--threshold is {threshold}; expected a value of masks from 1 on, such as 128")
@@ -303,7 +311,7 @@ def decide(masks: Sequence[StoredMask], rules: MaskRules) -> LabelSet:
     classes = rules.classes
     names = tuple(each.name for each in classes)
     if rules.threshold is not None:
-        return LabelSet(names=names[:2] or ("background", "foreground"), threshold=rules.threshold)
+        return LabelSet(names=names or ("background", "foreground"), threshold=rules.threshold)
     space = _space(masks, rules)
     found, void = {*_count_keys(masks, space)}, {_parse(text, space, classes) for text in rules.ignore}
     background: int | None = None
@@ -314,6 +322,11 @@ def decide(masks: Sequence[StoredMask], rules: MaskRules) -> LabelSet:
             raise DataError(
                 f"the masks have values, and the first class {names[0]!r} has the color "
                 f"#{classes[0].color:06x}, not black: pass --classes with names in the order of the values"
+            )
+        if classes and not rules.background and names[0].casefold() != "background":
+            raise DataError(
+                f"the first class {names[0]!r} would be label 0, the background: begin --classes with "
+                "`background`, or pass --background none if 0 is a class"
             )
         is_byte = max(found - void - {background}, default=0) <= VOID
         void |= {VOID if is_byte else _WIDE_VOID} - {background}
@@ -406,7 +419,19 @@ def _check_values(masks: Sequence[StoredMask], rules: MaskRules, space: Space) -
     space = "color" if any(mask.is_colored for mask in masks) else space
     counts = _count_keys(masks, space)
     void = {_parse(text, space, rules.classes) for text in rules.ignore}
+    if 0 in void:
+        raise DataError(
+            "--ignore has 0, the background: pass --background with the value or color that it has in these "
+            "masks, such as --background 3, or --background none if every label is a class"
+        )
     top = max(counts, default=0)
+    bits = next((mask for mask in masks if mask.kind == "bits" and 1 in mask.counts), None)
+    bytewise = [mask for mask in masks if mask.kind != "bits"]
+    if space == "value" and bits and bytewise and not void and not _count_keys(bytewise, space)[VOID]:
+        raise DataError(
+            f"the mask {bits.path} has one bit, whose white is 255 beside masks of bytes, and no other has "
+            "255: pass --ignore 255 if it is void, --binary if all masks have one object, or save it as bytes"
+        )
     for mask in masks:
         if mask.no_data == 0 and 0 in mask.counts and 0 not in void:
             raise DataError(
@@ -417,14 +442,15 @@ def _check_values(masks: Sequence[StoredMask], rules: MaskRules, space: Space) -
             f"the masks have 0 and {top} only, the first is {masks[0].path}, and {top} is void: pass "
             f"--binary if it marks an object, or --ignore {top} if it is void"
         )
+    is_one = space == "value" and len(counts.keys() - {VOID}) < 2 and top <= VOID
+    if 0 not in counts and not rules.classes and not is_one:
+        ((most, _),) = counts.most_common(1)
+        text, zero = (f"#{most:06x}", "black, the color") if space == "color" else (most, "0, the value")
+        raise DataError(
+            f"no pixel of the masks is {zero} of the background: pass --background '{text}', which most "
+            f"pixels are, or --background none if every {zero.split()[-1]} is a class"
+        )
     if space == "color" or top > VOID:
-        if 0 not in {*counts, *void} and not rules.classes:
-            ((most, _),) = counts.most_common(1)
-            text, zero = (f"#{most:06x}", "black, the color") if space == "color" else (most, "0, the id")
-            raise DataError(
-                f"no pixel of the masks is {zero} of the background: pass --background '{text}', which most "
-                f"pixels are, or --background none if every {zero.split()[-1]} is a class"
-            )
         return
     if void:
         return
@@ -464,14 +490,18 @@ def _parse(text: str, space: Space, classes: Sequence[NamedClass]) -> int:
 def read_classes(file: Path) -> tuple[NamedClass, ...]:
     """Read names of classes, one a line: `name`, `name #rrggbb`, or a line of CVAT's labelmap.txt.
 
+    The file `voc` stands for the names and colors of PASCAL VOC.
+
     Raises:
         DataError: No name, a repeated one, or a line that may have numbers of classes or other columns.
     """
+    if file == Path("voc"):
+        return VOC_LIST
     classes = []
     for line in read_lines(file):
         if line.lstrip().startswith("#"):
             continue
-        if match := re.fullmatch(r"\s*(.+?):(\d+),(\d+),(\d+):.*", line):
+        if match := _CVAT_LINE.fullmatch(line):
             red, green, blue = (int(match[place]) for place in (2, 3, 4))
             classes.append(NamedClass(match[1], red << 16 | green << 8 | blue))
         elif match := re.fullmatch(r"\s*(.+?)\s+#([0-9a-fA-F]{6})\s*", line):
@@ -494,19 +524,21 @@ def read_classes(file: Path) -> tuple[NamedClass, ...]:
 def find_classes(folder: Path, classes: tuple[NamedClass, ...]) -> tuple[NamedClass, ...]:
     """Return the classes of a folder of masks: those of a labelmap.txt of CVAT in it or beside it.
 
-    `classes`, the user's, are then matched by name, and give the order. Without a labelmap.txt and names
-    of the user, a folder in VOC2012 or VOC2007 has the classes of PASCAL VOC.
+    `classes`, the user's, are then matched by name, and give the order.
 
     Raises:
-        DataError: A class that the labelmap lacks, or one of the labelmap that the user's classes lack.
+        DataError: A class that the labelmap lacks, or one of the labelmap that the user's classes lack; or a
+            labelmap of another form.
     """
-    files = [each / "labelmap.txt" for each in (folder, folder.resolve().parent)]
-    labelmap = next((read_classes(file) for file in files if file.is_file()), ())
-    if not labelmap and not classes and re.fullmatch(r"VOC20\d\d", folder.resolve().parent.name):
-        return VOC_LIST
-    if not labelmap or any(each.color is not None for each in classes):
+    files = (each / "labelmap.txt" for each in (folder, folder.resolve().parent))
+    file = next((file for file in files if file.is_file()), None)
+    if file is None or any(each.color is not None for each in classes):
         return classes
-    return match_names(folder / "labelmap.txt", labelmap, classes) if classes else labelmap
+    if not all(line.startswith("#") or _CVAT_LINE.fullmatch(line) for line in read_lines(file)):
+        if classes:
+            return classes
+        raise DataError(f"{file} is not CVAT's, with lines `name:red,green,blue::`: pass --classes FILE")
+    return match_names(file, read_classes(file), classes) if classes else read_classes(file)
 
 
 def match_names(

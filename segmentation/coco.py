@@ -4,6 +4,7 @@ import json
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -127,7 +128,7 @@ class CocoMasks:
             parts = ("images", "annotations", "categories")
             if missing := [part for part in parts if not isinstance(content, dict) or part not in content]:
                 reason = f"it has no {' and no '.join(missing)}"
-                raise DataError(f"{file} is no COCO file of annotations: {reason}")
+                raise DataError(f"{file} is no COCO file of annotations: {reason}; convert it to COCO")
             unique = {(image["id"], image["file_name"]): image for image in content["images"]}
             self._images = [(_parts(image["file_name"]), image) for image in unique.values()]
             pairs = [(int(each["id"]), printable(str(each["name"]))) for each in content["categories"]]
@@ -164,11 +165,11 @@ class CocoMasks:
         refuses classes that the file lacks.
         """
         known = [NamedClass(self._names[key], key) for key in self._kept]
+        ((name, count),) = Counter(each.name for each in known).most_common(1) or [("", 0)]
+        if count > 1:
+            raise DataError(f"{self.file} has {count} categories named {name!r}; rename them in the file")
         if classes:
             classes = classes[classes[0].name.casefold() == "background" :]
-            ((name, count),) = Counter(each.name for each in known).most_common(1) or [("", 0)]
-            if count > 1:
-                raise DataError(f"{self.file} has {count} categories named {name!r}; rename them in the file")
             extra = [] if is_exact else [each for each in classes if each.name not in self._names.values()]
             ordered = match_names(self.file, [*known, *extra], classes)
         elif known and all(0 < key < VOID for key in self._kept):
@@ -223,6 +224,8 @@ class CocoMasks:
         for place, annotation in enumerate(annotations, start=1):
             if not isinstance(annotation, dict) or annotation.get("image_id") is None:
                 self.damaged.append(f"annotation {place} of the file: no image_id")
+            elif (flag := _id(annotation.get("iscrowd") or 0)) not in (0, 1):
+                self.damaged.append(f"annotation {place} of the file: iscrowd is {flag!r}; expected 0 or 1")
             elif (key := _id(annotation["image_id"])) in self._annotations:
                 self._annotations[key].append(annotation)
             else:
@@ -234,7 +237,12 @@ class CocoMasks:
         exact = [image for listed, image in self._images if listed == parts]
         ends = [image for listed, image in self._images if listed[-len(parts) :] == parts[-len(listed) :]]
         if not (found := exact or ends):
-            raise DataError(f"{self.file} lists no image '{printable(file_name)}'")
+            names = {"/".join(listed): image["file_name"] for listed, image in self._images}
+            near = get_close_matches("/".join(parts), names, 3, 0)
+            raise DataError(
+                f"{self.file} lists no image '{printable(file_name)}'; nearest names there: "
+                f"{', '.join(names[name] for name in near)}"
+            )
         if len(found) > 1:
             names = " and ".join(repr(image["file_name"]) for image in found[:2])
             raise DataError(f"{self.file} lists {names}, which can both be {file_name!r}; expected one")

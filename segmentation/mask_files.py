@@ -175,6 +175,8 @@ def _decode(content: bytes, path: Path, threshold: int | None) -> Decoded:
     except UnidentifiedImageError:
         if content.startswith(images.TIFF_STARTS):
             return "gray", _ids(_read_tiff(content, path, lambda file: file.series[0].asarray()), path), ()
+        if not content:
+            raise DataError(f"the mask {path} is empty (0 bytes)") from None
         raise DataError(
             f"the mask {path} is not an image of {', '.join(_EXACT)}; save its labels as a gray PNG, such as "
             f"by Image.fromarray(labels).save('{path.stem}.png')"

@@ -2,6 +2,7 @@
 
 import re
 import unicodedata
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -151,8 +152,9 @@ def divide_cells(cells: Sequence[str | list[str]], separator: str | None) -> lis
     Raises:
         UnclearError: No separator, and a cell that may hold several classes; or lists of 0 and 1.
     """
+    may_be_several = re.compile(r"\[|.*[|;,]|-?[\d.]+(\s+-?[\d.]+)+$").match
     texts = [cell if isinstance(cell, str) else f"[{', '.join(cell)}]" for cell in cells]
-    if separator is None and (text := next(filter(re.compile(r"\[|.*[|;]").match, texts), None)):
+    if separator is None and (text := next(filter(may_be_several, texts), None)):
         raise UnclearError(
             f"The class {printable(text)[:80]!r} may be several: pass --label-separator with the character"
             " between them, or none if it is one"
@@ -172,6 +174,15 @@ def divide_cells(cells: Sequence[str | list[str]], separator: str | None) -> lis
 def compose(text: str) -> str:
     """Return a text in one of the two forms that accents have in names: composed, not that of macOS."""
     return unicodedata.normalize("NFC", text)
+
+
+def find_equal_numbers(names: Iterable[str]) -> tuple[str, ...]:
+    """Return names of classes that are one number in several forms, such as 1, 01 and 1.0, or none."""
+    forms = defaultdict[float, list[str]](list)
+    for name in sorted(names):
+        if re.fullmatch(r"-?\d+(\.\d+)?", name):
+            forms[float(name)].append(name)
+    return next((tuple(each) for each in forms.values() if len(each) > 1), ())
 
 
 def sort_classes(names: Iterable[str]) -> tuple[str, ...]:

@@ -27,9 +27,10 @@ from dino_model.data.classes import (
     compose,
     describe_classes,
     describe_row,
+    find_equal_numbers,
     sort_classes,
 )
-from dino_model.data.folders import divide, label_by_folders, read_folder
+from dino_model.data.folders import divide_by_folders, label_by_folders, read_folder
 from dino_model.data.images import MAX_PIXELS, SUFFIXES, ImageError, read, read_file, suffix_of
 from dino_model.data.shards import Stamp, is_tar, read_part, read_tar, stamp
 from dino_model.data.tables import PATHS_ONLY, NameIndex, read_list, read_table
@@ -39,7 +40,7 @@ from dino_model.runtime.download import cache_folder
 from dino_model.runtime.errors import pluralize, sentence
 from dino_model.runtime.files import printable
 
-VERSION = 10
+VERSION = 11
 """Version of the cached index of tars."""
 CACHED = ("classes", "label_sets", "no_classes", "reading", "is_divided", "notes", "ignored")
 """Attributes of `Images` that are cached with it."""
@@ -266,6 +267,9 @@ class Images:
         table["split"] = [row.split.encode() for row in found.rows]
         sets = [() if found.reason else tuple(map(compose, row.classes or ())) for row in found.rows]
         classes = sort_classes({name for given in sets for name in given})
+        if equal := find_equal_numbers(classes):
+            reason = f"the classes {' and '.join(map(repr, equal))} are equal numbers: write them in one way"
+            return self.with_labels(found._replace(reason=reason))
         number = {name: index for index, name in enumerate(classes)}
         counts, label_sets, reading = {*map(len, sets)}, None, ""
         if counts == {1} or (counts <= {0, 1} and not found.several) or not classes:
@@ -420,22 +424,35 @@ def label_by_table(images: Images, file: Path, options: LabelOptions) -> Images:
         raise ImageError(found.reason)
     if not found.rows:
         shown = f"names look like {printable(images.names[0])}, its paths like {', '.join(missing[:1])}"
-        raise ImageError(f"{file} names no image of {images.root}: {shown}")
+        raise ImageError(
+            f"{file} names no image of {images.root}: {shown}. Pass --image-column if they are elsewhere;"
+            " columns are divided by commas, tabs, semicolons or spaces"
+        )
     if all(row.classes is None for row in found.rows):
-        raise ImageError(f"{file} has paths and no classes: expected a column label, or pass --class-column")
+        if not found.has_splits and options.class_column != "none":
+            raise ImageError(
+                f"{file} has paths and no classes: expected a column label, or pass --class-column, none for"
+                " class folders"
+            )
+        images.require_classes()
+        numbers = {name: number for number, name in enumerate(images.names)}
+        found = found._replace(
+            rows=[row._replace(classes=images.label_names(numbers[row.name])) for row in found.rows]
+        )
     labeled = {row.name: row for row in found.rows if row.classes or found.several}
     chosen = [number for number, name in enumerate(images.names) if name in labeled]
     rows = [labeled[images.names[number]] for number in chosen]
-    has_splits, notes = found.has_splits, list(found.notes)
+    notes = list(found.notes)
     if left := len(images) - len(rows):
         notes.append(f"{pluralize(left, 'image')} without a class in {file.name} left out")
     if missing:
-        notes.append(f"{pluralize(len(missing), 'row')} of {file.name} without an image")
-    if not has_splits:
-        splits = divide({posixpath.dirname(row.name) for row in rows}, options)[1]
-        rows = [row._replace(split=splits[posixpath.dirname(row.name)]) for row in rows]
-        has_splits = any(splits.values())
-    found = found._replace(rows=rows, has_splits=has_splits, notes=tuple(notes))
+        notes.append(
+            f"{pluralize(len(missing), 'row')} of {file.name} without an image, the first is"
+            f" {printable(missing[0])}"
+        )
+    found = divide_by_folders(found._replace(rows=rows, notes=tuple(notes)), options)
+    if found.reason:
+        raise ImageError(found.reason)
     return images.subset(chosen).with_labels(found)
 
 
@@ -586,6 +603,8 @@ def _index(parts: Sequence[_Part], suffixes: Collection[str], options: LabelOpti
         if len(parts) > 1 and not any("/" in row.name for row in rows):
             reason = "the sources hold no class folders: pass --sources classes if each is a class"
             found = found._replace(reason=reason)
+    elif not found.reason:
+        found = divide_by_folders(found, options)
     stores = tuple(part.store for part in parts)
     rows = [row._replace(name=stores[row.store].prefix + row.name) for row in found.rows]
     ignored = sum(content.ignored for content in contents)

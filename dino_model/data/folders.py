@@ -89,7 +89,7 @@ def label_by_folders(found: Rows, options: LabelOptions) -> Rows:
         found: Images; their splits stay if they have some.
         options: Class level and split folders.
     """
-    counts = Counter(posixpath.dirname(row.name) for row in found.rows)
+    counts = Counter(_folders(found))
     ends = _ends(counts)
     try:
         paths, splits = divide(counts, options)
@@ -108,7 +108,7 @@ def label_by_folders(found: Rows, options: LabelOptions) -> Rows:
         for folder, path in paths.items()
         if path and (folder in ends or options.class_level == "top")
     }
-    folders = [posixpath.dirname(row.name) for row in found.rows]
+    folders = _folders(found)
     rows = [row._replace(classes=classes.get(f, ())) for row, f in zip(found.rows, folders, strict=True)]
     is_divided = any(splits.values())
     if is_divided and not found.has_splits:
@@ -118,8 +118,26 @@ def label_by_folders(found: Rows, options: LabelOptions) -> Rows:
     return found._replace(rows=rows, reading=reading, has_splits=found.has_splits or is_divided)
 
 
-def divide(folders: Iterable[str], options: LabelOptions) -> tuple[dict[str, Folder], dict[str, Split]]:
-    """Divide the folders that hold images into splits.
+def divide_by_folders(found: Rows, options: LabelOptions) -> Rows:
+    """Divide images whose classes are not those of their folders, unless they have splits."""
+    try:
+        splits = {} if found.has_splits else divide(_folders(found), options, has_classes=True)[1]
+    except UnclearError as error:
+        return found._replace(reason=str(error))
+    if not any(splits.values()):
+        return found
+    rows = [row._replace(split=splits[f]) for row, f in zip(found.rows, _folders(found), strict=True)]
+    return found._replace(rows=rows, has_splits=True)
+
+
+def _folders(found: Rows) -> list[str]:
+    return [posixpath.dirname(row.name) for row in found.rows]
+
+
+def divide(
+    folders: Iterable[str], options: LabelOptions, *, has_classes: bool = False
+) -> tuple[dict[str, Folder], dict[str, Split]]:
+    """Divide the folders that hold images into splits; `has_classes`: a table has the classes.
 
     Returns:
         Class path and split of each folder. The class path is what is below the split, or above it if nothing
@@ -143,6 +161,8 @@ def divide(folders: Iterable[str], options: LabelOptions) -> tuple[dict[str, Fol
             filled = {path[0] for path in _trim(below, ends).values() if len(path) > 1}
             if flat := sorted(tops.keys() - filled):
                 listed = ", ".join(sorted(map(printable, tops)))
+                if has_classes:
+                    raise UnclearError(f"the images are in the folders {listed}: {SPLIT_HINT}")
                 hint = f"{printable(flat[0])} holds no class folders: {SPLIT_HINT}"
                 raise UnclearError(f"of its folders {listed}, {hint}")
             return _divide_by_names(parts, ends, tops, depth)
@@ -211,12 +231,12 @@ def _trim(paths: Mapping[str, Folder], ends: set[str]) -> dict[str, Folder]:
 
 
 def _check_mixed_folders(counts: Mapping[str, int], ends: set[str], paths: Mapping[str, Folder]) -> None:
-    """Refuse a folder of which more images would be left out than it has in class folders."""
+    """Refuse a folder of which as many images would be left out as it has in class folders, or more."""
     for folder, count in counts.items():
         if folder in ends or not paths[folder]:
             continue
         inside = sum(number for name, number in counts.items() if name.startswith(f"{folder}/"))
-        if count > inside:
+        if count >= inside:
             raise UnclearError(
                 f"{printable(folder)} holds {pluralize(count, 'image')}, and {inside:,} in its folders: pass"
                 " --class-level top, or move the images"

@@ -182,10 +182,12 @@ def is_deep(image: Image.Image, source: bytes) -> bool:
 
 
 def _check_depth(image: Image.Image, source: bytes) -> None:
-    """Refuse colors of 16 bits, of which Pillow keeps the upper 8, that would be nearly black."""
-    if image.mode in ("RGB", "RGBA", "LA") and is_deep(image, source):
+    """Refuse colors of 16 bits, of which Pillow keeps the upper 8, that would be nearly black, and gray."""
+    if image.mode == "LA" and is_deep(image, source):
+        raise ImageError("has gray of 16 bits with alpha: pass --channels 4 to scale it by its own values")
+    if image.mode in ("RGB", "RGBA") and is_deep(image, source):
         bands, missing = image.getbands(), no_data(str(_tag(image, _NO_DATA, "")))
-        values = np.asarray(image)[..., : 1 if image.mode == "LA" else 3]
+        values = np.asarray(image)[..., :3]
         values = values if missing is None else values[values != missing // 256]
         if values.max(initial=0) < _LEAST_BRIGHT:
             raise ImageError(

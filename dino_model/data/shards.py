@@ -12,7 +12,7 @@ from typing import Any, BinaryIO, NamedTuple
 from dino_model.data import remote
 from dino_model.data.classes import LabelOptions, Row, Rows, UnclearError, divide_cells
 from dino_model.data.folders import count_names, is_image, left_out_folder
-from dino_model.data.images import ImageError, suffix_of
+from dino_model.data.images import SUFFIXES, ImageError, suffix_of
 from dino_model.runtime.files import printable
 
 Stamp = tuple[int, int | str]
@@ -183,12 +183,13 @@ def _read_members(tar: Path | str, class_key: str | None) -> Members:
     try:
         with remote.open_url(tar) if isinstance(tar, str) else tar.open("rb") as file:
             members = _index(file, class_key)
-            if not members.places or not all(name.endswith(".tar") for name in members.places):
+            tars = [name for name in members.places if name.endswith(".tar")]
+            if not tars or any(is_image(name, SUFFIXES) for name in members.places):
                 return members
             inner = {
                 f"{posixpath.splitext(name)[0]}/{posixpath.basename(image)}": place
-                for name, (offset, _) in members.places.items()
-                for image, place in _index(file, class_key, offset).places.items()
+                for name in tars
+                for image, place in _index(file, class_key, members.places[name][0]).places.items()
             }
             return Members(inner, {})
     except (tarfile.TarError, OSError) as error:

@@ -78,11 +78,12 @@ def clean_path(text: str) -> str:
 class NameIndex:
     """Find images by the paths that users write: whole names, ends of names, or longer paths.
 
-    A longer path is that of another image if its folder is another split than that of `folder`.
+    A longer path is that of another image if it is a file outside of `folder`, or of another split.
     """
 
     def __init__(self, names: Iterable[str], folder: Path | None = None) -> None:
-        self._above = [part.lower() for part in reversed(folder.absolute().parts)] if folder else []
+        self._folder = Path(os.path.abspath(folder)) if folder else Path()  # noqa: PTH100 (without "..")
+        self._above = [part.lower() for part in reversed(self._folder.parts)]
         self._by_stem = defaultdict[str, list[tuple[list[str], str, str]]](list)
         for name in names:
             parts, suffix = _split_path(name)
@@ -101,15 +102,20 @@ class NameIndex:
             if equal := [name for name in found if _compose(name) == _compose(path)]:
                 return equal
             longest = max(found.values(), default=0)
-            if found and not self._is_other_split(parts[longest:]):
+            if found and not self._is_other_image(path, parts[longest:]):
                 return [name for name, length in found.items() if length == longest or longest > len(parts)]
         return []
 
-    def _is_other_split(self, above: Sequence[str]) -> bool:
-        """Return whether the folders above a name first differ from those above the images in a split."""
+    def _is_other_image(self, path: str, above: Sequence[str]) -> bool:
+        """Return whether a path whose folders `above`, the last one first, differ from those of the images is
+        a file, or of another split."""
         pairs = zip(map(str.lower, above), self._above, strict=False)
         pair = next(((first, second) for first, second in pairs if first != second), ())
-        return len({SPLITS[name] for name in pair if name in SPLITS}) == 2
+        if not pair:
+            return False
+        file = self._folder.parents[min(len(above), len(self._folder.parents)) - 1] / path
+        is_outside = file.is_file() and not file.resolve().is_relative_to(self._folder.resolve())
+        return is_outside or len({SPLITS[name] for name in pair if name in SPLITS}) == 2
 
 
 def _compose(name: str) -> str:
@@ -232,8 +238,9 @@ def read_table(path: Path, find: Find, options: LabelOptions) -> tuple[Rows, lis
     if not cells:
         return Rows([]), []
     columns = _Columns(path, titles, cells)
-    width = len(titles if titles and is_text else cells[0])
-    odd = next((row for row in cells if len(row) != width and (is_text or not titles)), None)
+    width = len(titles or cells[0])
+    may_lack = bool(titles) and not is_text
+    odd = next((row for row in cells if any(row[width:]) or (len(row) != width and not may_lack)), None)
     if options.image_column or options.class_column:
         odd = None
     image = columns.find(options.image_column, "--image-column", IMAGE_TITLES)
@@ -249,7 +256,7 @@ def read_table(path: Path, find: Find, options: LabelOptions) -> tuple[Rows, lis
     unclear = columns.error(
         f"{f'Another row is {_show(odd)}. ' if odd else ''}Expected one title of"
         f" {', '.join(IMAGE_TITLES)}, or a path and a class in each line: pass --image-column and"
-        " --class-column with a title or a number, or --header-row with the line of the titles"
+        " --class-column with a title or a number, or --header-row with the line of the titles, 0 for none"
     )
     if len(image) != 1:
         raise unclear
@@ -264,13 +271,16 @@ def read_table(path: Path, find: Find, options: LabelOptions) -> tuple[Rows, lis
         classes, used, several = _read_classes(columns, [*image, *split], options)
     except UnclearError as error:
         reason = str(error)
-    rows, missing = dict[str, Row](), list[str]()
+    rows, texts, missing = dict[str, Row](), dict[str, str](), list[str]()
     for text, given, part in zip(columns.cells[image[0]], classes, splits, strict=True):
         if (name := _find_one(find, text, path)) is None:
             missing.append(text)
             continue
         row = Row(name, given, part)
         first = rows.setdefault(name, row)
+        if clean_path(text) != texts.setdefault(name, clean_path(text)) and not reason:
+            both = f"{printable(texts[name])} and {printable(text)}"
+            reason = f"{path} has {both}, which can both be {printable(name)}: pass --data with both folders"
         if options.several_classes == "rows" and first.split == part:
             rows[name] = row._replace(classes=tuple(dict.fromkeys([*(first.classes or ()), *(given or ())])))
         elif first != row and not reason:

@@ -102,8 +102,13 @@ FORMS: dict[str, tuple[np.ndarray | tuple[np.ndarray, np.ndarray], MaskRules, np
     "scribbles": (mapped(3, 1, 2, 0), MaskRules(ignore=("0",), background="3"), mapped(0, 1, 2, 255)),
     "class that is ignored": (
         LABELS,
-        MaskRules(ignore=("b",), classes=tuple(map(NamedClass, ["ground", "a", "b", "c"]))),
+        MaskRules(ignore=("b",), classes=tuple(map(NamedClass, ["Background", "a", "b", "c"]))),
         mapped(0, 1, 255, 3),
+    ),
+    "label 0 is a class": (
+        LABELS,
+        MaskRules(background="none", classes=tuple(map(NamedClass, "abcd"))),
+        LABELS,
     ),
     "white background": (WHITE_FIRST[LABELS], MaskRules(background="#ffffff"), mapped(0, 3, 2, 1)),
     "white background as a value": (WHITE_FIRST[LABELS], MaskRules(background="255"), mapped(0, 3, 2, 1)),
@@ -171,6 +176,7 @@ REFUSED: dict[str, tuple[Callable[[], np.ndarray], str]] = {  # one mask, and wh
     "alpha only": (lambda: np.dstack([0 * LABELS] * 3 + [(LABELS > 0) * np.uint8(255)]), "alpha channel"),
     "0 and 255 only": (lambda: (LABELS > 0) * np.uint8(255), "--binary.*--ignore 255"),
     "0 and 65535 only": (lambda: (LABELS > 0) * np.uint16(65535), "--binary.*--ignore 65535"),
+    "values without 0": (lambda: LABELS + np.uint8(1), "--background '1'.*--background none"),
     "ids without 0": (lambda: ids + np.uint16(900), "--background '900'"),
     "colors without black": (lambda: WHITE_FIRST[LABELS], "--background '#ffffff'"),
 }
@@ -311,7 +317,24 @@ SETS: dict[str, tuple[Masks, MaskRules, Sequence[np.ndarray] | str]] = {  # mask
     ),
     "gray palette": ([(LABELS, COLORS), (LABELS, GRAY)], MaskRules(), [LABELS] * 2),
     "white background in one": ([(LABELS, COLORS), (LABELS, WHITE_FIRST)], MaskRules(), [LABELS] * 2),
-    "white of one bit beside bytes": ([LABELS, LABELS > 0], MaskRules(), [LABELS, mapped(0, *[255] * 3)]),
+    "white of one bit beside bytes": (
+        [mapped(0, 1, 255, 3), LABELS > 0],
+        MaskRules(),
+        [mapped(0, 1, 255, 3), mapped(0, *[255] * 3)],
+    ),
+    "white that no mask of bytes has": ([LABELS, LABELS > 0], MaskRules(), "--ignore 255.*--binary"),
+    "white of one bit that is ignored": (
+        [LABELS, LABELS > 0],
+        MaskRules(ignore=("255",)),
+        [LABELS, mapped(0, *[255] * 3)],
+    ),
+    "one object and void": ([LABELS], MaskRules(1, ignore=("3",)), "--binary.*leave out --ignore"),
+    "no background left": ([LABELS], MaskRules(ignore=("0",)), "--background 3"),
+    "classes without the background": (
+        [LABELS],
+        MaskRules(classes=tuple(map(NamedClass, "abcd"))),
+        "'a' would be label 0.*`background`.*--background none",
+    ),
     "reordered palette": ([(LABELS, COLORS), REORDERED], MaskRules(), "--palette index.*--palette color"),
     "reordered palette by color": (
         [(LABELS, COLORS), REORDERED],
@@ -337,7 +360,7 @@ SETS: dict[str, tuple[Masks, MaskRules, Sequence[np.ndarray] | str]] = {  # mask
     "gray beside colors": ([LABELS, COLORS[LABELS]], MaskRules(), r"0\.png is gray with the value 1"),
     "label without a name": (
         [LABELS],
-        MaskRules(classes=tuple(map(NamedClass, "abc"))),
+        MaskRules(classes=tuple(map(NamedClass, ["background", "b", "c"]))),
         "has 3, which has no label: add it to --classes",
     ),
     "color without a class": (
@@ -352,7 +375,7 @@ SETS: dict[str, tuple[Masks, MaskRules, Sequence[np.ndarray] | str]] = {  # mask
     ),
     "ids with names": (
         [np.array([0, 301, 300, 7], np.uint16)[LABELS]],
-        MaskRules(classes=tuple(map(NamedClass, "abcd"))),
+        MaskRules(classes=tuple(map(NamedClass, ["background", "b", "c", "d"]))),
         "--classes cannot name",
     ),
     "color for values": ([LABELS], MaskRules(background="#00ff00"), "is a color"),
@@ -455,4 +478,8 @@ def test_classes_of_a_labelmap_are_matched_by_name_and_color(tmp_path):
     (tmp_path / "classes.txt").write_text("background\nred\nblue\n")
     with pytest.raises(DataError, match=r"differ in green"):
         find_classes(masks, read_classes(tmp_path / "classes.txt"))
-    assert find_classes(tmp_path / "VOC2012/SegmentationClass", ())[1].name == "aeroplane"
+    (tmp_path / "labelmap.txt").write_text("background\nred\nblue\n")
+    assert find_classes(masks, read_classes(tmp_path / "classes.txt"))[1].name == "red"
+    with pytest.raises(DataError, match=r"not CVAT's.*--classes"):
+        find_classes(masks, ())
+    assert read_classes(Path("voc"))[1] == ("aeroplane", 0x800000)

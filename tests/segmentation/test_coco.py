@@ -110,8 +110,9 @@ def test_categories_have_the_labels_of_the_classes_of_their_names(tmp_path):
         with pytest.raises(DataError, match=r"differ in name (0|9)"):
             masks.label_set(classes, is_exact=is_exact)
     twice = [{"id": number, "name": "name 1"} for number in (1, 2)]
-    with pytest.raises(DataError, match="2 categories named 'name 1'"):
-        coco.CocoMasks(write(tmp_path, [annotate()], categories=twice)).label_set((NamedClass("name 1"),))
+    for classes in ((), (NamedClass("name 1"),)):
+        with pytest.raises(DataError, match="2 categories named 'name 1'"):
+            coco.CocoMasks(write(tmp_path, [annotate()], categories=twice)).label_set(classes)
 
 
 @pytest.mark.parametrize(
@@ -126,6 +127,7 @@ def test_file_may_have_any_encoding_of_text(tmp_path, encoding, name):
 DAMAGED: dict[str, tuple[Any, str]] = {
     "null": (None, "annotation 2 of the file: no image_id"),
     "no image": ({"id": 9}, "annotation 2 of the file: no image_id"),
+    "iscrowd of another kind": (annotate(2, iscrowd="false"), "iscrowd is 'false'; expected 0 or 1"),
     "no segmentation": (annotate(2, shape=None), r"annotation 5 of img0\.png: it has no segmentation"),
     "empty segmentation": (annotate(2, shape=[]), "it has no segmentation"),
     "two points": (annotate(2, shape=[[1, 1, 5, 5]]), "fewer than three corners"),
@@ -241,7 +243,7 @@ def test_fit_on_boxes_without_masks_names_them(tmp_path):
 def test_image_is_found_by_the_end_of_its_path(listed, asked, tmp_path):
     masks = coco.CocoMasks(write(tmp_path, [annotate()], images=[IMAGE | {"file_name": listed}]))
     assert read(masks, asked).sum() == 36
-    with pytest.raises(DataError, match=r"lists no image 'mg0\.png'"):
+    with pytest.raises(DataError, match=r"lists no image 'mg0\.png'; nearest names there: .*\.png"):
         read(masks, "mg0.png")
 
 

@@ -53,7 +53,7 @@ def fit(masks: dict, folder: Path, **options) -> "heads.SavedHead":
 def test_fit_apply_and_score_agree_on_driving_scenes(camvid, data_root, tmp_path):
     masks, train, test = camvid
     file, classes, out = tmp_path / "head.safetensors", data_root / "camvid" / "classes.txt", tmp_path / "out"
-    Fit(**masks, image_list=train, classes=classes, size=224, output=file).run()
+    Fit(**masks, image_list=train, classes=classes, background="none", size=224, output=file).run()
     head, names = heads.read_head(file).task, test.read_text().split()
     assert head.names == tuple(classes.read_text().split())
     Score(**masks, image_list=test, head=file, json=tmp_path / "scores.json").run()
@@ -104,7 +104,8 @@ def test_voc_masks_become_foreground(data_root, tmp_path):
     few.write_text("\n".join((voc / "ImageSets/Segmentation/val.txt").read_text().split()[:3]))
     masks = {"images": voc / "JPEGImages", "masks": voc / "SegmentationClass"}
     by_class, head = (
-        fit(masks, tmp_path, image_list=few, kind="logistic", foreground=only) for only in (False, True)
+        fit(masks, tmp_path, image_list=few, classes=Path("voc"), kind="logistic", foreground=only)
+        for only in (False, True)
     )
     assert by_class.task.names[:4] == ("background", "aeroplane", "bicycle", "bird")
     assert (head.task.names, head.task.labels) == (("background", "foreground"), (0, 1))

@@ -149,7 +149,14 @@ def open_split(
         train = images.subset(index for index in range(len(images)) if index not in chosen)
         return Split(train, images.subset(sorted(chosen)), f"those listed in {split.name}")
     if images.splits is None:
-        rest, fifth = every_fifth(_groups(images))
+        try:
+            rest, fifth = every_fifth(_groups(images))
+        except ValueError as error:
+            read = f"{images.reading}: {pluralize(len(images), 'image')}, {describe_classes(images.classes)}"
+            raise ValueError(
+                f"{error} {read}. If these are no classes, pass --class-column, --class-key or --class-level,"
+                " such as --class-key none for class folders; else pass --test or --split."
+            ) from None
         parts = images.subset(rest.tolist()), images.subset(fifth.tolist())
         return Split(*parts, "every fifth of each class, in order")
     counts: Counter[str] = Counter(images.splits)

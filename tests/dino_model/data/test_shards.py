@@ -51,9 +51,21 @@ def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
         ({"a.jpg": "", "a.json": '{"y": [1.0, 0.0]}'}, {"label_separator": ","}, SEPARATOR),
         ({"a.jpg": "", "a.json": '{"y": "x;y"}'}, {}, SEPARATOR),
         ({"a.jpg": "", "a.cls": "x|y"}, {}, SEPARATOR),
+        ({"a.jpg": "", "a.cls": "0 1"}, {}, SEPARATOR),
         ({"a.jpg": "", "a.cls": "x|y", "b.jpg": "", "b.cls": "x"}, {"label_separator": "|"}, "x|y x"),
         ({"cat/a.jpg": "", "cat/a.json": JSON, "dog/b.jpg": ""}, {"class_key": "none"}, "cat dog"),
         ({"cat/a.jpg": "", "cat/a.json": '{"by": "ann"}', "dog/b.jpg": ""}, {}, KEY),
+        # splits by folders
+        (
+            {"train/a.jpg": "", "train/a.cls": "7", "val/b.jpg": "", "val/b.cls": "7"},
+            {},
+            "refused: --split-folders",
+        ),
+        (
+            {"train/a.jpg": "", "train/a.cls": "7", "val/b.jpg": "", "val/b.cls": "7"},
+            {"split_folders": "train=train,val=val"},
+            "train:7 val:7",
+        ),
         # text
         ({"a.jpg": "", "a.txt": "cat"}, {}, KEY),
         ({"a.jpg": "", "a.txt": "cat"}, {"class_key": "txt"}, "cat"),

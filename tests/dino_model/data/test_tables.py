@@ -23,7 +23,12 @@ CLASS = "refused: --class-column --class-columns"
         ('"path","label"\n"1.jpg","cat"\n"2.jpg","dog"\n', "", "cat dog"),
         ("path,label\n1.jpg,cat\n2.jpg,dog\n3.jpg,\n", "", "cat dog"),
         ("path,label\nC:\\x\\1.jpg,cat\n/home/u/2.jpg,dog\n9.jpg,emu\n", "", "cat dog"),
-        ('path,label\n1.jpg,"tench, Tinca tinca"\n2.jpg,dog\n', "", "tench, Tinca tinca dog"),
+        ('path,label\n1.jpg,"tench, Tinca tinca"\n2.jpg,dog\n', "", "refused: --label-separator"),
+        (
+            'path,label\n1.jpg,"tench, Tinca tinca"\n2.jpg,dog\n',
+            "label_separator=none",
+            "tench, Tinca tinca dog",
+        ),
         ('path,label\n1.jpg,"two\nlines"\n2.jpg,dog\n', "", "two\nlines dog"),
         ('\ufeffpath;label\n1.jpg;"a;b"\n2.jpg;dog\n', "label_separator=none", "a;b dog"),
         ('"C:\\Users\\kim\\im, 2\\1.jpg",cat\n"C:\\2.jpg",dog\n', "", "cat dog"),
@@ -76,6 +81,10 @@ CLASS = "refused: --class-column --class-columns"
         ("path,label\n1.jpg,a;b\n2.jpg,dog\n", "label_separator=none", "a;b dog"),
         ("path,label\n1.jpg,cat|dog\n2.jpg,dog\n", "label_separator=|", "cat|dog dog"),
         ("path,label\n1.jpg,\"['cat', 'dog']\"\n2.jpg,['dog']\n", "label_separator=,", "cat|dog dog"),
+        ("image,label\n1.jpg,cat,dog\n2.jpg,dog\n", "", IMAGE),
+        ("image,label,\n1.jpg,cat,\n2.jpg,dog,\n", "", "cat dog"),
+        ("path,label\n1.jpg,3 7\n2.jpg,3\n", "", "refused: --label-separator"),
+        ("path,label\n1.jpg,01\n2.jpg,1.0\n", "", "refused: "),
         ("path,label\n1.jpg,0;1\n2.jpg,1;0\n", "label_separator=;", "refused: --label-separator"),
         ("image,cat,dog\n1,1,0\n2,0,1\n", "", CLASS),
         ("image,cat,dog\n1,1.0,0.0\n2,0.0,1.0\n", "class_columns=cat,dog", "cat dog"),
@@ -142,16 +151,43 @@ def test_classes_and_splits_of_tables(tmp_path: Path, text: str, options: str, e
     ("folder", "paths", "expected"),
     [
         ("Train", "/x/train/1.jpg val/1.jpg", "0"),
-        ("train", "val/1.jpg", "refused: "),
+        ("train", "val/1.jpg", "refused: --image-column"),
         ("train/images", "x/valid/images/1.jpg train/images/1.jpg", "1"),
-        ("new", "train/1.jpg val/1.jpg", "refused: --several-classes"),
+        ("new", "train/1.jpg val/1.jpg", "refused: --data"),
+        ("new", "other/1.jpg new/1.jpg", "1"),
+        ("new", "HERE/other/1.jpg", "refused: --image-column"),
+        ("new", "/elsewhere/1.jpg", "0"),
+        ("link", "HERE/new/1.jpg", "0"),
     ],
 )
-def test_longer_paths_are_of_the_split_of_the_folder(tmp_path: Path, folder: str, paths: str, expected: str):
-    make_folder(tmp_path / folder, "1.jpg")
-    rows = [f"{path},{number}" for number, path in enumerate(paths.split())]
+def test_longer_paths_are_of_the_folder_unless_they_are_other_images(
+    tmp_path: Path, folder: str, paths: str, expected: str
+):
+    make_folder(tmp_path / folder.replace("link", "new"), "1.jpg")
+    make_folder(tmp_path / "other", "1.jpg")
+    if folder == "link":
+        (tmp_path / folder).symlink_to(tmp_path / "new", target_is_directory=True)
+    rows = [f"{path},{number}" for number, path in enumerate(paths.replace("HERE", str(tmp_path)).split())]
     (tmp_path / "t.csv").write_text("\n".join(["path,label", *rows]))
     assert read_labels(tmp_path / folder, labels=tmp_path / "t.csv") == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "expected"),
+    [
+        ("image,split\na/1.jpg,train\nb/2.jpg,test\n", "", "train:a test:b"),
+        ("image,split,id\na/1.jpg,train,7\nb/2.jpg,test,8\n", "", CLASS),
+        ("image,split,id\na/1.jpg,train,7\nb/2.jpg,test,8\n", "class_column=none", "train:a test:b"),
+        ("a/1.jpg\n", "", "refused: --class-column"),
+        ("a/1.jpg\n", "class_column=none", "a"),
+        ("image,label\na/1.jpg,x\ntrain/1.jpg,x\nval/1.jpg,y\n", "", "refused: --split-folders"),
+        ("image,label\na/1.jpg,x\ntrain/1.jpg,x\nval/1.jpg,y\n", "split_folders=none", "x x y"),
+    ],
+)
+def test_table_has_only_the_splits_or_the_classes_of_folders(tmp_path, text, options, expected):
+    names = "a/1.jpg b/2.jpg" + " train/1.jpg val/1.jpg" * ("train/" in text)
+    (tmp_path / "t.csv").write_text(text)
+    assert read_labels(make_folder(tmp_path / "data", names), options, labels=tmp_path / "t.csv") == expected
 
 
 @pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16"])
@@ -163,6 +199,7 @@ def test_table_in_any_encoding_names_its_columns_and_what_is_left_out(tmp_path: 
     assert class_names(images) == ["cat", "dog"]
     assert all(word in images.reading for word in ("filename", "label", "age", "a/1.jpg"))
     assert [note[0] for note in images.notes] == ["1", "1"]
+    assert "9.jpg" in images.notes[1]
 
 
 @pytest.mark.parametrize(
