@@ -237,11 +237,9 @@ class CocoMasks:
         exact = [image for listed, image in self._images if listed == parts]
         ends = [image for listed, image in self._images if listed[-len(parts) :] == parts[-len(listed) :]]
         if not (found := exact or ends):
-            names = {"/".join(listed): image["file_name"] for listed, image in self._images}
-            near = get_close_matches("/".join(parts), names, 3, 0)
+            near = get_close_matches("/".join(parts), ["/".join(listed) for listed, _ in self._images], 3, 0)
             raise DataError(
-                f"{self.file} lists no image '{printable(file_name)}'; nearest names there: "
-                f"{', '.join(names[name] for name in near)}"
+                f"{self.file} lists no image '{printable(file_name)}'; nearest names there: {', '.join(near)}"
             )
         if len(found) > 1:
             names = " and ".join(repr(image["file_name"]) for image in found[:2])

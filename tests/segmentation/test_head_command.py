@@ -204,7 +204,7 @@ def test_head_refuses_another_model_and_names_broken_masks_and_unknown_classes(c
 def test_apply_segments_every_frame_of_a_video_and_skips_damaged(cups, tmp_path):
     out, clip, names = tmp_path / "out", tmp_path / "clip.mp4", tmp_path / "names.txt"
     names.write_text("traffic light\ntraffic sign\n")
-    assert fit(cups, tmp_path, classes=names).classes == ("traffic light", "traffic sign")
+    assert fit(cups, tmp_path, classes=names, background="none").classes == ("traffic light", "traffic sign")
     with VideoWriter(clip, 5) as writer:
         for shift in range(3):
             writer.write(data.cat()[shift : shift + 96, :128])
