@@ -38,6 +38,7 @@ from segmentation.discovery import METHODS as DISCOVERY_METHODS
 from segmentation.discovery import Discovery, DiscoveryMethod
 from tests.commands import dino
 from tests.training.runs import noise, write_rectangles
+from training import methods
 from training.__main__ import main as train
 from training.augmentation.crops import Crops
 from training.augmentation.randomness import Randomness
@@ -55,11 +56,15 @@ from training.run.log import metric_names
 from training.train import train_step
 
 
+def door(title: str) -> str:
+    """Return the section "Door: TITLE" of CONTRIBUTING.md."""
+    text = (Path(__file__).parent.parent / "CONTRIBUTING.md").read_text()
+    return text.partition(f"### Door: {title}\n")[2].partition("\n## ")[0].partition("\n### ")[0]
+
+
 def door_code(title: str) -> str:
     """Return the code of a section "Door: TITLE" of CONTRIBUTING.md."""
-    text = (Path(__file__).parent.parent / "CONTRIBUTING.md").read_text()
-    section = text.partition(f"### Door: {title}\n")[2].partition("\n## ")[0].partition("\n### ")[0]
-    return "\n".join(re.findall(r"```python\n(.*?)```", section, re.DOTALL))
+    return "\n".join(re.findall(r"```python\n(.*?)```", door(title), re.DOTALL))
 
 
 def import_door(
@@ -76,26 +81,22 @@ def import_door(
     importlib.import_module(name)
 
 
-METHOD_IMPORTS = {
-    "collections.abc": "Mapping",
-    "dataclasses": "dataclass",
-    "typing": "ClassVar",
-    "training.methods.head": "HeadConfig, ProjectionHead",
-    "training": "losses",
-    "training.methods.config": "MethodConfig, RecipeChanges, SmallDataRecipe",
-    "training.methods.method": "Loss, Method",
-    "training.methods.network": "create_network",
-    "training.methods.table": "add_method",
-}
 SMALL = "--width 24 --depth 1 --heads 3 --hidden 16 --prototypes 16 --hidden-predictor 8 --epochs 1"
 SMALL += " --workers 0 --device cpu --precision fp32 --warmup-epochs 0"
 
 
 def import_method(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
-    """Import the door of a pretraining method; the end of the test removes it from the table."""
+    """Add the two files of the door and its entry; the end of the test removes it from the table."""
+    config, algorithm = re.findall(r"```python\n(.*?)```", door("a pretraining method"), re.DOTALL)
+    (folder / "simsiam_config.py").write_text(config)
+    (folder / "simsiam.py").write_text(algorithm)
+    monkeypatch.setattr(methods, "__path__", [*methods.__path__, str(folder)])
+    for name in ("simsiam_config", "simsiam"):
+        monkeypatch.setitem(sys.modules, f"training.methods.{name}", ModuleType(name))
+        del sys.modules[f"training.methods.{name}"]
     monkeypatch.setitem(METHODS, "simsiam", DINOConfig)
     del METHODS["simsiam"]
-    import_door(monkeypatch, folder, "simsiam", "a pretraining method", METHOD_IMPORTS)
+    add_method(importlib.import_module("training.methods.simsiam_config").SimSiamConfig)
 
 
 def test_door_method_trains_resumes_and_loads_by_its_own_options_and_recipes(monkeypatch, tmp_path, capsys):
@@ -138,6 +139,15 @@ def test_method_without_a_recipe_is_an_error_not_another_method(monkeypatch, tmp
     monkeypatch.setattr(METHODS["simsiam"], "recipes", {})
     assert train(words) == 1
     assert "SimSiamConfig has no recipe" in capsys.readouterr().err
+
+
+def test_method_whose_module_does_not_exist_is_named(monkeypatch, tmp_path, capsys):
+    images = noise(tmp_path / "images", 10, 2, 40, 48)
+    import_method(monkeypatch, tmp_path)
+    monkeypatch.setattr(METHODS["simsiam"], "implementation", "simsiam_:SimSiam")
+    words = f"pretrain --method simsiam --recipe small-data {SMALL} --output {tmp_path / 'run'}"
+    assert train([*words.split(), "--data", str(images)]) == 1
+    assert "no module simsiam_, the implementation of simsiam" in capsys.readouterr().err
 
 
 def test_crops_that_a_method_does_not_read_are_refused(monkeypatch, tmp_path, capsys):

@@ -40,6 +40,8 @@ class Doctor:
         title = f"{self.folder.name}: {method}, {done:,} of {settings.steps:,} steps"
         page = self.output or self.folder / DOCTOR_PAGE
         healthy = "no problem found"
+        if not doctor.COLLAPSE_METRICS & lines[-1].keys():
+            healthy += f"; a collapse would not be seen, because {method} logs no `spread`"
         if is_short:
             healthy = f"too short to judge: a collapse may show only after {doctor.MIN_JUDGED_STEPS} steps"
         text = [*findings.values()] or [healthy]

@@ -176,7 +176,12 @@ class MethodConfig(ABC):
     def build(self, context: MethodContext) -> Any:
         """Build the `Method` with random weights from torch's global generator, on the CPU."""
         module, name = self.implementation.split(":")
-        kind = getattr(import_module(module), name, None)
+        try:
+            kind = getattr(import_module(module), name, None)
+        except ModuleNotFoundError as error:
+            if error.name != module:
+                raise
+            raise SettingError(f"no module {module}, the implementation of {self.name}") from None
         if kind is None:
             raise SettingError(f"the implementation of {self.name}, {module}, has no class {name}")
         return kind.from_config(self, context)

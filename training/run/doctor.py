@@ -16,6 +16,7 @@ UNIFORM_KL = 0.05  # nats; next to an entropy of ln K, a KL below it is noise ab
 FEW_PROTOTYPES = 2.0  # in use by a batch
 MIN_INFORMATION = 0.05  # nats of mutual information between image and prototype
 COLLAPSED_SPREAD = 0.05  # value of `losses.spread`
+COLLAPSE_METRICS = {"teacher_entropy", "code_entropy", "spread"}  # a log without them shows no collapse
 LATE_STEPS = 50  # at the end, which describe the present state; at most a tenth of the run
 MIN_STEPS_PER_EPOCH = 5  # with fewer, schedules that change once an epoch jump
 MAX_TEACHER_MEMORY = 1 / 3  # share of a run that its teacher may average over

@@ -212,7 +212,10 @@ def test_doctor_reads_incomplete_and_refuses_damaged_logs(run, tmp_path, capsys)
     assert "too short to judge" in capsys.readouterr().out
     write(copy, [run("dino").lines()[0] | {"step": step} for step in range(300)])
     assert doctor(tmp_path)[0] == 0
-    assert "no problem found" in capsys.readouterr().out
+    assert capsys.readouterr().out.splitlines()[1] == "- no problem found"
+    write(copy, [{"step": step, "loss": 1.0} for step in range(300)])
+    assert doctor(tmp_path)[0] == 0
+    assert "a collapse would not be seen, because dino logs no `spread`" in capsys.readouterr().out
     copy.log.write_text('{"step": 0, "lo\n' + whole)
     assert command.main(["doctor", str(tmp_path)]) == 1
     assert "line 1 of 33 is no step of a run" in capsys.readouterr().err
