@@ -112,8 +112,9 @@ class ProjectionHead(nn.Module):
 class _PrototypeLoss(torch.autograd.Function):
     """Cross-entropy of the logits of prototypes, without keeping the logits of all images.
 
-    For a few images at a time, the logits of all crops are computed, give the loss, and are overwritten by
-    their gradient. The backward pass only scales the gradients.
+    The logits s and their softmax p are computed for a few images at a time. The loss and its gradient p - t
+    are linear in the targets t, whose products with prototypes and features need no array of the size of s.
+    The backward pass only scales the gradients.
     """
 
     @staticmethod
@@ -124,32 +125,31 @@ class _PrototypeLoss(torch.autograd.Function):
         crops, batch, _ = features.shape
         norm = torch.linalg.vector_norm(v, dim=1)  # [K]
         scale = gain / (norm * temperature)
+        rows = v * scale[:, None]  # a logit is the product of a feature and a row
         teachers = features.new_full((crops, 1, 1), len(targets))  # teacher views of a crop: all …
         teachers[:shared] -= 1  # … but itself
         weight = 1 / (batch * (crops * len(targets) - shared))  # of one image of one pair in the mean
-        loss, grad_gain = features.new_zeros(()), torch.zeros_like(gain)
-        grad_features, grad_v = torch.empty_like(features), torch.empty_like(v)
-        chunk = CHUNK * (1 if features.device.type == "cpu" else 64)
-        images = max(1, chunk // (crops * len(v)))
-        for start in range(0, batch, images):
-            part = slice(start, start + images)
-            rows, target = features[:, part], targets[:, part].to(features.dtype)
-            logits = (rows.flatten(0, 1) @ v.T).mul_(scale).unflatten(0, rows.shape[:2])  # [crops, part, K]
-            total = target.sum(0)
-            own = (logits[:shared] * target[:shared]).sum()
-            agreement = (logits.sum(0) * total).sum() - own
+        students = features.sum(0).expand(len(targets), -1, -1).clone()  # crops of a teacher view, summed
+        students[:shared] -= features[:shared]
+        flat_targets = targets.to(features.dtype).flatten(0, 1)
+        agreement = (flat_targets @ rows).view_as(students)  # [views, batch, d]
+        loss, grad_features = (students * agreement).sum().neg(), agreement.sum(0).neg().repeat(crops, 1, 1)
+        grad_features[:shared] += agreement[:shared]
+        grad_rows = flat_targets.T @ students.flatten(0, 1).neg_()
+        images = max(1, CHUNK * (1 if features.device.type == "cpu" else 64) // (crops * len(v)))
+        for part in (slice(start, start + images) for start in range(0, batch, images)):
+            crop = features[:, part]
+            logits = crop.flatten(0, 1) @ rows.T  # [crops * part, K]
             peak, place = logits.max(-1, keepdim=True)
-            gradient = logits.softmax(-1)  # for every teacher …
-            log_partition = peak - gradient.gather(-1, place).log()
-            loss += (teachers * log_partition).sum() - agreement
-            gradient.mul_(teachers).sub_(total)  # … minus its target
-            gradient[:shared] += target[:shared]
-            grad_gain += logits.mul_(gradient).sum((0, 1))
-            flat = gradient.mul_(scale * weight).flatten(0, 1)
-            grad_features[:, part] = (flat @ v).unflatten(0, rows.shape[:2])
-            grad_v.addmm_(flat.T, rows.flatten(0, 1), beta=1 if start else 0)  # the first part overwrites
-        grad_gain *= weight / gain
-        grad_v.addcmul_(v, (grad_gain * gain / norm.square())[:, None], value=-1)  # |v| has no effect
+            probabilities = logits.softmax(-1)
+            log_partition = (peak - probabilities.gather(-1, place).log()).view(crops, -1, 1)
+            loss += (teachers * log_partition).sum()
+            grad_features[:, part].addcmul_(teachers, (probabilities @ rows).view_as(crop))
+            grad_rows.addmm_(probabilities.T, (crop * teachers).flatten(0, 1))
+        grad_features *= weight
+        radial = rows.mul_(grad_rows).sum(1) * weight
+        grad_gain, grad_v = radial / gain, grad_rows.mul_((scale * weight)[:, None])
+        grad_v.addcmul_(v, (radial / norm.square())[:, None], value=-1)  # |v| has no effect
         ctx.save_for_backward(grad_features, grad_v, grad_gain)
         return loss * weight
 
