@@ -57,7 +57,7 @@ class OurStep:
     def begin(self, crops: Crops) -> Metrics:
         """Update student, teacher and center; a GPU may still be computing when this returns."""
         images = crops.views.shape[1]
-        batch = Batch(crops, None, Randomness(0, self.steps, 0, images, images))
+        batch = Batch(crops, None, Randomness(0, self.steps, 0, images))
         context = autocast(self.precision, self.device)
         metrics = train_step(
             self.method, self.optimizer, batch, self.steps, self.plan, context, 1, self.parallel, self.scaler

@@ -201,7 +201,7 @@ def test_method_that_would_be_another_is_refused(names, error):
 
 def test_loss_in_reduced_precision_and_metrics_of_the_loop_are_refused():
     images = torch.ones(1, 2, 3)
-    batch = Batch(Crops(images, images[:0]), None, Randomness(0, 0, 0, 2, 2))
+    batch = Batch(Crops(images, images[:0]), None, Randomness(0, 0, 0, 2))
 
     class Mine(Method):
         def __init__(self):

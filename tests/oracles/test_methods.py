@@ -53,7 +53,7 @@ def batch_of(student: Tensor, teacher: Tensor) -> Batch:
     """
     rest = student.new_zeros(len(student) - 2, *student.shape[1:])
     both = torch.stack([student, torch.cat([teacher, rest])], dim=2).unsqueeze(3)
-    return Batch(Crops(both[:2], both[2:]), None, Randomness(0, 0, 0, student.shape[1], student.shape[1]))
+    return Batch(Crops(both[:2], both[2:]), None, Randomness(0, 0, 0, student.shape[1]))
 
 
 @each_precision

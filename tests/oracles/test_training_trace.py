@@ -61,7 +61,7 @@ def test_losses_centers_and_final_weights_agree(oracle):
     for step in range(plan.steps):
         crops = Crops(*(torch.from_numpy(trace[f"step{step}/{kind}_crops"]) for kind in ("global", "local")))
         images = crops.views.shape[1]
-        batch = Batch(crops, None, Randomness(0, step, 0, images, images))
+        batch = Batch(crops, None, Randomness(0, step, 0, images))
         logs = train_step(method, optimizer, batch, step, plan, nullcontext()).read()
         assert logs["loss"] == pytest.approx(float(trace[f"step{step}/loss"]), abs=1e-5)
         np.testing.assert_allclose(method.center.numpy(), trace[f"step{step}/center"], atol=1e-5)

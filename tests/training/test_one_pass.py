@@ -25,7 +25,7 @@ def outputs_and_gradients(one_pass, precision, **settings):
     crops = torch.randn(2, 5, 3, 32, 32), torch.randn(3, 5, 3, 16, 16)
     visible = torch.rand(2, 5, 16).argsort()[..., :9]
     with autocast(precision, CPU):
-        randomness = Randomness(0, 0, 0, 5, 5)
+        randomness = Randomness(0, 0, 0, 5)
         features = network.features(*crops, randomness=randomness, visible=visible, patches=False)
         found = network.head.project(cls_tokens(features))
         (found * torch.randn(found.shape)).sum().backward()

@@ -188,7 +188,7 @@ def load_batches(
     for step, batch in enumerate(loader, first_step):
         if isinstance(batch, ImageError):
             raise batch
-        randomness = Randomness(seed, step, first, own, batch_size)
+        randomness = Randomness(seed, step, first, own)
         yield batch._replace(randomness=randomness, multi_crop=dataset.cut)
 
 

@@ -9,7 +9,7 @@ from training.augmentation.randomness import Randomness
 @given(st.integers(0, 2**31), st.integers(0, 10**6), st.integers(0, 11), st.integers(1, 12))
 def test_randomness_of_a_part_equals_that_of_the_batch(seed, step, first, images):
     images = min(images, 12 - first)
-    batch = Randomness(seed, step, 0, 12, 12)
+    batch = Randomness(seed, step, 0, 12)
     expected = batch.uniform("depth", 3)[:, first : first + images]
     assert torch.equal(batch.part(first, images).uniform("depth", 3), expected)
     assert torch.equal(batch.part(first, images).part(0, images).uniform("depth", 3), expected)
@@ -17,5 +17,5 @@ def test_randomness_of_a_part_equals_that_of_the_batch(seed, step, first, images
 
 def test_randomness_depends_on_seed_step_and_purpose():
     draws = [(0, 0, "depth"), (1, 0, "depth"), (0, 1, "depth"), (0, 0, "patches")]
-    numbers = [Randomness(seed, step, 0, 12, 12).uniform(purpose)[0] for seed, step, purpose in draws]
+    numbers = [Randomness(seed, step, 0, 12).uniform(purpose)[0] for seed, step, purpose in draws]
     assert len(torch.stack(numbers).unique()) == 4

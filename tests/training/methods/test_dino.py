@@ -52,7 +52,7 @@ def test_kept_tokens_reduces_views_only():
     seen = []
     for step in (4, 4, 5):
         views, locals_ = (crop.clone().requires_grad_() for crop in batch.crops)
-        chance = Randomness(0, step, 0, 4, 4)
+        chance = Randomness(0, step, 0, 4)
         dino(Batch(Crops(views, locals_), None, chance), step).value.backward()
         seen.append(F.max_pool2d(views.grad.abs().amax(2), 8) > 0)  # [views, batch, rows, columns]
         assert (F.max_pool2d(locals_.grad.abs().amax(2), 8) > 0).all()

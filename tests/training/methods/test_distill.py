@@ -61,7 +61,7 @@ def squares_batch(images, numbers=(0, 3, 4, 9), step=UNMIRRORED) -> Batch:
     method_input = build_squares(images).read(numbers)[0]
     mean, std = (torch.tensor(v).view(3, 1, 1) for v in ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)))
     views = (method_input / 255 - mean) / std
-    randomness = Randomness(0, step, 0, len(numbers), len(numbers))
+    randomness = Randomness(0, step, 0, len(numbers))
     return Batch(Crops(views[None], views[:0, None]), None, randomness, torch.tensor(numbers))
 
 

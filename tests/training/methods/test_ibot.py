@@ -91,7 +91,7 @@ def test_dino_masks_the_student_alone_adds_the_loss_and_centers_the_patches():
 
 
 def test_random_blocks_are_rectangles_of_the_drawn_share_in_half_of_the_views():
-    blocks = random_blocks(Randomness(0, 0, 0, 2000, 2000), 2, 14, 14).unflatten(-1, (14, 14))
+    blocks = random_blocks(Randomness(0, 0, 0, 2000), 2, 14, 14).unflatten(-1, (14, 14))
     area = blocks.sum((-1, -2))
     assert (area > 0).float().mean() == pytest.approx(0.5, abs=0.03)
     shares = area[area > 0] / 196
@@ -104,7 +104,7 @@ def test_random_blocks_are_rectangles_of_the_drawn_share_in_half_of_the_views():
 
 
 def test_random_blocks_have_ratios_of_height_and_width_that_are_log_uniform_from_0_3_to_its_inverse():
-    blocks = random_blocks(Randomness(0, 0, 0, 500, 500), 2, 112, 112).unflatten(-1, (112, 112))
+    blocks = random_blocks(Randomness(0, 0, 0, 500), 2, 112, 112).unflatten(-1, (112, 112))
     blocks = blocks[blocks.any(-1).any(-1)]
     heights, widths = blocks.any(-1).sum(-1).float(), blocks.any(-2).sum(-1).float()
     ratios = (heights / widths)[(heights < 112) & (widths < 112)].log()  # those that no edge cuts

@@ -25,7 +25,7 @@ def test_network_gives_each_layer_and_crop_own_random_numbers(monkeypatch):
     student, dealt, honest = network(), [], StochasticDepth.scale
     monkeypatch.setattr(StochasticDepth, "scale", lambda self, n: (dealt.append(n), honest(self, n))[1])
     views, locals_ = torch.randn(2, 4, 3, 16, 16), torch.randn(3, 4, 3, 8, 8)
-    student(views, locals_, randomness=Randomness(0, 0, 0, 4, 4))
+    student(views, locals_, randomness=Randomness(0, 0, 0, 4))
     assert [len(numbers) for numbers in dealt] == [20] * 4  # each layer's, for all crops
     assert len(torch.cat(dealt).unique()) == 80
 

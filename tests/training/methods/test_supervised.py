@@ -17,7 +17,7 @@ ORDER, NEIGHBORS = torch.arange(4.0), torch.tensor([1.0, 0, 3, 2])
 def numbered(step=0, side=32):
     """Crops in which every pixel of image i is i."""
     crops = (ORDER.view(-1, 1, 1, 1).expand(n, -1, 3, s, s) for n, s in ((2, side), (1, 16)))
-    return Batch(Crops(*crops), torch.arange(4), Randomness(0, step, 0, 4, 4))
+    return Batch(Crops(*crops), torch.arange(4), Randomness(0, step, 0, 4))
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])

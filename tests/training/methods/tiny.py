@@ -22,7 +22,7 @@ def build(
 
 def random_batch(num_images=4, local=3, views=2, labels=None, step=0) -> Batch:
     crops = Crops(torch.randn(views, num_images, 3, 32, 32), torch.randn(local, num_images, 3, 16, 16))
-    return Batch(crops, labels, Randomness(0, step, 0, num_images, num_images))
+    return Batch(crops, labels, Randomness(0, step, 0, num_images))
 
 
 def state(method: Method) -> dict[str, torch.Tensor]:
