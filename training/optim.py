@@ -152,32 +152,26 @@ def set_rates(optimizer: torch.optim.Optimizer, lr: float, weight_decay: float) 
 
 
 @torch.no_grad()
-def clip_grad_per_tensor(parameters: Iterable[nn.Parameter], max_norm: float) -> None:
+def clip_gradients(groups: Iterable[ParameterGroup], max_norm: float) -> dict[str, Tensor]:
     """Clip the gradient of every tensor to its own L2 norm, not the global one, as the official code does.
 
-    The factor is max_norm / (norm + 1e-6) where that is below 1. The host does not wait for the device.
+    The factor is max_norm / (norm + 1e-6) where that is below 1; max_norm is 0 for none. The host does not
+    wait for the device.
+
+    Returns:
+        Norms before clipping of the gradients of the backbone and of everything after it: scalars.
     """
-    gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
-    if not gradients:
-        return
-    norms = torch.stack(torch._foreach_norm(gradients))
-    factors = norms.add_(1e-6).reciprocal_().mul_(max_norm).clamp_(max=1.0)
-    torch._foreach_mul_(gradients, list(factors.unbind()))
-
-
-@torch.no_grad()
-def gradient_norms(groups: Iterable[ParameterGroup]) -> dict[str, Tensor]:
-    """L2 norms of the gradients of the backbone and of everything after it: scalars."""
-    parts: dict[str, list[Tensor]] = {"backbone": [], "head": []}
-    for group in groups:
-        for name, parameter in zip(group["param_names"], group["params"], strict=True):
-            if parameter.grad is not None:
-                parts["backbone" if "backbone." in name else "head"].append(parameter.grad)
-    return {
-        f"gradient_norm_{part}": torch.stack(torch._foreach_norm(gradients)).norm()
-        for part, gradients in parts.items()
-        if gradients
-    }
+    named = [pair for group in groups for pair in zip(group["param_names"], group["params"], strict=True)]
+    named = [(name, parameter) for name, parameter in named if parameter.grad is not None]
+    named.sort(key=lambda pair: "backbone." not in pair[0])  # the backbone first
+    gradients = [parameter.grad for _, parameter in named]
+    norms, first = torch.stack(torch._foreach_norm(gradients)), sum("backbone." in name for name, _ in named)
+    parts = {"backbone": norms[:first], "head": norms[first:]}
+    found = {f"gradient_norm_{part}": of_part.norm() for part, of_part in parts.items() if len(of_part)}
+    if max_norm:
+        factors = norms.add_(1e-6).reciprocal_().mul_(max_norm).clamp_(max=1.0)
+        torch._foreach_mul_(gradients, list(factors.unbind()))
+    return found
 
 
 @torch.no_grad()

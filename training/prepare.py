@@ -134,9 +134,13 @@ def prepare_networks(
         one_pass = OnePass(compile=compile, recompute=checkpoint_activations)
     done = set[nn.Module]()
     for network in method.modules():
-        if isinstance(network, Network) and one_pass and not isinstance(network.backbone, ResNet):
-            network.one_pass = one_pass
-            done.add(network.backbone)
+        if isinstance(network, Network) and not isinstance(network.backbone, ResNet):
+            # Crops are multiples of a patch. timm would copy them, even to pad them by nothing.
+            embedding: Any = network.backbone.patch_embed
+            embedding.dynamic_img_pad = False
+            if one_pass:
+                network.one_pass = one_pass
+                done.add(network.backbone)
     for backbone in method.backbones().values():
         if compile and backbone not in done:
             compile_blocks(backbone)

@@ -13,7 +13,7 @@ from torch.optim import Optimizer
 from dino_model.runtime.errors import SettingError
 from training.distributed import all_mean, any_rank, data_parallel, world
 from training.methods.method import Batch, Loss, Method
-from training.optim import clip_grad_per_tensor, gradient_norms, set_rates
+from training.optim import clip_gradients, set_rates
 from training.recipes.recipe import Plan
 from training.run.folder import SaveSchedule
 from training.run.log import LOOP_METRICS
@@ -86,9 +86,7 @@ def train_step(
             (scaler.scale(losses[-1].value) * (1 / accumulate)).backward()
     method.after_backward(step)
     scaler.unscale_(optimizer)
-    metrics = _mean_logs(losses) | gradient_norms(optimizer.param_groups)
-    if plan.clip_grad:
-        clip_grad_per_tensor((p for g in optimizer.param_groups for p in g["params"]), plan.clip_grad)
+    metrics = _mean_logs(losses) | clip_gradients(optimizer.param_groups, plan.clip_grad)
     scaler.step(optimizer)
     metrics |= _update_scale(scaler, batch.crops.views.device)
     method.after_step(step, [loss.carry for loss in losses])

@@ -168,8 +168,8 @@ def widen(image: Image.Image | Tensor, margin: float) -> Image.Image | Tensor:
 def normalize(crops: Crops, mean: Sequence[float], std: Sequence[float], device: torch.device) -> Crops:
     """Convert uint8 crops to fp32 tensors on the device, (crop / 255 - mean) / std for each channel."""
     means, stds = constant(tuple(mean), device), constant(tuple(std), device)
-    scale, shift = stds.mul(255).reciprocal()[:, None, None], means.div(stds)[:, None, None]
-    return Crops(*((crop.to(device, non_blocking=True) * scale).sub_(shift) for crop in crops))
+    scale, shift = stds.mul(255).reciprocal()[:, None, None], means.div(stds).neg()[:, None, None]
+    return Crops(*(torch.addcmul(shift, crop.to(device, non_blocking=True), scale) for crop in crops))
 
 
 def crop(view: ViewSpec) -> transforms.Compose:

@@ -282,12 +282,13 @@ def test_pretrain_with_nan_loss_stops_and_resumes(images, tmp_path, capsys, monk
 
 
 def test_infinite_weights_are_never_saved(images, tmp_path, capsys, monkeypatch):
-    def poison(parameters, _):
-        for parameter in parameters:
+    def poison(groups, _):
+        for parameter in (parameter for group in groups for parameter in group["params"]):
             if parameter.grad is not None:
                 parameter.grad.fill_(float("inf"))
+        return {}
 
-    monkeypatch.setattr("training.train.clip_grad_per_tensor", poison)
+    monkeypatch.setattr("training.train.clip_gradients", poison)
     output = tmp_path / "run"
     assert pretrain(images, output, "--save-every", 1) == 1
     message = capsys.readouterr().err  # of the checkpoint or of the next loss, whichever is known first
