@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, replace
+from datetime import timedelta
 from typing import Any
 
 import torch
@@ -39,6 +40,11 @@ FIXED = (
 """Settings, by the beginning of their names, that a resumed run cannot change, except stochastic depth."""
 DATA = ("data", "num_images")
 """Settings that describe the images: a resumed run changes them only where that is accepted."""
+
+LISTING_LIMIT = timedelta(hours=6)
+"""Time that the first rank has to list the images, and to read their sizes."""
+MAX_COMPARED_SIZES = 1000
+"""Images whose sizes ranks compare at the start."""
 
 
 class OutOfMemory(RuntimeError):
@@ -78,10 +84,12 @@ class Session:
         images = replace(images, channel_range=recipe.channel_range)
         self.recipe, self.images, self.seed, self.workers = recipe, images, seed, workers
         self.precision, self.accumulate = precision, accumulate
-        check_ranks("images", f"{len(images):,} whose names have the hash {images.name_hash()}")
+        sample = images.subset(range(0, len(images), -(-len(images) // MAX_COMPARED_SIZES)))
+        names = f"{len(images):,} whose names have the hash {images.name_hash()}"
+        check_ranks("images", f"{names}, and their sizes {sample.inventory()}")
         check_ranks("settings", str((recipe, seed, precision, accumulate)))
         self._sizes: list[int] = []  # of the first rank only: millions of files may take minutes
-        self.inventory = on_first(self._hash_images)
+        self.inventory = on_first(self._hash_images, LISTING_LIMIT)
         self.plan = Plan.of(recipe, len(images))
         check_batch(recipe, accumulate, num_classes(images))
         self.method = prepare_model(

@@ -4,6 +4,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -129,17 +130,23 @@ def gather_rows(compute: Callable[[range], Tensor | None], numbers: range) -> Te
     return torch.cat([nan if rows is None else rows for rows, nan in zip(results, missing, strict=True)])
 
 
-def on_first(action: Callable[[], Result]) -> Result:
-    """Run an action on the first rank; return its result, or raise its error, on all ranks."""
+def on_first(action: Callable[[], Result], limit: timedelta | None = None) -> Result:
+    """Run an action on the first rank; return its result, or raise its error, on all ranks.
+
+    The other ranks wait until `limit`, by default that of the process group.
+    """
     if world() == 1:
         return action()
+    group: Any = dist.new_group(timeout=limit) if limit else None
     outcome: list[Any] = [None, None]  # result, error
     if rank() == 0:
         try:
             outcome = [action(), None]
         except Exception as raised:
             outcome = [None, raised]
-    dist.broadcast_object_list(outcome)
+    dist.broadcast_object_list(outcome, group=group)
+    if group:
+        dist.destroy_process_group(group)
     if outcome[1] is not None:
         raise outcome[1]
     return cast(Result, outcome[0])

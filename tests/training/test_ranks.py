@@ -10,6 +10,7 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 import torch
@@ -26,6 +27,8 @@ from tests.training.runs import CROPS, METHODS, RECIPE, TINY, noise, out_of_memo
 from training import __main__ as command
 from training.methods import table
 from training.methods.head import ProjectionHead
+from training.methods.network import Network
+from training.one_pass import OnePass
 from training.run.folder import Run
 from training.session import Session
 
@@ -34,6 +37,7 @@ pytestmark = pytest.mark.slow
 REPOSITORY = Path(__file__).parents[2]
 CPU = torch.device("cpu")
 CASES = METHODS | {f"{name} in parts": METHODS[name] for name in ("dino", "distill")}
+CASES |= {"dino in one pass": METHODS["dino"]}
 
 
 def train_all(images: Path, folder: Path) -> None:
@@ -44,10 +48,13 @@ def train_all(images: Path, folder: Path) -> None:
     with ranks.process_group(CPU):
         for name, method in CASES.items():
             parts = 2 if name.endswith(" in parts") else 1
-            own = replace(
-                recipe, method=method, crops=CROPS.get(name.removesuffix(" in parts"), recipe.crops)
+            crops = CROPS.get(name.removesuffix(" in parts"), recipe.crops)
+            session = Session(
+                replace(recipe, method=method, crops=crops), open_images(images), accumulate=parts
             )
-            session = Session(own, open_images(images), accumulate=parts)
+            for network in session.method.modules():
+                if isinstance(network, Network) and name.endswith(" in one pass"):  # as on a CUDA device
+                    network.one_pass = OnePass()
             session.train(Run(folder / name))
             sums[name] = sum(p.double().abs().sum().item() for p in session.method.parameters())
         (folder / f"{ranks.rank()}.json").write_text(json.dumps(sums))
@@ -82,6 +89,13 @@ def test_training_of_several_ranks_equals_that_of_one(trained, method):
 
 def test_every_method_trains_on_several_ranks():
     assert {method.name for method in METHODS.values()} == set(table.METHODS)
+
+
+def test_training_in_one_pass_equals_that_of_a_pass_per_size(trained):
+    found, expected = (
+        [line["loss"] for line in Run(trained / "4" / name).lines()] for name in ("dino in one pass", "dino")
+    )
+    assert found == pytest.approx(expected, rel=2e-5)
 
 
 def extract(images: Path) -> tuple:
@@ -145,9 +159,18 @@ def wait_for(run: Path, steps: int) -> None:
         time.sleep(0.02)
 
 
+def list_on_first(words: list[str]) -> int:
+    def open_once(*arguments, **options):
+        assert ranks.rank() == 0
+        return open_images(*arguments, **options)
+
+    with patch("training.commands.pretrain.open_images", open_once):
+        return command.main(words)
+
+
 def test_signal_to_one_rank_stops_all_and_one_process_resumes(images, tmp_path):
     run, words = tmp_path / "run", pretrain(images, tmp_path / "run")
-    group = Group(tmp_path / "group", *[(command.main, words)] * 2)
+    group = Group(tmp_path / "group", *[(list_on_first, words)] * 2)
     wait_for(run, 3)
     group.processes[1].terminate()
     assert group.codes() == [75, 75]
@@ -192,7 +215,7 @@ def test_ranks_with_different_images_or_an_odd_batch_end_with_one_sentence(image
     fewer = shutil.copytree(images, tmp_path / "fewer")
     next(fewer.rglob("*.png")).unlink()
     run = tmp_path / "run"
-    different = "error: the processes have different images: process 0 48 whose names have"
+    different = "error: the processes have different --data: process 0 "
     odd = "error: --batch-size is 15, no multiple of the 2 processes"
     for name, jobs, sentence in (
         ("different", [pretrain(images, run), pretrain(fewer, run)], different),

@@ -25,14 +25,15 @@ from dino_model.runtime.outputs import (
     write_provenance,
 )
 from dino_model.runtime.progress import progress
-from dino_model.runtime.ranks import process_group, rank, world
+from dino_model.runtime.ranks import on_first, process_group, rank, world
 from training import initialize
 from training.commands.arguments import Pretrain
+from training.prepare import check_ranks
 from training.run.doctor import run_settings
 from training.run.folder import Run, RunError
 from training.run.logging import LOGGERS, Diverged
 from training.run.monitor import Monitor, Probe
-from training.session import Session, in_words
+from training.session import LISTING_LIMIT, Session, in_words
 from training.train import Callbacks
 
 EXIT_CODES = {**dict.fromkeys(STOP_SIGNALS, EXIT_SIGTERM), signal.SIGINT: EXIT_INTERRUPTED}
@@ -50,7 +51,12 @@ def run(options: Pretrain) -> int:
 def _run(options: Pretrain, run: Run, device: torch.device) -> int:
     resumed = options.resume and run.checkpoint.exists()  # before any rank writes one
     settings = options.settings
-    images = open_images(options.data, exclude=options.exclude, arrays=bool(settings.low), options=options)
+    check_ranks("--data", str(options.data))
+    arrays = bool(settings.low)
+    images = on_first(
+        lambda: open_images(options.data, exclude=options.exclude, arrays=arrays, options=options),
+        LISTING_LIMIT,
+    )
     session = Session(
         settings,
         images.require_classes() if settings.method.uses_labels else images,
