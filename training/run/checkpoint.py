@@ -127,8 +127,8 @@ def write_checkpoint(run: Run, state: Mapping[str, Any], *, milestone: bool = Fa
 def _write(path: Path, state: Mapping[str, Any]) -> None:
     with files.replace_file(path) as temporary:
         try:
-            with temporary.open("wb") as file:
-                torch.save(state, file)
+            torch.save(state, temporary)  # by its path: a file would hold Python's lock of the training
+            with temporary.open("rb") as file:
                 os.fsync(file.fileno())
         except (OSError, RuntimeError) as error:  # torch hides the reason in a RuntimeError
             code = error.errno if isinstance(error, OSError) else errno.EIO

@@ -36,7 +36,7 @@ def test_load_checkpoint_after_a_killed_write_restores_the_former_state(run, mon
     write_checkpoint(run, training_state(7, model, optimizer))
 
     def die(state, file):
-        file.write(b"half a che")
+        file.write_bytes(b"half a che")
         raise KeyboardInterrupt
 
     monkeypatch.setattr(torch, "save", die)
