@@ -43,10 +43,23 @@ class UnitVectors:
     """
 
     def __init__(self, features: Tensor, device: torch.device | str | None = None) -> None:
-        self.vectors = features
+        self.vectors, self._lengths = features, list[Tensor]()
         if features.dtype != torch.float16:
             check_finite(features)
             self.vectors = normalize(features.to(device or features.device).float(), dim=1)
+
+    def cosines(self, units: Tensor) -> Tensor:
+        """Compare vectors of length 1 with all of these: [queries, width] -> fp32 [queries, features]."""
+        if self.vectors.dtype != torch.float16:
+            return units @ self.vectors.T
+        products, lengths = list[Tensor](), list[Tensor]()
+        for part in self.vectors.split(_BLOCK):
+            precise = part.float()
+            products.append(units @ precise.T)
+            if not self._lengths:  # the first time
+                lengths.append(precise.norm(dim=1).clamp(min=1e-12))
+        self._lengths = self._lengths or [torch.cat(lengths)]  # rounding has changed them
+        return torch.cat(products, dim=1).div_(self._lengths[0])
 
 
 def check_finite(features: Tensor) -> None:
@@ -81,20 +94,13 @@ def nearest(queries: Tensor, database: UnitVectors, count: int) -> tuple[Tensor,
         )
     check_finite(queries)
     at_once = max(1, _MAX_PRODUCT_BYTES // (4 * len(features)))
-    parts = features.split(_BLOCK) if features.dtype == torch.float16 else (features,)
-
-    def unit_part(part: Tensor) -> Tensor:
-        return (
-            normalize(part.float(), dim=1) if part.dtype == torch.float16 else part
-        )  # rounding changes lengths
 
     def search(numbers: range) -> Tensor:
         """Cosines and numbers for these queries: float64 [queries, 2, count], exact for both."""
         results = []
         for chunk in queries[numbers.start : numbers.stop].split(at_once):
             units = normalize(chunk.to(features.device).float(), dim=1)
-            products = torch.cat([units @ unit_part(part).T for part in parts], dim=1)
-            values, places = products.topk(min(count, len(features)), dim=1)
+            values, places = database.cosines(units).topk(min(count, len(features)), dim=1)
             results.append(torch.stack([values.cpu().double(), places.cpu().double()], dim=1))
         return torch.cat(results)
 
