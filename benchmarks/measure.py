@@ -4,6 +4,7 @@ import gc
 import inspect
 import multiprocessing
 import os
+import time
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
@@ -21,7 +22,10 @@ Computation = Callable[[], object]
 
 @dataclass(frozen=True, kw_only=True)
 class Benchmark:
-    """Options of every benchmark. A subclass defines `package`, `reference` and `compare`."""
+    """Options of every benchmark. A subclass defines `package`, `reference` and `compare`.
+
+    Seconds are those of a processor: set OMP_NUM_THREADS=1, so that they are those of a clock, too.
+    """
 
     repeats: int = 3
     """Timed turns of each side, at least 1."""
@@ -62,14 +66,20 @@ class Benchmark:
             write_json(self.json, results | {"remarks": remarks})
 
 
-def median_seconds(package: Computation, reference: Computation, repeats: int = 3) -> tuple[float, float]:
-    """Return the median seconds of two computations in turns, after one warm-up each.
+def processor_seconds() -> float:
+    """Processor time of this process and of its children that have ended; other programs do not count."""
+    times = os.times()
+    return time.process_time() + times.children_user + times.children_system
 
-    Other load slows both computations equally, because they take turns.
-    """
+
+def median_seconds(package: Computation, reference: Computation, repeats: int = 3) -> tuple[float, float]:
+    """Return the median processor seconds of two computations in turns, after one warm-up each."""
     package()
     reference()
-    turns = [(timeit(package, number=1), timeit(reference, number=1)) for _ in range(repeats)]
+    turns = [
+        tuple(timeit(side, timer=processor_seconds, number=1) for side in (package, reference))
+        for _ in range(repeats)
+    ]
     return median(turn[0] for turn in turns), median(turn[1] for turn in turns)
 
 
