@@ -30,6 +30,7 @@ from training.augmentation.crop_config import CropConfig
 from training.augmentation.crops import Crops, MultiCrop, normalize
 from training.commands.pretrain import default_workers
 from training.methods.dino_config import DINOConfig
+from training.one_pass import Packing, attend_groups, attend_varlen, pack
 from training.recipes.recipe import OptimizerConfig, Recipe
 from training.run.folder import Run
 from training.session import Session
@@ -125,17 +126,9 @@ def recipe_of(model: str, batch: int) -> Recipe:
     return Recipe(MODELS[model], method, CropConfig(augment="device"), optimizer, epochs=1, batch_size=batch)
 
 
-def random_crops(recipe: Recipe) -> Crops:
-    """Crops of noise on the device, as the loop passes them to the method."""
-    crops, generator = recipe.crops, torch.Generator(CUDA).manual_seed(0)
-    sizes = (crops.global_crops, crops.global_size), (crops.local_crops, crops.local_size)
-    shapes = [(number, recipe.batch_size, 3, side, side) for number, side in sizes]
-    return Crops(*(torch.randn(shape, generator=generator, device=CUDA) for shape in shapes))
-
-
 def package(recipe: Recipe, **options: bool) -> Step:
     """The step of this project."""
-    step, crops = OurStep(recipe, "bf16", CUDA, **options), random_crops(recipe)
+    step, crops = OurStep(recipe, "bf16", CUDA, **options), data.random_crops(recipe, CUDA)
     return lambda: step.begin(crops)
 
 
@@ -168,7 +161,7 @@ def augmented(recipe: Recipe) -> Step:
 
 def official(recipe: Recipe, *, fused: bool) -> Step:
     """The step with the official grouping of crops."""
-    step, crops = PlainStep(recipe, "bf16", CUDA, grouped=True, fused=fused), random_crops(recipe)
+    step, crops = PlainStep(recipe, "bf16", CUDA, grouped=True, fused=fused), data.random_crops(recipe, CUDA)
     return lambda: step(crops)
 
 
@@ -296,21 +289,20 @@ def time_attention(model: str, batch: int) -> list[Row]:
     config = MODELS[model]
     width, _, heads = config.vit_shape()
     lengths = [(side // config.patch_size) ** 2 + 1 for side in (224, 96)]
-    shapes = ((2 * batch, lengths[0]), (8 * batch, lengths[1]))
+    packing = pack(((2 * batch, lengths[0]), (8 * batch, lengths[1])), CUDA)
     generator = torch.Generator(CUDA).manual_seed(0)
-    tokens = sum(images * length for images, length in shapes)
+    tokens = len(packing.images)
     packed = torch.randn(tokens, 3, heads, width // heads, generator=generator, device=CUDA).bfloat16()
     packed.requires_grad_()
-    gradient = torch.randn(tokens, width, generator=generator, device=CUDA).bfloat16()
-    every = torch.tensor([0, *(length for images, length in shapes for _ in range(images))])
-    offsets = every.cumsum(0).to(CUDA, torch.int32)
-    ways: dict[str, Callable[[], Tensor]] = {
-        "a call for each size": lambda: attend_groups(packed, shapes),
-        "varlen": lambda: attend_varlen(packed, offsets, lengths[0]),
-        "jagged": lambda: attend_jagged(packed, offsets.long(), lengths[0]),
+    gradient = torch.randn(tokens, heads, width // heads, generator=generator, device=CUDA).bfloat16()
+    ways: dict[str, Callable[[Tensor, Packing], Tensor]] = {
+        "a call for each size": attend_groups,
+        "varlen": attend_varlen,
+        "jagged": attend_jagged,
     }
-    rows, expected = list[Row](), attend_groups(packed, shapes).detach()
-    for way, attend in ways.items():
+    rows, expected = list[Row](), attend_groups(packed, packing).detach()
+    for way, function in ways.items():
+        attend = partial(function, packed, packing)
         row: Row = {"model": model, "way": way}
         try:
             row["difference"] = float((attend().detach() - expected).abs().max())
@@ -329,35 +321,15 @@ def backward(attend: Callable[[], Tensor], gradient: Tensor) -> None:
     attend().backward(gradient)
 
 
-def attend_groups(packed: Tensor, shapes: tuple[tuple[int, int], ...]) -> Tensor:
-    """Attention of each size on its own: [tokens, 3, heads, d] -> [tokens, width]."""
-    results = []
-    parts = packed.split([images * length for images, length in shapes])
-    for part, (images, length) in zip(parts, shapes, strict=True):
-        query, key, value = part.unflatten(0, (images, length)).permute(2, 0, 3, 1, 4)
-        attended = F.scaled_dot_product_attention(query, key, value)
-        results.append(attended.transpose(1, 2).reshape(images * length, -1))
-    return torch.cat(results)
-
-
-def attend_varlen(packed: Tensor, offsets: Tensor, longest: int) -> Tensor:
-    """Attention of all sequences in one call."""
-    from torch.nn.attention.varlen import varlen_attn
-
-    query, key, value = packed.unbind(1)
-    result: Any = varlen_attn(query, key, value, offsets, offsets, longest, longest)
-    return (result if isinstance(result, Tensor) else result[0]).flatten(1)
-
-
-def attend_jagged(packed: Tensor, offsets: Tensor, longest: int) -> Tensor:
-    """Attention of nested tensors."""
-    query, key, value = (
+def attend_jagged(heads: Tensor, packing: Packing) -> Tensor:
+    """Attention of nested tensors, as `attend_varlen`."""
+    longest, offsets = max(length for _, length in packing.shapes), packing.offsets.long()
+    nested = (
         torch.nested.nested_tensor_from_jagged(part, offsets, min_seqlen=1, max_seqlen=longest)
-        for part in packed.unbind(1)
+        for part in heads.unbind(1)
     )
-    heads = [part.transpose(1, 2) for part in (query, key, value)]
-    result: Tensor = F.scaled_dot_product_attention(heads[0], heads[1], heads[2]).transpose(1, 2).values()
-    return result.flatten(1)
+    query, key, value = (part.transpose(1, 2) for part in nested)
+    return F.scaled_dot_product_attention(query, key, value).transpose(1, 2).values()
 
 
 def microseconds(compute: Step, repeats: int = 20) -> float:
