@@ -84,9 +84,10 @@ class Session:
         images = replace(images, channel_range=recipe.channel_range)
         self.recipe, self.images, self.seed, self.workers = recipe, images, seed, workers
         self.precision, self.accumulate = precision, accumulate
-        sample = images.subset(range(0, len(images), -(-len(images) // MAX_COMPARED_SIZES)))
-        names = f"{len(images):,} whose names have the hash {images.name_hash()}"
-        check_ranks("images", f"{names}, and their sizes {sample.inventory()}")
+        if world() > 1:
+            sample = images.subset(range(0, len(images), -(-len(images) // MAX_COMPARED_SIZES)))
+            names = f"{len(images):,} whose names have the hash {images.name_hash()}"
+            check_ranks("images", f"{names}, and their sizes {sample.inventory()}")
         check_ranks("settings", str((recipe, seed, precision, accumulate)))
         self._sizes: list[int] = []  # of the first rank only: millions of files may take minutes
         self.inventory = on_first(self._hash_images, LISTING_LIMIT)

@@ -102,7 +102,7 @@ def test_session_reads_sizes_of_files_once_and_on_the_first_rank(collection, tmp
     read, honest = [], data.collection._status
     monkeypatch.setattr(data.collection, "_status", lambda path: (read.append(path), honest(path))[1])
     if not first:
-        monkeypatch.setattr("training.session.on_first", lambda action: "that of the first rank")
+        monkeypatch.setattr("training.session.on_first", lambda action, limit: "that of the first rank")
     run, session = Run(tmp_path / "run"), Session(SMALL, collection)
     session.train(run, callbacks=Callbacks(interrupted=lambda: True))
     assert session.resume(run) == 1
