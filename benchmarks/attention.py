@@ -3,9 +3,8 @@
 python -m benchmarks.attention [--json FILE]
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from itertools import cycle
 from timeit import repeat
 
@@ -31,14 +30,14 @@ AGREEMENT = 1e-4  # of the maps, in fp32
 class Attention(Benchmark):
     """Maps of the last block for the [CLS] query: `AttentionPredictor` against a plain ViT in fp32."""
 
-    def package(self) -> Computation:
+    def package(self, precision: Precision = "auto") -> Computation:
         """Compute the maps of the images in turn."""
-        package, turns = predictor(), cycle(images())
+        package, turns = predictor(precision), cycle(images())
         return lambda: fused_maps(package, next(turns))
 
-    def reference(self) -> Computation:
-        """Compute the maps of the images in turn, all attention written out."""
-        maps, turns = plain_maps(sharpened_model()), cycle(images())
+    def reference(self, fused: bool = False) -> Computation:
+        """Compute the maps of the images in turn, with all attention written out, or timm's fused one."""
+        maps, turns = plain_maps(sharpened_model(), fused), cycle(images())
         return lambda: maps(next(turns))
 
     def compare(self) -> tuple[str, ...]:
@@ -52,12 +51,7 @@ class Attention(Benchmark):
         loss = np.abs(fused_maps(fast, image) - expected).max()
         ratios = []
         for name, fused in {"attention written out": False, "timm's fused attention": True}.items():
-            maps, turns = plain_maps(sharpened_model(), fused), cycle(images())
-            own, peer = median_seconds(
-                partial(in_turn, partial(fused_maps, exact), turns),
-                partial(in_turn, maps, turns),
-                self.repeats,
-            )
+            own, peer = median_seconds(self.package("fp32"), self.reference(fused), self.repeats)
             ratios.append(
                 f"both in fp32, {name}: package {own:.3f} s, peer {peer:.3f} s: {peer / own:.2f} times faster"
             )
@@ -80,11 +74,6 @@ def gemm_rate(precision: ComputePrecision, side: int = 2048) -> float:
     dtype = {"fp32": torch.float32, "bf16": torch.bfloat16}[precision]
     one, other = torch.randn(2, side, side).to(dtype)
     return 2 * side**3 / min(repeat(lambda: one @ other, number=1, repeat=5))
-
-
-def in_turn(maps: Callable[[np.ndarray], np.ndarray], images: Iterator[np.ndarray]) -> np.ndarray:
-    """Compute the maps of the next image."""
-    return maps(next(images))
 
 
 def fused_maps(predictor: AttentionPredictor, image: np.ndarray) -> np.ndarray:

@@ -1,7 +1,9 @@
 """Batches of crops from images, in an order that depends on the seed and the step only."""
 
+import shutil
 import signal
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 import torch
@@ -11,6 +13,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from dino_model.data.collection import Images, ShardError
 from dino_model.data.images import ImageError
+from dino_model.runtime.errors import SettingError, pluralize
 from dino_model.runtime.outputs import STOP_SIGNALS
 from training.augmentation.crop_config import CropConfig
 from training.augmentation.crops import AugmentPlan, Crops, MultiCrop
@@ -21,6 +24,8 @@ Content = TypeVar("Content")
 
 MAX_READY_BYTES = 2**28
 """Bytes of crops that all workers together prepare in advance."""
+SHARED_MEMORY = Path("/dev/shm")
+"""Linux has it; a container's is 64 MB by default."""
 MAX_BROKEN_RUN = 100
 """Number of consecutive unreadable images that ends a run."""
 
@@ -193,12 +198,23 @@ def load_batches(
 
 
 def batches_ahead(config: CropConfig, batch_size: int, workers: int, channels: int | None = None) -> int:
-    """Number of batches, 1 to 8, that each worker prepares, within `MAX_READY_BYTES` for all of them."""
+    """Number of batches, 1 to 8, that each worker prepares, within `MAX_READY_BYTES` for all of them.
+
+    Raises:
+        SettingError: The batches do not fit the shared memory, in which workers on Linux hand them over.
+    """
     sides = [view.size for view in config.views] + [config.local_size] * config.local_crops
     if config.augment == "device":
         sides = [config.canvas_size]
-    batch = batch_size * sum((channels or 3) * side * side for side in sides)
-    return max(1, min(8, MAX_READY_BYTES // (batch * workers)))
+    of_all = workers * batch_size * sum((channels or 3) * side * side for side in sides)
+    ahead = max(1, min(8, MAX_READY_BYTES // of_all))
+    free = shutil.disk_usage(SHARED_MEMORY).free if SHARED_MEMORY.exists() else None
+    if free is not None and free < ahead * of_all:
+        raise SettingError(
+            f"{SHARED_MEMORY} has {free / 1e6:,.0f} MB free, and {pluralize(workers, 'worker')} need"
+            f" {ahead * of_all / 1e6:,.0f} MB: start the container with --shm-size, or pass fewer --workers"
+        )
+    return ahead
 
 
 def _stack_crops(of_images: Sequence[Crops]) -> Crops:

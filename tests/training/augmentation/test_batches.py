@@ -1,6 +1,7 @@
 import os
 import tarfile
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ from PIL import Image
 
 from dino_model.data.collection import open_images
 from dino_model.data.images import ImageError
+from dino_model.runtime.errors import SettingError
 from training.augmentation.batches import (
     MAX_READY_BYTES,
     CropDataset,
@@ -74,6 +76,14 @@ def test_batches_ahead_are_limited_by_bytes():
     batch = 64 * 3 * (2 * 224**2 + 8 * 96**2)
     between = batches_ahead(large, batch_size=64, workers=2)
     assert between * 2 * batch <= MAX_READY_BYTES < (between + 1) * 2 * batch
+
+
+def test_batches_ahead_in_too_little_shared_memory_raises(monkeypatch):
+    large = CropConfig(224, 96, 8)
+    monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=64e6))
+    assert batches_ahead(large, batch_size=2, workers=2) == 8
+    with pytest.raises(SettingError, match=r"64 MB free, and 2 workers need .*--shm-size"):
+        batches_ahead(large, batch_size=64, workers=2)
 
 
 @pytest.mark.parametrize("margin", [0.0, 0.25])
