@@ -154,10 +154,9 @@ def label_navigation(app: Sphinx, page: str, template: str, context: dict[str, A
 
 
 def load_live_figures(app: Sphinx, page: str, template: str, context: dict[str, Any], doctree: Any) -> None:
-    """Load data and code of the live figures on their page only."""
-    if page == live_figures.PAGE:
-        for name in (*live_figures.makers(), "figures"):
-            app.add_js_file(f"figures/{name}.js", defer="defer")
+    """Load data and code of the live figures on their pages only."""
+    for name in live_figures.scripts(page):
+        app.add_js_file(f"figures/{name}.js", defer="defer")
 
 
 def write_extras(app: Sphinx, error: Exception | None) -> None:

@@ -28,7 +28,8 @@ from segmentation.example_clips import draw_masks
 from segmentation.tracking import propagate_masks
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGE = "docs/live"
+FIRST = ("sheep", "random")
+"""Data of the figure on the first page."""
 SIZE = 224  # pixels of the short side
 QUALITY = 80  # of JPEG
 LARGEST = 1_000_000  # bytes of the queries and keys of an image
@@ -51,6 +52,12 @@ def makers() -> dict[str, Callable[[], Data]]:
         "collapse": collapse,
         "video": video,
     }
+
+
+def scripts(page: str) -> tuple[str, ...]:
+    """Return the names of the scripts that a page loads: data, then the code of the figures."""
+    data = {"docs/live": tuple(makers()), "docs/index": FIRST}.get(page)
+    return (*data, "figures") if data else ()
 
 
 def put(static: Path) -> None:

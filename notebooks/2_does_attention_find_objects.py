@@ -23,6 +23,7 @@
 # %%
 import numpy as np
 
+from app.notebook import show
 from dino_model import photographs
 from dino_model.inference.predictor import AttentionPredictor
 from dino_model.inference.quantities import lift
@@ -107,6 +108,13 @@ drawing.images(
 # The best head reaches **0.57**. The centered box reaches **0.64**, because the sheep is in the middle of the image. Two heads
 # attend to the background and reach **0.00**, so the score depends strongly on the selected head.
 #
+# The next cell shows the masks in the view of the app, with fewer patches. Select a head below the image. Point at a patch to see
+# the mask of its own attention: patches of the sheep and of the meadow have different masks.
+
+# %%
+show(image, "embedded-dino", size=112, layer="mask", mass=60)
+
+# %% [markdown]
 # ## Thirty images
 #
 # One image is not enough evidence. The next cell scores 30 images in five ways; the *ground truth* is the mask drawn by

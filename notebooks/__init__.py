@@ -1,1 +1,1 @@
-"""Eleven lessons on the paper, as text notebooks, and what they draw and check with."""
+"""Fourteen lessons on the paper, as text notebooks, and what they draw and check with."""

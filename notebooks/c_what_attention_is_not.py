@@ -24,6 +24,7 @@ import numpy as np
 import torch
 from torch.nn import functional as F
 
+from app.notebook import show
 from dino_model import photographs
 from dino_model.inference.predictor import AttentionPredictor
 from dino_model.models.load import load_model
@@ -148,8 +149,12 @@ with drawing.plot(
 # instead of **0.96**. It is also more than in the order of similarity (**0.90**) or of the center (**0.88**). In this network the map of
 # the last block agrees with influence. In `embedded-dino`, the same 10 % give **0.91**, and random patches **0.92**: a difference of
 # **-0.02** ± **0.01**. Its map looks like a map of the object, but the most attended patches have hardly more influence than random
-# ones. The map alone does not show which of the two cases is present.
-#
+# ones. The map alone does not show which of the two cases is present: compare both maps in the next cell.
+
+# %%
+show(photographs.image("sheep"), list(models), size=SIZE)
+
+# %% [markdown]
 # ## In larger networks
 #
 # Darcet et al. (2024) report *artifacts* in some large networks: in DINOv2 ViT-g, about 2 % of the patch tokens have a norm far above

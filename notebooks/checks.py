@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch.nn.functional import log_softmax, softmax
+from torch.nn.functional import cosine_similarity, log_softmax, softmax
 
 from notebooks import solutions as right
 
@@ -734,6 +734,154 @@ EXERCISES: dict[str, Exercise] = {
         (_normal(3, 8, 12), np.random.default_rng(11).random((2, 3)), 0.3),
         (_normal(3, 6, 6, seed=1), np.random.default_rng(12).random((3, 3)), 0.6),
     ),
+    "D.1": Exercise(
+        right.standardize,
+        {
+            "You divided without subtracting the mean.": lambda x: x / x.std(dim=(0, 1)),
+            "You subtracted the mean and did not divide by the deviation.": lambda x: x - x.mean(dim=(0, 1)),
+            "You standardized each token; use the statistics of each channel, over images and tokens.": (
+                lambda x: (x - x.mean(-1, keepdim=True)) / x.std(-1, keepdim=True)
+            ),
+            "You standardized each image; use the statistics over all images.": (
+                lambda x: (x - x.mean(1, keepdim=True)) / x.std(1, keepdim=True)
+            ),
+            "You used one mean and one deviation; each channel has its own.": lambda x: (
+                (x - x.mean()) / x.std()
+            ),
+            "You divided by the variance; divide by the deviation.": (
+                lambda x: (x - x.mean(dim=(0, 1))) / x.var(dim=(0, 1))
+            ),
+        },
+        (_normal(3, 5, 4) * torch.tensor([1.0, 2.0, 3.0, 4.0]) + 1,),
+        (_normal(2, 6, 3, seed=1) * 2 - torch.tensor([1.0, 0.0, 3.0]),),
+    ),
+    "D.2": Exercise(
+        right.token_loss,
+        {
+            "You returned the cosine; subtract it from 1.": lambda s, t: cosine_similarity(
+                s, t, dim=-1
+            ).mean(),
+            "This is the scalar product; divide by both lengths.": lambda s, t: 1 - (s * t).sum(-1).mean(),
+            "Your cosine runs over the tokens; use the last axis.": (
+                lambda s, t: 1 - cosine_similarity(s, t, dim=1).mean()
+            ),
+            "You added the terms; compute their mean.": (
+                lambda s, t: (1 - cosine_similarity(s, t, dim=-1)).sum()
+            ),
+        },
+        (_normal(2, 3, 5).requires_grad_(), _normal(2, 3, 5, seed=1)),
+        (_normal(1, 4, 6, seed=2).requires_grad_(), _normal(1, 4, 6, seed=3)),
+    ),
+    "D.3": Exercise(
+        right.attention_loss,
+        {
+            "This is the cross-entropy; subtract the entropy of the teacher.": (
+                lambda s, t: -(t * s.log()).sum(-1).mean()
+            ),
+            "You exchanged teacher and student; the teacher's attention weights the terms.": (
+                lambda s, t: (s * (s.log() - t.log())).sum(-1).mean()
+            ),
+            "Your sign is wrong; the KL is at least 0.": lambda s, t: (
+                (t * (s.log() - t.log())).sum(-1).mean()
+            ),
+            "You averaged over the patches; add them.": lambda s, t: (t * (t.log() - s.log())).mean(),
+            "You averaged the heads first; compare head by head.": (
+                lambda s, t: (t.mean(1) * (t.mean(1).log() - s.mean(1).log())).sum(-1).mean()
+            ),
+        },
+        (softmax(_normal(2, 3, 5), -1).requires_grad_(), softmax(_normal(2, 3, 5, seed=1), -1)),
+        (softmax(_normal(1, 2, 4, seed=2), -1).requires_grad_(), softmax(_normal(1, 2, 4, seed=3), -1)),
+    ),
+    "D.4": Exercise(
+        right.LARGEST_KL,
+        {
+            "This is the logarithm to base 2; use the natural logarithm.": math.log2(196),
+            "Your sign is wrong.": -math.log(196),
+            "You counted the patches of one side; the grid has 14 · 14 patches.": math.log(14),
+            "You counted [CLS]; the attention is over 196 patches.": math.log(197),
+        },
+        tolerance=5e-4,
+    ),
+    "E.1": Exercise(
+        right.contrast_loss,
+        {
+            "The temperature is missing.": lambda q, k, t: right.contrast_loss(q, k, 1.0),
+            "You multiplied by the temperature; divide.": lambda q, k, t: right.contrast_loss(q, k, 1 / t),
+            "Your softmax runs over the queries; each query chooses among the keys.": (
+                lambda q, k, t: right.contrast_loss(k, q, t)
+            ),
+            "The other keys are missing: this loss is smallest for equal outputs.": (
+                lambda q, k, t: -((q * k).sum(-1) / t).mean()
+            ),
+            "You averaged over all pairs; use the pairs on the diagonal.": (
+                lambda q, k, t: -log_softmax(q @ k.T / t, 1).mean()
+            ),
+            "The own key is missing in the denominator.": (
+                lambda q, k, t: (
+                    (p := q @ k.T / t)
+                    .masked_fill(torch.eye(len(q), dtype=torch.bool), -torch.inf)
+                    .logsumexp(1)
+                    - p.diagonal()
+                ).mean()
+            ),
+        },
+        (_normal(4, 6).requires_grad_(), _normal(4, 6, seed=1), 0.5),
+        (_normal(3, 5, seed=2).requires_grad_(), _normal(3, 5, seed=3), 0.2),
+    ),
+    "E.2": Exercise(
+        right.COLLAPSED_CONTRAST,
+        {
+            "The own key counts, too: 32 keys have the same probability.": math.log(31),
+            "If all keys are equal, their probabilities are equal; the loss is not 0.": 0.0,
+            "The probability is 1 / 32; the loss is its negative logarithm.": 1 / 32,
+            "Your sign is wrong.": -math.log(32),
+        },
+        tolerance=5e-3,
+    ),
+    "E.3": Exercise(
+        right.equal_shares,
+        {
+            "You divided the images first; the last division must be that of the images.": (
+                lambda s, n: right.equal_shares(s.T, n).T
+            ),
+            "You divided by the sums of the images only; the prototypes come first in each round.": (
+                lambda s, n: s / s.sum(1, keepdim=True)
+            ),
+            "You did one round; repeat both divisions.": lambda s, n: right.equal_shares(s, 1),
+        },
+        (_normal(4, 6).exp(), 3),
+        (_normal(5, 3, seed=1).exp(), 2),
+    ),
+    "F.1": Exercise(
+        right.divide,
+        {
+            "You counted through all images; count within each class.": (
+                lambda labels, n: np.arange(len(labels)) % n == n - 1
+            ),
+            "You selected the training images.": lambda labels, n: ~right.divide(labels, n),
+            "You began with the first image of each class; begin with the n-th.": (
+                lambda labels, n: np.array([sum(labels[:i] == y) % n == 0 for i, y in enumerate(labels)])
+            ),
+        },
+        (np.array([0, 0, 1, 0, 1, 1, 0, 2, 2, 2, 0, 2]), 3),
+        (np.array([1, 0, 1, 0, 1, 0, 0]), 2),
+    ),
+    "F.2": Exercise(
+        right.standard_error,
+        {
+            "This is the deviation of one image; divide by the root of their number.": (
+                lambda c: float(100 * np.std(c))
+            ),
+            "You divided by the number of images; divide by its root.": lambda c: float(
+                100 * np.std(c) / len(c)
+            ),
+            "This is the squared error; take its root.": lambda c: float(100 * np.var(c) / len(c)),
+            "This is the accuracy, not its error.": lambda c: float(100 * np.mean(c)),
+            "You gave a share; give percent.": lambda c: float(np.std(c) / np.sqrt(len(c))),
+        },
+        (np.arange(10) % 3 > 0,),
+        (np.arange(24) % 5 > 1,),
+    ),
     "T.1": Exercise(
         right.STORED_VALUE,
         {
@@ -811,6 +959,15 @@ HINTS: Mapping[str, str] = {
     "B.2": "w(B, V) counts an edge inside of B at both of its ends.",
     "B.3": "Compute the width and height of the shared box first.",
     "C.1": "Make a mask of patches from np.argsort(scores.ravel()), then repeat each value to the size of a patch.",
+    "D.1": "tokens.mean(dim=(0, 1)) has one value for each channel; std takes the same argument.",
+    "D.2": "torch.nn.functional.cosine_similarity(..., dim=-1) gives one cosine for each token.",
+    "D.3": "Multiply the teacher's attention with the difference of the logarithms, then sum over the patches.",
+    "D.4": "Only the patch with the teacher's attention has a term; its share is 1 in the teacher and 1 / 196 here.",
+    "E.1": "queries @ keys.T has the products of all pairs; those of a query and its own key are on the diagonal.",
+    "E.2": "All products are equal, so the softmax gives each key the same probability.",
+    "E.3": "A sum over dim=0 belongs to a prototype, a sum over dim=1 to an image.",
+    "F.1": "np.flatnonzero(labels == label) gives the images of a class; a slice [start::step] selects every n-th.",
+    "F.2": "The variance of a value that is 0 or 1 with mean p is p (1 - p).",
     "T.1": "The value is 12 times the first index, plus 4 times the second, plus the third.",
     "T.2": "Divide both axes, then permute so that the two axes of the grid come first.",
     "T.3": "unflatten(2, (heads, -1)) gives [B, tokens, heads, d].",

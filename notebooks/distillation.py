@@ -1,11 +1,14 @@
-"""Textures, network and training loop of lessons 3 to 5: DINO in plain PyTorch, small enough for a laptop."""
+"""Textures, network and training loop of lessons 3 to 6 and E: DINO in plain PyTorch, for a laptop."""
 
 import copy
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -37,6 +40,25 @@ def normalized(images: Tensor) -> Tensor:
     return (images - 0.5) / 0.25
 
 
+def scenes(images: Tensor, seed: int) -> tuple[Tensor, NDArray[np.bool_]]:
+    """Put a disk of each texture before a gray background with weak noise, at a random place.
+
+    Args:
+        images: [images, 1, 48, 48], from 0 to 1.
+
+    Returns:
+        Scenes [images, 1, 24, 24] at half the size, and the patches that the disk covers [images, 6, 6].
+    """
+    generator, side = np.random.default_rng(seed), images.shape[-1]
+    rows, columns = np.mgrid[:side, :side]
+    top, left = generator.uniform(14, 34, (2, len(images), 1, 1))
+    disks = (rows - top) ** 2 + (columns - left) ** 2 < generator.uniform(7, 11, (len(images), 1, 1)) ** 2
+    gray = generator.uniform(0.3, 0.7, (len(images), 1, 1)) + generator.normal(0, 0.05, disks.shape)
+    drawn = torch.from_numpy(np.where(disks, images[:, 0].numpy(), gray)[:, None]).float()
+    covered = F.interpolate(torch.from_numpy(disks[:, None]).float(), (6, 6), mode="area")[:, 0]
+    return F.interpolate(drawn, (CROP_SIZE, CROP_SIZE), mode="area"), covered.numpy() > 0.5
+
+
 class Network(nn.Module):
     """Small ViT (4 blocks of width 96, 36 patches) with a projection head of 256 prototypes."""
 
@@ -57,10 +79,13 @@ class Network(nn.Module):
         self.mlp = nn.Sequential(*layers, nn.Linear(256, 64))
         self.prototypes = nn.Parameter(torch.randn(PROTOTYPES, 64))
 
+    def embed(self, crops: Tensor) -> Tensor:
+        """Compute the output of the bottleneck for crops [crops, 1, 24, 24]: unit vectors [crops, 64]."""
+        return F.normalize(self.mlp(self.backbone(crops)), dim=-1)
+
     def forward(self, crops: Tensor) -> Tensor:
         """Compute the cosine of each crop [crops, 1, 24, 24] with each prototype: [crops, 256]."""
-        bottleneck = F.normalize(self.mlp(self.backbone(crops)), dim=-1)
-        return bottleneck @ F.normalize(self.prototypes, dim=-1).T
+        return self.embed(crops) @ F.normalize(self.prototypes, dim=-1).T
 
 
 def random_crops(images: Tensor) -> Tensor:
@@ -74,6 +99,25 @@ def random_crops(images: Tensor) -> Tensor:
     grid = F.affine_grid(transform, [count, 1, CROP_SIZE, CROP_SIZE], align_corners=False)
     crops = F.grid_sample(images, grid, align_corners=False)
     return crops * (0.6 + 0.8 * torch.rand(count, 1, 1, 1)) + 0.3 * torch.randn(count, 1, 1, 1)
+
+
+def tokens_and_attention(vit: Any, images: Tensor) -> tuple[Tensor, Tensor]:
+    """Compute the tokens of a ViT of timm, and the attention of [CLS] over the patches in its last block.
+
+    Args:
+        vit: Backbone with [CLS] as its only token before the patches.
+        images: Normalized [batch, channels, height, width].
+
+    Returns:
+        Tokens after the last norm [batch, tokens, width]; attention [batch, heads, patches], whose sum is 1.
+    """
+    last, read = vit.blocks[-1].attn, []
+    hook = last.qkv.register_forward_hook(lambda *call: read.append(call[-1]))
+    tokens = vit.forward_features(images)
+    hook.remove()
+    queries, keys, _ = read[0].unflatten(-1, (3, last.num_heads, -1)).permute(2, 0, 3, 1, 4)
+    products = queries[:, :, :1] @ keys[:, :, 1:].mT / queries.shape[-1] ** 0.5
+    return tokens, products[:, :, 0].softmax(dim=-1)
 
 
 @torch.no_grad()
@@ -115,9 +159,18 @@ class Variant:
 
 
 def train(
-    images: Tensor, variant: Variant, steps: int, batch_size: int = 32
+    images: Tensor,
+    variant: Variant,
+    steps: int,
+    batch_size: int = 32,
+    watch: Callable[[int, Network], None] = lambda step, teacher: None,
 ) -> tuple[Network, list[dict[str, float]]]:
     """Train with the step of lesson 3 on a network of two blocks, from a fixed seed.
+
+    Args:
+        images: Normalized [images, 1, 48, 48].
+        variant, steps, batch_size: Settings of the run.
+        watch: Called with the number of finished steps and the teacher, before each step and at the end.
 
     Returns:
         The teacher, and for each step the fields that `training.run.doctor` reads: `teacher_entropy`, `kl`
@@ -130,6 +183,7 @@ def train(
     temperature = TEACHER_TEMPERATURE if variant.sharpening else STUDENT_TEMPERATURE
     log = []
     for step in range(steps):
+        watch(step, teacher)
         optimizer.param_groups[0]["lr"] = 1e-3 * min(1, (step + 1) / 40)
         batch = images[torch.randint(len(images), (batch_size,))]
         crops = torch.cat([random_crops(batch), random_crops(batch)])
@@ -148,6 +202,7 @@ def train(
         used = torch.special.entr(targets.mean(dim=0)).sum().exp()
         line = {"teacher_entropy": entropy, "kl": kl, "ln_k": math.log(PROTOTYPES), "prototypes": used}
         log.append({name: float(value) for name, value in line.items()})
+    watch(steps, teacher)
     return teacher, log
 
 

@@ -198,3 +198,63 @@ def hide(image: Tensor, scores: NDArray[np.floating], share: float) -> Tensor:
         image.shape[2] // columns, 1
     )
     return image * grid
+
+
+# --- D Distillation
+
+
+def standardize(tokens: Tensor) -> Tensor:
+    """Bring each channel of tokens [B, tokens, width] to a mean of 0 and a deviation of 1."""
+    return (tokens - tokens.mean(dim=(0, 1))) / tokens.std(dim=(0, 1))
+
+
+def token_loss(student: Tensor, teacher: Tensor) -> Tensor:
+    """Compute the mean of 1 - cosine of tokens [B, tokens, width]."""
+    cosines = torch.nn.functional.cosine_similarity(student, teacher, dim=-1)
+    return 1 - cosines.mean()
+
+
+def attention_loss(student: Tensor, teacher: Tensor) -> Tensor:
+    """Compute the mean KL of the teacher's and the student's attention [B, heads, patches]."""
+    return (teacher * (teacher.log() - student.log())).sum(dim=-1).mean()
+
+
+LARGEST_KL = np.log(196)
+"""D.4: one patch has the share 1 in the teacher and 1 / 196 in the student."""
+
+# --- E DINO among its neighbors
+
+
+def contrast_loss(queries: Tensor, keys: Tensor, temperature: float) -> Tensor:
+    """Compute the cross-entropy of classifying each of the queries [B, width] as its own key."""
+    products = queries @ keys.T / temperature
+    return -torch.log_softmax(products, dim=1).diagonal().mean()
+
+
+COLLAPSED_CONTRAST = np.log(32)
+"""E.2: all 32 keys have the same probability."""
+
+
+def equal_shares(scores: Tensor, rounds: int) -> Tensor:
+    """Give prototypes equal shares of positive scores [B, K]; each image keeps a sum of 1."""
+    for _ in range(rounds):
+        scores = scores / scores.sum(dim=0)  # of each prototype, over the images
+        scores = scores / scores.sum(dim=1, keepdim=True)  # of each image
+    return scores
+
+
+# --- F Your own images
+
+
+def divide(labels: NDArray[np.integer], every: int) -> NDArray[np.bool_]:
+    """Select every n-th image of each class for the test: labels [images] -> bool [images]."""
+    is_test = np.zeros(len(labels), bool)
+    for label in np.unique(labels):
+        is_test[np.flatnonzero(labels == label)[every - 1 :: every]] = True
+    return is_test
+
+
+def standard_error(is_correct: NDArray[np.bool_]) -> float:
+    """Compute the standard error of an accuracy, in percent."""
+    accuracy = np.mean(is_correct)
+    return float(100 * np.sqrt(accuracy * (1 - accuracy) / len(is_correct)))
