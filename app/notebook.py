@@ -17,7 +17,7 @@ from PIL import Image
 from torch import nn
 
 from app import STATIC
-from app.values import attention_value, class_map_value, data_address, encode_image
+from app.values import attention_value, class_map_value, data_address, encode_image, jpeg
 from dino_model.inference.class_map import files
 from dino_model.inference.predictor import AttentionPredictor
 from dino_model.inference.quantities import unit_vectors
@@ -29,7 +29,9 @@ Model = LoadedModel | str | nn.Module | AttentionPredictor
 MAX_BYTES = {"last": 1_500_000, "all": 8_000_000}
 """Largest output for each image, by `blocks`."""
 STILL_WIDTH = 720
-"""Largest width of the PNG in pixels."""
+"""Largest width of the PNG, and longer side of the image under the maps, in pixels."""
+JPEG_QUALITY = 80
+"""Quality of the image in `show`: notebooks hold many."""
 MATCH_DIRECTIONS = 128
 """Principal directions of the features of two images whose cosines are shown."""
 PAGE = """<!doctype html><html lang="en"><meta charset="utf-8"><style>%(style)s
@@ -46,7 +48,9 @@ const dress = () => {
 };
 dress();
 addEventListener("pointerover", dress);
-for (const props of %(props)s) {
+const views = %(props)s;
+for (const props of views) {
+  props.value.image ??= views[0].value.image;  // models side by side share one
   const element = document.createElement("div");
   element.className = "lab-view";
   document.querySelector("main").append(element);
@@ -108,6 +112,7 @@ def show(
     if blocks not in MAX_BYTES:
         raise ValueError(f"Found blocks={blocks!r}, expected 'last' or 'all'.")
     models = [model] if isinstance(model, Model) else model
+    small = drawing.rescale(image, min(1, STILL_WIDTH / max(image.shape[:2])))
     props, stills = [], []
     for one in models:
         predictor = predictor_of(one, size)
@@ -115,6 +120,7 @@ def show(
         name = predictor.model.name
         value = attention_value(predictor, image, blocks=numbers)
         value |= {"model": name, "random": name.startswith("random:")}
+        value["image"] = None if props else data_address("image/jpeg", jpeg(small, quality=JPEG_QUALITY))
         props.append({"value": value, "group": "notebook", "title": True, **settings})
         stills.append(drawing.overlay_heat(image, predictor.cls_attention().mean(axis=0)))
     view = NotebookView("attention", props, drawing.side_by_side(*stills))
@@ -198,6 +204,7 @@ def page_of(name: str, props: Sequence[dict[str, Any]]) -> str:
         if script in imports:
             continue
         code = (STATIC / script).read_text(encoding="utf-8").replace("import.meta.url", '"bundle:/"')
+        code = re.sub(r"^\s*(//.*|/\*((?!\*/)[\s\S])*\*/)\n", "", code, flags=re.MULTILINE)  # comments
         code = re.sub(r'(from |import\()"\./', rf'\1"{script.split("/")[0]}/', code)
         code = re.sub(r'(from |import\()"\.\./', r'\1"', code)
         waiting += re.findall(r'(?:from |import\()"([^"]+)"', code)

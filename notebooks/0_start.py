@@ -41,7 +41,7 @@ for model in MODELS:
     attention = predictor.cls_attention().mean(axis=0)  # mean of the heads [rows, columns]
     print(f"{model}: {share_inside(attention, mask):.0%} of the attention is on the object")
 print(f"area of the object: {mask.mean():.0%} of the image")
-show(image, MODELS)
+show(image, MODELS, size=160)
 
 # %% [markdown]
 # The sheep covers **25** % of the image. With trained weights, **69** % of the attention is on the sheep. With random weights,

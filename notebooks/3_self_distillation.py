@@ -216,7 +216,8 @@ def train(momentum_at_start: float, figure: str, steps: int) -> list[dict[str, f
         momentum = momentum_at_start and momentum_at_start + 0.015 * number / STEPS
         shares = run.step(batch, momentum)
         if number % EVERY == 0:
-            (teacher, test_features), (student, _) = map(evaluate, (run.teacher, run.student))
+            teacher, test_features = evaluate(run.teacher)
+            student = evaluate(run.student)[0] if momentum else teacher  # a copy is equal
             film.add(test_features, step=number, teacher=teacher, student=student, **shares)
     return film.log
 

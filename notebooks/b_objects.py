@@ -41,7 +41,7 @@ features = image_features(predictor)  # keys of all heads [rows, columns, width]
 rows, columns, _ = features.shape
 flat = features.reshape(rows * columns, -1)
 similarity = flat @ flat.T  # [patches, patches]
-show(image, predictor, quantity="key-cosine")
+show(image, predictor.at(160), quantity="key-cosine")
 
 # %% [markdown]
 # Point at the sheep and at the grass: bright patches have keys with a large cosine. The keys of the sheep form one group.

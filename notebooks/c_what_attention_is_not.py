@@ -56,7 +56,7 @@ hide = check("C.1", hide)
 # - *center*: the patches nearest to the center of the image,
 # - *random*.
 
-# %%
+# %% tags=["hide-input"]
 SIZE, GRID = 112, 14
 rows, columns = np.mgrid[-1 : 1 : GRID * 1j, -1 : 1 : GRID * 1j]
 random = np.random.default_rng(0)
@@ -152,7 +152,7 @@ with drawing.plot(
 # ones. The map alone does not show which of the two cases is present: compare both maps in the next cell.
 
 # %%
-show(photographs.image("sheep"), list(models), size=SIZE)
+show(photographs.image("sheep"), list(models), size=96)
 
 # %% [markdown]
 # ## In larger networks

@@ -96,10 +96,14 @@ largest = check("D.4", ...)
 # second with the loss of the attention, the third with the sum. A linear layer (*head*) maps the student's tokens to the
 # teacher's. Both networks receive the same random crops, with the same brightness.
 
-# %%
+# %% tags=["hide-input"]
 names = photographs.names()
-test_names = [name for name in names[::3] if photographs.mask(name).mean() > 0.1]
 train_names = [name for number, name in enumerate(names) if number % 3]
+test_names = [name for name in names if name not in train_names]
+train_large, test_large = (
+    [name for name in part if photographs.mask(name).mean() > 0.1]  # more than 19 patches
+    for part in (train_names, test_names)
+)
 teacher, start = load_model("embedded"), load_model("embedded-dino")
 mean, std = (torch.tensor(values)[:, None, None] for values in (teacher.mean, teacher.std))
 photos = [
@@ -128,16 +132,16 @@ def random_crops(count: int, size: int = 96) -> torch.Tensor:
     return ((torch.cat(crops) * brightness).clamp(0, 1) - mean) / std
 
 
-def predictor(network: nn.Module) -> AttentionPredictor:
+def predictor(network: nn.Module, name: str = "student") -> AttentionPredictor:
     """Return a predictor of a copy of the network."""
-    model = dataclasses.replace(start, backbone=copy.deepcopy(network).eval())
+    model = dataclasses.replace(start, name=name, backbone=copy.deepcopy(network).eval())
     return AttentionPredictor(model, size=112, resize="squash", precision="fp32")
 
 
-def test_maps(network: nn.Module) -> tuple[float, list[np.ndarray]]:
-    """Return the mean lift on the test images, and the mean map of each image."""
+def evaluate(network: nn.Module, names: list[str]) -> tuple[float, list[np.ndarray]]:
+    """Return the mean lift on images, and the mean map of each image."""
     tested, lifts, maps = predictor(network), [], []
-    for name in test_names:
+    for name in names:
         tested.set_image(photographs.image(name))
         lifts.append(lift(tested.cls_attention(), photographs.mask(name)))
         maps.append(tested.cls_attention().mean(axis=0))
@@ -158,7 +162,7 @@ def distill(loss_of, teacher: nn.Module) -> tuple[nn.Module, dict[int, tuple]]:
     student = copy.deepcopy(start.backbone).requires_grad_(True)
     head = nn.Linear(student.embed_dim, teacher.embed_dim)
     optimizer = torch.optim.AdamW([*student.parameters(), *head.parameters()], lr=5e-4)
-    film = {0: test_maps(student)}
+    film = {0: evaluate(student, test_large)}
     for step in range(1, STEPS + 1):
         optimizer.param_groups[0]["lr"] = 5e-4 * min(
             step / 10, 2 * (1 - step / (STEPS + 1)), 1
@@ -172,7 +176,7 @@ def distill(loss_of, teacher: nn.Module) -> tuple[nn.Module, dict[int, tuple]]:
         loss_of(*pairs).backward()
         optimizer.step()
         if step % EVERY == 0:
-            film[step] = test_maps(student)
+            film[step] = evaluate(student, test_large)
     return student, film
 
 
@@ -188,8 +192,11 @@ for label, loss in LOSSES.items():
         f"{label}, lift:",
         *(f"step {n}: {score:.2f}," for n, (score, _) in films[label].items()),
     )
-limit, teacher_maps = test_maps(teacher.backbone)
-print(f"teacher: {limit:.2f}")
+limit, _ = evaluate(teacher.backbone, test_large)
+networks = {"start": start.backbone, **students, "teacher": teacher.backbone}
+for label, network in networks.items():
+    lifts = [evaluate(network, part)[0] for part in (train_large, test_large)]
+    print(f"{label}, lift: {lifts[0]:.2f} on training images, {lifts[1]:.2f} on test images")
 with drawing.plot(figure="D.1") as axis:
     for label, film in films.items():
         axis.plot(list(film), [score for score, _ in film.values()], "o-", label=label)
@@ -199,7 +206,10 @@ with drawing.plot(figure="D.1") as axis:
     axis.legend(ncols=2)
 
 # %% [markdown]
-# TEXTD
+# The lift of the first student falls from **1.74** to about **1.54** on test images: similar tokens do not bring similar attention.
+# With the loss of the attention, the student nearly copies its teacher on the training images: about **2.44**, teacher **2.62**. On
+# test images it reaches about **1.82** only, the sum of both losses about **1.95**, the teacher **3.20**. So the loss decides what
+# is taken over, and the images decide where it holds: 20 images are enough to copy and too few to generalize.
 #
 # ## The film of a student
 #
@@ -208,13 +218,16 @@ with drawing.plot(figure="D.1") as axis:
 # %%
 SHOWN = 4
 figures = {
-    f"{step}": drawing.grid([*before[1][:SHOWN], *after[1][:SHOWN]], test_names[:SHOWN] * 2)
+    f"{step}": drawing.grid([*before[1][:SHOWN], *after[1][:SHOWN]], test_large[:SHOWN] * 2)
     for (step, before), after in zip(
         films["tokens"].items(), films["attention"].values(), strict=True
     )
 }
 drawing.slider(figures, "step", figure="D.2")
-show(photographs.image("sheep"), [start, predictor(students["attention"])], size=112)
+show(
+    photographs.image("sheep"),
+    [predictor(start.backbone, "embedded-dino"), predictor(students["attention"])],
+)
 
 # %% [markdown]
 # Top: the loss of the tokens; bottom: the loss of the attention. The view below has the network before the distillation on the

@@ -119,7 +119,9 @@ largest = 100 * np.bincount(labels[is_test]).max() / is_test.sum()
 print(f"largest class: {largest:.0f} %")
 
 # %% [markdown]
-# TEXT1
+# Pixels reach about **80** %, `embedded` **100** %, your model about **60** %, as the largest class. With ten test images the errors
+# are about **13** points: pixels, `embedded-dino` and your model cannot be ordered. Pixels may be this good because
+# many animals are on grass and many things on a plain background. The one safe sentence is that `embedded` is ahead.
 #
 # ## A head from few masks
 #
@@ -145,14 +147,16 @@ with drawing.plot(figure="F.1") as axis:
     axis.legend()
 
 # %% [markdown]
-# TEXT2
+# With ten masks, `embedded` reaches about **85** %, color and position about **65** %, your model about **58** %. So a minute of
+# training on 20 images has not paid: your model is below a baseline without a network, while the shipped weights are far above
+# it. That is a result, and it belongs in the card: more images or more time, or the shipped weights as they are.
 #
 # ## Look before you trust
 #
-# A score hides which images fail. Look at the attention of your model next to that of its teacher.
+# A score hides which images fail. Look at the attention of your model on test images.
 
 # %%
-show(images[int(np.flatnonzero(is_test)[0])], [str(RUN), "embedded"], size=112)
+show(images[int(np.flatnonzero(is_test)[0])], str(RUN), size=112)
 
 # %% [markdown]
 # ## A card

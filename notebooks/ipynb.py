@@ -20,6 +20,8 @@ FOLDER = LESSONS / "ipynb"
 SOLVED = Path("build/solutions")
 SET_UP = LESSONS / "set_up.py"
 NO_ADDRESS = "This project has no public address yet. Open this notebook in a clone of the repository."
+HIDDEN = "hide-input"
+"""Tag of a cell whose code is folded, in Jupyter and on the site: plumbing that the text does not discuss."""
 BRANCH = "notebooks"
 """Branch to which the workflow `pages` pushes the executed notebooks."""
 SERVICES = {
@@ -91,7 +93,8 @@ def convert_lesson(lesson: Path, repository: str, solutions: bool = False) -> "N
         if cell.cell_type == "markdown":
             cell.source = move_links(cell.source, repository)
         cell.id = f"cell-{number}"  # equal in every conversion
-        cell.metadata = {}
+        is_folded = HIDDEN in cell.metadata.get("tags", [])
+        cell.metadata = {"tags": [HIDDEN], "jupyter": {"source_hidden": True}} if is_folded else {}
     return notebook
 
 
@@ -125,7 +128,7 @@ def copy_outputs(executed: Path, notebook: "NotebookNode") -> None:
         if cell.cell_type == "markdown":
             is_predicted = "**Prediction.**" in cell.source
         elif is_predicted:
-            cell.metadata = {"jupyter": {"outputs_hidden": True}}
+            cell.metadata["jupyter"] = cell.metadata.get("jupyter", {}) | {"outputs_hidden": True}
 
 
 def is_on_github(repository: str) -> bool:

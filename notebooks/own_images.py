@@ -1,7 +1,9 @@
 """Images of lesson F: the reader's folder, or the package's images in the same form; and commands."""
 
+import re
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import cv2
@@ -62,4 +64,5 @@ def run(command: str, lines: int = 3) -> None:
     printed = [line for line in (done.stdout + done.stderr).splitlines() if line.strip()]
     if done.returncode:
         raise ValueError(f"python -m {command} fails: {' '.join(printed[-lines:])}")
-    print(f"$ python -m {command}", *done.stdout.strip().splitlines()[-lines:], sep="\n")
+    shown = "\n".join([f"$ python -m {command}", *done.stdout.strip().splitlines()[-lines:]])
+    print(re.sub(rf"{re.escape(tempfile.gettempdir())}/\w+/", "", shown))  # short paths of temporary folders

@@ -68,13 +68,17 @@ export async function point(root, data) {
   Object.assign(root, { view });
 }
 
-/** Trained network and random weights with one pointer. @param {HTMLElement} root @param {any} data */
-export async function compare(root, data) {
+/** Trained network and random weights with one pointer. @param {HTMLElement} root @param {any} data @param {any} props */
+export async function compare(root, data, props = { quantity: "key-similarity", point: true }) {
   const sides = ["Trained", "Random weights"];
-  const props = { quantity: "key-similarity", layer: "heat", tiles: false, point: true, group: "compare" };
-  const views = sides.map((label) => mount({ ...props, label }));
+  const views = sides.map((label) => mount({ layer: "heat", tiles: false, group: "compare", ...props, label }));
   const figures = views.map(({ element }, side) => el("figure", {}, element, el("figcaption", {}, sides[side])));
   root.replaceChildren(el("div", { class: "live-pair" }, ...figures), el("p", {}, KEYS));
   await Promise.all(["sheep", "random"].map((name, side) => show(views[side], data[name])));
   Object.assign(root, { views });
+}
+
+/** The same with the attention of the whole image, for the first page. @param {HTMLElement} root @param {any} data */
+export function opening(root, data) {
+  return compare(root, data, { quantity: "attention" });
 }

@@ -45,6 +45,22 @@ def test_page_of_each_kind_fits_the_screen_and_keeps_to_wcag(page, kind):
     assert actions.violations(page) == []
 
 
+def test_first_page_has_one_title_and_compares_trained_with_random_weights(page):
+    page.goto((BUILT / "docs" / "index.html").as_uri())
+    actions.wait(page, "document.querySelectorAll('.live[data-ready]').length === 1")
+    is_random = f"{_root('opening')}.views.map((view) => view.encoding.value.random)"
+    assert page.evaluate(is_random) == [False, True]
+    title = page.locator("h1").inner_text()
+    assert page.get_by_text(title.rstrip("#"), exact=True).locator("visible=true").count() == 1
+
+
+def test_formulas_are_set_in_the_shipped_font(page):
+    page.goto((BUILT / "notebooks" / "3_self_distillation.html").as_uri())
+    page.locator("math").first.scroll_into_view_if_needed()
+    loaded = "[...document.fonts].some((font) => /STIX Math/.test(font.family) && font.status === 'loaded')"
+    actions.wait(page, loaded)
+
+
 def test_lab_sheet_is_two_pages_on_paper(page):
     page.goto((BUILT / "docs" / "lab-sheet.html").as_uri())
     printed = page.pdf(format="A4", margin=dict.fromkeys(("top", "bottom", "left", "right"), "15mm"))
