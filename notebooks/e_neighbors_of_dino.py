@@ -189,7 +189,7 @@ def reconstruct(hidden_share: float = 0.6) -> Network:
 
 @torch.no_grad()
 def token_features(network: Network, photos: torch.Tensor) -> dict[str, torch.Tensor]:
-    """Unit vectors of [CLS] and of the mean patch for the center of each image: [images, 96]."""
+    """Unit vectors of [CLS] and of the mean patch of each image: [images, 96]."""
     network.eval()
     center = photos[:, :, 12:36, 12:36]
     tokens = torch.cat([network.backbone.forward_features(part) for part in center.split(400)])

@@ -79,8 +79,8 @@ print(f"{is_test.sum()} test images, {(~is_test).sum()} training images")
 RUN = WORK / "run"
 run(
     "training pretrain --method distill --teacher embedded --init-backbone embedded-dino"
-    f" --data {IMAGES} --exclude {WORK / 'test.txt'} --recipe small-data --patch-size 8"
-    f" --global-size 112 --batch-size 10 --epochs 20 --precision fp32 --workers 0 --output {RUN}"
+    f" --data {IMAGES} --exclude {WORK / 'test.txt'} --output {RUN} --recipe small-data"
+    " --patch-size 8 --global-size 112 --batch-size 10 --epochs 20 --precision fp32 --workers 0"
 )
 
 # %% [markdown]

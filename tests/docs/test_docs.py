@@ -22,6 +22,7 @@ MAX_SITE_BYTES = 32_000_000  # a page for every module of the API, and the slide
 PAGES = [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")]
 PAGES += [ROOT / "notebooks" / "README.md", *(ROOT / "dino_model").glob("*/card.md")]
 PAGES += [ROOT / "tests" / "oracles" / "README.md", *(ROOT / "deploy").glob("*/README.md")]
+PAGES += [*(ROOT / "notebooks").glob("[0-9a-z]_*.py")]  # their text quotes commands and links to documents
 
 sys.path.insert(0, str(ROOT / "docs"))
 import commands  # noqa: E402
@@ -49,6 +50,7 @@ def quoted_commands() -> list[tuple[str, bool]]:
         text = page.read_text(encoding="utf-8").replace("\\\n", " ")
         text = re.sub(r"python -c '[^']*'", "", text)  # programs
         blocks = "\n".join(re.findall(r"```bash\n(.*?)```", text, re.DOTALL)).splitlines()
+        blocks += re.findall(r"^\$ (.*)", text, re.MULTILINE)  # of ```console, with output
         spans = re.findall(r"`((?:python -m|make) [^`\n]+)`", text)
         for line in (*blocks, *spans):
             command = re.split(r"\s+#", line)[0].strip().replace(".venv/bin/python", "python")

@@ -85,6 +85,13 @@ def test_outputs_of_an_executed_lesson_are_copied_and_of_other_code_refused(tmp_
             ipynb.copy_outputs(file, notebook)
 
 
+def test_code_of_tagged_cells_is_folded():
+    (lesson,) = lessons(("d",))
+    cells = ipynb.convert_lesson(lesson, ADDRESS).cells
+    folded = [cell.source for cell in cells if cell.metadata.get("jupyter", {}).get("source_hidden")]
+    assert [source for source in folded if "def random_crops" in source] == folded != []
+
+
 def run_set_up(monkeypatch, folder: Path, repository: str, installed: bool) -> list[list[str]]:
     """Run the set-up cell in a folder and return its commands; none is executed."""
     commands: list[list[str]] = []
