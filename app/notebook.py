@@ -113,7 +113,8 @@ def show(
         raise ValueError(f"Found blocks={blocks!r}, expected 'last' or 'all'.")
     models = [model] if isinstance(model, Model) else model
     small = drawing.rescale(image, min(1, STILL_WIDTH / max(image.shape[:2])))
-    props, stills = [], []
+    props: list[dict[str, Any]] = []
+    stills = []
     for one in models:
         predictor = predictor_of(one, size)
         numbers = range(predictor.blocks) if blocks == "all" else (-1,)
