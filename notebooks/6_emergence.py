@@ -264,12 +264,12 @@ def watch(step: int, teacher: distillation.Network) -> None:
     with torch.no_grad():
         _, attention = distillation.tokens_and_attention(teacher.backbone, small)
     teacher.train()
-    seen = attention.mean(dim=1).view(-1, 6, 6).double().numpy()
-    by_scene = [lift(map_, disk) for map_, disk in zip(seen, disks, strict=True) if disk.any()]
+    means = attention.mean(dim=1).view(-1, 6, 6).double().numpy()
+    by_scene = [lift(map_, disk) for map_, disk in zip(means, disks, strict=True) if disk.any()]
     error = np.std(by_scene) / np.sqrt(len(by_scene))
     early_log.append((step, accuracy, np.mean(by_scene), error))
     film[f"{step}"] = drawing.grid(
-        [*(image[0].numpy() + 3 for image in small[10::80]), *seen[10::80]],
+        [*(image[0].numpy() + 3 for image in small[10::80]), *means[10::80]],
         ["scene"] * 4 + ["attention"] * 4,
         columns=4,
     )

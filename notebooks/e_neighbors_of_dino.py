@@ -241,7 +241,7 @@ with drawing.plot(figure="E.1", width=8) as axis:
 # %% [markdown]
 # By [CLS], contrast reaches about **71** %, clusters about **65** %, self-distillation about **57** %, reconstruction about **41** %;
 # pixels reach about **35** %. [CLS] is better than the mean of the patches for all trained networks, although reconstruction
-# never compares [CLS] with anything: later patches read from it.
+# has no target for [CLS]: the patches of the second block attend to it.
 #
 # One run of each is little evidence. In pilot runs of self-distillation with other seeds, the standard deviation was 6 to 8
 # points, so neighbors in this list may exchange places; contrast and reconstruction hardly do. Textures suit contrast, because

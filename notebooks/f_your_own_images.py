@@ -110,8 +110,8 @@ accuracies = {}
 for model in ("pixels", "random:embedded", "embedded-dino", str(RUN), "embedded"):
     features = image_features(model, images)
     stored, known = features[~is_test], labels[~is_test]
-    found = [vote(feature, stored, known, 5, 0.07).argmax() for feature in features[is_test]]
-    is_correct = np.array(found) == labels[is_test]
+    predicted = [vote(feature, stored, known, 5, 0.07).argmax() for feature in features[is_test]]
+    is_correct = np.array(predicted) == labels[is_test]
     name = "own model" if model == str(RUN) else model
     accuracies[name] = 100 * np.mean(is_correct), standard_error(is_correct)
     print(f"{name}: k-NN {accuracies[name][0]:.0f} ± {accuracies[name][1]:.0f} %")
