@@ -265,7 +265,8 @@ def watch(step: int, teacher: distillation.Network) -> None:
         _, attention = distillation.tokens_and_attention(teacher.backbone, small)
     teacher.train()
     means = attention.mean(dim=1).view(-1, 6, 6).double().numpy()
-    by_scene = [lift(map_, disk) for map_, disk in zip(means, disks, strict=True) if disk.any()]
+    pairs = zip(means, disks, strict=True)
+    by_scene = [lift(attention, disk) for attention, disk in pairs if disk.any()]
     error = np.std(by_scene) / np.sqrt(len(by_scene))
     early_log.append((step, accuracy, np.mean(by_scene), error))
     film[f"{step}"] = drawing.grid(

@@ -80,7 +80,8 @@ RUN = WORK / "run"
 run(
     "training pretrain --method distill --teacher embedded --init-backbone embedded-dino"
     f" --data {IMAGES} --exclude {WORK / 'test.txt'} --output {RUN} --recipe small-data"
-    " --patch-size 8 --global-size 112 --batch-size 10 --epochs 20 --precision fp32 --workers 0"
+    " --patch-size 8 --global-size 112 --batch-size 10 --epochs 20 --precision fp32"
+    " --workers 0"
 )
 
 # %% [markdown]
@@ -110,8 +111,8 @@ accuracies = {}
 for model in ("pixels", "random:embedded", "embedded-dino", str(RUN), "embedded"):
     features = image_features(model, images)
     stored, known = features[~is_test], labels[~is_test]
-    predicted = [vote(feature, stored, known, 5, 0.07).argmax() for feature in features[is_test]]
-    is_correct = np.array(predicted) == labels[is_test]
+    votes = [vote(feature, stored, known, 5, 0.07) for feature in features[is_test]]
+    is_correct = np.argmax(votes, axis=1) == labels[is_test]
     name = "own model" if model == str(RUN) else model
     accuracies[name] = 100 * np.mean(is_correct), standard_error(is_correct)
     print(f"{name}: k-NN {accuracies[name][0]:.0f} ± {accuracies[name][1]:.0f} %")
