@@ -249,17 +249,11 @@ class ModuleViT(ReadableViT):
     def calls(self, images: Tensor, stop: int = -1, *, keep: int | None = None) -> list[BlockCall]:
         """See `ReadableViT.calls`."""
         side, (height, width) = self.patch_size[0], images.shape[2:]
-        tokens: Any = self.vit.embed(F.pad(images, (0, -width % side, 0, -height % side)))
         rows, columns = self.grid(height, width)
-        if (
-            not isinstance(tokens, Tensor)
-            or tokens.ndim != 3
-            or tokens.shape[:2] != (len(images), self.prefix_tokens + rows * columns)
-        ):
-            raise ValueError(
-                f"embed returned {_shape(tokens)}, expected [batch, tokens, width] with "
-                f"{self.prefix_tokens} prefix tokens and {rows} × {columns} patches"
-            )
+        prefix, padded = self.prefix_tokens, F.pad(images, (0, -width % side, 0, -height % side))
+        shape = len(images), prefix + rows * columns, None
+        words = f"[batch, tokens, width] with {prefix} prefix tokens and {rows} × {columns} patches"
+        tokens = _expect("embed", self.vit.embed(padded), shape, words)
         calls = deque[BlockCall](maxlen=keep)
         for index in range(self.block_index(stop) + 1):
             tokens = calls[-1]() if calls else tokens
@@ -267,31 +261,27 @@ class ModuleViT(ReadableViT):
         return list(calls)
 
     def _run(self, tokens: Tensor, block: int) -> Tensor:
-        result: Any = self.vit.blocks[block](tokens)
-        if not isinstance(result, Tensor) or result.shape != tokens.shape:
-            raise ValueError(
-                f"block {block} returned {_shape(result)}, expected {list(tokens.shape)}, as it received"
-            )
-        return result
+        words = f"{list(tokens.shape)}, as it received"
+        return _expect(f"block {block}", self.vit.blocks[block](tokens), tokens.shape, words)
 
     def queries_and_keys(self, call: BlockCall) -> FusedCall:
         """See `ReadableViT.queries_and_keys`."""
         tokens, block = call.args
         pair: Any = self.vit.queries_keys(block, tokens)
-        expected = [len(tokens), self.heads, tokens.shape[1]]
-        parts = list(pair) if isinstance(pair, tuple | list | Tensor) else [pair]
-        shapes = [_shape(part) for part in parts]
-        if len(parts) != 2 or shapes[0] != shapes[1] or len(shapes[0]) != 4 or shapes[0][:3] != expected:
-            raise ValueError(
-                f"queries_keys returned {' and '.join(map(str, shapes))}, expected queries and keys "
-                f"[batch, heads, tokens, d] = {expected} and d"
-            )
-        return parts[0], parts[1], None
+        shape = [len(tokens), self.heads, tokens.shape[1]]
+        words = f"queries and keys [batch, heads, tokens, d] = {shape} and d"
+        parts = pair if isinstance(pair, tuple | list | Tensor) and len(pair) == 2 else (pair, pair)
+        query = _expect("queries_keys", parts[0], [*shape, None], words)
+        return query, _expect("queries_keys", parts[1], query.shape, words), None
 
 
-def _shape(value: object) -> Any:
-    """Shape of a tensor as a list; the name of the type of any other value."""
-    return list(value.shape) if isinstance(value, Tensor) else type(value).__name__
+def _expect(code: str, value: object, shape: Sequence[int | None], words: str) -> Tensor:
+    """Return what own code gave; raise ValueError unless it is a tensor of this shape (None: any number)."""
+    found = list(value.shape) if isinstance(value, Tensor) else []
+    fits = [wanted in (None, own) for wanted, own in zip(shape, found, strict=False)]
+    if isinstance(value, Tensor) and len(found) == len(shape) and all(fits):
+        return value
+    raise ValueError(f"{code} returned {found or type(value).__name__}, expected {words}")
 
 
 def _is_identity(layer: nn.Module) -> bool:

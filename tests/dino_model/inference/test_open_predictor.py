@@ -222,7 +222,7 @@ def _change_blocks(blocks: Any) -> nn.Module:
         ),
         (
             lambda: _change(queries_keys=lambda self, block, tokens: (tokens,) * 2),
-            r"returned \[1, 25, 48\] and \[1, 25",
+            r"queries_keys returned \[1, 25, 48\], expected",
         ),
         (lambda: _change(heads=4), r"expected queries and keys .* = \[1, 4, 25\] and d"),
         (
