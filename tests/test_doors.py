@@ -43,7 +43,7 @@ from training.__main__ import main as train
 from training.augmentation.crops import Crops
 from training.augmentation.randomness import Randomness
 from training.commands import COMMANDS
-from training.methods.config import MethodSchedules, SmallDataRecipe
+from training.methods.config import MethodSchedules
 from training.methods.dino_config import DINOConfig
 from training.methods.method import Batch, Loss, Method
 from training.methods.table import METHODS, add_method
@@ -172,6 +172,7 @@ def test_crops_that_a_method_does_not_read_are_refused(monkeypatch, tmp_path, ca
         ({"method": {"hidden_predictor": True}}, "hidden_predictor of SimSiamConfig is True, expected int"),
         ({"method": {"head": {"batch_norm": "no"}}}, "batch_norm of HeadConfig is 'no', expected bool"),
         ({"method": {"head": {"activation": "silu"}}}, "is 'silu', expected gelu or relu"),
+        ({"epoch": 5}, "unknown setting 'epoch' of Recipe"),
         ({"crops": {"global_scale": [0.5, "a"]}}, r"is \(0.5, 'a'\), expected tuple\[float"),
     ],
 )
@@ -179,7 +180,7 @@ def test_recipes_with_an_entry_that_would_be_left_out_or_mean_another_are_refuse
     monkeypatch, tmp_path, recipe, error
 ):
     import_method(monkeypatch, tmp_path)
-    monkeypatch.setattr(METHODS["simsiam"], "small_data", SmallDataRecipe(4, **recipe))
+    monkeypatch.setattr(METHODS["simsiam"], "small_data", {"batch_size": 4} | recipe)
     with pytest.raises(SettingError, match=error):
         small_data("simsiam", 100, 64)
 
@@ -395,4 +396,4 @@ def test_discovery_method_gets_what_its_arguments_name_and_must_return_masks_of_
     monkeypatch.setitem(DISCOVERY_METHODS, "new", DiscoveryMethod(find, "New", "New."))
     inputs = {"keys": np.ones((2, 3, 4)), "mass": 0.6, "count": count}
     with pytest.raises(ValueError, match=error) if error else nullcontext():
-        assert len(discovery.find("new", inputs)) == count
+        assert len(discovery.find_objects("new", inputs)) == count

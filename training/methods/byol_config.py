@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 from dino_model.models.configs import HeadConfig
 from training.methods.config import (
@@ -11,7 +11,6 @@ from training.methods.config import (
     MethodSchedules,
     RecipeChanges,
     SmallData,
-    SmallDataRecipe,
     rates,
 )
 from training.recipes.schedules import cosine
@@ -49,9 +48,11 @@ class BYOLConfig(MethodConfig):
             {"epochs": 300, "batch_size": 1024, "crops": {"local_crops": 0, "global_scale": [0.14, 1.0]}},
         ),
     }
-    small_data: ClassVar[SmallDataRecipe | None] = SmallDataRecipe(
-        32, crops={"local_crops": 0}, method={"head": {"prototypes": 128, "hidden": 1024}, "predictor": 1024}
-    )
+    small_data: ClassVar[Mapping[str, Any] | None] = {
+        "batch_size": 32,
+        "crops": {"local_crops": 0},
+        "method": {"head": {"prototypes": 128, "hidden": 1024}, "predictor": 1024},
+    }
 
     head: HeadConfig = HEAD
     predictor: int = 4096

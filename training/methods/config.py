@@ -47,16 +47,6 @@ class RecipeChanges(NamedTuple):
     """Settings of `training.recipes.recipe.Recipe` by name, those of its parts in a mapping of their own."""
 
 
-class SmallDataRecipe(NamedTuple):
-    """Part of the recipe `small-data` of a method; `MethodConfig.fit` adapts the rest to the images."""
-
-    batch_size: int
-    crops: Mapping[str, Any] = {}
-    """Settings of the crops that differ from those of `training.recipes.named_recipes.small_data`."""
-    method: Mapping[str, Any] = {}
-    """Settings of the method that differ from its defaults."""
-
-
 class SmallData(NamedTuple):
     """Images and length of a training that the recipe `small-data` is fitted to."""
 
@@ -120,8 +110,9 @@ class MethodConfig(ABC):
     """Module and class of the method, "module:Class"."""
     recipes: ClassVar[Mapping[str, RecipeChanges]] = {}
     """Recipes by name; the first is the default."""
-    small_data: ClassVar[SmallDataRecipe | None] = None
-    """None: the method has no recipe `small-data`."""
+    small_data: ClassVar[Mapping[str, Any] | None] = None
+    """Settings of the recipe `small-data`: `batch_size`, and those of `crops` and `method` that differ from
+    `named_recipes.small_data` and the defaults; `fit` adapts them to the images. None: no such recipe."""
     remedy: ClassVar[str] = "lower --lr"
     """Options that avoid a collapse, for `training.run.doctor`."""
     rank_remedy: ClassVar[str] = "lower --lr or --weight-decay-end"

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 from dino_model.models.configs import HeadConfig
 from dino_model.runtime.errors import SettingError
@@ -13,7 +13,6 @@ from training.methods.config import (
     MethodSchedules,
     RecipeChanges,
     SmallData,
-    SmallDataRecipe,
     rates,
 )
 from training.recipes.schedules import cosine, linear_warmup
@@ -63,9 +62,10 @@ class DINOConfig(MethodConfig):
             },
         ),
     }
-    small_data: ClassVar[SmallDataRecipe | None] = SmallDataRecipe(
-        16, method={"head": {"hidden": 1024, "bottleneck": 128}}
-    )
+    small_data: ClassVar[Mapping[str, Any] | None] = {
+        "batch_size": 16,
+        "method": {"head": {"hidden": 1024, "bottleneck": 128}},
+    }
 
     head: HeadConfig = field(default_factory=HeadConfig)
     student_temperature: float = 0.1

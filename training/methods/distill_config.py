@@ -3,11 +3,11 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 from dino_model.runtime.errors import SettingError
 from training.augmentation.crop_config import CropConfig
-from training.methods.config import MethodConfig, RecipeChanges, SmallData, SmallDataRecipe, rates
+from training.methods.config import MethodConfig, RecipeChanges, SmallData, rates
 from training.recipes.validation import at_least, shares
 
 WEIGHTS = ("patch_weight", "cls_weight", "attention_weight", "rows_weight")
@@ -47,9 +47,10 @@ class DistillConfig(MethodConfig):
             },
         )
     }
-    small_data: ClassVar[SmallDataRecipe | None] = SmallDataRecipe(
-        32, crops={"global_crops": 1, "local_crops": 0, "augmentation": "none"}
-    )
+    small_data: ClassVar[Mapping[str, Any] | None] = {
+        "batch_size": 32,
+        "crops": {"global_crops": 1, "local_crops": 0, "augmentation": "none"},
+    }
 
     teacher: str = ""
     """Frozen network to learn from, by any name that --model takes."""

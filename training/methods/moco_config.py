@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -14,7 +14,6 @@ from training.methods.config import (
     MethodSchedules,
     RecipeChanges,
     SmallData,
-    SmallDataRecipe,
     rates,
 )
 from training.recipes.validation import at_least, multiple_of, positive, shares
@@ -55,9 +54,11 @@ class MoCoConfig(MethodConfig):
             },
         ),
     }
-    small_data: ClassVar[SmallDataRecipe | None] = SmallDataRecipe(
-        32, crops={"local_crops": 0}, method={"head": {"hidden": 1024}}
-    )
+    small_data: ClassVar[Mapping[str, Any] | None] = {
+        "batch_size": 32,
+        "crops": {"local_crops": 0},
+        "method": {"head": {"hidden": 1024}},
+    }
 
     head: HeadConfig = HEAD
     temperature: float = 0.2

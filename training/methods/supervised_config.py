@@ -2,11 +2,11 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from dino_model.runtime.errors import SettingError
 from training.augmentation.crop_config import CropConfig
-from training.methods.config import RESNET50, MethodConfig, RecipeChanges, SmallDataRecipe, rates
+from training.methods.config import RESNET50, MethodConfig, RecipeChanges, rates
 from training.recipes.validation import at_least, shares
 
 
@@ -55,9 +55,10 @@ class SupervisedConfig(MethodConfig):
             },
         ),
     }
-    small_data: ClassVar[SmallDataRecipe | None] = SmallDataRecipe(
-        64, crops={"global_crops": 1, "local_crops": 0, "augmentation": "deit"}
-    )
+    small_data: ClassVar[Mapping[str, Any] | None] = {
+        "batch_size": 64,
+        "crops": {"global_crops": 1, "local_crops": 0, "augmentation": "deit"},
+    }
 
     label_smoothing: float = 0.1
     """Share of a label that is distributed over all classes."""

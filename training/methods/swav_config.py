@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 from dino_model.models.configs import HeadConfig
 from dino_model.runtime.errors import SettingError
@@ -13,7 +13,6 @@ from training.methods.config import (
     MethodSchedules,
     RecipeChanges,
     SmallData,
-    SmallDataRecipe,
     rates,
 )
 from training.recipes.validation import at_least, multiple_of, no_longer_than, positive
@@ -75,9 +74,10 @@ class SwAVConfig(MethodConfig):
             },
         ),
     }
-    small_data: ClassVar[SmallDataRecipe | None] = SmallDataRecipe(
-        64, method={"head": {"hidden": 1024}, "epsilon": 0.03}
-    )
+    small_data: ClassVar[Mapping[str, Any] | None] = {
+        "batch_size": 64,
+        "method": {"head": {"hidden": 1024}, "epsilon": 0.03},
+    }
 
     head: HeadConfig = HEAD
     temperature: float = 0.1

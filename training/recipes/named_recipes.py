@@ -111,35 +111,34 @@ def small_data(
     Raises:
         SettingError: Epochs, batch size or patch size below 1.
     """
-    own = METHODS[method].small_data
-    if own is None:
+    settings = METHODS[method].small_data
+    if settings is None:
         raise SettingError(
             f"{method} has no recipe {SMALL_DATA!r}: choose {' or '.join(list_recipes(method))}"
         )
-    batch_size = own.batch_size if batch_size is None else batch_size
+    own = {"method": {}} | dict(settings)
+    batch_size = own["batch_size"] if batch_size is None else batch_size
     epochs = 100 if epochs is None else epochs
-    given = SimpleNamespace(
+    sizes = SimpleNamespace(
         epochs=epochs, batch_size=batch_size, patch_size=1 if patch_size is None else patch_size
     )
-    at_least(given, epochs=1, batch_size=1, patch_size=1)
+    at_least(sizes, epochs=1, batch_size=1, patch_size=1)
     unit = patch_size or 16
     side = max(-(-32 // unit) * unit, min(224, short_side) // unit * unit)  # in whole patches
     patch_size = patch_size or (16 if side >= 96 else 8)
     local = max(-(-16 // patch_size), side * 3 // 7 // patch_size) * patch_size  # 96 of 224
     lr = 0.0003 * math.sqrt(16 / batch_size) * 256 / 16  # for 256 images; 0.0003 at a batch of 16
-    crops = CropConfig(global_size=side, local_size=local, local_crops=6)
     warmup = max(1, min(10, epochs // 10)) if epochs > 1 else 0
-    fixed = restore_settings(METHODS[method](), own.method)
+    fixed = restore_settings(METHODS[method](), own.pop("method"))
     recipe = Recipe(
         backbone=BackboneConfig("vit_tiny", patch_size, image_size=side, depth=6, heads=6),
         method=fixed.fit(SmallData(images, batch_size, epochs)),
-        crops=restore_settings(crops, own.crops),
+        crops=CropConfig(global_size=side, local_size=local, local_crops=6),
         optimizer=OptimizerConfig(lr=round(lr, 6), warmup_epochs=warmup),
         epochs=epochs,
-        batch_size=batch_size,
     )
     return NamedRecipe(
-        recipe,
+        restore_settings(recipe, own | {"batch_size": batch_size, "epochs": epochs}),
         f"this project, for {pluralize(images, 'image')} with a short side of {short_side} pixels: crops of "
         f"{side} and {local} pixels, learning rate {lr * batch_size / 256:.3g} ({lr:.3g} for 256 images)",
     )
