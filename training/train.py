@@ -17,7 +17,7 @@ from training.optim import clip_gradients, set_rates
 from training.recipes.recipe import Plan
 from training.run.folder import SaveSchedule
 from training.run.log import LOOP_METRICS
-from training.run.logging import Logger, Metrics, Observer, Scalar
+from training.run.logging import Logger, Observer, Scalar, StepMetrics
 
 STOP_POLL_STEPS = 50
 """Steps between two exchanges of stop signals among ranks: each one waits for the slowest rank."""
@@ -54,7 +54,7 @@ def train_step(
     accumulate: int = 1,
     parallel: nn.Module | None = None,
     scaler: GradScaler | None = None,
-) -> Metrics:
+) -> StepMetrics:
     """Compute losses, gradients, clipping and update of one step; never wait for the device.
 
     Args:
@@ -69,7 +69,7 @@ def train_step(
         scaler: Loss scaling in fp16. Where gradients overflow, the update is skipped and the scale lowered.
 
     Returns:
-        Metrics of the step.
+        StepMetrics of the step.
     """
     set_rates(optimizer, float(plan.lr[step]), float(plan.weight_decay[step]))
     optimizer.zero_grad(set_to_none=True)
@@ -90,7 +90,7 @@ def train_step(
     scaler.step(optimizer)
     metrics |= _update_scale(scaler, batch.crops.views.device)
     method.after_step(step, [loss.carry for loss in losses])
-    return Metrics(metrics | plan.at(step))
+    return StepMetrics(metrics | plan.at(step))
 
 
 def _check_loss(loss: Loss, method: Method) -> Loss:

@@ -6,6 +6,7 @@ parse of the command line finds them.
 
 import dataclasses
 import os
+import pkgutil
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -164,9 +165,8 @@ class PartialArgs(RunOptions):
 def main(words: Sequence[str]) -> int:
     """Train a backbone without labels (or with labels, as a comparison)."""
     options = parse(words)
-    from training.commands import pretrain  # imports torch
-
-    return pretrain.run(options)
+    status: int = pkgutil.resolve_name("training.commands.pretrain:run")(options)  # imports torch
+    return status
 
 
 def parse(arguments: Sequence[str]) -> Pretrain:

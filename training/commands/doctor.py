@@ -45,7 +45,7 @@ class Doctor:
         if is_short:
             healthy = f"too short to judge: a collapse may show only after {doctor.MIN_JUDGED_STEPS} steps"
         text = [*findings.values()] or [healthy]
-        draw(lines, text, title, page)
+        draw_log(lines, text, title, page)
         print(title, *(f"- {sentence}" for sentence in text), page, sep="\n")
         if self.json:
             problems = [{"cause": cause, "sentence": text} for cause, text in findings.items()]
@@ -59,7 +59,7 @@ class Doctor:
         return EXIT_PROBLEMS if findings else 0
 
 
-def draw(lines: Sequence[Line], findings: Sequence[str], title: str, path: Path) -> None:
+def draw_log(lines: Sequence[Line], findings: Sequence[str], title: str, path: Path) -> None:
     """Plot the panels of the log; the findings are below the title."""
     from training.run import figures  # imports matplotlib
 

@@ -8,14 +8,13 @@ import torch
 from torch import Tensor
 
 from dino_model.inference.classifier import NeighborClassifier, vote
-from dino_model.inference.features import OUTPUT
 from dino_model.inference.predictions import NEAREST
 from dino_model.inference.search import UnitVectors, nearest
 from dino_model.models.load import LoadedModel
 from dino_model.runtime import files
 from training.evaluation.metrics import Accuracy, MultiLabelQuality, accuracy, multi_label_quality
 from training.evaluation.options import Knn
-from training.evaluation.outcomes import open_predicted, write_outcomes
+from training.evaluation.outcomes import Outcomes
 from training.evaluation.run import Metrics, evaluate_models, extract_parts, framing_of, open_options
 
 
@@ -117,7 +116,7 @@ def check_k(ks: Sequence[int], count: int) -> None:
 def evaluate(options: Knn) -> None:
     """Run `evaluate knn`."""
     split, temperature = open_options(options), options.temperature
-    predicted, classes = open_predicted(options, split), len(split.classes)
+    outcomes, classes = Outcomes(options, split), len(split.classes)
     check_k(options.k, len(split.train) - options.leave_one_out)
     if options.leave_one_out:
         split.check_single("--leave-one-out")
@@ -146,8 +145,7 @@ def evaluate(options: Knn) -> None:
             numbers = nearest(features, units, count)[1]
             return [[train.images.names[number] for number in row] for row in numbers.tolist()]
 
-        classify = classifiers[0].scores
-        write_outcomes(options, split, model, predicted, OUTPUT, test, classify, nearest_names)
+        outcomes.write(model, test, classifiers[0].scores, nearest=nearest_names)
         rows = [{"k": k, **asdict(result)} for k, result in results.items()]
         return {"metrics": rows[0], "each": rows, "broken": [*train.broken, *test.broken]}
 

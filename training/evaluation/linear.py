@@ -14,14 +14,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from dino_model.data.collection import Images
-from dino_model.inference.classifier import (
-    FeatureSpec,
-    ImageTask,
-    LinearClassifier,
-    feature_type,
-    in_blocks,
-)
+from dino_model.inference.classifier import FeatureSpec, LinearClassifier, feature_type, in_blocks
 from dino_model.inference.features import OUTPUT, has_cls
 from dino_model.models.catalogue import OFFICIAL, OFFICIAL_ADDRESS
 from dino_model.models.checkpoint import read_torch
@@ -32,7 +25,7 @@ from dino_model.runtime.download import PublishedFile
 from dino_model.runtime.errors import pluralize
 from dino_model.runtime.progress import progress
 from training.augmentation.randomness import mix
-from training.evaluation.datasets import Split, every_fifth
+from training.evaluation.datasets import every_fifth
 from training.evaluation.metrics import (
     Accuracy,
     MultiLabelQuality,
@@ -41,7 +34,7 @@ from training.evaluation.metrics import (
     multi_label_quality,
 )
 from training.evaluation.options import Linear
-from training.evaluation.outcomes import open_predicted, save_head, write_outcomes
+from training.evaluation.outcomes import Outcomes
 from training.evaluation.run import (
     Labeled,
     Metrics,
@@ -118,8 +111,10 @@ class LinearProbeGrid:
             for chosen in batches(len(labels), self.options, epoch):
                 self.step(features[chosen], labels[chosen], epoch)
 
-    def top1(self, features: Tensor, labels: Tensor) -> Tensor:
-        """Compute the top-1 accuracy of every classifier in percent: [inputs, rates]."""
+    def score(self, features: Tensor, labels: Tensor) -> Tensor:
+        """Compute top-1 accuracy, or mAP for labels bool, of every classifier in percent: [inputs, rates]."""
+        if labels.ndim == 2:
+            return self._mean_precision(features.float().cpu(), labels)
         correct = torch.zeros(len(self.specs), len(self.options.rates))
         features, labels = features.to(self.device), labels.to(self.device)
         for part, truth in zip(features.split(_ROWS_AT_ONCE), labels.split(_ROWS_AT_ONCE), strict=True):
@@ -128,15 +123,17 @@ class LinearProbeGrid:
                 correct[number] += (predicted == truth[:, None]).sum(dim=0).cpu()
         return 100 * correct / len(labels)
 
-    def mean_precision(self, features: Tensor, labels: Tensor) -> Tensor:
-        """Compute the mAP of every classifier in percent, for labels bool [images, classes]."""
-        results = torch.zeros(len(self.specs), len(self.options.rates))
-        for spec in range(len(self.specs)):
-            for rate in range(len(self.options.rates)):
-                inputs = self.specs[spec].select(features.float().cpu())
-                scores = self.classifier(spec, rate).scores(inputs)
-                results[spec, rate] = mean_average_precision(scores, labels)
-        return 100 * results
+    def _mean_precision(self, features: Tensor, labels: Tensor) -> Tensor:
+        inputs = [spec.select(features) for spec in self.specs]
+        return 100 * torch.tensor(
+            [
+                [
+                    mean_average_precision(self.classifier(spec, rate).scores(selected), labels)
+                    for rate in range(len(self.options.rates))
+                ]
+                for spec, selected in enumerate(inputs)
+            ]
+        )
 
     def _logits(self, inputs: Tensor, weights: Tensor) -> Tensor:
         logits = (inputs @ weights[:-1].to(self.dtype)).float() + weights[-1]
@@ -196,9 +193,11 @@ def evaluate(options: Linear) -> None:
     split, rates = open_options(options), options.rates
     how = "random crops (8 to 100 %, bilinear) and flips" if options.augment else "no augmentation"
     specs = "; ".join(str(FeatureSpec.parse(text)) for text in options.features)
-    predicted = open_predicted(options, split)
-    measure = partial(_train_and_test, options, split, predicted)
-    warnings = [] if head_file else _selection_warnings(split)
+    outcomes = Outcomes(options, split)
+    measure = partial(_train_and_test, outcomes, options)
+    held_out = len(every_fifth(_groups(split.labels(split.train)))[1])
+    unsure = f"input and rate are selected on {pluralize(held_out, 'image')}: other images can give others"
+    warnings = [unsure] * (head_file is None and held_out < MIN_HELD_OUT)
     description = (
         f"{framing_of(options)}; {how}; {len(rates)} learning rates from {min(rates):g} to {max(rates):g} ×"
         f" {len(options.features)} inputs ({specs}); SGD, momentum {MOMENTUM:g}, no weight decay, cosine to 0"
@@ -206,24 +205,15 @@ def evaluate(options: Linear) -> None:
         " training image"
     )
     if head_file is not None:
-        measure = partial(_measure_head, options, split, predicted, head_file)
+        measure = partial(_measure_head, outcomes, options, head_file)
         description = f"published head, {framing_of(options)}"
     published = () if split.several else ("2", "linear top-1")
     evaluate_models(options, "linear", description, measure, *published, split=split, warnings=warnings)
 
 
-def _selection_warnings(split: Split) -> list[str]:
-    held_out = len(every_fifth(_groups(split.labels(split.train)))[1])
-    if held_out >= MIN_HELD_OUT:
-        return []
-    return [f"input and rate are selected on {pluralize(held_out, 'image')}: other images can give others"]
-
-
-def _measure_head(
-    options: Linear, split: Split, predicted: Images | None, file: Path, model: LoadedModel
-) -> Metrics:
+def _measure_head(outcomes: Outcomes, options: Linear, file: Path, model: LoadedModel) -> Metrics:
     """Test a published head."""
-    payload = read_torch(file)
+    payload, split = read_torch(file), outcomes.split
     width = getattr(model.backbone, "num_features", None)
     if not isinstance(width, int):
         raise ValueError(f"{model.name} is own code: published heads are of published models.")
@@ -234,40 +224,31 @@ def _measure_head(
     extracted = extract(options, model, framing_of(options, model), split.test, kind)
     test = Labeled(extracted.features, split.labels(extracted.images), extracted.images, extracted.broken)
     print(f"{file.name}: input {spec}")
-    return {
-        "metrics": _test(options, split, predicted, model, spec, classifier, test),
-        "head": file.name,
-        "broken": [*test.broken],
-    }
+    metrics = _test(outcomes, model, spec, classifier, test)
+    return {"metrics": metrics, "head": file.name, "broken": [*test.broken]}
 
 
 def _test(
-    options: Linear,
-    split: Split,
-    predicted: Images | None,
-    model: LoadedModel,
-    spec: FeatureSpec,
-    classifier: LinearClassifier,
-    test: Labeled,
+    outcomes: Outcomes, model: LoadedModel, spec: FeatureSpec, classifier: LinearClassifier, test: Labeled
 ) -> Metrics:
     """Test a classifier on features [images, values], print the result, write what the options ask for."""
-    framing = framing_of(options, model)
-    task = ImageTask(spec=spec, several=split.several, size=framing.size, resize_to=framing.short_side)
+    task = outcomes.task(model, spec)
     scores = task.scores(classifier, model, test.features)
     result: Accuracy | MultiLabelQuality
-    if split.several:
+    if task.several:
         result = multi_label_quality(scores.sigmoid(), test.labels)
     else:
         result = accuracy(scores, test.labels)
     print(result)
     probabilities = partial(task.probabilities, classifier, model)
-    write_outcomes(options, split, model, predicted, feature_type(model, spec.blocks), test, probabilities)
-    save_head(options, split, model, spec, classifier)
+    outcomes.write(model, test, probabilities, feature_type(model, spec.blocks))
+    outcomes.save_head(model, task, classifier)
     return asdict(result)
 
 
-def _train_and_test(options: Linear, split: Split, predicted: Images | None, model: LoadedModel) -> Metrics:
+def _train_and_test(outcomes: Outcomes, options: Linear, model: LoadedModel) -> Metrics:
     """Train the grid, select a classifier, train it on all training images, test it."""
+    split = outcomes.split
     if not has_cls(model.backbone):
         options = replace(options, features=("1",))
         print(f"the one feature of {model.name} is used: {OUTPUT.describe(model.backbone)}")
@@ -277,8 +258,7 @@ def _train_and_test(options: Linear, split: Split, predicted: Images | None, mod
     fit, held_out = every_fifth(_groups(train.labels))
     learned = Labeled(train.features[fit], train.labels[fit], train.images.subset(fit.tolist()), ())
     grid = _fit(options, model, learned, len(split.classes))
-    measure = grid.mean_precision if split.several else grid.top1
-    scores = measure(train.features[held_out], train.labels[held_out])
+    scores = grid.score(train.features[held_out], train.labels[held_out])
     best, best_rate = divmod(int(scores.flatten().argmax()), scores.shape[1])  # of equal ones the first
     spec, rate = grid.specs[best], options.rates[best_rate]
     metric = "map" if split.several else "top1"
@@ -288,7 +268,7 @@ def _train_and_test(options: Linear, split: Split, predicted: Images | None, mod
     single = replace(options, rates=(rate,), features=(options.features[best],))
     classifier = _fit(single, model, train, len(split.classes)).classifier(0, 0)
     test = _last_blocks(model, test, blocks, spec.blocks)
-    metrics = _test(options, split, predicted, model, spec, classifier, test)
+    metrics = _test(outcomes, model, spec, classifier, test)
     broken = [*train.broken, *test.broken]
     return {"metrics": metrics, "chosen": chosen, "grid": scores.tolist(), "broken": broken}
 

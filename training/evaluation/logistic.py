@@ -15,24 +15,21 @@ from torch import Tensor
 
 from dino_model.data.collection import Images, find_listed
 from dino_model.inference.classifier import TOLERANCE, FeatureSpec, LinearClassifier, fit_logistic
-from dino_model.inference.features import OUTPUT
 from dino_model.models.load import LoadedModel
 from dino_model.runtime import ranks
 from dino_model.runtime.device import choose_device
 from training.evaluation.datasets import draw_labeled
 from training.evaluation.metrics import accuracy
 from training.evaluation.options import Logistic
-from training.evaluation.outcomes import open_predicted, save_head, write_outcomes
+from training.evaluation.outcomes import Outcomes
 from training.evaluation.run import Labeled, Metrics, evaluate_models, extract_parts, framing_of, open_options
-
-CLS_SPEC = FeatureSpec(1)
 
 
 def evaluate(options: Logistic) -> None:
     """Run `evaluate logistic`."""
     split = open_options(options)
     split.check_single("logistic")
-    predicted = open_predicted(options, split)
+    outcomes = Outcomes(options, split)
     labels, classes = split.labels(split.train), split.classes
     for wanted in options.shares:  # refused before a model is loaded
         _draw(options, wanted, split.train, labels, classes)
@@ -50,8 +47,8 @@ def evaluate(options: Logistic) -> None:
         def probabilities(features: Tensor) -> Tensor:
             return classifier.scores(features).softmax(dim=1)
 
-        write_outcomes(options, split, model, predicted, OUTPUT, test, probabilities)
-        save_head(options, split, model, CLS_SPEC, classifier)
+        outcomes.write(model, test, probabilities)
+        outcomes.save_head(model, outcomes.task(model, FeatureSpec(1)), classifier)
         return {"metrics": rows[-1], "each": rows, "broken": [*train.broken, *test.broken]}
 
     evaluate_models(options, "logistic", description, measure, "12", "1 %", "10 %", split=split)

@@ -26,7 +26,7 @@ TABLE_1_NETWORKS = {
 """Model names and what Table 1 of the paper calls these networks."""
 
 LandmarkName = Literal["roxford5k", "rparis6k"]
-RecipeName = Literal["own", "imagenet", "cifar10", "cifar100", "flowers", "cars", "inat18", "inat19"]
+FinetuneRecipeName = Literal["own", "imagenet", "cifar10", "cifar100", "flowers", "cars", "inat18", "inat19"]
 
 
 def require(condition: object, message: str) -> None:
@@ -211,7 +211,7 @@ class Finetune(Classification, OutputOptions):
     implementation: ClassVar[str] = "training.evaluation.finetune:evaluate"
     output: Path
     """Folder for each network, MODEL-on-DATA.safetensors."""
-    recipe: RecipeName = "own"
+    recipe: FinetuneRecipeName = "own"
     """Hyperparameters: own, or those of the paper for a data set; its results are at --size 224."""
     epochs: int | None = None
     """Epochs instead of the recipe's."""
@@ -286,6 +286,7 @@ class CopyDetectionSynthetic(LabelOptions, Evaluation):
 class Throughput:
     """Images per second, parameters, FLOPs, tokens and memory of the paper's networks on this machine."""
 
+    implementation: ClassVar[str] = "training.evaluation.throughput:evaluate"
     models: tuple[str, ...] = tuple(TABLE_1_NETWORKS)
     """Model names; the weights do not matter."""
     batch: int = 128
@@ -302,6 +303,4 @@ class Throughput:
 
     def run(self) -> None:
         """Measure and print."""
-        from training.evaluation import throughput
-
-        throughput.evaluate(self)
+        pkgutil.resolve_name(self.implementation)(self)

@@ -2,14 +2,15 @@
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from dino_model.data.collection import Images, open_images
+from dino_model.data.collection import open_images
 from dino_model.inference.classifier import FeatureSpec, ImageTask, LinearClassifier, SavedClassifier
 from dino_model.inference.feature_cache import model_fingerprint
-from dino_model.inference.features import FeatureType
+from dino_model.inference.features import OUTPUT, FeatureType
 from dino_model.inference.predictions import write_predictions
 from dino_model.models.load import LoadedModel
 from dino_model.runtime import ranks
@@ -28,101 +29,96 @@ Nearest = Callable[[Tensor], list[list[str]]]
 """Maps features to the names of the nearest training images of each."""
 
 
-def open_predicted(options: Predictions, split: Split) -> Images | None:
-    """Check the options and output files before the work; return the images of --predict.
+class Outcomes:
+    """Predictions, confusion matrix and head of an evaluation, in the files that its options name."""
 
-    Raises:
-        SettingError: Several models, or options that do not fit the data.
-        OutputError: A file exists.
-        ImageError: As `open_images`.
-    """
-    written = [options.confusion, options.save_head, options.output if options.predict else None]
-    if len(options.model) > 1 and any(written):
-        raise SettingError("--predict, --confusion and --save-head need one model: pass one --model")
-    if options.confusion and split.several:
-        raise SettingError(
-            "images have several classes, which no confusion matrix shows: leave --confusion out"
-        )
-    if options.confusion and options.confusion.suffix != ".csv":
-        raise SettingError(
-            f"--confusion is {options.confusion}: expected a .csv file; the figure is a .png beside it"
-        )
-    if options.save_head and (options.save_head.suffix != ".safetensors" or "pixels" in options.model):
-        raise SettingError("--save-head needs a .safetensors file and a model that is not `pixels`")
-    for file in filter(None, written):
-        if ranks.rank() == 0:
-            check_output_file(file, overwrite=options.overwrite)
-    if options.predict is None:
-        return None
-    return open_images(options.predict, arrays=options.channels is not None)
+    def __init__(self, options: Predictions, split: Split) -> None:
+        """Check the options and the files before the work, and open the images of --predict.
 
-
-def write_outcomes(
-    options: Predictions,
-    split: Split,
-    model: LoadedModel,
-    predicted: Images | None,
-    kind: FeatureType,
-    test: Labeled,
-    probabilities: Probabilities,
-    nearest: Nearest | None = None,
-) -> None:
-    """Write the confusion matrix of the test images, and the predictions of own images.
-
-    Args:
-        options, split, model: Of the evaluation.
-        predicted: Images to predict; None: none.
-        kind: Features that `probabilities` takes.
-        test: Test images with these features.
-        probabilities, nearest: The classifier.
-    """
-    if options.confusion:
-        from sklearn.metrics import confusion_matrix  # a second of imports
-
-        guesses = probabilities(test.features).argmax(dim=1)
-        if ranks.rank() == 0:
-            counts = confusion_matrix(test.labels, guesses, labels=range(len(split.classes)))
-            write_confusion(options.confusion, torch.from_numpy(counts), split.classes)
-            print(f"confusion matrix: {options.confusion}, {options.confusion.with_suffix('.png')}")
-    if predicted is not None:
-        table = extract(options, model, framing_of(options, model), predicted, kind)
-        rows, near = probabilities(table.features), nearest(table.features) if nearest else None
-        if ranks.rank() == 0:
-            write_predictions(
-                options.output, table.images.names, rows, split.classes, several=split.several, nearest=near
+        Raises:
+            SettingError: Several models, or options that do not fit the data.
+            OutputError: A file exists.
+            ImageError: As `open_images`.
+        """
+        self.options, self.split, self.predicted = options, split, None
+        written = [options.confusion, options.save_head, options.output if options.predict else None]
+        if len(options.model) > 1 and any(written):
+            raise SettingError("--predict, --confusion and --save-head need one model: pass one --model")
+        if options.confusion and split.several:
+            raise SettingError(
+                "images have several classes, which no confusion matrix shows: leave --confusion out"
             )
-            print(f"{pluralize(len(rows), 'prediction')}: {options.output}")
+        if options.confusion and options.confusion.suffix != ".csv":
+            raise SettingError(
+                f"--confusion is {options.confusion}: expected a .csv file; the figure is a .png beside it"
+            )
+        if options.save_head and (options.save_head.suffix != ".safetensors" or "pixels" in options.model):
+            raise SettingError("--save-head needs a .safetensors file and a model that is not `pixels`")
+        for file in filter(None, written if ranks.rank() == 0 else ()):
+            check_output_file(file, overwrite=options.overwrite)
+        if options.predict:
+            self.predicted = open_images(options.predict, arrays=options.channels is not None)
+
+    def task(self, model: LoadedModel, spec: FeatureSpec) -> ImageTask:
+        """Describe the input and output of a linear classifier."""
+        framing = framing_of(self.options, model)
+        shape = {"size": framing.size, "resize_to": framing.short_side}
+        return ImageTask(spec=spec, several=self.split.several, **shape)
+
+    def write(
+        self,
+        model: LoadedModel,
+        test: Labeled,
+        probabilities: Probabilities,
+        kind: FeatureType = OUTPUT,
+        nearest: Nearest | None = None,
+    ) -> None:
+        """Write the confusion matrix of the test images, and the predictions of own images.
+
+        Args:
+            model: Of the features.
+            test: Test images with these features.
+            probabilities, nearest: The classifier.
+            kind: Features that `probabilities` takes.
+        """
+        options, classes = self.options, self.split.classes
+        if options.confusion:
+            from sklearn.metrics import confusion_matrix  # a second of imports
+
+            guesses = probabilities(test.features).argmax(dim=1)
+            if ranks.rank() == 0:
+                counts = confusion_matrix(test.labels, guesses, labels=range(len(classes)))
+                _write_confusion(options.confusion, torch.from_numpy(counts), classes)
+                print(f"confusion matrix: {options.confusion}, {options.confusion.with_suffix('.png')}")
+        if self.predicted is not None:
+            table = extract(options, model, framing_of(options, model), self.predicted, kind)
+            rows, near = probabilities(table.features), nearest(table.features) if nearest else None
+            if ranks.rank() == 0:
+                about: Any = {"several": self.split.several, "nearest": near}
+                write_predictions(options.output, table.images.names, rows, classes, **about)
+                print(f"{pluralize(len(rows), 'prediction')}: {options.output}")
+
+    def save_head(self, model: LoadedModel, task: ImageTask, classifier: LinearClassifier) -> None:
+        """Write a head to --save-head, if it is given."""
+        if (file := self.options.save_head) is None or ranks.rank() > 0:
+            return
+        SavedClassifier(
+            classifier=classifier,
+            task=task,
+            classes=self.split.classes,
+            model=model.name,
+            weights=model_fingerprint(model.backbone),
+            checkpoint=self.options.checkpoint(),
+        ).write(file)
+        print(f"head: {file}; `python -m dino_model predict FOLDER --head {file}` applies it")
 
 
-def save_head(
-    options: Predictions, split: Split, model: LoadedModel, spec: FeatureSpec, classifier: LinearClassifier
-) -> None:
-    """Write a head to --save-head, if it is given."""
-    if options.save_head is None or ranks.rank() > 0:
-        return
-    framing = framing_of(options, model)
-    SavedClassifier(
-        classifier=classifier,
-        task=ImageTask(spec=spec, several=split.several, size=framing.size, resize_to=framing.short_side),
-        classes=split.classes,
-        model=model.name,
-        weights=model_fingerprint(model.backbone),
-        checkpoint=options.checkpoint(),
-    ).write(options.save_head)
-    command = f"python -m dino_model predict FOLDER --head {options.save_head}"
-    print(f"head: {options.save_head}; `{command}` applies it")
-
-
-def write_confusion(path: Path, matrix: Tensor, classes: Sequence[str]) -> None:
+def _write_confusion(path: Path, matrix: Tensor, classes: Sequence[str]) -> None:
     """Write a confusion matrix as CSV, and as a figure with the suffix .png beside it."""
-    rows = ([name, *row] for name, row in zip(classes, matrix.tolist(), strict=True))
-    write_csv(path, [["true \\ predicted", *classes], *rows])
-    _draw(path.with_suffix(".png"), matrix, classes)
-
-
-def _draw(path: Path, matrix: Tensor, classes: Sequence[str]) -> None:
     from training.run import figures  # imports matplotlib
 
+    rows = ([name, *row] for name, row in zip(classes, matrix.tolist(), strict=True))
+    write_csv(path, [["true \\ predicted", *classes], *rows])
     side = min(14.0, max(4.5, 0.34 * len(classes) + 2.5))
     with figures.style({"font.size": 9}):
         figure, ((axes,),) = figures.create_page(
@@ -140,4 +136,4 @@ def _draw(path: Path, matrix: Tensor, classes: Sequence[str]) -> None:
                 color = "white" if shares[row, column] > 60 else "black"
                 axes.text(column, row, str(int(matrix[row, column])), ha="center", va="center", color=color)
         figure.colorbar(drawn, ax=axes, label="share of the true class, %", shrink=0.7)
-        figures.save(figure, path)
+        figures.save(figure, path.with_suffix(".png"))

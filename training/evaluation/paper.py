@@ -21,12 +21,12 @@ ROW_OF = {
 }
 """Model name -> system and architecture in the tables."""
 
-Row = dict[str, Any]
+PublishedRow = dict[str, Any]
 """Value of the paper: the columns, with `value` as a number and `printed` with its decimals."""
 
 
 @cache
-def published_rows() -> tuple[Row, ...]:
+def published_rows() -> tuple[PublishedRow, ...]:
     """Return every value, in the order of the paper."""
     with FILE.open(encoding="utf-8", newline="") as file:
         return tuple(
@@ -34,7 +34,7 @@ def published_rows() -> tuple[Row, ...]:
         )
 
 
-def describe(row: Row) -> str:
+def describe(row: PublishedRow) -> str:
     """Return a value with its measure, system and place in the paper."""
     setting = f" ({row['setting']})" if row["setting"] else ""
     system = f"{row['system']} {row['architecture']}".strip()
@@ -42,7 +42,7 @@ def describe(row: Row) -> str:
     return f"{row['printed']} {row['measure']}{setting} of {system}, {where}"
 
 
-def of_model(model: str, table: str, *measures: str) -> list[Row]:
+def of_model(model: str, table: str, *measures: str) -> list[PublishedRow]:
     """Return the values of a model in one table for these measures; none if the paper has no such model."""
     return [
         row

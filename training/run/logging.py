@@ -1,4 +1,4 @@
-"""Metrics of every step: transfer from the device, and where they are written."""
+"""StepMetrics of every step: transfer from the device, and where they are written."""
 
 import json
 import math
@@ -91,7 +91,7 @@ def copy_to_host(
     return buffers, complete
 
 
-class Metrics:
+class StepMetrics:
     """Scalars of a step, copied from the device in one transfer without waiting."""
 
     def __init__(self, scalars: Mapping[str, Scalar]) -> None:
@@ -139,7 +139,7 @@ class MetricLogger:
         self.opened = ExitStack()
         self.loggers = [self.opened.enter_context(logger) for logger in loggers]
         self.observe = observe
-        self.waiting: tuple[int, Metrics, Mapping[str, float], Sequence[str]] | None = None
+        self.waiting: tuple[int, StepMetrics, Mapping[str, float], Sequence[str]] | None = None
 
     def __enter__(self) -> "MetricLogger":
         return self
@@ -149,7 +149,7 @@ class MetricLogger:
         if self.waiting is not None:
             self.waiting[1].wait()
 
-    def add(self, step: int, metrics: Metrics, more: Mapping[str, float], broken: Sequence[str]) -> None:
+    def add(self, step: int, metrics: StepMetrics, more: Mapping[str, float], broken: Sequence[str]) -> None:
         """Take the metrics of a step, further numbers, and messages about unreadable images."""
         self.flush()
         self.waiting = (step, metrics, more, broken)

@@ -58,7 +58,7 @@ def test_grid_trains_each_classifier_as_alone():
             torch.testing.assert_close(found.weight, alone.weight.detach(), rtol=0, atol=1e-5)
             torch.testing.assert_close(found.bias, alone.bias.detach(), rtol=0, atol=1e-5)
             correct = (found.scores(spec.select(features)).argmax(1) == labels).float().mean() * 100
-            assert grid.top1(features, labels)[kind, number] == pytest.approx(float(correct))
+            assert grid.score(features, labels)[kind, number] == pytest.approx(float(correct))
 
 
 def test_random_view_flips_every_second_time():

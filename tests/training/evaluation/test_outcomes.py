@@ -14,7 +14,7 @@ from torch import nn
 
 from dino_model.inference.classifier import FORMAT, FeatureSpec, ImageTask, LinearClassifier, SavedClassifier
 from dino_model.inference.classifier import read_classifier as read
-from segmentation.heads import read_head
+from segmentation.heads import PatchTask
 from tests.commands import dino as dino_model
 from tests.training.evaluation.test_linear import OPTIONS
 from training.evaluation.linear import LinearProbeGrid, batches
@@ -86,7 +86,7 @@ def test_grid_with_several_classes_trains_as_binary_cross_entropy():
     found = grid.classifier(0, 0)
     torch.testing.assert_close(found.weight, layer.weight.detach(), rtol=0, atol=1e-5)
     quality = multi_label_quality(found.scores(FeatureSpec(1).select(features)).sigmoid(), targets)
-    assert float(grid.mean_precision(features, targets)) == pytest.approx(quality.map)
+    assert float(grid.score(features, targets)) == pytest.approx(quality.map)
 
 
 def test_knn_of_several_classes_predicts_own_images(bands, tmp_path, evaluate):
@@ -139,7 +139,7 @@ def test_classifier_of_other_weights_task_or_version_or_damaged_is_refused(tmp_p
     with pytest.raises(ValueError, match="fitted to other weights of 'random:embedded'"):
         dino_model([*words, "--device", "cpu"])
     with pytest.raises(ValueError, match=r"classifier of patches .*it classifies images, expected patches"):
-        read_head(file)
+        read(file, PatchTask)
     content = file.read_bytes()
     for damaged, reason in (
         (

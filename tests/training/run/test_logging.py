@@ -7,21 +7,21 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from tests.training.runs import pretrain, resume
 from training.run.folder import Run
-from training.run.logging import Diverged, MetricLogger, Metrics, json_lines
+from training.run.logging import Diverged, MetricLogger, StepMetrics, json_lines
 
 
 def test_metrics_keep_their_order_without_nan_and_infinity():
     given = {"loss": torch.tensor(2.0), "lr": 0.5, "norm": torch.tensor(torch.inf), "kl": torch.tensor(1.5)}
-    assert list(Metrics(given).read().items()) == [("loss", 2.0), ("lr", 0.5), ("kl", 1.5)]
+    assert list(StepMetrics(given).read().items()) == [("loss", 2.0), ("lr", 0.5), ("kl", 1.5)]
 
 
 def test_metric_logger_on_a_slow_device_writes_in_order_and_stops_at_nan(tmp_path, monkeypatch):
-    monkeypatch.setattr(Metrics, "has_arrived", lambda _: False)
+    monkeypatch.setattr(StepMetrics, "has_arrived", lambda _: False)
     run, seen = Run(tmp_path), []
     logger = MetricLogger([json_lines(run.log)], lambda step, *_: seen.append(step))
 
     def add(step, loss):
-        logger.add(step, Metrics({"loss": torch.tensor(loss), "lr": 0.2}), {}, [])
+        logger.add(step, StepMetrics({"loss": torch.tensor(loss), "lr": 0.2}), {}, [])
         return [line["step"] for line in run.lines()]
 
     assert add(0, 2.0) == []
