@@ -154,12 +154,12 @@ def show_match(
     """
     predictor = predictor_of(model, size)
     first = attention_value(predictor, image, blocks=(), name="first image")
-    features = matching.image_features(predictor, image)
+    features = matching.match_features(predictor, image)
     others, values = {}, {}
     for scale in matching.SCALES:
         scaled = predictor_of(predictor.model, round(scale * size))
         values[scale] = attention_value(scaled, other, blocks=(), name="second image")
-        others[scale] = matching.image_features(scaled, other)
+        others[scale] = matching.match_features(scaled, other)
     scale, matches = matching.best_scale(features, others, ratio)
     grids = predictor.grid, others[scale].features.shape[:2]
     sizes = image.shape[:2], other.shape[:2]

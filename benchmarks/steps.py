@@ -20,7 +20,7 @@ from training.methods.network import Network, StochasticDepth
 from training.optim import create_optimizer, decay_groups
 from training.prepare import prepare_networks
 from training.recipes.recipe import Plan, Recipe
-from training.run.logging import Metrics
+from training.run.logging import StepMetrics
 from training.train import train_step
 
 CPU = torch.device("cpu")
@@ -54,7 +54,7 @@ class OurStep:
         self.parallel, self.scaler = data_parallel(self.method), GradScaler(enabled=precision == "fp16")
         self.steps = 0
 
-    def begin(self, crops: Crops) -> Metrics:
+    def begin(self, crops: Crops) -> StepMetrics:
         """Update student, teacher and center; a GPU may still be computing when this returns."""
         images = crops.views.shape[1]
         batch = Batch(crops, None, Randomness(0, self.steps, 0, images))

@@ -27,7 +27,7 @@ from app.notebook import show
 from dino_model import AttentionPredictor, photographs
 from notebooks import drawing
 from notebooks.checks import check
-from segmentation.discovery import image_features, lost, set_resized, tokencut
+from segmentation.discovery import last_keys, lost, set_resized, tokencut
 from segmentation.discovery_eval import is_localized
 from segmentation.masks import bounding_box, components
 from segmentation.metrics import jaccard
@@ -37,7 +37,7 @@ from segmentation.voc_eval import centered_box
 image, truth = photographs.image("sheep"), photographs.mask("sheep")
 predictor = AttentionPredictor(size=224, precision="fp32")
 placement = set_resized(predictor, image)
-features = image_features(predictor)  # keys of all heads [rows, columns, width]
+features = last_keys(predictor)  # keys of all heads [rows, columns, width]
 rows, columns, _ = features.shape
 flat = features.reshape(rows * columns, -1)
 similarity = flat @ flat.T  # [patches, patches]
@@ -183,14 +183,12 @@ for weights_of, model in {"trained": "embedded", "random weights": "random:embed
     for name in names:
         image, truth = photographs.image(name), photographs.mask(name)
         placement = set_resized(predictor, image)
-        features = image_features(predictor)
+        features = last_keys(predictor)
         for method, find in {"LOST": lost, "TokenCut": tokencut}.items():
             mask = find(features).mask
             hit = is_localized(placement.box(mask), [bounding_box(truth)])
             views[method, weights_of, name] = drawing.masked(image, placement.mask(mask))
-            table.setdefault((method, weights_of), []).append(
-                (jaccard(placement.mask(mask), truth), hit)
-            )
+            table.setdefault((method, weights_of), []).append((jaccard(placement.mask(mask), truth), hit))
 for name in names:
     truth = photographs.mask(name)
     box = centered_box(truth.shape)

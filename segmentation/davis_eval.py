@@ -19,10 +19,10 @@ from segmentation.frames import frame_files
 from segmentation.labels import VOID, DataError, Labels, check_size
 from segmentation.metrics import Scores, contour_match, contour_radius, jaccard, statistics, trace
 
-Task = Literal["semi-supervised", "unsupervised"]
+DavisTask = Literal["semi-supervised", "unsupervised"]
 Objects = Literal["first-mask", "appearance"]
 
-COUNTED: dict[tuple[Task, Objects], tuple[str, str]] = {
+COUNTED: dict[tuple[DavisTask, Objects], tuple[str, str]] = {
     ("semi-supervised", "first-mask"): (
         "1 to the highest label of the first mask",
         "all true masks but the first and last",
@@ -114,7 +114,7 @@ def score_folders(
     ground_truth: Path,
     predictions: Path,
     *,
-    task: Task = "semi-supervised",
+    task: DavisTask = "semi-supervised",
     objects: Objects = "first-mask",
     sequences: Sequence[str] = (),
     rules: MaskRules | None = None,
@@ -198,7 +198,7 @@ def _pair_folders(
 def _score_sequence(
     ground_truth: Path,
     predictions: Path,
-    task: Task,
+    task: DavisTask,
     objects: Objects,
     rules: MaskRules,
     listed: Path | None,

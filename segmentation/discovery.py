@@ -155,19 +155,19 @@ METHODS: dict[str, DiscoveryMethod] = {
 """Every method by the name that commands and the page give it."""
 
 
-def method_of(name: str) -> DiscoveryMethod:
+def discovery_method(name: str) -> DiscoveryMethod:
     """Return a method of `METHODS`; raises ValueError for any other name."""
     if name not in METHODS:
         raise ValueError(f"Unknown discovery method {name!r}. Available: {', '.join(METHODS)}.")
     return METHODS[name]
 
 
-def find(name: str, inputs: Mapping[Need, Any]) -> list[Discovery]:
+def find_objects(name: str, inputs: Mapping[Need, Any]) -> list[Discovery]:
     """Find objects on the patch grid by the named method, without empty ones; `inputs` has what it needs.
 
     Their confidence is computed if `inputs` has keys. Raises ValueError for masks of another shape or type.
     """
-    method = method_of(name)
+    method = discovery_method(name)
     grids = {inputs[need].shape[:2] for need in ("keys", "attention") if need in inputs}
     objects = method.find(**{need: inputs[need] for need in method.needs})
     for mask in (each.mask for each in objects):
@@ -303,7 +303,7 @@ def key_features(keys: NDArray[np.floating], prefix: int, grid: tuple[int, int])
     return patches.reshape(*grid, -1)
 
 
-def image_features(predictor: "AttentionPredictor") -> Features:
+def last_keys(predictor: "AttentionPredictor") -> Features:
     """Return the keys of the last block, of the image set last: float32 [rows, columns, D]."""
     return key_features(predictor.keys(), predictor.prefix_tokens, predictor.grid)
 

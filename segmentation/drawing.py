@@ -211,6 +211,11 @@ def with_legend(image: ImageArray, entries: Sequence[tuple[str, Color]]) -> Imag
     return np.concatenate([image, np.array(strip)])
 
 
+def with_names(image: ImageArray, names: Sequence[str]) -> ImageArray:
+    """Append a legend of names in the head colors."""
+    return with_legend(image, list(zip(names, head_colors(len(names)), strict=True)))
+
+
 def caption(image: ImageArray, text: str, text_size: int = 16) -> ImageArray:
     """Put a line of text above an image, shortened with an ellipsis if it does not fit."""
     font, width = ImageFont.load_default(text_size), image.shape[1]

@@ -6,7 +6,6 @@ image, and each pixel takes the class with the highest score.
 
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import cv2
@@ -22,12 +21,10 @@ from segmentation.masks import ImageArray, enlarge
 if TYPE_CHECKING:  # commands import this module before they need PyTorch
     from torch import Tensor
 
-    from dino_model.inference.classifier import Classifier, SavedClassifier
+    from dino_model.inference.classifier import Classifier
     from dino_model.inference.predictor import AttentionPredictor
 
-    SavedHead = SavedClassifier["PatchTask"]
-
-Kind = Literal["linear", "logistic", "knn"]
+HeadKind = Literal["linear", "logistic", "knn"]
 Array = NDArray[np.float32]
 
 MAX_PATCHES = 50_000  # that a head is fitted on, over all images
@@ -111,7 +108,7 @@ class PatchClassifier:
         return labels
 
 
-def fit_classifier(features: Array, shares: Array, kind: Kind = "linear") -> PatchClassifier:
+def fit_classifier(features: Array, shares: Array, kind: HeadKind = "linear") -> PatchClassifier:
     """Fit a classifier to the result of `sample_patches`.
 
     `linear` is DINOv2's head: batch norm and a linear layer, trained on the cross-entropy with the shares of
@@ -190,7 +187,7 @@ class PatchTask:
 
     labels: tuple[int, ...]
     """See `PatchClassifier`."""
-    kind: Kind
+    kind: HeadKind
     layers: int
     """Argument of `patch_features`."""
     size: int
@@ -209,6 +206,11 @@ class PatchTask:
             raise ValueError(f"its labels {self.labels} are not those of {len(self.names)} names")
 
     @property
+    def classes(self) -> tuple[str, ...]:
+        """Name of each class of the classifier."""
+        return tuple(self.names[label] for label in self.labels)
+
+    @property
     def label_set(self) -> LabelSet:
         """How the masks were read, for masks to score."""
         return LabelSet(**{name: as_tuples(value) for name, value in self.masks.items()})
@@ -217,42 +219,3 @@ class PatchTask:
     def parse(cls, settings: dict[str, Any]) -> Self:
         """Make the task of its fields from JSON."""
         return cls(**{name: as_tuples(value) for name, value in settings.items()})
-
-
-def save_head(
-    path: Path,
-    fitted: PatchClassifier,
-    task: PatchTask,
-    *,
-    model: str,
-    weights: str,
-    checkpoint: dict[str, Any] | None = None,
-) -> "SavedHead":
-    """Write a head, whole or not at all, and return it.
-
-    Args:
-        path: File, .safetensors.
-        fitted: The classifier.
-        task: Its input and output.
-        model, weights: Name of the model, and its `model_fingerprint`.
-        checkpoint: Options that choose the network of a checkpoint.
-    """
-    from dino_model.inference.classifier import SavedClassifier
-
-    head = SavedClassifier(
-        classifier=fitted.classifier,
-        task=task,
-        classes=tuple(task.names[label] for label in task.labels),
-        model=model,
-        weights=weights,
-        checkpoint=checkpoint or {},
-    )
-    head.write(path)
-    return head
-
-
-def read_head(path: Path) -> "SavedHead":
-    """Read a head file; raises ValueError if it is missing, damaged or no head."""
-    from dino_model.inference.classifier import read_classifier
-
-    return read_classifier(path, PatchTask)

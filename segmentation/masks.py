@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dino_model.inference.resize import resample_nearest
-from segmentation.metrics import jaccard
+from segmentation.metrics import Mask, jaccard
 
 if TYPE_CHECKING:  # commands import this module before they need PyTorch
     from torch import Tensor
@@ -17,7 +17,7 @@ _RUNS = re.compile(r"(?:[P-o]{0,6}[0-O])+")  # from P on, more of the same run f
 
 ImageArray = NDArray[np.uint8]
 """RGB image: [height, width, 3], values 0 to 255."""
-Mask = NDArray[np.bool_]
+
 Interpolation = Literal["nearest", "bilinear"]
 
 

@@ -36,19 +36,19 @@ NEIGHBORS = 8  # matches from which the position of one between them is predicte
 FIRST, AFTERWARDS = 4, 6  # neighbors that must agree: among all matches, then among the kept matches
 
 
-class ImageFeatures(NamedTuple):
+class MatchFeatures(NamedTuple):
     """Features of an image's patches."""
 
     features: Features  # [rows, columns, D]
     textured: NDArray[np.bool_]  # [rows, columns], see `textured_patches`
 
 
-class Nearest(NamedTuple):
+class NearestPatches(NamedTuple):
     """The most similar patch of another grid for each patch, in reading order."""
 
     patch: NDArray[np.int64]  # [patches], in reading order of the other grid; the first of equals
     cosine: NDArray[np.float32]  # [patches], -1 to 1
-    ratio: NDArray[np.float32]  # [patches], see `nearest`
+    ratio: NDArray[np.float32]  # [patches], see `nearest_patches`
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class Matches:
         return Matches(self.a[chosen], self.b[chosen], self.cosine[chosen], self.ratio[chosen])
 
 
-def image_features(predictor: "AttentionPredictor", image: NDArray[np.uint8]) -> ImageFeatures:
+def match_features(predictor: "AttentionPredictor", image: NDArray[np.uint8]) -> MatchFeatures:
     """Return the patch tokens after each of the last `BLOCKS` blocks, of the image [H, W, 3] set last."""
     parts = []  # of equal spread
     for block in range(max(0, predictor.blocks - BLOCKS), predictor.blocks):
@@ -75,7 +75,7 @@ def image_features(predictor: "AttentionPredictor", image: NDArray[np.uint8]) ->
         spread = np.linalg.norm(tokens - tokens.mean(axis=(0, 1)), axis=-1).mean()
         parts.append(tokens / (spread or 1))
     features = np.concatenate(parts, axis=-1)
-    return ImageFeatures(features, textured_patches(image, predictor.grid))
+    return MatchFeatures(features, textured_patches(image, predictor.grid))
 
 
 def is_flat(image: NDArray[np.uint8]) -> bool:
@@ -106,7 +106,7 @@ def similarities(a: Features, b: Features, patch: tuple[int, int]) -> NDArray[np
     return cosines.reshape(b.shape[:2])
 
 
-def nearest(a: Features, b: Features) -> Nearest:
+def nearest_patches(a: Features, b: Features) -> NearestPatches:
     """Find for every patch of A the patch of B with the greatest cosine, and its ratio.
 
     The distance is 1 - cosine. The ratio is the distance of the nearest patch divided by that of its nearest
@@ -116,15 +116,15 @@ def nearest(a: Features, b: Features) -> Nearest:
     """
     units, others = (unit_vectors(one).reshape(-1, one.shape[-1]) for one in (a, b))
     parts = [_nearest(units[at : at + CHUNK], others, b.shape[:2]) for at in range(0, len(units), CHUNK)]
-    return Nearest(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+    return NearestPatches(*(np.concatenate(column) for column in zip(*parts, strict=True)))
 
 
 def mutual_matches(a: Features, b: Features, ratio: float = 1.0) -> Matches:
     """Find patches that are each other's nearest, given features as `prepared` returns them.
 
-    `ratio` is the largest `Nearest.ratio` of both directions; 1 keeps all mutual neighbors.
+    `ratio` is the largest `NearestPatches.ratio` of both directions; 1 keeps all mutual neighbors.
     """
-    to_b, to_a = nearest(a, b), nearest(b, a)
+    to_b, to_a = nearest_patches(a, b), nearest_patches(b, a)
     mutual = np.flatnonzero(to_a.patch[to_b.patch] == np.arange(len(to_b.patch)))
     partners = to_b.patch[mutual]
     larger = np.maximum(to_b.ratio[mutual], to_a.ratio[partners])
@@ -149,7 +149,7 @@ def keep_coherent(matches: Matches) -> Matches:
     return replace(matches, b=places)[agreeing]
 
 
-def matches_between(a: ImageFeatures, b: ImageFeatures, ratio: float = 1.0) -> Matches:
+def matches_between(a: MatchFeatures, b: MatchFeatures, ratio: float = 1.0) -> Matches:
     """Find coherent mutual matches of textured patches, the surest first; `ratio` as `mutual_matches`."""
     matches = mutual_matches(*prepare_pair(a.features, b.features), ratio=ratio)
     in_b = matches.b.astype(np.int64)
@@ -158,7 +158,7 @@ def matches_between(a: ImageFeatures, b: ImageFeatures, ratio: float = 1.0) -> M
 
 
 def best_scale(
-    a: ImageFeatures, scaled: Mapping[float, ImageFeatures], ratio: float = 1.0
+    a: MatchFeatures, scaled: Mapping[float, MatchFeatures], ratio: float = 1.0
 ) -> tuple[float, Matches]:
     """Return the scale of B with the most matches (ties: nearest to 1), and these matches.
 
@@ -244,8 +244,10 @@ def _expectation(
     return there + shift, (np.abs(shift).max(axis=-1) <= 1) & ((off <= 1).sum(axis=1) >= enough)
 
 
-def _nearest(units: NDArray[np.float32], others: NDArray[np.float32], grid: tuple[int, ...]) -> Nearest:
-    """`Nearest` of a few patches: unit vectors [patches, D] among [others, D] on a grid."""
+def _nearest(
+    units: NDArray[np.float32], others: NDArray[np.float32], grid: tuple[int, ...]
+) -> NearestPatches:
+    """`NearestPatches` of a few patches: unit vectors [patches, D] among [others, D] on a grid."""
     cosines = units @ others.T
     index = cosines.argmax(axis=1)
     every = np.arange(len(units))
@@ -259,4 +261,4 @@ def _nearest(units: NDArray[np.float32], others: NDArray[np.float32], grid: tupl
             cosines[every, row * grid[1] + column] = -1
     rival = 1 - cosines.max(axis=1)
     ratio = np.where(rival > 0, (1 - best) / np.where(rival > 0, rival, 1), 1).clip(0, 1)
-    return Nearest(index, best, ratio.astype(np.float32))
+    return NearestPatches(index, best, ratio.astype(np.float32))

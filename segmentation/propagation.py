@@ -275,16 +275,16 @@ class ColorPatches:
         return vectors - vectors.mean((1, 2), keepdim=True)
 
 
-Source = AttentionPredictor | ColorPatches
+FrameSource = AttentionPredictor | ColorPatches
 """Computes patch features of frames."""
 
 
-def input_size(size: tuple[int, ...], source: Source) -> tuple[int, int]:
+def input_size(size: tuple[int, ...], source: FrameSource) -> tuple[int, int]:
     """Return height and width of the input of `source` for frames of a size (height, width)."""
     return fed_size(size[0], size[1], source.size, source.resize, source.patch_size)
 
 
-def vanished_objects(mask: Labels, source: Source, preset: Preset = DINO) -> tuple[int, ...]:
+def vanished_objects(mask: Labels, source: FrameSource, preset: Preset = DINO) -> tuple[int, ...]:
     """List the objects of a mask [H, W] that cover no patch and cannot be followed."""
     if not (ids := object_ids(mask)):
         return ()

@@ -15,9 +15,9 @@ from segmentation.labels import Labels, check_size, object_ids, resize_nearest, 
 from segmentation.masks import ImageArray
 from segmentation.propagation import (
     DINO,
+    FrameSource,
     Preset,
     Propagator,
-    Source,
     grid_labels,
     hard_labels,
     input_size,
@@ -47,7 +47,7 @@ def propagate_masks(*arguments: Any, **options: Any) -> Iterator[Labels]:
 def propagate_steps(
     read: ReadFrames,
     masks: Mapping[int, Labels],
-    source: Source,
+    source: FrameSource,
     preset: Preset = DINO,
     batch: int = 4,
     *,
@@ -116,7 +116,7 @@ class _Annotated:
     def __init__(
         self,
         masks: Mapping[int, Labels],
-        source: Source,
+        source: FrameSource,
         preset: Preset,
         objects: Mapping[int, Sequence[int]] | None,
     ) -> None:
@@ -221,7 +221,7 @@ def _read_backward(read: ReadFrames, start: int, stop: int) -> Iterator[ImageArr
 def _features(
     frames: Iterable[ImageArray],
     size: tuple[int, int],
-    source: Source,
+    source: FrameSource,
     batch: int,
 ) -> Iterator[Tensor]:
     """Yield the patch features [rows, columns, D] of each frame, computed in batches."""

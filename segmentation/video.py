@@ -33,14 +33,14 @@ CODECS = {".webm": "libvpx", ".mp4": "mpeg4"}
 class VideoWriter:
     """Writes images of one size into a video file with a suffix of `CODECS`, whole or not at all.
 
-    Use as a context: the file appears when the block ends without exception; `keep_partial` keeps the frames
-    written before an exception. Odd sides grow by one repeated pixel: codecs halve the sides of color.
+    Use as a context: the file appears when the block ends, with the frames that were written, if there are
+    any. Odd sides grow by one repeated pixel: codecs halve the sides of color.
     """
 
-    def __init__(self, path: Path, fps: float, *, keep_partial: bool = False) -> None:
+    def __init__(self, path: Path, fps: float) -> None:
         if path.suffix.lower() not in CODECS:
             raise DataError(f"cannot write {path.name}; expected a name that ends in {' or '.join(CODECS)}")
-        self.path, self.fps, self._keep_partial = path, fps, keep_partial
+        self.path, self.fps = path, fps
         self._replacing = replace_file(path)
         self._size: tuple[int, ...] | None = None
         self._count = 0
@@ -55,15 +55,14 @@ class VideoWriter:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._keep_partial and self._count:
-            kind = error = trace = None
+        ended = (None, None, None) if self._count else (kind, error, trace)
         try:
             with _name_errors(self.path):
-                if self._size is not None and kind is None:
+                if self._count:
                     self._container.mux(self._stream.encode(None))
                 self._container.close()
         finally:
-            self._replacing.__exit__(kind, error, trace)
+            self._replacing.__exit__(*ended)
 
     def write(self, image: ImageArray, time: float | None = None) -> None:
         """Append one image, uint8 [height, width, 3], shown at `time` in seconds; None for evenly."""

@@ -1,8 +1,8 @@
 """Jaccard similarity of attention masks on PASCAL VOC 2012: protocol (docs/protocols.md) and scores."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -61,6 +61,11 @@ class ImageScore(NamedTuple):
     name: str
     targets: tuple[TargetScore, ...]
 
+    @classmethod
+    def of(cls, name: str, record: Iterable[Sequence[Any]]) -> Self:
+        """Restore the targets from JSON."""
+        return cls(name, tuple(TargetScore(*target) for target in record))
+
     @property
     def jaccard(self) -> float:
         """Mean over the image's targets, in [0, 1]."""
@@ -99,20 +104,19 @@ def score_masks(
     name: str,
     masks: dict[int, Mask],
     annotation: Annotation,
-    ground_truth: GroundTruth,
-    void: Void,
+    protocol: VocProtocol,
     attention: NDArray[np.floating] | None = None,
 ) -> ImageScore:
-    """Choose the best mask for every target of an image; `ground_truth` and `void` as `VocProtocol`.
+    """Choose the best mask for every target of an image.
 
     Masks are Boolean [height, width] by head; -1 for a mask of no head. The lift of each target is computed
     from `attention`, the maps of all heads [heads, rows, columns].
     """
-    regions, unannotated = targets(annotation, ground_truth)
+    regions, unannotated = targets(annotation, protocol.ground_truth)
     heads, stacked = list(masks), np.stack(list(masks.values()))
     scores = []
     for label, (category, region) in regions.items():
-        best, jaccard = best_head(stacked, region, unannotated if void == "exclude" else None)
+        best, jaccard = best_head(stacked, region, unannotated if protocol.void == "exclude" else None)
         lifted = None if attention is None else lift(attention, region)
         scores.append(TargetScore(label, category, heads[best], jaccard, rle(stacked[best]), lifted))
     return ImageScore(name, tuple(scores))
@@ -133,7 +137,7 @@ def score_attention(
     height, width = annotation.classes.shape
     kept = enlarge(keep_mass_of_maps(np.stack(list(maps.values())), protocol.mass), (height, width))
     masks = dict(zip(maps, kept, strict=True))
-    return score_masks(name, masks, annotation, protocol.ground_truth, protocol.void, attention)
+    return score_masks(name, masks, annotation, protocol, attention)
 
 
 def centered_box(size: tuple[int, int]) -> Mask:

@@ -21,7 +21,7 @@ from dino_model.inference.class_map.command import DrawClassMap
 from dino_model.inference.predictor import AttentionPredictor
 from segmentation.commands.davis import Davis
 from segmentation.commands.discover import Discover
-from segmentation.commands.head import Fit, Score
+from segmentation.commands.head import Fit, HeadScore
 from segmentation.masks import best_head, enlarge, keep_mass_of_maps
 from tests.app.conftest import small_backend
 
@@ -88,7 +88,7 @@ def test_head_of_five_masks_scores_as_recorded(model, data_root, tmp_path):
     masks = {"images": folder / "images", "masks": folder / "masks"}
     head, scores = tmp_path / "head.safetensors", tmp_path / "scores.json"
     Fit(**masks, image_list=tmp_path / "train.txt", model=model, output=head, **SHARED).run()
-    Score(**masks, image_list=tmp_path / "test.txt", head=head, json=scores, **FP32).run()
+    HeadScore(**masks, image_list=tmp_path / "test.txt", head=head, json=scores, **FP32).run()
     assert json.loads(scores.read_text())["miou"] == pytest.approx(26.4, abs=1.0)
 
 

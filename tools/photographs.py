@@ -100,8 +100,8 @@ def score(
         labels = mask.astype(np.uint8)
         annotation = Annotation(labels, labels)
         if predictor is None:
-            box = {-1: voc_eval.centered_box((mask.shape[0], mask.shape[1]))}
-            scores.append(voc_eval.score_masks(name, box, annotation, "foreground", protocol.void))
+            box = {-1: voc_eval.centered_box(mask.shape)}
+            scores.append(voc_eval.score_masks(name, box, annotation, protocol))
             continue
         predictor.set_image(image)
         attention = predictor.cls_attention(protocol.block)

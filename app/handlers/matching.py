@@ -14,14 +14,14 @@ from app.store.images import png
 from app.values import SCREEN_SIDE
 from dino_model.inference.quantities import unit_vectors
 from segmentation import matching
-from segmentation.matching import SCALES, ImageFeatures, best_scale
+from segmentation.matching import SCALES, MatchFeatures, best_scale
 from segmentation.video import shrunk
 
 TURN_DEGREES = 20
 GRAY = (128, 128, 128)
 
 
-Half = tuple[Encoding, ImageFeatures]
+Half = tuple[Encoding, MatchFeatures]
 """An image of a pair: its encoding, and the features that are compared."""
 
 
@@ -31,7 +31,7 @@ def load_half(backend: Backend, token: str) -> Half:
     image = backend.images.read(encoding.key.image)
     if matching.is_flat(image):
         raise LabError("One of the images has no texture, every pixel has the same color: choose another.")
-    return encoding, matching.image_features(encoding.predictor, image)
+    return encoding, matching.match_features(encoding.predictor, image)
 
 
 def load_pair(backend: Backend, a: str, b: str) -> tuple[Half, Half]:

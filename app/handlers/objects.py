@@ -29,7 +29,7 @@ REFINED_SIDE = 640
 
 
 def _known_method(name: str) -> str:
-    discovery.method_of(name)
+    discovery.discovery_method(name)
     return name
 
 
@@ -56,7 +56,7 @@ class ObjectSettings(ClientValue):
 
 def find(encoding: Encoding, settings: ObjectSettings) -> list[Discovery]:
     """Find objects on the patch grid, in the order found, without empty ones."""
-    needs = discovery.method_of(settings.method).needs
+    needs = discovery.discovery_method(settings.method).needs
     inputs: dict[discovery.Need, Any] = {"mass": settings.mass, "count": settings.count}
     if "attention" in needs:
         inputs["attention"] = map_of_head(attention(encoding), settings.head)
@@ -66,7 +66,7 @@ def find(encoding: Encoding, settings: ObjectSettings) -> list[Discovery]:
         _, keys = encoding.queries_keys(encoding.predictor.blocks - 1)
         prefix, grid = encoding.predictor.prefix_tokens, encoding.predictor.grid
         inputs["keys"] = discovery.key_features(keys, prefix, grid)
-    found = discovery.find(settings.method, inputs)
+    found = discovery.find_objects(settings.method, inputs)
     if len(found) > MOST_OBJECTS:
         raise LabError(f"{settings.method} found {len(found)} objects, and the page shows {MOST_OBJECTS}.")
     return found

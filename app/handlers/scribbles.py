@@ -21,6 +21,7 @@ from app.store.backend import Backend
 from app.store.clips import from_runs, runs_of
 from app.store.engine import Encoding
 from app.store.images import labels_png, stem
+from dino_model.inference.classifier import SavedClassifier
 from dino_model.inference.feature_cache import model_fingerprint
 from dino_model.runtime.files import as_tuples
 from segmentation import heads
@@ -139,7 +140,14 @@ def head_file(backend: Backend, raw_request: object) -> tuple[str, bytes]:
     weights = model_fingerprint(encoding.predictor.model.backbone)
     with tempfile.TemporaryDirectory(prefix="dino-lab-head-") as folder:
         path = Path(folder, "head.safetensors")
-        heads.save_head(path, classifier, task, model=encoding.key.model, weights=weights)
+        head = SavedClassifier(
+            classifier=classifier.classifier,
+            task=task,
+            classes=task.classes,
+            model=encoding.key.model,
+            weights=weights,
+        )
+        head.write(path)
         return path.name, path.read_bytes()
 
 

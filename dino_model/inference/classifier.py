@@ -1,7 +1,7 @@
 """Classifiers of frozen features of images and of patches: a linear one and k-NN, and their files."""
 
 import json
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Literal, Protocol, Self, TypeVar
@@ -302,7 +302,7 @@ class SavedClassifier(Generic[T]):
     """Name of the model of its features."""
     weights: str
     """`model_fingerprint` of the model."""
-    checkpoint: dict[str, Any]
+    checkpoint: dict[str, Any] = field(default_factory=dict)
     """Options that choose the network of a checkpoint, as `CheckpointOptions.checkpoint`."""
 
     def load_model(self, file: Path, name: str | None = None, **checkpoint: Any) -> LoadedModel:

@@ -29,6 +29,24 @@ class ComputeOptions(CheckpointOptions):
 
         return choose_precision(self.precision, choose_device(self.device))
 
+    def open_predictor(
+        self,
+        model: LoadedModel,
+        size: int,
+        resize: Resize = "short-side",
+        *,
+        tiles: TileOptions | None = None,
+        **more: Any,
+    ) -> AttentionPredictor:
+        """Create a predictor in this precision, on this device; `more` as for `AttentionPredictor`."""
+        from dino_model.inference.predictor import AttentionPredictor
+        from dino_model.inference.tiles import TiledPredictor
+
+        shared: Any = {"size": size, "resize": resize, "precision": self.precision, "device": self.device}
+        if tiles and tiles.tile:
+            return TiledPredictor(model, tile=tiles.tile, overlap=tiles.overlap, **shared | more)
+        return AttentionPredictor(model, **shared | more)
+
 
 @dataclass(frozen=True, kw_only=True)
 class ModelOptions(ComputeOptions):
@@ -45,23 +63,9 @@ class ModelOptions(ComputeOptions):
 
         return load_model(self.model, **self.checkpoint())
 
-    def predictor(
-        self,
-        resize: Resize = "short-side",
-        *,
-        model: LoadedModel | None = None,
-        tiles: TileOptions | None = None,
-    ) -> AttentionPredictor:
-        """Create a predictor with these options, of `model` if it is loaded already."""
-        from dino_model.inference.predictor import AttentionPredictor
-        from dino_model.inference.tiles import TiledPredictor
-
-        model = model or self.load()
-        shared: Any = {"size": self.size, "resize": resize}
-        shared |= {"precision": self.precision, "device": self.device}
-        if tiles and tiles.tile:
-            return TiledPredictor(model, tile=tiles.tile, overlap=tiles.overlap, **shared)
-        return AttentionPredictor(model, **shared)
+    def predictor(self, resize: Resize = "short-side", **more: Any) -> AttentionPredictor:
+        """Load the model, and create its predictor; `more` as for `open_predictor`."""
+        return self.open_predictor(self.load(), self.size, resize, **more)
 
 
 @dataclass(frozen=True, kw_only=True)

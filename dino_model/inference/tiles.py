@@ -44,7 +44,7 @@ def tile_weights(count: int, side: int, overlap: float) -> NDArray[np.float64]:
     return weights / weights.sum(axis=0)
 
 
-def spread(overview: Maps, grid: tuple[int, int]) -> NDArray[np.float64]:
+def regrid(overview: Maps, grid: tuple[int, int]) -> NDArray[np.float64]:
     """Bring maps [heads, r, c] to another grid [heads, rows, columns]; the sum of each head stays."""
     coarse = resample_nearest(overview, grid).astype(np.float64)
     sums = coarse.sum(axis=(1, 2), keepdims=True)
@@ -125,7 +125,7 @@ class TiledPredictor(AttentionPredictor):
         head sums to what the overview gives to all patches, which is less than 1.
         """
         total = np.zeros((self.heads, *self.grid))
-        coarse = spread(self._whole().cls_attention(block), self.grid)
+        coarse = regrid(self._whole().cls_attention(block), self.grid)
         for rows, columns, weights, own in self._tiles(lambda part: part._cls_attention(block)):
             total[:, rows, columns] += tile_share(coarse[:, rows, columns], own, weights)
         return total.astype(np.float32)
@@ -142,7 +142,7 @@ class TiledPredictor(AttentionPredictor):
             for place, count, extent in zip(patch, self.grid, whole.grid, strict=True)
         )
         token = self.prefix_tokens + row * whole.grid[1] + column
-        total = spread(whole._attention_of(token, block)[0], self.grid)
+        total = regrid(whole._attention_of(token, block)[0], self.grid)
         tile = [self._nearest(place, count) for place, count in zip(patch, self.grid, strict=True)]
         number = tile[0] * len(self._starts(self.grid[1])) + tile[1]
         part, (rows, columns) = self._part_at(number), self._slices(*tile)

@@ -272,11 +272,11 @@ class SkippedInputs:
         self._messages.append(message)
         tqdm.write(f"skipped {message}", file=sys.stderr)
 
-    def check(self, total: int, kind: str = "images") -> None:
+    def check(self, total: int, kind: str = "images", advice: str = "") -> None:
         """Raise ValueError with the first reasons if an input was skipped, after all others were finished."""
         if self._messages:
             reasons = first_reasons(self._messages)
-            raise ValueError(f"skipped {len(self._messages)} of {total} {kind}: {reasons}")
+            raise ValueError(f"skipped {len(self._messages)} of {total} {kind}: {reasons}{advice}")
 
 
 def first_reasons(messages: Sequence[str]) -> str:

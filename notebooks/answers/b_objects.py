@@ -39,7 +39,7 @@ cases = {
 pictures, titles = [], []
 for label, (picture, truth) in cases.items():
     placement = set_resized(predictor, np.ascontiguousarray(picture))
-    features = image_features(predictor)
+    features = last_keys(predictor)
     print(f"{label}: the object has {truth.mean():.0%} of the area")
     for method, find in {"LOST": lost, "TokenCut": tokencut}.items():
         mask = placement.mask(find(features).mask)

@@ -10,7 +10,7 @@ COMMANDS = {
     "discover": "segmentation.commands.discover:Discover",
     "head fit": "segmentation.commands.head:Fit",
     "head apply": "segmentation.commands.head:Apply",
-    "head score": "segmentation.commands.head:Score",
+    "head score": "segmentation.commands.head:HeadScore",
     "head curve": "segmentation.commands.head:Curve",
 }
 """Implementation of each command, see `dino_model.runtime.dispatch`."""

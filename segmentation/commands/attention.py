@@ -83,7 +83,7 @@ class Attention(common.NamedMaskOptions, TileOptions, ModelOptions, BatchCommand
         from dino_model.models.adaptation import fit_channels  # imports torch
 
         model = fit_channels(self.load(), self._images.raw_channels(self.channels or 3), self.channels)
-        return self.predictor(self.resize, model=model, tiles=self)
+        return self.open_predictor(model, self.size, self.resize, tiles=self)
 
     @cached_property
     def _truths(self) -> TrueMasks | None:
@@ -100,10 +100,13 @@ class Attention(common.NamedMaskOptions, TileOptions, ModelOptions, BatchCommand
         channel_range = self._predictor.model.channel_range
         return common.list_inputs(replace(self._images, channel_range=channel_range))
 
+    @cached_property
+    def _point(self) -> Point | None:
+        return common.parse_point(self.point)
+
     def items(self) -> Sequence[InputImage]:
         """Check the options, list the images with their true masks."""
         check_mass(self.mass, "--mass")
-        common.parse_point(self.point)
         make_room(self.report)
         if self.masks and not self.report:
             raise SettingError("--masks are for the scores of a report: pass --report, too")
@@ -113,7 +116,7 @@ class Attention(common.NamedMaskOptions, TileOptions, ModelOptions, BatchCommand
 
     def settings(self) -> dict[str, Any]:
         """Describe the model, the masks and the channels."""
-        settings: dict[str, Any] = {"mass": self.mass, "point": self.point, "block": self.block}
+        settings: dict[str, Any] = {"mass": self.mass, "point": self._point, "block": self.block}
         settings |= common.model_settings(self._predictor)
         if self._truths:
             settings |= self._truths.settings() | {"mask_rules": asdict(self.mask_rules())}
@@ -124,13 +127,14 @@ class Attention(common.NamedMaskOptions, TileOptions, ModelOptions, BatchCommand
     def read(self, item: InputImage) -> Loaded:
         """Read an image and its true mask."""
         image = self._predictor.check_patches(item.read())
-        common.check_point(common.parse_point(self.point), image)
         return image, self._truths.read_one(item, image.shape) if self._truths else None
 
     def compute(self, item: InputImage, loaded: Loaded, output: OutputFolder) -> dict[str, Any]:
         """Write the folder of an image; record its most central head, and the scores of all heads."""
-        (image, truth), predictor, point = loaded, self._predictor, common.parse_point(self.point)
+        (image, truth), predictor, point = loaded, self._predictor, self._point
         predictor.set_image(image)
+        if point is not None:
+            predictor.patch_at(*point)  # refused before a file is written
         attention, image = predictor.cls_attention(self.block), display(image, self._rgb)
         mask = keep_mass_of_maps(attention, self.mass)
         place = partial(output.path, item.name)
@@ -147,10 +151,9 @@ class Attention(common.NamedMaskOptions, TileOptions, ModelOptions, BatchCommand
             np.savez_compressed(temporary, allow_pickle=False, grid=grid, model=name, **arrays)
         scores: list[float] = []
         if truth is not None:
-            on_image = enlarge(mask, (truth.shape[0], truth.shape[1]))
-            scores = jaccard(on_image, truth[None] == 1, truth[None] == VOID).tolist()
+            scores = jaccard(enlarge(mask, truth.shape), truth[None] == 1, truth[None] == VOID).tolist()
         print(f"{output.folder / item.name}: {predictor.describe()}; masks keep {self.mass:.0%}", flush=True)
-        return {"head": central_head(mask), "title": item.title, "jaccard": scores}
+        return {"head": central_head(mask), "jaccard": scores}
 
     def finish(self, items: Sequence[InputImage], output: OutputFolder) -> dict[str, Any]:
         """Write the contact sheet and the report."""
@@ -166,11 +169,8 @@ class Attention(common.NamedMaskOptions, TileOptions, ModelOptions, BatchCommand
             facts["mean Jaccard of each head"] = ", ".join(f"{value:.1f} %" for value in by_head)
         print("; ".join(f"{key} {value}" for key, value in facts.items()))
         if self.report:
-            sheet = read_image(output.folder / "contact_sheet.png")
-            description = "Contact sheet: each image with all heads, the most central head, and its mask"
-            first = Section("Contact sheet", [Picture(sheet, "", description)], side=4000)
             sections = (self._section(item, output) for item in items)
-            write_text(self.report, write_page("Attention of every head", facts, chain([first], sections)))
+            write_text(self.report, write_page("Attention of every head", facts, sections))
             print(f"report of {pluralize(len(items), 'image')} written to {self.report}")
         return facts | {"records": {item.name: output.finished[item.name] for item in items}}
 
@@ -178,37 +178,32 @@ class Attention(common.NamedMaskOptions, TileOptions, ModelOptions, BatchCommand
         """Draw a contact sheet of three images in a row, each with its heads, most central head, and mask."""
         cells = []
         for item in items:
-            record = output.finished[item.name]
-            head = record["head"]
-            files = {
-                "all heads": "heads.png",
-                f"head {head}": f"attention_head_{head}.png",
-                "mask": f"overlay_head_{head}.png",
+            head, folder = output.finished[item.name]["head"], output.folder / item.name
+            drawn = {
+                item.title: display(item.read(), self._rgb),
+                "all heads": read_image(folder / "heads.png"),
+                f"head {head}": read_image(folder / f"attention_head_{head}.png"),
+                "mask": read_image(folder / f"overlay_head_{head}.png"),
             }
-            drawn = ((name, read_image(output.folder / item.name / file)) for name, file in files.items())
-            cells.append([(record["title"], display(item.read(), self._rgb)), *drawn])
+            cells.append(drawn.items())
         rows = [list(chain(*cells[start : start + 3])) for start in range(0, len(cells), 3)]
         drawing.save_image(output.path("contact_sheet.png"), drawing.contact_sheet(rows))
 
     def _section(self, item: InputImage, output: OutputFolder) -> Section:
         """Describe an image in the report, with the masks of all heads."""
         folder, record = output.folder / item.name, output.finished[item.name]
-        scores, title = record["jaccard"], record["title"]
+        scores, heads = record["jaccard"], read_image(folder / "heads.png")
         best = int(np.argmax(scores)) if scores else record["head"]
         chosen = "highest Jaccard similarity" if scores else "mask nearest to the center"
-        all_heads, description = read_image(folder / "heads.png"), "Attention of all heads, each in its color"
         pictures = [
-            Picture(display(item.read(), self._rgb), "image", f"Image {title}"),
-            Picture(all_heads, "all heads", description),
+            Picture(display(item.read(), self._rgb), "image", f"Image {item.title}"),
+            Picture(heads, "all heads", "Attention of all heads, each in its color"),
         ]
         for head in range(self._predictor.heads):
-            score = f", {100 * scores[head]:.1f} %" if scores else ""
-            drawn, description = (
-                read_image(folder / f"overlay_head_{head}.png"),
-                f"Mask of head {head} over the image",
-            )
-            pictures.append(Picture(drawn, f"head {head}{score}", description + score, head == best))
-        return Section(title, pictures, f"Bold: head {best}, {chosen}.")
+            caption = f"head {head}" + (f", {100 * scores[head]:.1f} %" if scores else "")
+            drawn = read_image(folder / f"overlay_head_{head}.png")
+            pictures.append(Picture(drawn, caption, f"Mask of head {head} over the image", head == best))
+        return Section(item.title, pictures, f"Bold: head {best}, {chosen}.")
 
 
 def _write_heads(
@@ -216,15 +211,13 @@ def _write_heads(
 ) -> None:
     size = (image.shape[0], image.shape[1])
     masks: Mask = enlarge(patches, size)  # [heads, height, width]
-    colors = drawing.head_colors(len(masks))
     names = [f"head {head}" for head in range(len(masks))]
     colored = drawing.overlay_heads(image, attention, patches=patches)
-    legend = list(zip(names, colors, strict=True))
-    drawing.save_image(place("heads.png"), drawing.with_legend(colored, legend))
+    drawing.save_image(place("heads.png"), drawing.with_names(colored, names))
     for head, (values, mask) in enumerate(zip(attention, masks, strict=True)):
         drawing.save_image(place(f"attention_head_{head}.png"), drawing.heat_map(values, size))
         write_mask_png(place(f"mask_head_{head}.png"), mask.astype(np.uint8))
-        overlay = drawing.overlay_masks(image, mask, colors=colors[head : head + 1])
+        overlay = drawing.overlay_masks(image, mask, colors=drawing.head_colors(head + 1)[-1:])
         drawing.save_image(place(f"overlay_head_{head}.png"), overlay)
     writer = CocoWriter(place("masks.json"), place("masks_images.json"), dict(enumerate(names, start=1)))
     writer.add(file_name, size, ((head, mask, 1.0) for head, mask in enumerate(masks, start=1)))

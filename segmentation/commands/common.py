@@ -18,7 +18,7 @@ from segmentation.masks import ImageArray
 
 if TYPE_CHECKING:  # commands import this module before they need PyTorch
     from dino_model.inference.predictor import AttentionPredictor
-    from segmentation.propagation import Source
+    from segmentation.propagation import FrameSource
 
 
 @dataclass(frozen=True)
@@ -155,26 +155,16 @@ def parse_point(text: str | None) -> tuple[int, int] | None:
     return y, x
 
 
-def check_point(point: tuple[int, int] | None, image: ImageArray) -> None:
-    """Raise ImageError if an image does not have the pixel (y, x)."""
-    height, width = image.shape[:2]
-    if point and not (0 <= point[0] < height and 0 <= point[1] < width):
-        size = f"{height} × {width} pixels (height × width)"
-        raise ImageError(f"--point {point[0]},{point[1]} is outside of the image of {size}")
-
-
 def propagation_predictor(options: ModelOptions, preset: str) -> "AttentionPredictor":
     """Create the predictor that computes features for label propagation by the named preset."""
-    from dino_model.inference.predictor import AttentionPredictor
     from segmentation.propagation import PRESETS, official_std
 
-    model, size, device = options.load(), options.size, options.device
-    precision, std = options.precision, official_std(model, PRESETS[preset])
-    precision = "fp32" if precision == "auto" else precision
-    return AttentionPredictor(model, size=size, resize="davis", precision=precision, device=device, std=std)
+    model, precision = options.load(), "fp32" if options.precision == "auto" else options.precision
+    std = official_std(model, PRESETS[preset])
+    return options.open_predictor(model, options.size, "davis", precision=precision, std=std)
 
 
-def report_lost(name: str, mask: Labels, source: "Source", preset: str) -> None:
+def report_lost(name: str, mask: Labels, source: "FrameSource", preset: str) -> None:
     """Print the objects and pixels of a mask that cannot be followed; `name` begins the lines."""
     from segmentation.propagation import PRESETS, vanished_objects
 
@@ -203,7 +193,7 @@ def model_settings(predictor: "AttentionPredictor") -> dict[str, Any]:
     }
 
 
-def describe(title: str, settings: Mapping[str, Any]) -> str:
+def format_settings(title: str, settings: Mapping[str, Any]) -> str:
     """Format settings as lines of text."""
     text = "; ".join(f"{key} {value}" for key, value in settings.items())
     return textwrap.fill(text, 110, initial_indent=f"{title}: ", subsequent_indent=" " * (len(title) + 2))

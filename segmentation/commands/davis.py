@@ -105,7 +105,7 @@ class Davis(common.MaskOptions, ModelOptions, BatchCommand[Inputs, dict[int, Lab
             settings |= {"preset": preset.pop("name")} | preset
             settings |= {"size": self.size, "patch_size": self._source.patch_size}
         settings |= {"masks": self.objects, "mask_rules": asdict(self.mask_rules())}
-        print(common.describe("settings", settings))
+        print(common.format_settings("settings", settings))
         return settings
 
     def read(self, item: Inputs) -> dict[int, Labels]:
@@ -170,12 +170,12 @@ class Davis(common.MaskOptions, ModelOptions, BatchCommand[Inputs, dict[int, Lab
                 sequences=names,
                 rules=self.mask_rules(),
                 listed=self.frames,
-                progress=score.track,
+                progress=score.track_scores,
             )
             scores["protocol"] |= output.settings
             reason = "it has no masks beyond the first, or no prediction"
             scores["not_scored"] |= {name: reason for name in self._clips if name not in names}
-            print(score.table(scores))
+            print(score.format_scores(scores))
         else:
             print("not scored: there are no masks beyond the first to compare with")
         drawing.save_image(output.path("overview.png"), _overview(drawn, scores))

@@ -30,10 +30,10 @@ if TYPE_CHECKING:
 
 MASS = 0.6  # of the attention that is kept
 Loaded = tuple[ImageArray, Labels | None]
-Resize = Literal["pad", "native", "short-side", "squash"]
+ImageResize = Literal["pad", "native", "short-side", "squash"]
 
 
-class Objects(NamedTuple):
+class FoundObjects(NamedTuple):
     """The objects of one image, in its pixels, by one method."""
 
     masks: list[Mask]
@@ -65,7 +65,7 @@ class Discover(common.NamedMaskOptions, ModelOptions, BatchCommand[InputImage, L
             help=" ".join(f"{name}: {method.summary}" for name, method in METHODS.items()),
         ),
     ] = ("lost", "tokencut", "maskcut")
-    resize: Resize | None = None
+    resize: ImageResize | None = None
     """Resizing of the image for the model. pad keeps the size and pads to whole patches (published for boxes,
     default with --dataset). native rounds the size to whole patches (published for masks, default with
     --masks). short-side is the default otherwise."""
@@ -79,7 +79,7 @@ class Discover(common.NamedMaskOptions, ModelOptions, BatchCommand[InputImage, L
     """Align the edges of masks with those of the image (guided filter)."""
 
     @cached_property
-    def _resize(self) -> Resize:
+    def _resize(self) -> ImageResize:
         return self.resize or ("pad" if self.dataset else "native" if self.masks else "short-side")
 
     @cached_property
@@ -88,7 +88,7 @@ class Discover(common.NamedMaskOptions, ModelOptions, BatchCommand[InputImage, L
 
     @cached_property
     def _needs_attention(self) -> bool:
-        return any("attention" in discovery.method_of(name).needs for name in self.methods)
+        return any("attention" in discovery.discovery_method(name).needs for name in self.methods)
 
     @cached_property
     def _truths(self) -> TrueMasks | None:
@@ -102,7 +102,7 @@ class Discover(common.NamedMaskOptions, ModelOptions, BatchCommand[InputImage, L
         if not self.methods:
             raise ValueError(f"--methods names none; choose among {', '.join(METHODS)}")
         for name in self.methods:
-            discovery.method_of(name)
+            discovery.discovery_method(name)
         if self.count < 1:
             raise ValueError(f"--count is {self.count}; expected at least 1")
         if not -1 <= self.min_confidence <= 1:
@@ -145,13 +145,13 @@ class Discover(common.NamedMaskOptions, ModelOptions, BatchCommand[InputImage, L
         (image, truth), predictor = loaded, self._predictor
         set_image = discovery.set_padded if self._resize == "pad" else discovery.set_resized
         placement = set_image(predictor, image)
-        inputs: dict[discovery.Need, Any] = {"keys": discovery.image_features(predictor)}
+        inputs: dict[discovery.Need, Any] = {"keys": discovery.last_keys(predictor)}
         inputs |= {"mass": MASS, "count": self.count}
         if self._needs_attention:
             inputs["attention"] = predictor.cls_attention()[self.head]
         record: dict[str, Any] = {"size": image.shape[:2], "masks": {}, "confidences": {}, "scored": {}}
         for method in self.methods:
-            objects = self._objects(discovery.find(method, inputs), image, placement)
+            objects = self._objects(discovery.find_objects(method, inputs), image, placement)
             labels = np.zeros(image.shape[:2], dtype=np.uint8)
             for label, mask in reversed(list(enumerate(objects.masks, start=1))):  # the first object on top
                 labels[mask] = label
@@ -203,25 +203,27 @@ class Discover(common.NamedMaskOptions, ModelOptions, BatchCommand[InputImage, L
 
     def _objects(
         self, discoveries: list[discovery.Discovery], image: ImageArray, placement: discovery.Placement
-    ) -> Objects:
+    ) -> FoundObjects:
         """Bring objects from the patch grid to the image, with --refine along its edges."""
         discoveries = [each for each in discoveries if each.confidence >= self.min_confidence]
         masks = [placement.mask(each.mask) for each in discoveries]
         confidences = [each.confidence for each in discoveries]
         if not masks or not self.refine:
-            return Objects(masks, confidences, _unite(masks, image).astype(np.float32))
+            return FoundObjects(masks, confidences, _unite(masks, image).astype(np.float32))
         radius = max(1, placement.covered[0] // discoveries[0].mask.shape[0])
         softs = edges.refine_edges(np.stack(masks), image, radius)
         sharp = [components(soft > 0.5) == 1 for soft in softs]  # the largest part of each
         refined = [new if new.any() else old for new, old in zip(sharp, masks, strict=True)]
-        return Objects(refined, confidences, softs.max(axis=0))
+        return FoundObjects(refined, confidences, softs.max(axis=0))
 
 
 def _unite(masks: list[Mask], image: ImageArray) -> Mask:
     return np.any(masks, axis=0) if masks else np.zeros(image.shape[:2], dtype=bool)
 
 
-def _score(sample: InputImage, image: ImageArray, objects: Objects, truth: Labels | None) -> dict[str, Any]:
+def _score(
+    sample: InputImage, image: ImageArray, objects: FoundObjects, truth: Labels | None
+) -> dict[str, Any]:
     """Score the objects of one image against its ground truth, without void pixels, as JSON types."""
     scores: dict[str, Any] = {
         "objects": len(objects.masks),
@@ -245,7 +247,7 @@ def _score(sample: InputImage, image: ImageArray, objects: Objects, truth: Label
 def _report(
     protocol: dict[str, Any], scores: dict[str, dict[str, float]], dataset: str | None, count: int
 ) -> str:
-    lines = [common.describe("protocol", protocol)]
+    lines = [common.format_settings("protocol", protocol)]
     names = list(next(iter(scores.values())))
     published = discovery_eval.PUBLISHED_CORLOC.get(dataset or "", {})
     lines.append(f"{f'{count} images':<18}" + "".join(f"{name.replace('_', ' '):>22}" for name in names))
@@ -269,5 +271,4 @@ def _draw(image: ImageArray, masks: list[Mask]) -> ImageArray:
         return image
     tinted = drawing.overlay_masks(image, np.stack(masks))
     boxed = drawing.draw_boxes(tinted, [bounding_box(mask) for mask in masks])
-    names = [f"object {number}" for number in range(1, len(masks) + 1)]
-    return drawing.with_legend(boxed, list(zip(names, drawing.head_colors(len(masks)), strict=True)))
+    return drawing.with_names(boxed, [f"object {number}" for number in range(1, len(masks) + 1)])

@@ -4,10 +4,10 @@ import hashlib
 import mimetypes
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import tyro
@@ -24,16 +24,16 @@ from segmentation import drawing, heads, metrics
 from segmentation.annotations import read_classes
 from segmentation.commands import common
 from segmentation.commands.common import InputImage
-from segmentation.commands.truth import Sample, TrueMasks, TruthOptions
-from segmentation.heads import Kind, PatchClassifier
+from segmentation.commands.truth import LabeledImage, TrueMasks, TruthOptions
+from segmentation.heads import HeadKind, PatchClassifier, PatchTask
 from segmentation.labels import VOID, DataError, palette, resize_nearest, write_mask_png
 from segmentation.masks import ImageArray
 from segmentation.video import VideoWriter, shrunk
 from segmentation.video_input import Frames, open_frames
 
 if TYPE_CHECKING:
+    from dino_model.inference.classifier import SavedClassifier
     from dino_model.inference.predictor import AttentionPredictor
-    from dino_model.models.load import LoadedModel
 
 Features = Callable[[ImageArray], heads.Array]
 
@@ -49,7 +49,7 @@ SCORING = (
 class FitOptions(TruthOptions, common.NamedMaskOptions):
     """Options of the fit of a head."""
 
-    kind: Kind = "linear"
+    kind: HeadKind = "linear"
     """linear (DINOv2: batch norm and a linear layer), logistic regression, or knn (20 neighbors)."""
     layers: int = 1
     """Number of last layers whose patch tokens are the features; DINOv2 reports 1 and 4."""
@@ -102,53 +102,48 @@ class Fit(FitOptions, TileOptions, ModelOptions):
 
     def run(self) -> None:
         """Fit and write; without --skip-damaged only if all images and masks can be used."""
+        from dino_model.inference.classifier import SavedClassifier
+
         check_output_file(self.output, overwrite=self.overwrite)
-        images = self.find(self.image_list)
-        masks = self.true_masks(images)
-        images = masks.images
-        if masks.is_damaged and not self.skip_damaged:
-            self._refuse(masks, images)
-        size = self.chosen_size(images)
-        names = masks.names()[:VOID]
-        predictor = replace(self, size=size).predictor(tiles=self)
-        samples = masks.read(images, predictor, "fit")
+        masks = self.true_masks(self.find(self.image_list))
+        count, advice = len(masks.images), ". No head is written; --skip-damaged fits without them"
+        if not self.skip_damaged:
+            masks.check_files(advice)
+        size = self.chosen_size(masks.images)
+        predictor = self.open_predictor(self.load(), size, tiles=self)
+        samples = masks.read(masks.images, predictor, "fit")
         try:
-            classifier = _fit(samples, len(images), self.source(predictor), self.kind)
+            classifier = _fit(samples, count, self.source(predictor), self.kind)
         except DataError:
-            masks.check(len(images))  # damaged masks are the reason, if there are some
+            masks.check(count)  # damaged masks are the reason, if there are some
             raise
-        if masks.skipped.count and not self.skip_damaged:
-            self._refuse(masks, images)
-        count, settings = max(len(names), classifier.labels[-1] + 1), common.model_settings(predictor)
+        if not self.skip_damaged:
+            masks.check(count, advice)
+        names, settings = masks.names()[:VOID], common.model_settings(predictor)
+        known = max(len(names), classifier.labels[-1] + 1)
         task = heads.PatchTask(
             labels=classifier.labels,
             kind=self.kind,
             layers=self.layers,
             size=size,
             foreground=self.foreground,
-            names=(*names, *(f"class {label}" for label in range(len(names), count))),
-            colors=as_tuples(masks.reader.palette()[:count].tolist()),
+            names=(*names, *(f"class {label}" for label in range(len(names), known))),
+            colors=as_tuples(masks.reader.palette()[:known].tolist()),
             masks=asdict(masks.label_set),
         )
-        described = {"model": self.model, "weights": settings["weights"], "checkpoint": self.checkpoint()}
-        head = heads.save_head(self.output, classifier, task, **described)
+        SavedClassifier(
+            classifier=classifier.classifier,
+            task=task,
+            classes=task.classes,
+            model=self.model,
+            weights=settings["weights"],
+            checkpoint=self.checkpoint(),
+        ).write(self.output)
         fitted = {"kind": self.kind, "layers": self.layers, "foreground": self.foreground, **masks.settings()}
         write_provenance(self.output.with_suffix(".provenance.json"), settings | fitted)
-        listing = ", ".join(head.classes)
-        print(f"{self.output}: {self.kind} head of {len(classifier.labels)} classes ({listing})")
-        masks.check(len(images))
-
-    def _refuse(self, masks: TrueMasks, images: Sequence[InputImage]) -> NoReturn:
-        """Raise DataError: a part of the data cannot be used, and no head is written."""
-        for name, error in masks.missing.items():
-            masks.skipped.add(name, error)
-        for path, reason in masks.reader.damaged.items():
-            masks.skipped.add(path.name, DataError(reason))
-        try:
-            masks.check(len(images))
-        except ValueError as error:
-            raise DataError(f"{error}. No head is written; --skip-damaged fits without them") from None
-        raise AssertionError  # there is a damaged part
+        listing = f"{len(task.classes)} classes ({', '.join(task.classes)})"
+        print(f"{self.output}: {self.kind} head of {listing}")
+        masks.check(count)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -160,11 +155,16 @@ class HeadOptions(TileOptions, ComputeOptions):
     model: str | None = None
     """Another name of the head's model; other weights are refused. Default: the name in the head."""
 
-    def load(self) -> tuple["heads.SavedHead", "AttentionPredictor"]:
-        """Read the head and load its model; raises ValueError if the weights differ."""
-        head = heads.read_head(self.head)
-        model = head.load_model(self.head, self.model, **self.checkpoint())
-        return head, _predictor(self, model.name, head.task.size, self, model)
+    @cached_property
+    def _saved(self) -> "SavedClassifier[PatchTask]":
+        from dino_model.inference.classifier import read_classifier
+
+        return read_classifier(self.head, PatchTask)
+
+    @cached_property
+    def _predictor(self) -> "AttentionPredictor":
+        model = self._saved.load_model(self.head, self.model, **self.checkpoint())
+        return self.open_predictor(model, self._saved.task.size, tiles=self)
 
 
 @dataclass(frozen=True)
@@ -179,10 +179,6 @@ class Apply(HeadOptions, BatchCommand[InputImage | Inputs, ImageArray | Frames])
     """Video files, and images: files, folders, tars, lists of paths, or glob patterns."""
     kind: ClassVar[str] = "inputs"
 
-    @cached_property
-    def _head(self) -> tuple["heads.SavedHead", "AttentionPredictor"]:
-        return self.load()
-
     def items(self) -> Sequence[InputImage | Inputs]:
         """List the images and videos."""
         videos = [path for path in self.inputs if (mimetypes.guess_type(path)[0] or "").startswith("video/")]
@@ -196,28 +192,25 @@ class Apply(HeadOptions, BatchCommand[InputImage | Inputs, ImageArray | Frames])
     def settings(self) -> dict[str, Any]:
         """Describe the model and the head."""
         digest = hashlib.sha256(self.head.read_bytes()).hexdigest()
-        return common.model_settings(self._head[1]) | {"head": digest}
+        return common.model_settings(self._predictor) | {"head": digest}
 
     def read(self, item: InputImage | Inputs) -> ImageArray | Frames:
         """Read an image, or open a video."""
         if isinstance(item, Inputs):
             return open_frames(item.files[0])
-        return self._head[1].check_patches(item.read())
+        return self._predictor.check_patches(item.read())
 
     def compute(self, item: InputImage | Inputs, loaded: ImageArray | Frames, output: OutputFolder) -> int:
         """Segment an image or every frame of a video; record their number. Damaged packets are skipped."""
-        head, predictor = self._head
         if isinstance(loaded, np.ndarray):
-            drawn = _segment(head, predictor, loaded, output.path("masks", f"{item.name}.png"))
+            drawn = self._segment(loaded, output.path("masks", f"{item.name}.png"))
             drawing.save_image(output.path("overlays", f"{item.name}.jpg"), drawn)
             return 1
-        with VideoWriter(
-            output.path("overlays", f"{item.name}.webm"), loaded.fps, keep_partial=True
-        ) as writer:
+        overlay = output.path("overlays", f"{item.name}.webm")
+        with VideoWriter(overlay, loaded.fps) as writer:
             for number, frame in enumerate(progress(run_ahead(loaded), item.name, loaded.expected or None)):
                 mask = output.path("masks", item.name, loaded.file_name(number))
-                drawn = _segment(head, predictor, predictor.check_patches(frame), mask)
-                writer.write(drawn, loaded.times[number])
+                writer.write(self._segment(self._predictor.check_patches(frame), mask), loaded.times[number])
         for problem in loaded.damaged:
             output.skipped.add(item.files[0].name, DataError(problem))
         return len(loaded.times)
@@ -227,9 +220,23 @@ class Apply(HeadOptions, BatchCommand[InputImage | Inputs, ImageArray | Frames])
         print(pluralize(len(items), "input"))
         return {"masks": {item.name: output.finished[item.name] for item in items}}
 
+    def _segment(self, image: ImageArray, mask: Path) -> ImageArray:
+        """Segment an image, write its mask, and draw the classes other than the background over it."""
+        task, classifier = self._saved.task, self._saved.classifier
+        features = heads.patch_features(self._predictor, image, task.layers)
+        labels = PatchClassifier(task.labels, classifier).segment(features, (image.shape[0], image.shape[1]))
+        colors = palette()
+        colors[: len(task.colors)] = task.colors
+        write_mask_png(mask, labels, colors)
+        small = shrunk(image)
+        at_small = resize_nearest(labels, (small.shape[0], small.shape[1]))
+        shown = [label for label in task.labels if task.names[label] != "background"]
+        tinted = drawing.blend(small, colors[at_small], 0.5 * np.isin(at_small, shown))
+        return drawing.with_legend(tinted, [(task.names[label], colors[label]) for label in shown])
+
 
 @dataclass(frozen=True)
-class Score(TruthOptions, common.NamedMaskOptions, HeadOptions):
+class HeadScore(TruthOptions, common.NamedMaskOptions, HeadOptions):
     """IoU of each class and their mean, over all pixels of images with true masks."""
 
     json: Path | None = None
@@ -238,24 +245,24 @@ class Score(TruthOptions, common.NamedMaskOptions, HeadOptions):
     def run(self) -> None:
         """Segment, score, print."""
         make_room(self.json)
-        head, predictor = self.load()
+        task, predictor = self._saved.task, self._predictor
         images = self.find(self.image_list)
-        masks = TrueMasks(self.masks, images, self, foreground=head.task.foreground, head=head.task)
-        images = masks.images
-        features = partial(heads.patch_features, predictor, layers=head.task.layers)
-        classifiers = [PatchClassifier(head.task.labels, head.classifier)]
-        (class_iou,), number = _class_iou(masks.read(images, predictor, "score"), features, classifiers)
-        names = dict(enumerate(head.task.names))
-        iou = {names.get(label, f"class {label}"): 100 * value for label, value in class_iou.items()}
-        scores = {"miou": _mean(class_iou), "iou": iou, "images": number}
-        protocol = _print_protocol(predictor, head.task.kind, head.task.layers)
+        masks = TrueMasks(self.masks, images, self, foreground=task.foreground, head=task)
+        features = partial(heads.patch_features, predictor, layers=task.layers)
+        samples = masks.read(masks.images, predictor, "score")
+        classifier = PatchClassifier(task.labels, self._saved.classifier)
+        (by_label,), number = _class_iou(samples, features, [classifier])
+        names = dict(enumerate(task.names))
+        iou = {names.get(label, f"class {label}"): 100 * value for label, value in by_label.items()}
+        scores = {"miou": _mean(by_label), "iou": iou, "images": number}
+        protocol = _print_protocol(predictor, task.kind, task.layers)
         print("\n".join(f"{name:<24}{value:>6.1f}" for name, value in iou.items()))
         print(f"{'mean IoU':<24}{scores['miou']:>6.1f}   ({number} images)")
-        if unseen := [f"class {label}" for label in class_iou if label not in names]:
+        if unseen := [f"class {label}" for label in by_label if label not in names]:
             print(f"warning: no mask of the fit has {', '.join(unseen)}, whose IoU of 0 counts in the mean")
         if self.json:
             write_json(self.json, scores | {"protocol": protocol | masks.settings()})
-        masks.check(len(images))
+        masks.check(len(masks.images))
 
 
 @dataclass(frozen=True)
@@ -276,28 +283,30 @@ class Curve(FitOptions, ComputeOptions):
 
     def run(self) -> None:
         """Fit and score heads of every number of masks, print a table."""
+        from dino_model.models.load import load_model
+
         make_room(self.json)
         if not self.models or min(self.counts, default=1) < 1:
             raise DataError(f"--counts is {self.counts}, --models {self.models}; expected counts from 1")
         lists = self.find(self.image_list), self.find(self.test)
-        masks = self.true_masks([*lists[0], *lists[1]])
-        size = self.chosen_size(lists[0])
-        predictors = {name: _predictor(self, name, size) for name in self.models}
+        masks, total = self.true_masks([*lists[0], *lists[1]]), sum(map(len, lists))
+        size, options = self.chosen_size(lists[0]), self.checkpoint()
+        predictors = {name: self.open_predictor(load_model(name, **options), size) for name in self.models}
         predictor = predictors[self.models[0]]
         images, test = ([each for each, _ in masks.read(part, predictor, "check")] for part in lists)
         if not images or not test:
-            masks.check(sum(map(len, lists)))
+            masks.check(total)
         counts = sorted({min(count, len(images)) for count in (*self.counts, len(images))})
         sources = {name: self.source(each) for name, each in predictors.items()}
         sources[BASELINE] = partial(heads.color_position, size=size, patch_size=predictor.patch_size)
         miou = {}
         for name, features in sources.items():
-            kind: Kind = "logistic" if name == BASELINE else self.kind
+            kind: HeadKind = "logistic" if name == BASELINE else self.kind
             chosen = [[images[number * len(images) // count] for number in range(count)] for count in counts]
             reads = (masks.read(few, predictor, f"fit {name}") for few in chosen)
             fitted = [_fit(read, len(few), features, kind) for read, few in zip(reads, chosen, strict=True)]
-            class_iou, _ = _class_iou(masks.read(test, predictor, f"score {name}"), features, fitted)
-            miou[name] = dict(zip(map(str, counts), map(_mean, class_iou), strict=True))
+            by_label, _ = _class_iou(masks.read(test, predictor, f"score {name}"), features, fitted)
+            miou[name] = dict(zip(map(str, counts), map(_mean, by_label), strict=True))
         protocol = _print_protocol(predictor, self.kind, self.layers)
         print(f"{'masks':<24}" + "".join(f"{count:>8}" for count in counts))
         for name, row in miou.items():
@@ -305,29 +314,20 @@ class Curve(FitOptions, ComputeOptions):
         if self.json:
             protocol |= masks.settings()
             write_json(self.json, {"miou": miou, "images": len(test), "protocol": protocol})
-        masks.check(sum(map(len, lists)))
-
-
-def _predictor(
-    options: ComputeOptions,
-    model: str,
-    size: int,
-    tiles: TileOptions | None = None,
-    loaded: "LoadedModel | None" = None,
-) -> "AttentionPredictor":
-    shared = options.checkpoint() | {"precision": options.precision, "device": options.device}
-    return ModelOptions(model=model, size=size, **shared).predictor(model=loaded, tiles=tiles)
+        masks.check(total)
 
 
 def _fit(
-    samples: Iterable[tuple[InputImage, Sample]], count: int, features: Features, kind: Kind
+    samples: Iterable[tuple[InputImage, LabeledImage]], count: int, features: Features, kind: HeadKind
 ) -> PatchClassifier:
     maps = ((features(image), labels) for _, (image, labels) in samples)
     return heads.fit_classifier(*heads.sample_patches(maps, count), kind)
 
 
 def _class_iou(
-    samples: Iterable[tuple[InputImage, Sample]], features: Features, classifiers: Sequence[PatchClassifier]
+    samples: Iterable[tuple[InputImage, LabeledImage]],
+    features: Features,
+    classifiers: Sequence[PatchClassifier],
 ) -> tuple[list[dict[int, float]], int]:
     """Compute the IoU of each class, by label, of each classifier; and count the images."""
     counts, number = np.zeros((len(classifiers), 256, 256), dtype=np.int64), 0
@@ -344,28 +344,11 @@ def _mean(iou: dict[int, float]) -> float:
     return 100 * float(np.mean(list(iou.values())))
 
 
-def _print_protocol(predictor: "AttentionPredictor", kind: Kind, layers: int) -> dict[str, Any]:
+def _print_protocol(predictor: "AttentionPredictor", kind: HeadKind, layers: int) -> dict[str, Any]:
     protocol = {
         "score": SCORING,
         "absent classes": "0 if predicted, else left out",
         **{"kind": kind, "layers": layers, "size": predictor.size, "precision": predictor.precision},
     }
-    print(common.describe("protocol", protocol))
+    print(common.format_settings("protocol", protocol))
     return protocol
-
-
-def _segment(
-    head: "heads.SavedHead", predictor: "AttentionPredictor", image: ImageArray, mask: Path
-) -> ImageArray:
-    """Segment an image, write its mask, and draw the classes other than the background over it."""
-    task, classifier = head.task, PatchClassifier(head.task.labels, head.classifier)
-    features = heads.patch_features(predictor, image, task.layers)
-    labels = classifier.segment(features, (image.shape[0], image.shape[1]))
-    colors = palette()
-    colors[: len(task.colors)] = task.colors
-    write_mask_png(mask, labels, colors)
-    small = shrunk(image)
-    at_small = resize_nearest(labels, (small.shape[0], small.shape[1]))
-    shown_labels = [label for label in task.labels if task.names[label] != "background"]
-    tinted = drawing.blend(small, colors[at_small], 0.5 * np.isin(at_small, shown_labels))
-    return drawing.with_legend(tinted, [(task.names[label], colors[label]) for label in shown_labels])

@@ -19,7 +19,7 @@ from dino_model.runtime.outputs import OutputFolder
 from segmentation import drawing, matching
 from segmentation.commands import common
 from segmentation.masks import ImageArray, enlarge
-from segmentation.matching import Features, ImageFeatures
+from segmentation.matching import Features, MatchFeatures
 
 if TYPE_CHECKING:
     from dino_model.inference.predictor import AttentionPredictor
@@ -53,6 +53,10 @@ class Match(ModelOptions, BatchCommand[Inputs, Pair]):
     kind: ClassVar[str] = "pairs"
 
     @cached_property
+    def _point(self) -> tuple[int, int] | None:
+        return common.parse_point(self.point)
+
+    @cached_property
     def _predictor(self) -> "AttentionPredictor":
         return self.predictor()
 
@@ -60,23 +64,21 @@ class Match(ModelOptions, BatchCommand[Inputs, Pair]):
         """Check the options; the pair is one item."""
         if not 0 < self.ratio <= 1:
             raise ValueError(f"--ratio is {self.ratio}; expected above 0 and up to 1, such as 0.7")
-        common.parse_point(self.point)
         return [Inputs(f"{self.a.name} and {self.b.name}", [self.a, self.b])]
 
     def settings(self) -> dict[str, Any]:
         """Describe the model."""
-        return common.model_settings(self._predictor) | {"ratio": self.ratio, "point": self.point}
+        return common.model_settings(self._predictor) | {"ratio": self.ratio, "point": self._point}
 
     def read(self, item: Inputs) -> Pair:
         """Read both images."""
-        pair = _read_textured(self.a), _read_textured(self.b)
-        common.check_point(common.parse_point(self.point), pair[0])
-        return pair
+        return _read_textured(self.a), _read_textured(self.b)
 
     def compute(self, item: Inputs, loaded: Pair, output: OutputFolder) -> str:
         """Encode, match, write; record a sentence."""
-        predictor, point = self._predictor, common.parse_point(self.point)
+        predictor, point = self._predictor, self._point
         encoded = _encode(predictor, loaded[0])
+        patch = point and predictor.patch_at(*point)
         sizes = {scale: max(1, round(self.size * scale)) for scale in matching.SCALES}
         scaled = {scale: _encode(predictor.at(size), loaded[1]) for scale, size in sizes.items()}
         scale, matches = matching.best_scale(encoded, scaled, self.ratio)
@@ -95,8 +97,8 @@ class Match(ModelOptions, BatchCommand[Inputs, Pair]):
             "point": None,
             "matches": matching.matches_as_json(matches, *sides),
         }
-        if point is not None:
-            drawn, results["point"] = _find_point(loaded, a, b, point, predictor.patch_at(*point))
+        if point and patch:
+            drawn, results["point"] = _find_point(loaded, a, b, point, patch)
             drawing.save_image(output.path("point.png"), drawn)
         write_json(output.path("matches.json"), results)
         hint = "" if len(matches) or self.ratio == 1 else "; a larger --ratio keeps more"
@@ -133,9 +135,9 @@ def _find_point(
     return sheet, {"a": point, "b": target, "cosine": round(float(cosines.max()), 4)}
 
 
-def _encode(predictor: "AttentionPredictor", image: ImageArray) -> ImageFeatures:
+def _encode(predictor: "AttentionPredictor", image: ImageArray) -> MatchFeatures:
     predictor.set_image(predictor.check_patches(image))
-    return matching.image_features(predictor, image)
+    return matching.match_features(predictor, image)
 
 
 def _read_textured(path: Path) -> ImageArray:

@@ -10,14 +10,14 @@ import tyro
 
 from dino_model.runtime.files import make_room, write_json
 from dino_model.runtime.progress import progress
-from segmentation.commands.common import MaskOptions, describe
+from segmentation.commands.common import MaskOptions, format_settings
 from segmentation.datasets import read_names
 from segmentation.davis_eval import Objects, mean_scores, score_folders
 from segmentation.labels import DataError
 
 COLUMNS = ("J&F_mean", "J_mean", "J_recall", "J_decay", "F_mean", "F_recall", "F_decay")
 
-track = partial(progress, name="score")
+track_scores = partial(progress, name="score")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,21 +61,21 @@ class Score(MaskOptions):
             objects=self.objects,
             rules=self.mask_rules(),
             listed=self.frames,
-            progress=track,
+            progress=track_scores,
         )
-        print(table(scores))
+        print(format_scores(scores))
         if self.json:
             write_json(self.json, scores)
         if missing := list(scores["not_scored"]):
             raise DataError(f"{len(missing)} sequences are not scored: {', '.join(missing)[:300]}")
 
 
-def table(scores: Mapping[str, Any]) -> str:
+def format_scores(scores: Mapping[str, Any]) -> str:
     """Format the result of `score_folders` in percent: objects, then sequences, then the data set."""
     objects = {name: mean_scores([each]) for name, each in scores["per_object"].items()}
     groups = objects, scores["per_sequence"], {"all": scores["dataset"]}
     width = max(map(len, ("protocol", *objects)))
-    lines = [describe("protocol", scores["protocol"])]
+    lines = [format_settings("protocol", scores["protocol"])]
     lines.append(" " * width + "".join(f"{column.replace('_', ' '):>10}" for column in COLUMNS))
     for rows in groups:
         lines.append("")

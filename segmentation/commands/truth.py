@@ -25,7 +25,7 @@ from segmentation.masks import ImageArray
 if TYPE_CHECKING:
     from dino_model.inference.predictor import AttentionPredictor
 
-Sample = tuple[ImageArray, Labels]
+LabeledImage = tuple[ImageArray, Labels]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,30 +131,32 @@ class TrueMasks:
 
     def read(
         self, images: Sequence[InputImage], predictor: "AttentionPredictor", title: str
-    ) -> Iterator[tuple[InputImage, Sample]]:
+    ) -> Iterator[tuple[InputImage, LabeledImage]]:
         """Read images and labels; those that cannot be used are named and skipped."""
         known = {image.file_name: image for image in self.images}
         images = [image for image in images if image.file_name in known]
 
-        def read(image: InputImage) -> Sample:
+        def read(image: InputImage) -> LabeledImage:
             pixels = predictor.check_patches(image.read())
             return pixels, self.read_one(known[image.file_name], pixels.shape)
 
         return read_ahead(images, read, self.skipped, title)
 
-    @property
-    def is_damaged(self) -> bool:
-        """Whether a mask is missing, or a mask or annotation cannot be used."""
-        return bool(self.missing or self.reader.damaged or (self.coco and self.coco.damaged))
+    def check_files(self, advice: str) -> None:
+        """Raise ValueError if a mask is missing, or a mask or annotation cannot be used, before they are."""
+        damaged = {path.name: DataError(reason) for path, reason in self.reader.damaged.items()}
+        for name, error in (self.missing | damaged).items():
+            self.skipped.add(name, error)
+        self.check(len(self.images), advice)
 
-    def check(self, total: int) -> None:
+    def check(self, total: int, advice: str = "") -> None:
         """Raise ValueError if annotations were damaged, or some of `total` images or their masks."""
-        self.skipped.check(total)
+        self.skipped.check(total, advice=advice)
         if self.coco:
             annotations = SkippedInputs()
             for problem in self.coco.damaged:
                 annotations.add(self.path.name, DataError(problem))
-            annotations.check(self.coco.count, "annotations")
+            annotations.check(self.coco.count, "annotations", advice)
 
     def names(self) -> Sequence[str]:
         """Return the names of labels from 0 on, as far as they are known."""

@@ -121,7 +121,7 @@ class Video(MaskOptions, ModelOptions, BatchCommand[Inputs, dict[int, Labels]]):
         try:
             with closing(results), ExitStack() as stack:
                 files = (output.path(f"{name}.{self.format}") for name in names)
-                opened = [VideoWriter(file, frames.fps, keep_partial=True) for file in files]
+                opened = [VideoWriter(file, frames.fps) for file in files]
                 writers = [stack.enter_context(writer) for writer in opened]
                 for views, labels in progress(results, frames.name, frames.expected or None):
                     for writer, view in zip(writers, views, strict=True):

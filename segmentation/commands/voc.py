@@ -1,10 +1,10 @@
 """`python -m segmentation voc`: Jaccard similarity of attention masks on PASCAL VOC 2012."""
 
-import itertools
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
-from functools import cached_property
+from functools import cached_property, partial
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
@@ -54,8 +54,7 @@ class Voc(VocProtocol, common.MaskOptions, ModelOptions, BatchCommand[VocSample,
         own = VocProtocol(**{field.name: getattr(self, field.name) for field in fields(VocProtocol)})
         choices = sorted({0.6, 0.8, self.mass}), get_args(GroundTruth), get_args(Void)
         grid = [
-            replace(own, mass=mass, ground_truth=kind, void=void)
-            for mass, kind, void in itertools.product(*choices)
+            replace(own, mass=mass, ground_truth=kind, void=void) for mass, kind, void in product(*choices)
         ]
         return list(dict.fromkeys([own, *(grid if self.grid else ())]))
 
@@ -91,24 +90,20 @@ class Voc(VocProtocol, common.MaskOptions, ModelOptions, BatchCommand[VocSample,
     def read(self, item: VocSample) -> Loaded:
         """Read an image and its annotation."""
         image = images.read(item.image, name=str(item.image))
-        annotation = self._masks.read(item, (image.shape[0], image.shape[1]))
+        annotation = self._masks.read(item, image.shape[:2])
         return image if self._predictor is None else self._predictor.check_patches(image), annotation
 
     def compute(self, item: VocSample, loaded: Loaded, output: OutputFolder) -> list[list[TargetScore]]:
         """Score an image by every protocol, and draw the first one."""
         image, annotation = loaded
         if self._predictor is None:
-            box = {-1: voc_eval.centered_box((image.shape[0], image.shape[1]))}
-            scores = [
-                voc_eval.score_masks(item.name, box, annotation, each.ground_truth, each.void)
-                for each in self._protocols
-            ]
+            box = {-1: voc_eval.centered_box(image.shape[:2])}
+            score = partial(voc_eval.score_masks, item.name, box, annotation)
         else:
             self._predictor.set_image(image)
             attention = self._predictor.cls_attention(self.block)
-            scores = [
-                voc_eval.score_attention(item.name, attention, annotation, each) for each in self._protocols
-            ]
+            score = partial(voc_eval.score_attention, item.name, attention, annotation)
+        scores = [score(each) for each in self._protocols]
         if scores[0].targets:
             write_mask_png(output.path("masks", f"{item.name}.png"), _label_map(scores[0]))
             overlay = output.path("overlays", f"{item.name}.jpg")
@@ -117,13 +112,9 @@ class Voc(VocProtocol, common.MaskOptions, ModelOptions, BatchCommand[VocSample,
 
     def finish(self, items: Sequence[VocSample], output: OutputFolder) -> dict[str, Any]:
         """Write tables, COCO files and the contact sheet; print the scores."""
+        finished = [(item.name, output.finished[item.name]) for item in items]
         by_protocol = [
-            [
-                ImageScore(
-                    item.name, tuple(TargetScore(*target) for target in output.finished[item.name][number])
-                )
-                for item in items
-            ]
+            [ImageScore.of(name, record[number]) for name, record in finished]
             for number in range(len(self._protocols))
         ]
         scores = by_protocol[0]
@@ -157,7 +148,9 @@ def _report(results: Mapping[str, Any]) -> str:
     plural = "s" * (results["images"] != 1)
     data = "VOC12 val" if results["voc12_val"] else f"image{plural} laid out as VOC 2012 (not VOC12 val)"
     lines = [
-        common.describe("protocol", results["protocol"] | {"precision": results["precision"]} | AVERAGE),
+        common.format_settings(
+            "protocol", results["protocol"] | {"precision": results["precision"]} | AVERAGE
+        ),
         f"Jaccard   {results['jaccard']:.1f} %   {results['model']} on {results['images']} {data}",
     ]
     if results["lift"] is not None:
@@ -173,7 +166,7 @@ def _report(results: Mapping[str, Any]) -> str:
         lines += ["", f"{'mass':>5} {'ground truth':<12} {'void':<8} {'Jaccard':>8}"]
         for score, each in ((row["jaccard"], row["protocol"]) for row in results["grid"]):
             lines.append(f"{each['mass']:>5.0%} {each['ground_truth']:<12} {each['void']:<8} {score:>8.1f}")
-    lines += ["", *(common.describe(f"paper, {model}", row) for model, row in voc_eval.PAPER.items())]
+    lines += ["", *(common.format_settings(f"paper, {model}", row) for model, row in voc_eval.PAPER.items())]
     if not results["voc12_val"]:
         lines.append("These images are not VOC12 val: the values above and the paper's cannot be compared.")
     return "\n".join(lines)
@@ -231,12 +224,9 @@ def _contact_sheet(output: OutputFolder, scores: list[ImageScore], count: int = 
     best, worst = ordered[:count], ordered[max(count, len(ordered) - count) :][::-1]
     rows = []
     for word, chosen in (("best", best), ("worst", worst)):
-        cells = [
-            (
-                f"{word} {rank}: {score.name}, Jaccard {100 * score.jaccard:.1f} %",
-                images.read(output.folder / "overlays" / f"{score.name}.jpg"),
-            )
-            for rank, score in enumerate(chosen, start=1)
-        ]
+        cells = []
+        for rank, score in enumerate(chosen, start=1):
+            title = f"{word} {rank}: {score.name}, Jaccard {100 * score.jaccard:.1f} %"
+            cells.append((title, images.read(output.folder / "overlays" / f"{score.name}.jpg")))
         rows += [cells[start : start + 4] for start in range(0, len(cells), 4)]
     return drawing.contact_sheet(rows, height=240)

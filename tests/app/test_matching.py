@@ -34,10 +34,10 @@ def pair(backend: Backend, images: tuple[np.ndarray, ...]) -> tuple[Encoding, ..
     return tuple(backend.encode(backend.images.keep(png(image)), MODEL, SIZE) for image in images)
 
 
-def features(image: np.ndarray, scale: float = 1.0) -> matching.ImageFeatures:
+def features(image: np.ndarray, scale: float = 1.0) -> matching.MatchFeatures:
     predictor = AttentionPredictor(MODEL, size=round(SIZE * scale), precision="fp32", device="cpu")
     predictor.set_image(image)
-    return matching.image_features(predictor, image)
+    return matching.match_features(predictor, image)
 
 
 def test_matches_are_the_librarys_at_its_scale(page, images, pair):

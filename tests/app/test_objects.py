@@ -36,7 +36,7 @@ def test_find_by_discovery_matches_library(encoding):
     features = discovery.key_features(keys, encoding.predictor.prefix_tokens, encoding.predictor.grid)
     for method in ("lost", "tokencut", "maskcut"):
         expected = np.zeros(encoding.predictor.grid)
-        for number, one in enumerate(discovery.find(method, {"keys": features, "count": 4}), 1):
+        for number, one in enumerate(discovery.find_objects(method, {"keys": features, "count": 4}), 1):
             expected[one.mask] = number
         found = objects.find(encoding, ObjectSettings(method=method, count=4))
         np.testing.assert_array_equal(objects.labels_of(found, encoding.predictor.grid), expected)

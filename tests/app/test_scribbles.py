@@ -11,8 +11,9 @@ from app.handlers import scribbles
 from app.limits.errors import LabError
 from app.store.clips import runs_of
 from app.store.images import png
+from dino_model.inference.classifier import read_classifier
 from segmentation.commands.head import Apply
-from segmentation.heads import read_head
+from segmentation.heads import PatchTask
 
 SIZE = (60, 90)
 
@@ -52,7 +53,7 @@ def test_command_applies_the_head_file_with_the_same_masks(backend, marked, halv
     _, content = scribbles.head_file(backend, {"images": [marked]})
     head, image, output = tmp_path / "head.safetensors", tmp_path / "halves.png", tmp_path / "out"
     head.write_bytes(content)
-    assert read_head(head).task.labels == (0, 1)
+    assert read_classifier(head, PatchTask).task.labels == (0, 1)
     image.write_bytes(png(backend.images.read(backend.encoding(halves).key.image)))
     Apply(inputs=(image,), head=head, output=output, device="cpu", precision="fp32").run()
     _, mask = scribbles.masks_file(backend, {"images": [marked]})

@@ -46,7 +46,7 @@ def test_pointer_on_either_image_shows_the_cosines_of_the_package(tab):
     size, features = round(tab.evaluate(f"{VIEW}.shown.scale") * actions.SIZE), []
     for name, pixels in (("sheep", actions.SIZE), ("owl", size)):
         predictor = actions.reference("embedded", name, pixels)
-        features.append(matching.image_features(predictor, photographs.image(name)).features)
+        features.append(matching.match_features(predictor, photographs.image(name)).features)
     for side in (0, 1):
         stage = tab.locator("#match .lab-stage").nth(side)
         box = stage.bounding_box()

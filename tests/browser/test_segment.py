@@ -7,9 +7,10 @@ import pytest
 from pycocotools import mask as coco_mask
 
 from dino_model import photographs
+from dino_model.inference.classifier import read_classifier
 from dino_model.inference.predictor import AttentionPredictor
 from segmentation import discovery, edges
-from segmentation.heads import read_head
+from segmentation.heads import PatchTask
 from segmentation.masks import best_head, component_at, enlarge, keep_mass_of_maps
 from segmentation.metrics import jaccard
 from tests.app.conftest import library_maps
@@ -102,7 +103,9 @@ def test_objects_equal_the_package_and_files_decode_to_what_is_shown(tab, predic
     features = discovery.key_features(keys, predictor.prefix_tokens, predictor.grid)
     shown = _choose(tab, ".lab-methods", method)
     expected = np.zeros(predictor.grid, np.uint8)
-    for number, instance in enumerate(discovery.find(method.lower(), {"keys": features, "count": 3}), 1):
+    for number, instance in enumerate(
+        discovery.find_objects(method.lower(), {"keys": features, "count": 3}), 1
+    ):
         expected[instance.mask] = number
         name, share, _ = _scores(tab)[number - 1]
         assert name == f"Object {number}"
@@ -145,4 +148,4 @@ def test_strokes_of_two_classes_segment_the_image_and_download(tab, tmp_path):
     assert (enlarge(shown, mask.shape) == mask).mean() > 0.97
     name, content = export(tab, "scribbles", "head.safetensors")
     (tmp_path / name).write_bytes(content)
-    assert read_head(tmp_path / name).task.labels == (0, 1)
+    assert read_classifier(tmp_path / name, PatchTask).task.labels == (0, 1)

@@ -76,7 +76,7 @@ def test_report_is_one_page_with_the_jaccard_of_every_head(tmp_path, capsys):
     assert "cat &lt;1&gt;</h2>" in text
     assert "report of 2 images" in capsys.readouterr().out
     sources = re.findall(r'src="([^"]*)"', text)
-    assert len(sources) == 1 + 2 * (2 + len(scores))
+    assert len(sources) == 2 * (2 + len(scores))
     assert all(source.startswith("data:image/jpeg;base64,") for source in sources)  # no other file
     with pytest.raises(SettingError, match="pass --report, too"):
         Attention(**options, output=tmp_path / "no").run()
@@ -98,7 +98,7 @@ def test_attention_of_tiles_is_that_of_the_tiled_predictor_and_the_size_limit_is
 @pytest.mark.parametrize(
     ("point", "size", "message"),
     [
-        ("100,100", (40, 40), r"--point 100,100 is outside of the image of 40 × 40 pixels"),
+        ("100,100", (40, 40), r"the point y=100, x=100 is outside of the image: y ends at 39"),
         ("1,1", (3000, 20), r"an image of 20 × 3000 has"),
         ("1,2,3", (40, 40), r"expected two whole numbers Y,X"),
     ],

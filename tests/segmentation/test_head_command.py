@@ -9,9 +9,11 @@ import torch
 from PIL import Image
 from skimage import data
 
+from dino_model.inference.classifier import read_classifier
 from segmentation import heads
 from segmentation.annotations import read_labels
-from segmentation.commands.head import Apply, Curve, Fit, Score
+from segmentation.commands.head import Apply, Curve, Fit, HeadScore
+from segmentation.heads import PatchTask
 from segmentation.labels import DataError, write_mask_png
 from segmentation.video import VideoWriter
 from segmentation.video_input import VideoFile
@@ -47,16 +49,16 @@ def cups(tmp_path) -> dict:
 def fit(masks: dict, folder: Path, **options) -> "heads.SavedHead":
     file = folder / "head.safetensors"
     Fit(**masks, model=MODEL, size=96, output=file, overwrite=True, **options).run()
-    return heads.read_head(file)
+    return read_classifier(file, PatchTask)
 
 
 def test_fit_apply_and_score_agree_on_driving_scenes(camvid, data_root, tmp_path):
     masks, train, test = camvid
     file, classes, out = tmp_path / "head.safetensors", data_root / "camvid" / "classes.txt", tmp_path / "out"
     Fit(**masks, image_list=train, classes=classes, background="none", size=224, output=file).run()
-    head, names = heads.read_head(file).task, test.read_text().split()
+    head, names = read_classifier(file, PatchTask).task, test.read_text().split()
     assert head.names == tuple(classes.read_text().split())
-    Score(**masks, image_list=test, head=file, json=tmp_path / "scores.json").run()
+    HeadScore(**masks, image_list=test, head=file, json=tmp_path / "scores.json").run()
     scores = json.loads((tmp_path / "scores.json").read_text())
     Apply(inputs=tuple(masks["images"] / f"{name}.jpg" for name in names), head=file, output=out).run()
     folders = masks["masks"], out / "masks"
@@ -79,7 +81,7 @@ def test_size_follows_from_the_images_unless_it_is_given(cups, tmp_path, monkeyp
         monkeypatch.setattr("segmentation.commands.head.LARGEST_SIZE", largest)
         file = tmp_path / f"{largest}-{size}.safetensors"
         Fit(**cups, model=MODEL, size=size, output=file).run()
-        assert heads.read_head(file).task.size == expected
+        assert read_classifier(file, PatchTask).task.size == expected
         decided = f"size: {expected} pixels; the median short side of the images is 96"
         assert (decided in capsys.readouterr().out) == (size == 0)
 
@@ -146,9 +148,9 @@ def test_damaged_annotation_is_skipped_after_the_fit(cups, tmp_path, capsys):
         ValueError, match=r"skipped 1 of 2 annotations: .* annotation 3 of cat\.png: it has no seg"
     ):
         fit(cups | {"masks": tmp_path / "coco.json"}, tmp_path, skip_damaged=True)
-    assert heads.read_head(tmp_path / "head.safetensors").task.names == ("background", "left")
+    assert read_classifier(tmp_path / "head.safetensors", PatchTask).task.names == ("background", "left")
     assert "1 = id 0" in capsys.readouterr().out
-    with pytest.raises(DataError, match="No head is written"):
+    with pytest.raises(ValueError, match="No head is written"):
         fit(cups | {"masks": tmp_path / "coco.json"}, tmp_path)
 
 
@@ -172,7 +174,7 @@ def test_masks_of_other_forms_are_read_alike_by_fit_and_score(cups, tmp_path, op
     task = fit(cups, tmp_path, **options).task
     assert (task.names, task.masks["space"]) == (tuple(names), space)
     (tmp_path / "one.txt").write_text("cup\n")
-    Score(
+    HeadScore(
         **cups, image_list=tmp_path / "one.txt", head=tmp_path / "head.safetensors", json=tmp_path / "s.json"
     ).run()
     iou = json.loads((tmp_path / "s.json").read_text())["iou"]
@@ -192,12 +194,12 @@ def test_head_refuses_another_model_and_names_broken_masks_and_unknown_classes(c
     assert not (tmp_path / "head.safetensors").exists()
     with pytest.raises(ValueError, match=message):
         fit(cups, tmp_path, skip_damaged=True)
-    assert heads.read_head(tmp_path / "head.safetensors").task.labels == (0, 1)
+    assert read_classifier(tmp_path / "head.safetensors", PatchTask).task.labels == (0, 1)
     head = tmp_path / "head.safetensors"
     with pytest.raises(ValueError, match="fitted to other weights of 'random:vit_tiny/16'"):
-        Score(**cups, head=head, model="random:vit_tiny/8").run()
+        HeadScore(**cups, head=head, model="random:vit_tiny/8").run()
     write_mask_png(cups["masks"] / "cat.png", np.full((96, 128), 5, np.uint8))
-    Score(**cups, head=head).run()
+    HeadScore(**cups, head=head).run()
     assert "warning: no mask of the fit has class 5, whose IoU of 0 counts" in capsys.readouterr().out
 
 

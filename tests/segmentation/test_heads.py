@@ -1,12 +1,13 @@
 """Heads on patch features, their files, and the IoU of classes."""
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from dino_model.inference.classifier import LinearClassifier
+from dino_model.inference.classifier import LinearClassifier, SavedClassifier, read_classifier
 from segmentation import heads
 from segmentation.heads import PatchClassifier, PatchTask, class_shares, fit_classifier, sample_patches
 from segmentation.labels import VOID, DataError
@@ -89,13 +90,19 @@ def test_segment_in_strips_equals_bilinear_scores_of_whole_image(monkeypatch):
         assert (identity.segment(scores, (83, 61)) == expected).mean() > 0.9995  # but for ties
 
 
+def save(file: Path, fitted: PatchClassifier, task: PatchTask) -> None:
+    """Write a head of a model "m"."""
+    about = {"classes": task.classes, "model": "m", "weights": "w"}
+    SavedClassifier(classifier=fitted.classifier, task=task, **about).write(file)
+
+
 @pytest.mark.parametrize("kind", ["linear", "logistic", "knn"])
 def test_head_file_gives_the_labels_of_the_fit(kind, tmp_path):
     features, file = RANDOM.normal(size=(40, 4)).astype(np.float32), tmp_path / "head.safetensors"
     shares = np.eye(VOID, dtype=np.float32)[np.arange(40) % 3]
     fitted = fit_classifier(features, shares, kind)
-    heads.save_head(file, fitted, PatchTask(**TASK | {"kind": kind}), model="m", weights="w")
-    head, grid = heads.read_head(file), features.reshape(5, 8, 4)
+    save(file, fitted, PatchTask(**TASK | {"kind": kind}))
+    head, grid = read_classifier(file, PatchTask), features.reshape(5, 8, 4)
     found = PatchClassifier(head.task.labels, head.classifier).segment(grid, (10, 16))
     np.testing.assert_array_equal(found, fitted.segment(grid, (10, 16)))
     assert (head.task.names, head.classes) == (("a", "b", "c"), ("a", "b", "c"))
@@ -115,10 +122,10 @@ def test_head_file_gives_the_labels_of_the_fit(kind, tmp_path):
 def test_head_file_that_is_damaged_or_of_another_version_is_refused_with_its_name(old, new, reason, tmp_path):
     file = tmp_path / "head.safetensors"
     fitted = PatchClassifier((0, 1, 2), LinearClassifier(torch.zeros(3, 4), torch.zeros(3)))
-    heads.save_head(file, fitted, PatchTask(**TASK), model="m", weights="w")
+    save(file, fitted, PatchTask(**TASK))
     content = file.read_bytes()
     before, after = (text.replace('"', r"\"").encode() for text in (old, new))
     assert before in content
     file.write_bytes(content.replace(before, after))
     with pytest.raises(ValueError, match=rf"head\.safetensors is no classifier of patches .*{reason}"):
-        heads.read_head(file)
+        read_classifier(file, PatchTask)

@@ -10,7 +10,7 @@ from PIL import Image
 from dino_model import photographs
 from segmentation import matching
 from segmentation.commands.match import Match
-from segmentation.matching import ImageFeatures, Matches
+from segmentation.matching import Matches, MatchFeatures
 
 
 def features(rows: int, columns: int, width: int = 12, seed: int = 0) -> NDArray[np.float32]:
@@ -63,8 +63,8 @@ def test_prepared_averages_neighbors_and_subtracts_joint_mean():
     np.testing.assert_allclose(found_a.mean((0, 1)) + found_b.mean((0, 1)), 0, atol=1e-5)
 
 
-def seen(features: NDArray[np.float32]) -> ImageFeatures:
-    return ImageFeatures(features, np.ones(features.shape[:2], bool))
+def seen(features: NDArray[np.float32]) -> MatchFeatures:
+    return MatchFeatures(features, np.ones(features.shape[:2], bool))
 
 
 def test_best_scale_has_most_matches():
@@ -104,7 +104,7 @@ def test_flat_patches_are_not_matched():
     textured = matching.textured_patches(pixels, (4, 6))
     np.testing.assert_array_equal(textured, np.arange(6)[None] >= 3 + np.zeros((4, 1)))
     wide, half = features(12, 20), np.arange(20)[None] >= 10 + np.zeros((12, 1))
-    for pair in ((ImageFeatures(wide, half), seen(wide)), (seen(wide), ImageFeatures(wide, half))):
+    for pair in ((MatchFeatures(wide, half), seen(wide)), (seen(wide), MatchFeatures(wide, half))):
         found = matching.matches_between(*pair)
         assert len(found) > 50
         assert found.a[:, 1].min() >= 10
@@ -159,7 +159,7 @@ def test_wrong_input_is_named_and_nothing_written(tmp_path):
     Image.fromarray(photographs.image("owl")).save(a)
     Image.new("RGB", (50, 40), "red").save(flat)
     wrong = {"flat.png has no texture": {"b": flat}, "--ratio is 2.0": {"ratio": 2.0}}
-    wrong |= {"--point is '9'": {"point": "9"}, "--point 5000,3 is outside": {"point": "5000,3"}}
+    wrong |= {"--point is '9'": {"point": "9"}, "the point y=5000, x=3 is outside": {"point": "5000,3"}}
     for message, options in wrong.items():
         with pytest.raises(ValueError, match=message):
             Match(**{"a": a, "b": a, "size": 64} | options, output=tmp_path / "out").run()

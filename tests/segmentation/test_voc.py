@@ -25,19 +25,23 @@ ANNOTATION = Annotation(  # two cats (class 8), and a dog (class 12); a void pix
 
 def test_every_target_has_its_best_head_and_void_counts_unless_excluded():
     heads = {head: ANNOTATION.objects == head + 1 for head in range(3)}
-    score = voc_eval.score_masks("x", heads, ANNOTATION, "object", "union")
+    score = voc_eval.score_masks("x", heads, ANNOTATION, VocProtocol(ground_truth="object"))
     found = [(target.label, target.category, target.head) for target in score.targets]
     assert found == [(1, 8, 0), (2, 8, 1), (3, 12, 2)]
     assert score.jaccard == 1.0
     for void, union in (("union", 12), ("exclude", 11)):
-        score = voc_eval.score_masks("x", {0: np.ones((3, 4), bool)}, ANNOTATION, "foreground", void)
+        score = voc_eval.score_masks(
+            "x", {0: np.ones((3, 4), bool)}, ANNOTATION, VocProtocol(ground_truth="foreground", void=void)
+        )
         assert score.jaccard == pytest.approx(6 / union)
 
 
 def test_score_is_mean_over_regions_then_images():
     mask, empty = {0: ANNOTATION.objects == 1}, voc_eval.ImageScore("z", ())
-    both = voc_eval.score_masks("x", mask, ANNOTATION, "class", "union")
-    alone = voc_eval.score_masks("y", mask, Annotation(*[ANNOTATION.objects] * 2), "foreground", "union")
+    both = voc_eval.score_masks("x", mask, ANNOTATION, VocProtocol())
+    alone = voc_eval.score_masks(
+        "y", mask, Annotation(*[ANNOTATION.objects] * 2), VocProtocol(ground_truth="foreground")
+    )
     assert both.jaccard == pytest.approx((3 / 5 + 0) / 2)
     assert voc_eval.mean_jaccard([both, alone, empty]) == pytest.approx(100 * (0.3 + 3 / 6) / 2)
     expected = {"foreground": (50.0, 1), "cat": (pytest.approx(60), 1), "dog": (0.0, 1)}
@@ -131,7 +135,7 @@ def test_lift_is_mean_of_all_heads_over_targets_then_images():
     score = voc_eval.score_attention("x", attention, annotation, protocol)
     assert [target.lift for target in score.targets] == pytest.approx([20 / 32 / 0.25, 4 / 32 / 0.25])
     even = voc_eval.score_attention("y", np.ones((2, 4, 4)), annotation, protocol)
-    box = voc_eval.score_masks("z", {-1: objects > 0}, annotation, "object", "union")
+    box = voc_eval.score_masks("z", {-1: objects > 0}, annotation, VocProtocol(ground_truth="object"))
     assert voc_eval.mean_lift([score, even, box]) == pytest.approx((1.5 + 1) / 2)
     assert voc_eval.mean_lift([box]) is None
 
