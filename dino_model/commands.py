@@ -11,12 +11,18 @@ from typing import Any, Literal
 import tyro
 
 from dino_model.data.classes import LabelOptions, describe_classes
-from dino_model.inference.options import ComputeOptions, ModelOptions
+from dino_model.inference.options import ChannelOptions, FeatureOptions, ModelOptions
 from dino_model.models.catalogue import EMBEDDED, OFFICIAL, PublishedScores, embedded_parameters
 from dino_model.models.configs import CheckpointOptions
 from dino_model.runtime import files
 from dino_model.runtime.errors import SettingError, pluralize
-from dino_model.runtime.outputs import PROVENANCE, check_output_file, check_output_folder, write_provenance
+from dino_model.runtime.outputs import (
+    PROVENANCE,
+    JsonOptions,
+    check_output_file,
+    check_output_folder,
+    write_provenance,
+)
 from dino_model.runtime.precision import Precision
 
 COLUMNS = ("name", "model", "parameters", "k-NN", "linear", "VOC12", "DAVIS", "here")
@@ -31,11 +37,8 @@ module."""
 
 
 @dataclass(frozen=True)
-class List:
+class List(JsonOptions):
     """List models and their published scores."""
-
-    json: Path | None = None
-    """Write the table to this file."""
 
     def run(self) -> None:
         """Print the table; its file also describes the architectures, which needs torch."""
@@ -51,17 +54,15 @@ class List:
         if self.json:
             from dino_model.models.description import describe_model
 
-            files.write_json(self.json, [asdict(describe_model(name)) for name, *_ in rows[1:]])
+            self.save([asdict(describe_model(name)) for name, *_ in rows[1:]])
 
 
 @dataclass(frozen=True)
-class Show(CheckpointOptions):
+class Show(CheckpointOptions, JsonOptions):
     """Show architecture, source, license and published scores of a model. Downloads nothing."""
 
     name: tyro.conf.Positional[str]
     """Any name of a model, file or training run."""
-    json: Path | None = None
-    """Write the facts to this file."""
 
     def run(self) -> None:
         """Print the facts."""
@@ -84,8 +85,7 @@ class Show(CheckpointOptions):
             "published": ", ".join(map(" ".join, published)) or "nothing in the paper",
         }
         print(*(f"{key:<12} {value}" for key, value in lines.items()), model.note, sep="\n")
-        if self.json:
-            files.write_json(self.json, asdict(model))
+        self.save(asdict(model))
 
 
 @dataclass(frozen=True)
@@ -153,16 +153,11 @@ class Export(CheckpointOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class EmbedOptions(LabelOptions, ModelOptions):
+class EmbedOptions(LabelOptions, ChannelOptions, FeatureOptions, ModelOptions):
     """Options of both commands that write features. Large JPEGs are decoded at a fraction of their size."""
 
     size: int = 224
     """Short side and center crop in pixels."""
-    batch_size: int = 64
-    """Images per forward pass."""
-    channels: int | None = None
-    """Channels of the images, which are then read as they are stored (gray, 16-bit and multispectral TIFF,
-    .npy). Default: images are read as RGB."""
 
     def write(
         self, data: Path, output: Path, tokens: Any = "output", layers: int = 1, *, as_index: bool = False
@@ -174,7 +169,7 @@ class EmbedOptions(LabelOptions, ModelOptions):
         from dino_model.data.collection import open_images
         from dino_model.data.framing import Framing
         from dino_model.inference.embedding import UNITS, embed
-        from dino_model.inference.features import FeatureExtractor, FeatureType
+        from dino_model.inference.features import FeatureType
         from dino_model.models.adaptation import fit_channels
         from dino_model.runtime import ranks
         from dino_model.runtime.device import choose_device
@@ -184,14 +179,15 @@ class EmbedOptions(LabelOptions, ModelOptions):
         with ranks.process_group(choose_device(self.device)) as device:
             model = fit_channels(self.load(), raw, self.channels)
             framing, kind = Framing(self.size, model.mean, model.std), FeatureType(layers, tokens=tokens)
-            compute: Any = {"precision": self.precision, "device": str(device), "batch_size": self.batch_size}
             settings = {"root": str(data.resolve()), "checkpoint": json.dumps(self.checkpoint())}
             settings |= {UNITS: "float16"} if as_index else {}
-            embed(images, FeatureExtractor(model, framing, kind, **compute, reduced=True), output, settings)
+            extractor = self.extractor(model, framing, kind, device=str(device), reduced=True)
+            embed(images, extractor, output, settings)
             if ranks.rank() == 0:
-                compute |= settings | {"model": model.name, "size": self.size, "tokens": kind.tokens}
-                compute |= {"precision": self.chosen_precision(), "layers": layers}
-                write_provenance(output.with_suffix(".provenance.json"), compute, reading=str(images))
+                about: Any = {"device": str(device), "batch_size": self.batch_size, **settings}
+                about |= {"model": model.name, "size": self.size, "tokens": kind.tokens, "layers": layers}
+                about |= {"precision": self.chosen_precision()}
+                write_provenance(output.with_suffix(".provenance.json"), about, reading=str(images))
 
 
 @dataclass(frozen=True)
@@ -233,7 +229,7 @@ class Index(EmbedOptions):
 
 
 @dataclass(frozen=True)
-class Search:
+class Search(JsonOptions):
     """Find the images of an index that are most similar to query images."""
 
     images: tyro.conf.Positional[tuple[Path, ...]]
@@ -250,8 +246,6 @@ class Search:
     """Precision of the model."""
     device: str = "auto"
     """Device of the model: auto, cpu, cuda or mps."""
-    json: Path | None = None
-    """Write names and cosine similarities to this file."""
 
     def run(self) -> None:
         """Search, print, write the contact sheet."""
@@ -274,12 +268,11 @@ class Search:
             print(path, *(f"  {cosine:.3f}  {name}" for name, cosine in neighbors), sep="\n")
         write_contact_sheet(self.output, sheet)
         print(f"contact sheet: {self.output}")
-        if self.json:
-            files.write_json(self.json, {"index": str(self.index), "results": results})
+        self.save({"index": str(self.index), "results": results})
 
 
 @dataclass(frozen=True, kw_only=True)
-class Predict(ComputeOptions):
+class Predict(FeatureOptions):
     """Predict the classes of images with a head of `training evaluate linear` or `logistic`, as a table."""
 
     images: tyro.conf.Positional[tuple[Path, ...]]
@@ -290,8 +283,6 @@ class Predict(ComputeOptions):
     """Table to write: path, class, score."""
     model: str | None = None
     """Another name of the head's model; other weights are refused. Default: the name in the head."""
-    batch_size: int = 64
-    """Images per forward pass."""
     overwrite: bool = False
     """Replace an existing table."""
 
@@ -302,16 +293,13 @@ class Predict(ComputeOptions):
         check_output_file(self.output, overwrite=self.overwrite)
         from dino_model.data.collection import open_images
         from dino_model.inference.classifier import ImageTask, feature_type, read_classifier
-        from dino_model.inference.features import FeatureExtractor
         from dino_model.inference.predictions import write_predictions
 
         head = read_classifier(self.head, ImageTask)
         model, task = head.load_model(self.head, self.model, **self.checkpoint()), head.task
         images = open_images(self.images, arrays=model.channel_range is not None)
         print(f"{model.name}: {model.source}; {describe_classes(head.classes)}; {images}", flush=True)
-        compute: Any = {"precision": self.precision, "device": self.device, "batch_size": self.batch_size}
-        kind = feature_type(model, task.spec.blocks)
-        extractor = FeatureExtractor(model, task.framing(model), kind, **compute)
+        extractor = self.extractor(model, task.framing(model), feature_type(model, task.spec.blocks))
         table = extractor.extract(images, title=pluralize(len(images), "image"))
         shares = task.probabilities(head.classifier, model, table.features)
         write_predictions(self.output, table.images.names, shares, head.classes, several=task.several)

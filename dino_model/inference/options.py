@@ -9,6 +9,8 @@ from dino_model.models.configs import CheckpointOptions, Resize
 from dino_model.runtime.precision import ComputePrecision, Precision
 
 if TYPE_CHECKING:
+    from dino_model.data.framing import Framing
+    from dino_model.inference.features import FeatureExtractor, FeatureType
     from dino_model.inference.predictor import AttentionPredictor
     from dino_model.models.load import LoadedModel
 
@@ -49,6 +51,23 @@ class ComputeOptions(CheckpointOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
+class FeatureOptions(ComputeOptions):
+    """Options of commands that compute features of many images."""
+
+    batch_size: int = 64
+    """Images per forward pass."""
+
+    def extractor(
+        self, model: LoadedModel, framing: Framing, *kind: FeatureType, **more: Any
+    ) -> FeatureExtractor:
+        """Create an extractor with these options; `more` as for `FeatureExtractor`."""
+        from dino_model.inference.features import FeatureExtractor
+
+        shared: Any = {"precision": self.precision, "device": self.device, "batch_size": self.batch_size}
+        return FeatureExtractor(model, framing, *kind, **shared | more)
+
+
+@dataclass(frozen=True, kw_only=True)
 class ModelOptions(ComputeOptions):
     """Model and image size."""
 
@@ -66,6 +85,15 @@ class ModelOptions(ComputeOptions):
     def predictor(self, resize: Resize = "short-side", **more: Any) -> AttentionPredictor:
         """Load the model, and create its predictor; `more` as for `open_predictor`."""
         return self.open_predictor(self.load(), self.size, resize, **more)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChannelOptions:
+    """Option of commands that read images of any channels."""
+
+    channels: int | None = None
+    """Channels of the images, which are then read as they are stored (gray, 16-bit and multispectral TIFF,
+    .npy). A model of RGB is adapted to them. Default: images are read as RGB."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,8 +6,14 @@ from pathlib import Path
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 from dino_model.runtime.ahead import load_ahead
-from dino_model.runtime.files import make_room, write_json
-from dino_model.runtime.outputs import OutputFolder, OutputOptions, SkippedInputs, check_output_folder
+from dino_model.runtime.files import make_room
+from dino_model.runtime.outputs import (
+    JsonOptions,
+    OutputFolder,
+    OutputOptions,
+    SkippedInputs,
+    check_output_folder,
+)
 from dino_model.runtime.progress import progress
 
 
@@ -58,15 +64,13 @@ def read_ahead(
 
 
 @dataclass(frozen=True, kw_only=True)
-class BatchCommand(OutputOptions, Generic[ItemT, Loaded]):
+class BatchCommand(OutputOptions, JsonOptions, Generic[ItemT, Loaded]):
     """Options of a batch command. Its methods are called in the order in which they are listed here.
 
     An item is skipped and named if `read` or `compute` raises ValueError. The exit code is then 1, after all
     other items are finished. Nothing is written before the first item is computed.
     """
 
-    json: Path | None = None
-    """File for the results."""
     kind: ClassVar[str] = "images"
     """Plural noun of the items."""
 
@@ -116,6 +120,5 @@ class BatchCommand(OutputOptions, Generic[ItemT, Loaded]):
         results = self.finish([item for item in items if item.name in usable], output)
         output.finish()
         print(f"written to {self.output}")
-        if self.json:
-            write_json(self.json, results)
+        self.save(results)
         output.skipped.check(len(items), self.kind)

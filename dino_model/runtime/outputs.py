@@ -56,6 +56,19 @@ class OutputOptions:
         return OutputFolder(self.output, settings, overwrite=self.overwrite, resume=self.resume)
 
 
+@dataclass(frozen=True, kw_only=True)
+class JsonOptions:
+    """Option of a command with results."""
+
+    json: Path | None = None
+    """File for the results."""
+
+    def save(self, results: Any) -> None:
+        """Write the results to --json, if it is given."""
+        if self.json:
+            write_json(self.json, results)
+
+
 def check_output_folder(folder: Path, *, overwrite: bool = False, resume: bool = False) -> None:
     """Refuse a folder that holds earlier results, unless they are to be replaced or continued.
 

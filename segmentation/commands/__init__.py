@@ -4,7 +4,7 @@ COMMANDS = {
     "attention": "segmentation.commands.attention:Attention",
     "voc": "segmentation.commands.voc:Voc",
     "davis": "segmentation.commands.davis:Davis",
-    "score": "segmentation.commands.score:Score",
+    "score": "segmentation.commands.davis:Score",
     "video": "segmentation.commands.video:Video",
     "match": "segmentation.commands.match:Match",
     "discover": "segmentation.commands.discover:Discover",

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from dino_model.data.channels import display, parse_channels
 from dino_model.data.collection import Images
 from dino_model.data.images import read as read_image
-from dino_model.inference.options import ModelOptions, TileOptions
+from dino_model.inference.options import ChannelOptions, ModelOptions, TileOptions
 from dino_model.runtime.batch import BatchCommand
 from dino_model.runtime.errors import SettingError, pluralize
 from dino_model.runtime.files import make_room, replace_file, write_text
@@ -38,7 +38,9 @@ Place = Callable[[str], Path]  # path of a file in the folder of an image
 
 
 @dataclass(frozen=True)
-class Attention(common.NamedMaskOptions, TileOptions, ModelOptions, BatchCommand[InputImage, Loaded]):
+class Attention(
+    common.NamedMaskOptions, TileOptions, ChannelOptions, ModelOptions, BatchCommand[InputImage, Loaded]
+):
     """Attention maps and masks of every head, and the attention of a point.
 
     Writes contact_sheet.png of up to 30 images: all heads, and the head whose mask is nearest to the center.
@@ -67,9 +69,6 @@ class Attention(common.NamedMaskOptions, TileOptions, ModelOptions, BatchCommand
     masks: Path | None = None
     """True masks of the images, to score every head in the report: a folder of files with the names of the
     images, or a COCO .json file."""
-    channels: int | None = None
-    """Channels of the images, which are then read as they are stored (gray, 16-bit and multispectral TIFF,
-    .npy). A model of RGB is adapted to them. Default: images are read as RGB."""
     show: Annotated[str | None, tyro.conf.arg(metavar="R,G,B")] = None
     """Channels to draw as red, green and blue, with --channels. Default: the first three."""
 

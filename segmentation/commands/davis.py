@@ -1,25 +1,28 @@
-"""`python -m segmentation davis`: labels of first frames propagated through DAVIS."""
+"""`python -m segmentation davis` and `score`: labels propagated through DAVIS; J and F of any masks."""
 
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import numpy as np
+import tyro
 
 from dino_model.data import images
 from dino_model.inference.options import ModelOptions
 from dino_model.runtime.batch import BatchCommand, Inputs
 from dino_model.runtime.errors import pluralize
-from dino_model.runtime.outputs import OutputFolder
+from dino_model.runtime.files import make_room
+from dino_model.runtime.outputs import JsonOptions, OutputFolder
+from dino_model.runtime.progress import progress
 from segmentation import davis_eval, drawing
 from segmentation.annotations import MaskReader, read_labels
 from segmentation.coco import CocoWriter
-from segmentation.commands import common, score
-from segmentation.datasets import Clip, open_davis, read_frame_mask
-from segmentation.davis_eval import Objects
+from segmentation.commands import common
+from segmentation.datasets import Clip, open_davis, read_frame_mask, read_names
+from segmentation.davis_eval import DavisTask, Objects
 from segmentation.frames import describe_order
 from segmentation.labels import DataError, Labels, check_size, object_ids, without_void, write_mask_png
 from segmentation.masks import ImageArray
@@ -29,9 +32,37 @@ if TYPE_CHECKING:
     from dino_model.inference.predictor import AttentionPredictor
     from segmentation.propagation import ColorPatches
 
+COLUMNS = ("J&F_mean", "J_mean", "J_recall", "J_decay", "F_mean", "F_recall", "F_decay")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScoreOptions(common.MaskOptions):
+    """Options of the commands that compute J and F."""
+
+    frames: Path | None = None
+    """Text file with frames in their order, one SEQUENCE/FRAME a line."""
+    objects: Objects = "first-mask"
+    """first-mask: labels 1 to the highest of the first true mask, as officially. appearance: every label from
+    the first true mask on that has it, scored after this mask, as in YouTube-VOS."""
+
+    def score(
+        self, ground_truth: Path, predictions: Path, sequences: Sequence[str], task: DavisTask
+    ) -> dict[str, Any]:
+        """Score a folder of predicted masks, see `score_folders`."""
+        return davis_eval.score_folders(
+            ground_truth,
+            predictions,
+            task=task,
+            objects=self.objects,
+            sequences=sequences,
+            rules=self.mask_rules(),
+            listed=self.frames,
+            progress=partial(progress, name="score"),
+        )
+
 
 @dataclass(frozen=True)
-class Davis(common.MaskOptions, ModelOptions, BatchCommand[Inputs, dict[int, Labels]]):
+class Davis(ScoreOptions, ModelOptions, BatchCommand[Inputs, dict[int, Labels]]):
     """Labels of first frames propagated through DAVIS by nearest neighbors, and their scores.
 
     Writes OUTPUT/SEQUENCE/FRAME.png, palette PNGs whose values are the labels, masks.json with
@@ -48,13 +79,8 @@ class Davis(common.MaskOptions, ModelOptions, BatchCommand[Inputs, dict[int, Lab
     copied."""
     split: str = "val"
     """List of sequences in ImageSets/2017, or in another folder of ImageSets, such as 480p/val."""
-    frames: Path | None = None
-    """Text file with frames in their order, one SEQUENCE/FRAME a line."""
     sequences: tuple[str, ...] = ()
     """Only these sequences."""
-    objects: Objects = "first-mask"
-    """first-mask: objects of the first true mask, scored as officially. appearance: every object from the
-    first true mask that has it on, as in YouTube-VOS."""
 
     kind: ClassVar[str] = "sequences"
 
@@ -163,23 +189,66 @@ class Davis(common.MaskOptions, ModelOptions, BatchCommand[Inputs, dict[int, Lab
         writer.write()
         scores: dict[str, Any] = {}
         if names := [clip.name for clip in clips if clip.has_truth]:
-            scores = davis_eval.score_folders(
-                clips[0].masks[0].parent.parent,
-                self.output,
-                objects=self.objects,
-                sequences=names,
-                rules=self.mask_rules(),
-                listed=self.frames,
-                progress=score.track_scores,
-            )
+            truth = clips[0].masks[0].parent.parent
+            scores = self.score(truth, self.output, names, "semi-supervised")
             scores["protocol"] |= output.settings
             reason = "it has no masks beyond the first, or no prediction"
             scores["not_scored"] |= {name: reason for name in self._clips if name not in names}
-            print(score.format_scores(scores))
+            print(format_scores(scores))
         else:
             print("not scored: there are no masks beyond the first to compare with")
         drawing.save_image(output.path("overview.png"), _overview(drawn, scores))
         return scores
+
+
+@dataclass(frozen=True, kw_only=True)
+class Score(ScoreOptions, JsonOptions):
+    """Region similarity J and contour accuracy F of predicted masks, as DAVIS defines them.
+
+    Both folders hold one folder of PNGs per sequence; their values (palette indices or gray) are the labels.
+    A sequence whose masks are missing or do not fit is named and left out of the means; the exit code is then
+    1. --json has `dataset`, `per_sequence`, and `per_object` with the scores of every frame.
+    """
+
+    ground_truth: Path
+    """Folder of the true masks, such as DAVIS/Annotations/480p."""
+    predictions: Path
+    """Folder of the predicted masks."""
+    sequence_list: Annotated[Path | None, tyro.conf.arg(name="list")] = None
+    """Text file of sequences to score, one per line, such as ImageSets/2017/val.txt; all by default."""
+    protocol: DavisTask = "semi-supervised"
+    """Predictions have the labels of the objects, or are proposals that are matched to them."""
+
+    def run(self) -> None:
+        """Score, print, write."""
+        make_room(self.json)
+        known = [folder.name for folder in self.ground_truth.glob("*/")]
+        sequences = read_names(self.sequence_list, known) if self.sequence_list else ()
+        scores = self.score(self.ground_truth, self.predictions, sequences, self.protocol)
+        print(format_scores(scores))
+        self.save(scores)
+        if missing := list(scores["not_scored"]):
+            raise DataError(f"{len(missing)} sequences are not scored: {', '.join(missing)[:300]}")
+
+
+def format_scores(scores: Mapping[str, Any]) -> str:
+    """Format the result of `score_folders` in percent: objects, then sequences, then the data set."""
+    objects = {name: davis_eval.mean_scores([each]) for name, each in scores["per_object"].items()}
+    groups = objects, scores["per_sequence"], {"all": scores["dataset"]}
+    width = max(map(len, ("protocol", *objects)))
+    lines = [common.format_settings("protocol", scores["protocol"])]
+    lines.append(" " * width + "".join(f"{column.replace('_', ' '):>10}" for column in COLUMNS))
+    for rows in groups:
+        lines.append("")
+        for name, row in rows.items():
+            cells = (f"{row[column] * 100:>10.1f}" for column in COLUMNS)
+            lines.append(f"{name:<{width}}" + "".join(cells))
+    if scores["notes"]:
+        lines += ["", *(f"note: {note}" for note in scores["notes"])]
+    if not_scored := scores["not_scored"]:
+        lines += ["", f"not scored, and in none of the means: {len(not_scored)}"]
+        lines += [f"  {name}: {reason}" for name, reason in not_scored.items()]
+    return "\n".join(lines)
 
 
 def _copy(masks: dict[int, Labels], count: int) -> Iterator[Labels]:

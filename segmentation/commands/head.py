@@ -17,8 +17,8 @@ from dino_model.inference.options import ComputeOptions, ModelOptions, TileOptio
 from dino_model.runtime.ahead import run_ahead
 from dino_model.runtime.batch import BatchCommand, Inputs
 from dino_model.runtime.errors import pluralize
-from dino_model.runtime.files import as_tuples, make_room, write_json
-from dino_model.runtime.outputs import OutputFolder, check_output_file, write_provenance
+from dino_model.runtime.files import as_tuples, make_room
+from dino_model.runtime.outputs import JsonOptions, OutputFolder, check_output_file, write_provenance
 from dino_model.runtime.progress import progress
 from segmentation import drawing, heads, metrics
 from segmentation.annotations import read_classes
@@ -236,11 +236,8 @@ class Apply(HeadOptions, BatchCommand[InputImage | Inputs, ImageArray | Frames])
 
 
 @dataclass(frozen=True)
-class HeadScore(TruthOptions, common.NamedMaskOptions, HeadOptions):
-    """IoU of each class and their mean, over all pixels of images with true masks."""
-
-    json: Path | None = None
-    """File for the scores in percent: `miou`, `iou` of each class, `protocol`."""
+class HeadScore(TruthOptions, common.NamedMaskOptions, HeadOptions, JsonOptions):
+    """IoU of each class and their mean in percent, over all pixels of images with true masks."""
 
     def run(self) -> None:
         """Segment, score, print."""
@@ -260,14 +257,13 @@ class HeadScore(TruthOptions, common.NamedMaskOptions, HeadOptions):
         print(f"{'mean IoU':<24}{scores['miou']:>6.1f}   ({number} images)")
         if unseen := [f"class {label}" for label in by_label if label not in names]:
             print(f"warning: no mask of the fit has {', '.join(unseen)}, whose IoU of 0 counts in the mean")
-        if self.json:
-            write_json(self.json, scores | {"protocol": protocol | masks.settings()})
+        self.save(scores | {"protocol": protocol | masks.settings()})
         masks.check(len(masks.images))
 
 
 @dataclass(frozen=True)
-class Curve(FitOptions, ComputeOptions):
-    """Mean IoU of heads fitted to few masks, for several models and a baseline without a model.
+class Curve(FitOptions, ComputeOptions, JsonOptions):
+    """Mean IoU in percent of heads fitted to few masks, for several models and a baseline without a model.
 
     The baseline is a logistic regression of the color and position of each patch.
     """
@@ -278,8 +274,6 @@ class Curve(FitOptions, ComputeOptions):
     """Models to compare."""
     counts: tuple[int, ...] = (1, 5, 10)
     """Numbers of masks, spread evenly over the list; all masks are always added."""
-    json: Path | None = None
-    """File for the scores in percent: `miou` by model and number of masks, `protocol`."""
 
     def run(self) -> None:
         """Fit and score heads of every number of masks, print a table."""
@@ -311,9 +305,7 @@ class Curve(FitOptions, ComputeOptions):
         print(f"{'masks':<24}" + "".join(f"{count:>8}" for count in counts))
         for name, row in miou.items():
             print(f"{name:<24}" + "".join(f"{value:>8.1f}" for value in row.values()))
-        if self.json:
-            protocol |= masks.settings()
-            write_json(self.json, {"miou": miou, "images": len(test), "protocol": protocol})
+        self.save({"miou": miou, "images": len(test), "protocol": protocol | masks.settings()})
         masks.check(total)
 
 

@@ -8,6 +8,7 @@ from textwrap import fill
 from tyro.conf import Positional
 
 from dino_model.runtime import files
+from dino_model.runtime.outputs import JsonOptions
 from training.recipes.recipe import method_of
 from training.run import doctor, log
 from training.run.folder import DOCTOR_PAGE, Run, RunError
@@ -17,15 +18,13 @@ EXIT_PROBLEMS = 3
 
 
 @dataclass(frozen=True)
-class Doctor:
+class Doctor(JsonOptions):
     """Diagnose a run, finished or not, and plot its log. Exit code 3 if there are problems."""
 
     folder: Positional[Path]
     """Folder of the run."""
     output: Path | None = None
     """File for the page. Default: doctor.png in the run's folder."""
-    json: Path | None = None
-    """File for the findings."""
 
     def run(self) -> int:
         """Diagnose, plot and print; return the exit code."""
@@ -47,15 +46,9 @@ class Doctor:
         text = [*findings.values()] or [healthy]
         draw_log(lines, text, title, page)
         print(title, *(f"- {sentence}" for sentence in text), page, sep="\n")
-        if self.json:
-            problems = [{"cause": cause, "sentence": text} for cause, text in findings.items()]
-            content = {
-                "steps": len(lines),
-                "of": settings.steps,
-                "is_too_short": is_short,
-                "findings": problems,
-            }
-            files.write_json(self.json, content)
+        problems = [{"cause": cause, "sentence": text} for cause, text in findings.items()]
+        facts = {"steps": len(lines), "of": settings.steps, "is_too_short": is_short}
+        self.save(facts | {"findings": problems})
         return EXIT_PROBLEMS if findings else 0
 
 

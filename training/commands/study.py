@@ -11,7 +11,7 @@ from tyro.conf import Positional
 
 from dino_model.runtime import files
 from dino_model.runtime.errors import SettingError
-from dino_model.runtime.outputs import OutputOptions
+from dino_model.runtime.outputs import JsonOptions, OutputOptions
 from dino_model.runtime.precision import Precision
 from training.recipes.validation import at_least
 from training.run.folder import Run
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class StudyCommand(OutputOptions):
+class StudyCommand(OutputOptions, JsonOptions):
     """Test a law of the paper: write a figure, a table and a sentence with the effect and its interval."""
 
     name: Positional[str]
@@ -38,8 +38,6 @@ class StudyCommand(OutputOptions):
     """auto, cpu, mps or cuda."""
     precision: Precision = "fp32"
     """Precision of the networks; the loss is fp32."""
-    json: Path | None = None
-    """Write verdict, effect and values to this file."""
 
     def run(self) -> int:
         """Train the missing runs, then report."""
@@ -72,8 +70,7 @@ class StudyCommand(OutputOptions):
         folder.finish()
         print(*report.outcome_table(outcome), "", report.verdict(outcome), sep="\n")
         print(figure, page)
-        if self.json:
-            files.write_json(self.json, report.outcome_json(outcome))
+        self.save(report.outcome_json(outcome))
         return 0
 
 

@@ -9,9 +9,9 @@ from typing import ClassVar, Literal
 from tyro.conf import UseAppendAction
 
 from dino_model.data.classes import LabelOptions
-from dino_model.inference.options import ComputeOptions
+from dino_model.inference.options import ChannelOptions, FeatureOptions
 from dino_model.runtime.errors import SettingError
-from dino_model.runtime.outputs import OutputOptions
+from dino_model.runtime.outputs import JsonOptions, OutputOptions
 from training.recipes.validation import at_least, positive
 
 LEARNING_RATES = (1e-4, 2e-4, 5e-4, 1e-3, 2e-3, 5e-3, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
@@ -36,18 +36,14 @@ def require(condition: object, message: str) -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Evaluation(ComputeOptions):
+class Evaluation(FeatureOptions, JsonOptions):
     """An evaluation of one model or of several, one after the other."""
 
     model: UseAppendAction[tuple[str, ...]] = ()
     """Name of a model, a checkpoint file or a run; may be repeated. Default: embedded. `pixels` uses the
     image in 16 × 16 pixels as its feature: the baseline without a network."""
-    batch_size: int = 64
-    """Images per forward pass."""
     cache: Path | None = None
     """Folder for computed features. A second evaluation of the same images and models reads them."""
-    json: Path | None = None
-    """Write protocol and metrics to this file."""
     size: int = 224
     """Side of the images in pixels."""
     implementation: ClassVar[str]
@@ -70,7 +66,7 @@ class Evaluation(ComputeOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Classification(LabelOptions, Evaluation):
+class Classification(LabelOptions, ChannelOptions, Evaluation):
     """An evaluation on labeled images, each shown as a center crop."""
 
     data: Path
@@ -83,9 +79,6 @@ class Classification(LabelOptions, Evaluation):
     """Table of test images and their classes. They are images of --test, else of --data."""
     split: Path | None = None
     """Text file with the names of the test images of --data, one per line."""
-    channels: int | None = None
-    """Channels of the images, which are then read as they are stored (gray, 16-bit and multispectral TIFF,
-    .npy). A model of RGB is adapted to them. Default: images are read as RGB."""
     size: int = 112
     """Side of the center crop in pixels."""
     resize_to: int | None = None
@@ -283,7 +276,7 @@ class CopyDetectionSynthetic(LabelOptions, Evaluation):
 
 
 @dataclass(frozen=True)
-class Throughput:
+class Throughput(JsonOptions):
     """Images per second, parameters, FLOPs, tokens and memory of the paper's networks on this machine."""
 
     implementation: ClassVar[str] = "training.evaluation.throughput:evaluate"
@@ -295,8 +288,6 @@ class Throughput:
     """Side of the images in pixels."""
     device: str = "auto"
     """Device of the models: auto, cpu, cuda or mps."""
-    json: Path | None = None
-    """Write the results to this file."""
 
     def __post_init__(self) -> None:
         at_least(self, batch=1, size=1)

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from dino_model.data.channels import measure_channels
 from dino_model.data.collection import Images
 from dino_model.data.framing import Box, Framing, by_channel
-from dino_model.inference.features import OUTPUT, FeatureExtractor, FeatureType, ImageFeatures
+from dino_model.inference.features import OUTPUT, FeatureType, ImageFeatures
 from dino_model.models.adaptation import fit_channels
 from dino_model.models.load import LoadedModel, load_model
 from dino_model.runtime import files, ranks
@@ -82,16 +82,9 @@ def extract(
     boxes: list[Box | None] | None = None,
 ) -> ImageFeatures:
     """Extract features; images that cannot be read are left out and named on stderr."""
-    extractor = FeatureExtractor(
-        model,
-        framing,
-        kind,
-        precision=options.precision,
-        device=options.device,
-        batch_size=options.batch_size,
-        cache=options.cache,
-    )
-    return extractor.extract(images, boxes=boxes, title=f"{model.name}, {pluralize(len(images), 'image')}")
+    title = f"{model.name}, {pluralize(len(images), 'image')}"
+    extractor = options.extractor(model, framing, kind, cache=options.cache)
+    return extractor.extract(images, boxes=boxes, title=title)
 
 
 def extract_parts(
@@ -194,8 +187,8 @@ def evaluate_models(
         print(*(f"paper: {paper.describe(row)}\n" for row in rows), sep="", end="")
         about = {"model": model.name, "source": model.source, "output": output}
         results.append({**about, **result, "paper": rows})
-        if options.json and ranks.rank() == 0:
-            files.write_json(options.json, {"name": name, "protocol": protocol, "results": results})
+        if ranks.rank() == 0:
+            options.save({"name": name, "protocol": protocol, "results": results})
 
 
 def _load(options: Evaluation, name: str, images: Images | None) -> LoadedModel:

@@ -89,6 +89,5 @@ def evaluate(options: Throughput) -> None:
             is_speed = row["table"] == "1" and "images" in row["measure"]
             if is_speed and row["architecture"] == TABLE_1_NETWORKS.get(name):
                 print(f"  paper: {paper.describe(row)}")
-    if options.json:
-        protocol = {"description": description}
-        files.write_json(options.json, {"name": "throughput", "protocol": protocol, "results": results})
+    protocol = {"description": description}
+    options.save({"name": "throughput", "protocol": protocol, "results": results})

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from dino_model.data.classes import LabelOptions
-from dino_model.inference.options import ModelOptions
+from dino_model.inference.options import FeatureOptions, ModelOptions
 from dino_model.runtime.files import printable
 from dino_model.runtime.outputs import PROVENANCE, check_output_folder, write_provenance
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class DrawClassMap(LabelOptions, ModelOptions):
+class DrawClassMap(LabelOptions, FeatureOptions, ModelOptions):
     """Draw every class as a point near classes with similar features: mean features, PCA, t-SNE.
 
     Writes a folder with map.json, the figure map.png and thumbnails.jpg, an image of every class. The app
@@ -38,8 +38,6 @@ class DrawClassMap(LabelOptions, ModelOptions):
     """Iterations of t-SNE, at least 250."""
     seed: int = 0
     """Seed of t-SNE."""
-    batch_size: int = 64
-    """Images per forward pass."""
 
     def run(self) -> None:
         """Compute features, draw the map, write it, print its quality.
@@ -52,15 +50,14 @@ class DrawClassMap(LabelOptions, ModelOptions):
         from dino_model.data.framing import Framing
         from dino_model.inference.class_map import files, layout
         from dino_model.inference.feature_cache import weights_fingerprint
-        from dino_model.inference.features import OUTPUT, FeatureExtractor
+        from dino_model.inference.features import OUTPUT
 
         images = open_images(self.data, options=self.label_options()).require_classes()
         layout.check_classes(_classes_of(images))
         model = self.load()
         framing = Framing(self.size, model.mean, model.std, self.resize_to)
         print(f"{model.name}: {model.source}; {images}", flush=True)
-        compute: Any = {"precision": self.precision, "device": self.device, "batch_size": self.batch_size}
-        extracted = FeatureExtractor(model, framing, **compute).extract(images, title="features")
+        extracted = self.extractor(model, framing).extract(images, title="features")
         protocol = layout.Protocol(iterations=self.iterations, seed=self.seed)
         origin = layout.Origin(
             model=printable(model.name),
