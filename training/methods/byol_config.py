@@ -5,14 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
 from dino_model.models.configs import HeadConfig
-from training.methods.config import (
-    RESNET50,
-    MethodConfig,
-    MethodSchedules,
-    RecipeChanges,
-    SmallData,
-    rates,
-)
+from training.methods.config import RESNET50, MethodConfig, MethodSchedules, RecipeChanges, SmallData, rates
 from training.recipes.schedules import cosine
 from training.recipes.validation import at_least, shares
 

@@ -7,14 +7,7 @@ from typing import Any, ClassVar, Self
 from dino_model.models.configs import HeadConfig
 from dino_model.runtime.errors import SettingError
 from training.augmentation.crop_config import CropConfig
-from training.methods.config import (
-    RESNET50,
-    MethodConfig,
-    MethodSchedules,
-    RecipeChanges,
-    SmallData,
-    rates,
-)
+from training.methods.config import RESNET50, MethodConfig, MethodSchedules, RecipeChanges, SmallData, rates
 from training.recipes.schedules import cosine, linear_warmup
 from training.recipes.validation import at_least, no_longer_than, positive, shares
 

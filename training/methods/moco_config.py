@@ -8,14 +8,7 @@ import numpy as np
 
 from dino_model.models.configs import HeadConfig
 from training.augmentation.crop_config import CropConfig
-from training.methods.config import (
-    RESNET50,
-    MethodConfig,
-    MethodSchedules,
-    RecipeChanges,
-    SmallData,
-    rates,
-)
+from training.methods.config import RESNET50, MethodConfig, MethodSchedules, RecipeChanges, SmallData, rates
 from training.recipes.validation import at_least, multiple_of, positive, shares
 
 HEAD = HeadConfig(128, layers=2, bottleneck=None, activation="relu")

@@ -7,14 +7,7 @@ from typing import Any, ClassVar, Self
 from dino_model.models.configs import HeadConfig
 from dino_model.runtime.errors import SettingError
 from training.augmentation.crop_config import CropConfig
-from training.methods.config import (
-    RESNET50,
-    MethodConfig,
-    MethodSchedules,
-    RecipeChanges,
-    SmallData,
-    rates,
-)
+from training.methods.config import RESNET50, MethodConfig, MethodSchedules, RecipeChanges, SmallData, rates
 from training.recipes.validation import at_least, multiple_of, no_longer_than, positive
 
 HEAD = HeadConfig(3000, layers=2, bottleneck=128, batch_norm=True, activation="relu")
