@@ -181,7 +181,7 @@ class EmbedOptions(LabelOptions, ChannelOptions, FeatureOptions, ModelOptions):
             framing, kind = Framing(self.size, model.mean, model.std), FeatureType(layers, tokens=tokens)
             settings = {"root": str(data.resolve()), "checkpoint": json.dumps(self.checkpoint())}
             settings |= {UNITS: "float16"} if as_index else {}
-            extractor = self.extractor(model, framing, kind, device=str(device), reduced=True)
+            extractor = self.extractor(model, framing, kind=kind, device=str(device), reduced=True)
             embed(images, extractor, output, settings)
             if ranks.rank() == 0:
                 about: Any = {"device": str(device), "batch_size": self.batch_size, **settings}
@@ -299,7 +299,8 @@ class Predict(FeatureOptions):
         model, task = head.load_model(self.head, self.model, **self.checkpoint()), head.task
         images = open_images(self.images, arrays=model.channel_range is not None)
         print(f"{model.name}: {model.source}; {describe_classes(head.classes)}; {images}", flush=True)
-        extractor = self.extractor(model, task.framing(model), feature_type(model, task.spec.blocks))
+        kind = feature_type(model, task.spec.blocks)
+        extractor = self.extractor(model, task.framing(model), kind=kind)
         table = extractor.extract(images, title=pluralize(len(images), "image"))
         shares = task.probabilities(head.classifier, model, table.features)
         write_predictions(self.output, table.images.names, shares, head.classes, several=task.several)

@@ -10,7 +10,7 @@ from dino_model.runtime.precision import ComputePrecision, Precision
 
 if TYPE_CHECKING:
     from dino_model.data.framing import Framing
-    from dino_model.inference.features import FeatureExtractor, FeatureType
+    from dino_model.inference.features import FeatureExtractor
     from dino_model.inference.predictor import AttentionPredictor
     from dino_model.models.load import LoadedModel
 
@@ -57,14 +57,12 @@ class FeatureOptions(ComputeOptions):
     batch_size: int = 64
     """Images per forward pass."""
 
-    def extractor(
-        self, model: LoadedModel, framing: Framing, *kind: FeatureType, **more: Any
-    ) -> FeatureExtractor:
+    def extractor(self, model: LoadedModel, framing: Framing, **more: Any) -> FeatureExtractor:
         """Create an extractor with these options; `more` as for `FeatureExtractor`."""
         from dino_model.inference.features import FeatureExtractor
 
         shared: Any = {"precision": self.precision, "device": self.device, "batch_size": self.batch_size}
-        return FeatureExtractor(model, framing, *kind, **shared | more)
+        return FeatureExtractor(model, framing, **shared | more)
 
 
 @dataclass(frozen=True, kw_only=True)

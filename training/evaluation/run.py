@@ -83,7 +83,7 @@ def extract(
 ) -> ImageFeatures:
     """Extract features; images that cannot be read are left out and named on stderr."""
     title = f"{model.name}, {pluralize(len(images), 'image')}"
-    extractor = options.extractor(model, framing, kind, cache=options.cache)
+    extractor = options.extractor(model, framing, kind=kind, cache=options.cache)
     return extractor.extract(images, boxes=boxes, title=title)
 
 
