@@ -54,12 +54,8 @@ def describe_model(name: str, **checkpoint: Any) -> ModelDescription:
         WeightsError: Unknown name, or a file that does not load.
     """
     kind, local = kind_of(name), is_local(name)
-    title, scores, note, license = (
-        name,
-        PublishedScores(),
-        "",
-        "none needed" if kind == "random" else "its maker's",
-    )
+    title, scores, note = name, PublishedScores(), ""
+    license = "none needed" if kind == "random" else "its maker's"
     is_timm = kind == "hosted" and not name.startswith(HOSTED)
     if kind == "hosted" and not (is_timm or local):
         raise WeightsError(

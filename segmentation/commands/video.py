@@ -154,19 +154,15 @@ class Video(MaskOptions, ModelOptions, BatchCommand[Inputs, dict[int, Labels]]):
             match = re.fullmatch(r"(\d+)=(.+)", text)
             files.append((int(match[1]), Path(match[2])) if match else (0, Path(text)))
         if self.masks is not None:
-            found = frame_files(self.masks, self.frames)
+            found, expected = frame_files(self.masks, self.frames), f"the name of a frame of {self.input}"
             if isinstance(frames, FrameFolder):
                 numbers = {file.stem: number for number, file in enumerate(frames.files)}
-                if alone := [file.name for file in found if file.stem not in numbers]:
-                    raise DataError(
-                        f"{self.masks} has {alone[0]}, but {self.input} has no frame of this name"
-                    )
-                files += [(numbers[file.stem], file) for file in found]
             else:
-                if wrong := [file.name for file in found if not file.stem.isdecimal()]:
-                    expected = "expected numbers of frames such as 00012.png"
-                    raise DataError(f"{self.masks} has {wrong[0]}; {expected}")
-                files += [(int(file.stem), file) for file in found]
+                numbers = {file.stem: int(file.stem) for file in found if file.stem.isdecimal()}
+                expected = "numbers of frames such as 00012.png"
+            if wrong := [file.name for file in found if file.stem not in numbers]:
+                raise DataError(f"{self.masks} has {wrong[0]}; expected {expected}")
+            files += [(numbers[file.stem], file) for file in found]
         numbered = dict(sorted(files))
         if len(numbered) < len(files):
             raise DataError("two masks belong to one frame; pass one of them")
