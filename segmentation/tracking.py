@@ -185,22 +185,18 @@ class _Spool:
     """Soft labels of one direction in a temporary file, from which they are taken in reverse order."""
 
     def __init__(self) -> None:
-        self._file, self._count = tempfile.TemporaryFile(), 0  # noqa: SIM115  removed with this object
+        self._file = tempfile.TemporaryFile()  # noqa: SIM115  removed with this object
+        self._places: list[int] = []
 
     def append(self, item: Tensor) -> None:
         """Write an item."""
-        values = item.cpu().numpy().astype(np.float32)
-        self._shape = values.shape
-        self._file.write(values.tobytes())
-        self._count += 1
+        self._places.append(self._file.tell())
+        np.save(self._file, item.float().cpu().numpy())
 
     def pop(self) -> Tensor:
         """Return the item that was written last, of those that are left."""
-        self._count -= 1
-        values = np.empty(self._shape, np.float32)
-        self._file.seek(self._count * values.nbytes)
-        values[:] = np.frombuffer(self._file.read(values.nbytes), np.float32).reshape(self._shape)
-        return torch.from_numpy(values)
+        self._file.seek(self._places.pop())
+        return torch.from_numpy(np.load(self._file))
 
 
 _FRAMES_AT_ONCE = 32  # held while a video is read backward
