@@ -13,7 +13,6 @@ from dino_model.runtime.files import printable
 from segmentation.drawing import rescale
 from segmentation.masks import ImageArray
 
-HEIGHT = 200  # at most, of the images in pixels
 STYLE = """
 body { font: 15px/1.4 sans-serif; margin: 2em auto; max-width: 1200px; padding: 0 1em; }
 :root { color: #111; background: #fff; }
@@ -41,6 +40,8 @@ class Section(NamedTuple):
     title: str
     pictures: Sequence[Picture]
     text: str = ""
+    side: int = 200
+    """Largest height of the images in pixels."""
 
 
 def write_page(title: str, facts: Mapping[str, object], sections: Iterable[Section]) -> str:
@@ -59,7 +60,7 @@ def write_page(title: str, facts: Mapping[str, object], sections: Iterable[Secti
 def _section(section: Section) -> str:
     figures = "".join(
         f"<figure{' class=best' if picture.is_best else ''}>"
-        f'<img src="{_source(picture.image)}" '
+        f'<img src="{_source(picture.image, section.side)}" '
         f'alt="{_text(picture.description)}"><figcaption>{_text(picture.caption)}</figcaption></figure>\n'
         for picture in section.pictures
     )
@@ -69,8 +70,8 @@ def _section(section: Section) -> str:
     )
 
 
-def _source(image: ImageArray) -> str:
-    scale = HEIGHT / image.shape[0]
+def _source(image: ImageArray, side: int) -> str:
+    scale = side / image.shape[0]
     buffer = io.BytesIO()
     small = np.ascontiguousarray(rescale(image, scale) if scale < 1 else image)
     Image.fromarray(small).save(buffer, "JPEG", quality=85)

@@ -168,8 +168,10 @@ class Attention(
             facts["mean Jaccard of each head"] = ", ".join(f"{value:.1f} %" for value in by_head)
         print("; ".join(f"{key} {value}" for key, value in facts.items()))
         if self.report:
+            sheet = read_image(output.folder / "contact_sheet.png")
+            first = Section("Contact sheet", [Picture(sheet, "", "Contact sheet of the images")], side=4000)
             sections = (self._section(item, output) for item in items)
-            write_text(self.report, write_page("Attention of every head", facts, sections))
+            write_text(self.report, write_page("Attention of every head", facts, chain([first], sections)))
             print(f"report of {pluralize(len(items), 'image')} written to {self.report}")
         return facts | {"records": {item.name: output.finished[item.name] for item in items}}
 

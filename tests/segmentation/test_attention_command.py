@@ -76,7 +76,7 @@ def test_report_is_one_page_with_the_jaccard_of_every_head(tmp_path, capsys):
     assert "cat &lt;1&gt;</h2>" in text
     assert "report of 2 images" in capsys.readouterr().out
     sources = re.findall(r'src="([^"]*)"', text)
-    assert len(sources) == 2 * (2 + len(scores))
+    assert len(sources) == 1 + 2 * (2 + len(scores))
     assert all(source.startswith("data:image/jpeg;base64,") for source in sources)  # no other file
     with pytest.raises(SettingError, match="pass --report, too"):
         Attention(**options, output=tmp_path / "no").run()
