@@ -237,7 +237,10 @@ class Apply(HeadOptions, BatchCommand[InputImage | Inputs, ImageArray | Frames])
 
 @dataclass(frozen=True)
 class HeadScore(TruthOptions, common.NamedMaskOptions, HeadOptions, JsonOptions):
-    """IoU of each class and their mean in percent, over all pixels of images with true masks."""
+    """IoU of each class and their mean in percent, over all pixels of images with true masks.
+
+    --json has `miou`, `iou` of each class, and `protocol`.
+    """
 
     def run(self) -> None:
         """Segment, score, print."""
@@ -265,7 +268,8 @@ class HeadScore(TruthOptions, common.NamedMaskOptions, HeadOptions, JsonOptions)
 class Curve(FitOptions, ComputeOptions, JsonOptions):
     """Mean IoU in percent of heads fitted to few masks, for several models and a baseline without a model.
 
-    The baseline is a logistic regression of the color and position of each patch.
+    The baseline is a logistic regression of the color and position of each patch. --json has `miou` by model
+    and number of masks, and `protocol`.
     """
 
     test: Path
