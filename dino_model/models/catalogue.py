@@ -3,6 +3,7 @@
 import difflib
 import importlib.util
 import json
+import pkgutil
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -243,6 +244,5 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def _read(path: Path) -> object:
-    from dino_model.models.checkpoint import read_checkpoint
-
-    return read_checkpoint(path)
+    content: object = pkgutil.resolve_name("dino_model.models.checkpoint:read_checkpoint")(path)
+    return content
