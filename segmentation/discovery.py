@@ -170,15 +170,23 @@ def find_objects(name: str, inputs: Mapping[Need, Any]) -> list[Discovery]:
     method = discovery_method(name)
     grids = {inputs[need].shape[:2] for need in ("keys", "attention") if need in inputs}
     objects = method.find(**{need: inputs[need] for need in method.needs})
-    for mask in (each.mask for each in objects):
+    others: list[object] = [objects]
+    if isinstance(objects, list):
+        others = [each for each in objects if not isinstance(each, Discovery)]
+    if others:
+        raise ValueError(f"{name} returned a {type(others[0]).__name__}, expected a list of Discovery")
+    for mask, (row, column), _ in objects:
         if mask.dtype != bool or mask.shape not in grids:
             expected = " or ".join(map(str, grids))
             raise ValueError(
                 f"{name} returned a {mask.dtype} mask of {mask.shape}, expected bool of {expected}"
             )
+        if not (0 <= row < mask.shape[0] and 0 <= column < mask.shape[1]):
+            raise ValueError(f"{name} returned the seed {row}, {column}, outside of its mask of {mask.shape}")
     objects = [each for each in objects if each.mask.any()]
-    if len(objects) > MAX_OBJECTS:
-        raise ValueError(f"{name} found {len(objects)} objects, expected at most {MAX_OBJECTS}")
+    most = min(MAX_OBJECTS, inputs["count"]) if "count" in method.needs else MAX_OBJECTS
+    if len(objects) > most:
+        raise ValueError(f"{name} found {len(objects)} objects, expected at most {most}")
     if "keys" not in inputs:
         return objects
     return [each._replace(confidence=cut_confidence(inputs["keys"], each.mask)) for each in objects]

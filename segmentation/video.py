@@ -33,8 +33,8 @@ CODECS = {".webm": "libvpx", ".mp4": "mpeg4"}
 class VideoWriter:
     """Writes images of one size into a video file with a suffix of `CODECS`, whole or not at all.
 
-    Use as a context: the file appears when the block ends, with the frames that were written, if there are
-    any. Odd sides grow by one repeated pixel: codecs halve the sides of color.
+    Use as a context: the file appears when the block ends, or with the frames so far when Ctrl-C ends it; an
+    error leaves none. Odd sides grow by one repeated pixel: codecs halve the sides of color.
     """
 
     def __init__(self, path: Path, fps: float) -> None:
@@ -55,14 +55,15 @@ class VideoWriter:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        ended = (None, None, None) if self._count else (kind, error, trace)
+        if self._count and isinstance(error, KeyboardInterrupt):
+            kind = error = trace = None
         try:
             with _name_errors(self.path):
-                if self._count:
+                if self._size is not None and kind is None:
                     self._container.mux(self._stream.encode(None))
                 self._container.close()
         finally:
-            self._replacing.__exit__(*ended)
+            self._replacing.__exit__(kind, error, trace)
 
     def write(self, image: ImageArray, time: float | None = None) -> None:
         """Append one image, uint8 [height, width, 3], shown at `time` in seconds; None for evenly."""

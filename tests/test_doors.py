@@ -388,6 +388,10 @@ def count_masks(count, keys):
             2,
             r"a bool mask of \(3,\), expected bool of \(2, 3\)",
         ),
+        (lambda keys: Discovery(keys[..., 0] > 0, (0, 0)), 2, "new returned a Discovery, expected a list of"),
+        (lambda keys: [keys[..., 0] > 0], 2, "new returned a ndarray, expected a list of Discovery"),
+        (lambda keys: [Discovery(keys[..., 0] > 0, (2, 0))], 2, "the seed 2, 0, outside of its mask"),
+        (lambda keys, count: [Discovery(keys[..., 0] > 0, (0, 0))] * 3, 2, "3 objects, expected at most 2"),
     ],
 )
 def test_discovery_method_gets_what_its_arguments_name_and_must_return_masks_of_the_grid(

@@ -276,12 +276,23 @@ class AttentionPredictor:
         sizes = {image.shape[:2] for image in images}
         if len(sizes) != 1:
             raise ValueError(f"expected images of one size, found {sorted(sizes) or 'none'}")
-        batch = torch.cat([self._prepare(image) for image in images])
+        batch = torch.cat([self.input_tensor(image) for image in images])
         with torch.no_grad():
             with autocast(self.precision, self.device):
                 tokens = self._vit.calls(batch, keep=1)[0]()
             tokens = self._finite(self._vit.norm(tokens))
         return tokens[:, self.prefix_tokens :].float().unflatten(1, self._vit.grid(*batch.shape[2:]))
+
+    def input_tensor(self, image: np.ndarray) -> Tensor:
+        """Resize and normalize an image: uint8 [height, width, channels] -> the model's input on the device.
+
+        Returns:
+            float32 [1, channels, height, width].
+        """
+        height, width = self._fed_size(image)
+        pixels = torch.from_numpy(sample(image, height, width, self.resize)).to(self.device)
+        normalized = (pixels.float() / 255 - self._mean) / self._std
+        return normalized.permute(2, 0, 1).unsqueeze(0).contiguous()
 
     @property
     def _encoding(self) -> EncodedImage:
@@ -304,7 +315,7 @@ class AttentionPredictor:
     @torch.no_grad()
     def _encode_batch(self, images: Sequence[np.ndarray]) -> EncodedImage:
         """Encode images of one size together."""
-        image, pixels = images[0], torch.cat([self._prepare(each) for each in images])
+        image, pixels = images[0], torch.cat([self.input_tensor(each) for each in images])
         with autocast(self.precision, self.device):
             calls = self._vit.calls(pixels)
         tokens = [call.args[0] for call in calls]
@@ -325,13 +336,6 @@ class AttentionPredictor:
     def _on_grid(self, maps: Tensor) -> np.ndarray:
         """[..., patches] -> float32 [..., rows, columns]."""
         return self._finite(maps).unflatten(-1, self.grid).cpu().numpy()
-
-    def _prepare(self, image: np.ndarray) -> Tensor:
-        """Resize and normalize: uint8 [height, width, channels] -> float32 [1, channels, height, width]."""
-        height, width = self._fed_size(image)
-        pixels = torch.from_numpy(sample(image, height, width, self.resize)).to(self.device)
-        normalized = (pixels.float() / 255 - self._mean) / self._std
-        return normalized.permute(2, 0, 1).unsqueeze(0).contiguous()
 
     def _fed_size(self, image: np.ndarray) -> tuple[int, int]:
         """Return height and width of the model's input; raise ValueError for too many patches."""

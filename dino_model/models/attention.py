@@ -229,6 +229,11 @@ class ModuleViT(ReadableViT):
                 f"blocks of this {kind} is a {type(vit.blocks).__name__}, expected an nn.ModuleList of one "
                 "block or more"
             )
+        layers = (layer for block in vit.blocks for layer in block.modules())
+        numbers = (getattr(layer, "num_heads", None) for layer in layers)
+        counts = {number for number in numbers if isinstance(number, int)}
+        if counts and vit.heads not in counts:
+            raise ValueError(f"heads of this {kind} is {vit.heads}, but its blocks have {min(counts)}")
         self.vit, self.title, self.heads, self.depth = vit, kind, vit.heads, len(vit.blocks)
         self.patch_size, self.prefix_tokens = (vit.patch_size, vit.patch_size), vit.prefix_tokens
         self.channels = None

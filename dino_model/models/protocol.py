@@ -14,8 +14,9 @@ from dino_model.models.position import resample
 class ViT(Protocol):
     """A `torch.nn.Module` that every command and the page can use, by the name `MODULE:FUNCTION`.
 
-    Errors that no shape shows are not detected: exchanged queries and keys, another order of the heads, a
-    norm that the blocks do not apply. Compare one block with the attention of your own code.
+    Errors that no shape shows are not detected: exchanged or scaled queries and keys, another order of the
+    heads or patches, a norm that the blocks do not apply. Compare the maps of one block with the attention of
+    your own code on `AttentionPredictor.input_tensor`.
 
     Attributes:
         mean, std: Optional normalization of its images, per channel on a scale of 0 to 1.

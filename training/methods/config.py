@@ -175,4 +175,11 @@ class MethodConfig(ABC):
             raise SettingError(f"no module {module}, the implementation of {self.name}") from None
         if kind is None:
             raise SettingError(f"the implementation of {self.name}, {module}, has no class {name}")
-        return kind.from_config(self, context)
+        method = kind.from_config(self, context)
+        for network in method.networks:
+            if not hasattr(getattr(method, network, None), "backbone"):
+                raise SettingError(
+                    f"{name} has no network {network!r} with a backbone: set it, or list others in "
+                    "`networks`"
+                )
+        return method

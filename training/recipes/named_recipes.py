@@ -10,6 +10,8 @@ main.py and their READMEs.
 """
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from types import SimpleNamespace
 
@@ -83,8 +85,17 @@ def read_recipe(method: str, name: str) -> NamedRecipe:
     """Read a method's recipe that does not depend on the images."""
     config = METHODS[method]
     changes = config.recipes[name]
-    recipe = restore_settings(Recipe(method=config()), changes.settings)
+    with _name_errors(method, name):
+        recipe = restore_settings(Recipe(method=config()), changes.settings)
     return NamedRecipe(recipe, changes.source, changes.expected)
+
+
+@contextmanager
+def _name_errors(method: str, recipe: str) -> Iterator[None]:
+    try:
+        yield
+    except SettingError as error:
+        raise SettingError(f"recipe {recipe} of {method}: {error}") from None
 
 
 def small_data(
@@ -129,7 +140,8 @@ def small_data(
     local = max(-(-16 // patch_size), side * 3 // 7 // patch_size) * patch_size  # 96 of 224
     lr = 0.0003 * math.sqrt(16 / batch_size) * 256 / 16  # for 256 images; 0.0003 at a batch of 16
     warmup = max(1, min(10, epochs // 10)) if epochs > 1 else 0
-    fixed = restore_settings(METHODS[method](), own.pop("method"))
+    with _name_errors(method, SMALL_DATA):
+        fixed = restore_settings(METHODS[method](), own.pop("method"))
     recipe = Recipe(
         backbone=BackboneConfig("vit_tiny", patch_size, image_size=side, depth=6, heads=6),
         method=fixed.fit(SmallData(images, batch_size, epochs)),
@@ -137,8 +149,10 @@ def small_data(
         optimizer=OptimizerConfig(lr=round(lr, 6), warmup_epochs=warmup),
         epochs=epochs,
     )
+    with _name_errors(method, SMALL_DATA):
+        recipe = restore_settings(recipe, own | {"batch_size": batch_size, "epochs": epochs})
     return NamedRecipe(
-        restore_settings(recipe, own | {"batch_size": batch_size, "epochs": epochs}),
+        recipe,
         f"this project, for {pluralize(images, 'image')} with a short side of {short_side} pixels: crops of "
         f"{side} and {local} pixels, learning rate {lr * batch_size / 256:.3g} ({lr:.3g} for 256 images)",
     )

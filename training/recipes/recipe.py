@@ -169,7 +169,8 @@ class Plan:
         steps_per_epoch = num_images // recipe.batch_size
         if not steps_per_epoch:
             raise SettingError(
-                f"--batch-size is {recipe.batch_size}, expected at most {num_images}, the number of images"
+                f"--batch-size is {recipe.batch_size}, expected at most {num_images}, the number of images; "
+                "--recipe small-data fits small collections"
             )
         optimizer, steps = recipe.optimizer, recipe.epochs * steps_per_epoch
         peak = optimizer.lr * recipe.batch_size / 256  # "linear scaling rule", section 3.2

@@ -65,7 +65,9 @@ def restore_settings(default: Settings, stored: Mapping[str, Any]) -> Settings:
     known = {field.name for field in fields(default)}  # type: ignore[arg-type]
     for name, value in stored.items():
         if name not in known:
-            raise SettingError(f"unknown setting {name!r} of {kind.__name__}: of another version?")
+            raise SettingError(
+                f"unknown setting {name!r} of {kind.__name__}: choose {', '.join(sorted(known))}"
+            )
         before = getattr(default, name)
         if is_dataclass(before) and isinstance(value, Mapping):
             value = restore_settings(before, value)
