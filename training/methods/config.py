@@ -179,7 +179,6 @@ class MethodConfig(ABC):
         for network in method.networks:
             if not hasattr(getattr(method, network, None), "backbone"):
                 raise SettingError(
-                    f"{name} has no network {network!r} with a backbone: set it, or list others in "
-                    "`networks`"
+                    f"{name} has no network {network!r} with a backbone: set it, or list others in `networks`"
                 )
         return method
