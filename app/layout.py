@@ -34,7 +34,7 @@ if (!/[?&](image|model|size|tab)=/.test(location.search))
   }"""
 """Fetches what the page opens with, unless its address names something else."""
 NEXT = "(ask) => String(Number(ask) + 1)"
-HEADER = '<a class="skip" href="#work">Skip to the image</a><h1>DINO attention lab</h1>'
+HEADER = '<a class="skip" href="#work">Skip to the image</a><h1>DINO <span>attention lab</span></h1>'
 
 
 def build(backend: Backend) -> gr.Blocks:

@@ -38,7 +38,8 @@ from app.handlers.arrays import static_address
 _NUMBERS = itertools.count(1)  # of components: their elements are new each time they become visible
 MOUNT = """// Python listens to events whose names are in quotes here: "select", "shown", "edited", "exported"
 const root = element.firstElementChild;
-import(new URL("%(module)s", document.baseURI)).then(({ %(constructor)s }) => {
+const failed = (error) => { root.textContent = "The server does not answer: reload the page."; throw error; };
+import(new URL("%(module)s", document.baseURI)).catch(failed).then(({ %(constructor)s }) => {
   root.view ??= new %(constructor)s({ element: root, props, watch, emit: trigger, id: %(id)d,
     server: typeof server === "undefined" ? null : server });
 });"""

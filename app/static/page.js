@@ -2,6 +2,7 @@
 
 import { QUANTITIES } from "./maths/quantities.js";
 import { read, restoreQuery, write } from "./views/address.js";
+import { openViews, refuseOnStage } from "./views/view.js";
 
 /** Return the view in a component, for scripts of events. @param {string} id */
 function viewOf(id) {
@@ -108,7 +109,7 @@ export function writeControl(name, value) {
 export function shown() {
   const values = answered ?? HEADER.map((name) => opening.start[name]);
   viewOf("images")?.mark(values[0]);
-  for (const { view } of /** @type {any} */ (document.querySelectorAll(".lab-view"))) view?.endPreview?.();
+  for (const view of openViews()) view.endPreview();
   if (answered) return values;
   write(Object.fromEntries(HEADER.map((name) => [name, ""]))); // a view that is not mounted yet reads the address
   Object.assign(viewOf("explore") ?? {}, { linked: {} });
@@ -186,6 +187,21 @@ function leaveList(event) {
   target.blur();
 }
 
+const toasts = document.querySelector(".toast-wrap"); // of Gradio, in a corner of the page
+
+/** Say a new error where the user looks: in the open dialog, or in the stage. */
+function moveErrors() {
+  for (const toast of toasts.querySelectorAll(".toast-body.error:not([data-moved])")) {
+    const sentence = [...toast.querySelectorAll(".toast-message-text")].at(-1)?.textContent;
+    const status = document.querySelector("dialog[open] [role=status]");
+    if (!sentence || !(status ?? refuseOnStage(sentence))) continue;
+    if (status) status.textContent = sentence;
+    toast.toggleAttribute("data-moved", true);
+    toast.querySelector("button")?.click();
+  }
+}
+
+new MutationObserver(moveErrors).observe(toasts, { childList: true, subtree: true });
 window.addEventListener("keydown", leaveList, true);
 window.addEventListener("popstate", goBack);
 window.addEventListener("dragover", drag);

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 from PIL import Image
+from playwright.sync_api import expect
 
 from app.tabs.explore import MODES
 from dino_model import photographs
@@ -15,6 +16,7 @@ from dino_model.inference.predictor import AttentionPredictor
 MODEL, SIZE = "random:vit_tiny/16", 224
 AXE = Path(__file__).parent / "axe" / "axe.min.js"
 EXPLORER = "viewOf('explore')"
+MESSAGE = ".lab-problem:visible, .toast-body:visible"
 FILE = "#rail input[type=file]"
 WIDER = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
 ARRAY = """() => {
@@ -88,7 +90,7 @@ def send(page: Any, selector: str, view: str, *paths: Path) -> None:
     """Upload files and wait for the encoding of the first, or for a sentence."""
     page.evaluate(f"delete document.querySelector('#{view} .lab-view').dataset.token")
     page.set_input_files(selector, paths)
-    page.wait_for_selector(f"#{view} .lab-view[data-token], .toast-body", state="attached")
+    page.wait_for_selector(f"#{view} .lab-view[data-token], {MESSAGE}", state="attached")
 
 
 def send_images(page: Any, *paths: Path) -> None:
@@ -132,12 +134,12 @@ def image(content: bytes) -> np.ndarray:
     return np.array(Image.open(io.BytesIO(content)))
 
 
-def toast(page: Any) -> str:
-    """Return the sentence of an error, and close it."""
-    shown = page.locator(".toast-body").first
+def message(page: Any) -> str:
+    """Return the sentence of an error in the stage, or of a notice, and close it."""
+    shown = page.locator(MESSAGE).last
     words = shown.inner_text()
-    shown.locator("button").first.click()
-    page.wait_for_selector(".toast-body", state="detached")
+    shown.locator("button").last.click()
+    expect(page.locator(MESSAGE)).to_have_count(0)
     return words
 
 

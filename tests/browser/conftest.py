@@ -88,7 +88,7 @@ def desk(browser: Any) -> Iterator[Any]:
 
 
 class Pages:
-    """Opens pages. Requests to other machines and errors in scripts are listed in `faults`."""
+    """Opens pages. Requests to other machines, errors in scripts and messages of the console are listed in `faults`."""
 
     def __init__(self, desk: Any, find_address: Callable[[], str]) -> None:
         self.desk, self.find_address = desk, find_address
@@ -115,9 +115,14 @@ class Pages:
         own = (address, "data:", "blob:", "file:")
         page.on("request", lambda request: request.url.startswith(own) or self.faults.append(request.url))
         page.on("pageerror", lambda error: self.faults.append(str(error)))
+        page.on("console", self._note)
         page.goto(address + query)
         page.wait_for_selector(ready)
         return page
+
+    def _note(self, message: Any) -> None:
+        if message.type in ("error", "warning") and not message.text.startswith("Failed to load resource"):
+            self.faults.append(message.text)
 
 
 @contextmanager

@@ -3,7 +3,7 @@
 import pytest
 
 from dino_model import photographs
-from tests.browser.actions import MODEL
+from tests.browser.actions import MODEL, message
 from tests.browser.conftest import serving_here
 from tests.training.runs import pretrain
 
@@ -17,10 +17,7 @@ def choose(page, name: str) -> str:
     box.click()
     box.fill(name)
     box.press("Enter")
-    message = page.locator(".toast-body").last
-    text = message.inner_text()
-    page.locator(".toast-close").last.click()
-    return text
+    return message(page)
 
 
 def test_run_of_the_trainer_opens_without_a_restart(open_page, tmp_path):

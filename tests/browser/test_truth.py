@@ -7,6 +7,7 @@ import pytest
 from playwright.sync_api import Error, expect
 
 from tests.browser import actions
+from tests.browser.conftest import serving_here
 
 VIEW = actions.EXPLORER
 
@@ -83,7 +84,7 @@ def test_refusal_returns_to_the_image_of_the_open_tab_and_its_thumbnail(open_pag
     _example(page, "kitten")
     actions.wait(page, "location.search.includes('image=kitten')")
     page.set_input_files(actions.FILE, image_file("ribbon.png", 6000, 64))
-    actions.toast(page)  # its size is the fault
+    actions.message(page)  # its size is the fault
     actions.wait(page, "document.querySelector('#images [aria-current=true] img')?.src.includes('kitten')")
     assert page.locator("#image textarea, #image input").input_value() == "kitten"
     assert page.locator("[data-testid=status-tracker] .error:visible").count() == 0
@@ -118,7 +119,7 @@ def test_refused_resolution_and_failed_block_return_to_what_is_shown(page, image
     shown = actions.state(page)
     assert shown["name"] == "ribbon.png"  # 3,052 patches at 224, 25,000 at 640: more than the 8,192 allowed
     actions.pick(page, "size", "640 px")
-    assert "choose resolution 336" in actions.toast(page)
+    assert "choose resolution 336" in actions.message(page)
     actions.wait(page, "document.querySelector('#size input').value === '224 px'")
     assert actions.state(page)["token"] == shown["token"]
     assert page.locator("#image textarea, #image input").input_value().endswith("ribbon.png")
@@ -208,5 +209,15 @@ def test_markup_in_a_file_name_stays_text_and_a_bad_file_gets_one_sentence(page,
     assert "onerror=alert(1)" in shown["name"]
     file.write_bytes(b"no image")
     page.set_input_files(actions.FILE, file)
-    page.get_by_text("not an image").first.wait_for()
+    page.wait_for_selector("#explore .lab-problem:has-text('not an image')")
+    assert page.get_by_text("not an image").locator("visible=true").count() == 1
     assert actions.state(page)["token"] == shown["token"]
+
+
+def test_lost_server_is_said_in_the_stage(open_page):
+    with serving_here(model="embedded", size=64) as address:
+        page = open_page(address=address)
+    _example(page, "owl")
+    expect(page.locator("#explore .lab-problem")).to_contain_text("server")
+    assert page.locator(".toast-body:visible").count() == 0
+    assert page.locator("#explore .lab-image").get_attribute("alt") == "Image sheep"

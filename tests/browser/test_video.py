@@ -86,7 +86,7 @@ def test_downloads_hold_the_masks_that_were_shown(video, tmp_path):
     assert set(np.unique(first)) == {0, 1, 2}
     video.locator("#track").click()
     video.wait_for_selector("#tracking [data-state=done]")
-    expect(video.locator(".clip-status")).to_have_text("All 7 frames are finished.")
+    expect(video.locator("#tracking .lab-bottom [role=status]")).to_have_text("All 7 frames are finished.")
     shown = [_shown(video, number) for number in range(7)]
     archive = zipfile.ZipFile(io.BytesIO(_downloaded(video, "davis.zip")))
     for number in range(7):
@@ -112,7 +112,9 @@ def test_correction_wins_from_its_frame_and_downloads_hold_it(video):
     corrected = _labels(video)
     assert set(np.unique(before[4])) == {0, 1, 2}
     assert set(np.unique(corrected)) == {0, 2}
-    expect(video.locator(".clip-status")).to_contain_text("Frame 5 has changed since: track again.")
+    expect(video.locator("#tracking .lab-bottom [role=status]")).to_contain_text(
+        "Frame 5 has changed since: track again."
+    )
     video.locator("#track").click()
     actions.wait(video, f"{VIEW}.run.run === 2 && {VIEW}.run.state === 'done'")
     for number, labels in ((0, before[0]), (4, corrected)):
@@ -143,7 +145,11 @@ def test_stop_keeps_finished_frames(page, tmp_path):
     page.wait_for_selector("#tracking [data-state=stopped]")
     done = page.evaluate(f"{VIEW}.run.done")
     assert 2 < done < 60
-    assert page.locator(".clip-status").inner_text().startswith(f"Stopped: {done} of 60 frames")
+    assert (
+        page.locator("#tracking .lab-bottom [role=status]")
+        .inner_text()
+        .startswith(f"Stopped: {done} of 60 frames")
+    )
     names = zipfile.ZipFile(io.BytesIO(_downloaded(page, "davis.zip"))).namelist()
     assert sum(name.startswith("Annotations") for name in names) == done
     assert _shown(page, done - 1).any()

@@ -95,11 +95,6 @@ test("bytes of 16-bit floats are decoded, subnormal and negative ones too; other
   assert.throws(() => attention.decodeBlock(new ArrayBuffer(6), { heads: 2, tokens: 2, prefix: 1 }), /no block/);
 });
 
-test("entropy is ln N where all is alike and 0 where one patch has all", () => {
-  assert.ok(Math.abs(attention.entropy(new Float32Array(50).fill(0.3)) - Math.log(50)) < 1e-6);
-  assert.equal(attention.entropy(Float32Array.of(0, 4, 0)), 0);
-});
-
 test("all heads together keep what any of them keeps", () => {
   const maps = new Maps([Float32Array.of(0.9, 0.05, 0.05), Float32Array.of(0.05, 0.05, 0.9)], { mass: 0.6 });
   assert.deepEqual([...maps.kept("heads")], [1, 0, 1]);

@@ -257,15 +257,6 @@ export function keepMass(map, mass) {
   return kept;
 }
 
-/** Compute the entropy of a map scaled to sum 1, in nats. @param {Float32Array} map */
-export function entropy(map) {
-  let total = 0;
-  for (const value of map) total += value;
-  let sum = 0;
-  for (const value of map) if (value > 0) sum -= (value / total) * Math.log(value / total);
-  return sum;
-}
-
 /** Compute the shares of mass and area that kept patches hold. @param {Float32Array} map @param {Uint8Array} kept */
 export function keptShares(map, kept) {
   let [total, inside, count] = [0, 0, 0];

@@ -67,7 +67,6 @@ async function show() {
   const turn = ++newest;
   const { chosen } = rail;
   const own = [...store.items.values()].find(({ name }) => name === chosen);
-  view.element.removeAttribute("data-empty"); // the progress is in the stage
   const work = view.working.start("Loading the model, computing the attention", () => rail.chooseExample(names[0]));
   try {
     const file = own?.file ?? (await (await fetch(address(chosen))).blob());

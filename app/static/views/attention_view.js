@@ -2,7 +2,7 @@
 //
 // Pointing, pinning and settings are computed in the browser; the server is called once per image, block and quantity.
 
-import { entropy, keptShares, likelyPatch } from "../maths/attention.js";
+import { keptShares, likelyPatch } from "../maths/attention.js";
 import { css, decimals, figure, percent } from "../maths/format.js";
 import { outlinePath } from "../maths/labels.js";
 import { drawnSize } from "../maths/levels.js";
@@ -65,7 +65,7 @@ export class AttentionView extends View {
   hint = el("p", { class: "lab-soft" }, "Click, tap or press Enter to pin a patch. Up to eight pins are compared.");
   pinTiles = new Tiles("Pinned patches", (key) => this.activate(this.pins.list[key] ?? null));
   remove = button("Remove", () => this.removePin());
-  pinBox = el("div", { class: "lab-parts lab-pins" }, this.hint, this.pinTiles.element, this.remove);
+  pinBox = el("div", { class: "lab-parts lab-pins", hidden: true }, this.hint, this.pinTiles.element, this.remove);
   where = el("span", { class: "lab-where" });
   what = el("span", { class: "lab-what lab-soft" });
   facts = el("dl", { class: "lab-facts" });
@@ -413,46 +413,27 @@ export class AttentionView extends View {
     return [sentence, definition.heads && of, masked && `mask of ${settings.mass} %`].filter(Boolean).join(" · ");
   }
 
+  /** Describe the place, and what is shown of it. */
   describe() {
-    const { patch, arrays, encoding, maps, definition } = this;
-    const at = patch && patch.row * encoding.columns + patch.column;
-    const where = patch ? this.describePlace(patch) : "All patches";
+    const { patch, arrays, encoding, definition } = this;
+    const all = definition.colors || definition.fixed ? "All patches" : "[CLS], the token of the whole image";
+    const where = patch ? `Patch row ${patch.row}, column ${patch.column}` : all;
     if (definition.colors) {
-      if (!patch) return [where, describeComponents(arrays.shares)];
-      const [red, green, blue] = Array.from(arrays.colors.slice(3 * at, 3 * at + 3), decimals);
-      return [where, `Components: red ${red}, green ${green}, blue ${blue}`];
+      const shares = Array.from(arrays.shares, percent).join(", ");
+      return [where, `Principal components as red, green and blue: ${shares} of the variance`];
     }
-    if (!definition.fixed)
-      return [patch ? where : "[CLS], the token that represents the whole image", this.describeMap()];
-    const [low, high] = maps.range("mean").map(decimals);
+    if (!definition.fixed) return [where, this.describeMap()];
+    const norm = patch ? `Norm ${decimals(arrays.norms[patch.row * encoding.columns + patch.column])} · ` : "";
     const count = arrays.outliers.reduce((sum, marked) => sum + marked, 0);
-    const norms = patch ? `Norm ${decimals(arrays.norms[at])}` : `Norms from ${low} to ${high}`;
-    const outliers = `${count} ${count === 1 ? "outlier" : "outliers"} of over 6 deviations above the median, outlined`;
-    return [where, `${norms} · ${outliers}`];
+    return [where, `${norm}${count} ${count === 1 ? "outlier" : "outliers"} of over 6 deviations above the median`];
   }
 
-  /** Describe the mass and area that are kept, and the spread of the values. */
+  /** Describe the mass and area that are kept. */
   describeMap() {
     const { shown, definition, maps } = this;
-    const key = shown === "heads" ? "mean" : shown;
-    const map = maps.map(key);
-    const { mass, area } = keptShares(maps.weights(key), maps.kept(shown));
-    const [low, high] = maps.range(key).map(decimals);
-    const mean = definition.heads ? "Mean of the heads" : "All heads";
-    const name = { heads: "All heads", mean, max: "Maximum of the heads" }[shown] ?? `Head ${shown}`;
-    const [of, spread] = definition.signed
-      ? ["the values above the minimum", `values from ${low} to ${high}`]
-      : ["the attention", `entropy ${entropy(map).toFixed(2)} of ${Math.log(map.length).toFixed(2)} nats`];
-    return `${name}: ${percent(mass)} of ${of} on ${percent(area)} of the image · ${spread}`;
-  }
-
-  describePlace({ row, column }) {
-    const { rows, columns, width, height } = this.encoding;
-    const pixels = (index, count, length) => {
-      const first = Math.floor((index * length) / count);
-      return `${first}–${Math.max(Math.ceil(((index + 1) * length) / count) - 1, first)}`;
-    };
-    return `Patch row ${row}, column ${column} · pixels x ${pixels(column, columns, width)}, y ${pixels(row, rows, height)}`;
+    const { mass, area } = keptShares(maps.weights(shown === "heads" ? "mean" : shown), maps.kept(shown));
+    const values = definition.signed ? "the values above the minimum" : "the attention";
+    return `The mask keeps ${percent(mass)} of ${values} on ${percent(area)} of the image`;
   }
 
   /** Values at the ends of the color bar and its colors; null if colors do not stand for values. */
@@ -481,11 +462,4 @@ export class AttentionView extends View {
     const { encoding, settings } = this;
     return { ...settings, block: settings.block || encoding?.blocks || 0 };
   }
-}
-
-/** @param {Float32Array} shares  of the variance, if known */
-function describeComponents(shares) {
-  const [red, green, blue] = Array.from(shares, percent);
-  const variance = blue ? `: ${red}, ${green} and ${blue} of the variance` : "";
-  return `Principal components as red, green and blue${variance}`;
 }

@@ -23,6 +23,7 @@ const MAX_LABEL = 26; // letters
 const PICTURE = 46; // side of a thumbnail
 const OVERLAP = 0.62; // smallest distance of two thumbnails, relative to their side
 const LINE = { fill: "none", stroke: "var(--accent)", "stroke-width": 2 };
+const REST = "Your image is near images that are similar to the model";
 const KEYS =
   "Arrow keys move between classes, Enter lists the neighbors of a class. Plus and minus zoom, zero shows all, Escape clears the selection.";
 
@@ -63,7 +64,7 @@ export class ClassMapView extends View {
   answered = null; // the last `placed`
   animation = 0;
   plot = svg("svg", { class: "map-plot", tabindex: 0, role: "application", "aria-label": "Class map", "aria-description": KEYS }); // prettier-ignore
-  readout = el("p", { class: "lab-chip map-readout" });
+  readout = el("p", { class: "lab-chip map-readout" }, REST);
   title = el("h3", { tabindex: -1 });
   text = el("p", { class: "lab-soft" });
   list = el("ol");
@@ -275,7 +276,7 @@ export class ClassMapView extends View {
     if (index === this.hovered) return;
     this.hovered = index;
     const point = this.points[index];
-    this.readout.textContent = point ? `${point.name}: ${summary(point)}` : "";
+    this.readout.textContent = point ? `${point.name}: ${summary(point)}` : REST;
     if (point) this.spoken.textContent = this.readout.textContent;
     this.draw();
   }
@@ -396,8 +397,12 @@ export class ClassMapView extends View {
       return [drawn];
     };
     const { placed } = this;
+    if (placed) {
+      const { x, y } = this.at(placed);
+      taken.push(box(x - PICTURE, y - PICTURE, 2 * PICTURE, 2 * PICTURE));
+    }
     const image = placed ? label(`image: ${shorten(placed.name)}`, this.at(placed), placed.picture ? PICTURE : STAR_RADIUS, true, { style: "fill: var(--accent)" }) : []; // prettier-ignore
-    return [...image, ...shown.flatMap((index) => label(this.points[index].name, places[index], half, this.weight(index) > 0))]; // prettier-ignore
+    return [...image, ...shown.flatMap((index) => label(this.points[index].name, places[index], half, this.weight(index) > 1))]; // prettier-ignore
   }
 
   /** Return the first free side of a mark; a required name takes the first if none is. */

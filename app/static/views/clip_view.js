@@ -39,13 +39,12 @@ export class ClipView extends Editor {
   film = el("div", { class: "clip-film", "aria-hidden": "true" }); // some frames; the slider below chooses
   place = el("output", {}, "–");
   progress = el("progress", { max: 1, value: 0, "aria-label": "Finished frames" });
-  status = el("p", { class: "clip-status lab-chip", role: "status" });
 
   constructor(mounted) {
     super(mounted, {}, ["Frame of the clip with its objects", KEYS, "canvas"]);
     this.element.classList.add("clip");
-    const { stage, chips, progress, status, film, scrub, play, place } = this;
-    stage.cell.append(el("div", { class: "lab-bottom" }, status), progress);
+    const { stage, chips, progress, film, scrub, play, place } = this;
+    stage.cell.append(progress);
     const time = el("div", { class: "clip-time" }, play, el("div", { class: "clip-frames" }, film, scrub), place);
     this.mount(["value", "encoding", "tracked"], stage.cell, time, this.asideOf(chips));
   }

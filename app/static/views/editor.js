@@ -29,7 +29,7 @@ export class Editor extends View {
   guide = null;
   chips = el("ul", { class: "lab-tools", "aria-label": "Objects" });
   size = el("input", { type: "range", min: 1, max: 25, value: 8 }); // of the brush, percent of the long side
-
+  status = el("p", { class: "lab-chip", role: "status" });
   brush = el("label", {}, "Brush", this.size);
 
   /** @param {Mounted} mounted @param {Record<string, any>} settings @param {[string, string, ("img" | "canvas")?]} texts  of `Stage` */
@@ -49,7 +49,10 @@ export class Editor extends View {
       ...[choice("click", "+ Click"), choice("subtract", "− Click"), choice("draw", "Draw"), choice("erase", "Erase")],
       ...[this.brush, this.undo, act("clear", "Clear")],
     );
-    this.stage.cell.append(el("div", { class: "lab-top" }, this.tools));
+    this.stage.cell.append(
+      el("div", { class: "lab-top" }, this.tools),
+      el("div", { class: "lab-bottom" }, this.status),
+    );
   }
 
   async load(signal) {

@@ -247,6 +247,9 @@ export class MaskView extends Editor {
     this.spoken.textContent = lines.map((cells) => cells.slice(0, 3).filter(Boolean).join(", ")).join(". ");
     const head = drawn ? `head ${this.bestHead}` : "needs your mask";
     const best = method === "attention" ? ` Best: ${head}.` : "";
+    const hand = drawn ? `Your mask: ${percent(area(drawn))} of the image` : "Click the object";
+    const objects = labels ? `${found.length} ${found.length === 1 ? "object" : "objects"}` : lines[0]?.[0];
+    this.status.textContent = method === "click" ? hand : `${this.choice(method).label}: ${objects}`;
     this.help.textContent = `${this.choice(method).help}${best}`;
   }
 }

@@ -35,15 +35,12 @@ export class PairView extends View {
     (label, side) => new Stage(`${label}: point at a patch`, KEYS, this.eventsOf(side)),
   );
   stage = this.stages[0]; // shows what is opened
-  where = this.stages.map(() => el("span", { class: "lab-chip lab-where" })); // of the patch in each image
   what = el("span", { class: "lab-chip lab-what" }, HINT);
   pair = el("div", { class: "lab-pair" }, ...this.stages.map(({ cell }) => cell), this.lines);
 
   constructor(mounted) {
     super(mounted);
-    this.stages.forEach(({ cell }, side) =>
-      cell.append(el("div", { class: "lab-bottom" }, this.where[side], ...(side ? [this.what, this.scale] : []))),
-    );
+    this.stages[1].cell.append(el("div", { class: "lab-bottom" }, this.what, this.scale));
     this.mount(["value", "matched"], this.pair, this.found);
   }
 
@@ -106,23 +103,22 @@ export class PairView extends View {
 
   render() {
     if (!this.shown) return;
-    const { images, stages, where } = this;
+    const { images, stages } = this;
     const side = this.hovered ? this.side : 0;
     const patch = this.hovered ?? images[0].pinned; // of the object of an example
     const found = patch && this.counterpart(side, patch);
     const range = found && displayRange(found.map);
-    stages.forEach((stage, at) => {
+    const places = stages.map((stage, at) => {
       const shown = at === side ? patch : found?.patch;
-      const { rows, columns } = images[at];
       stage.draw([], images[at], shown);
       if (range && at !== side)
         stage.canvas.values(found.map, images[at], drawnSize(images[at], STAGE_PIXELS), range, LIGHT);
       else stage.canvas.clear();
-      where[at].textContent = shown ? `Row ${shown.row}, column ${shown.column} of ${rows} × ${columns}` : "";
+      return shown ? `Row ${shown.row}, column ${shown.column}. ` : "";
     });
     this.scale.hidden = !range;
     this.what.textContent = found ? `Most similar: cosine ${decimals(found.cosine)}` : HINT;
-    this.spoken.textContent = [...where, this.what].map((part) => part.textContent).join(". ");
+    this.spoken.textContent = places.join("") + this.what.textContent;
     this.drawLines();
   }
 

@@ -10,6 +10,7 @@ import { button, el, loadStyle } from "./dom.js";
 import { Refusal } from "./encoding.js";
 import { store } from "./own_store.js";
 import { sendFile } from "./upload.js";
+import { openViews, refuseOnStage } from "./view.js";
 
 /** @typedef {import("./own_store.js").Own} Own */
 
@@ -127,7 +128,7 @@ export class RailView {
     this.emit("select", { name });
   }
 
-  /** Show an own file, which is sent again if the server has forgotten it; false if it is refused. @param {Own} item */
+  /** Show an own file, which is sent again if the server has forgotten it; returns why it is refused, or "". @param {Own} item */
   async choose(item) {
     const turn = this.begin();
     const controller = (this.sending = new AbortController());
@@ -135,19 +136,23 @@ export class RailView {
     const progress = (share) => views.forEach(({ working }) => working.progress(share));
     try {
       const name = await this.ready(item, controller.signal, progress);
-      if (turn !== this.turn) return true;
+      if (turn !== this.turn) return "";
       sessionStorage.setItem(this.memory, item.id);
       this.announce(name);
     } catch (error) {
-      if (turn !== this.turn) return true; // another was chosen meanwhile: this one is sent when it is chosen
+      if (turn !== this.turn) return ""; // another was chosen meanwhile: this one is sent when it is chosen
       if (!item.name) await store.remove([item]);
       for (const view of views) view.endPreview();
       if (!(error instanceof Refusal)) throw error;
-      this.say(error.message);
-      for (const view of openViews()) view.refuse(error.message);
-      return false;
+      this.refuse(error.message);
+      return error.message;
     }
-    return true;
+    return "";
+  }
+
+  /** Say why nothing new is shown: in the stage, or here if no stage is open. @param {string} sentence */
+  refuse(sentence) {
+    if (!refuseOnStage(sentence)) this.say(sentence);
   }
 
   /**
@@ -196,13 +201,13 @@ export class RailView {
       items.push({ id, kind: this.kind, title: file.name || "image", file, thumbnail, name: "" });
     }
     for (const item of [...items].reverse()) await store.put(item);
-    const notes = []; // of those that are refused, and of the one that is shown
+    const refused = [];
     for (const item of items) {
-      const isShown = await this.choose(item);
-      notes.push(this.note);
-      if (isShown) break;
+      const sentence = await this.choose(item);
+      if (!sentence) return this.say([...refused, this.note].filter(Boolean).join(" "));
+      refused.push(sentence);
     }
-    this.say(notes.filter(Boolean).join(" "));
+    this.refuse(refused.join(" "));
   }
 
   /** Remove own files here and on the server; without the one that is shown, the first example is. @param {Own[]} items */
@@ -226,12 +231,6 @@ export class RailView {
 function tile(title, src, onclick, data) {
   const content = src ? el("img", { src, alt: title, loading: "lazy" }) : title;
   return el("div", { class: "rail-tile", ...data }, el("button", { type: "button", title, onclick }, content));
-}
-
-/** Return the views on the screen that show an image of a rail. @returns {any[]} */
-function openViews() {
-  const views = [...document.querySelectorAll(".lab-view")].map((element) => /** @type {any} */ (element).view);
-  return views.filter((view) => view?.endPreview && view.element.getClientRects().length);
 }
 
 /** Return width and height of an image; null if the browser cannot decode it. @param {string} address */

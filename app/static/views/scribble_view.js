@@ -20,14 +20,14 @@ export class ScribbleView extends Editor {
   digits = 1;
   requestNumber = 0;
   labels = null; // of the image on the stage
-  status = el("p", { class: "lab-soft", role: "status" }, HELP);
+  help = el("p", { class: "lab-soft" }, HELP);
 
   constructor(mounted) {
     super(mounted, {}, ["Image with strokes of several classes", KEYS]);
     this.element.classList.add("lab-masks");
     this.tools.querySelector("[value=draw]")["checked"] = true;
     this.watch("found", () => this.receive());
-    this.mount("value", this.stage.cell, this.asideOf(this.chips, this.status));
+    this.mount("value", this.stage.cell, this.asideOf(this.chips, this.help));
   }
 
   open(encoding, block) {
@@ -92,7 +92,9 @@ export class ScribbleView extends Editor {
     stage.canvas.labels(labels, COLORS.objects);
     const used = labels ? [...new Set(labels.values)].filter(Boolean).sort() : [];
     const shares = used.map((number) => `class ${number} ${percent(area(labels, number))}`);
-    this.status.textContent = labels ? `Share of the image: ${shares.join(", ") || "background only"}.` : HELP;
+    this.status.textContent = labels
+      ? shares.join(", ") || "background only"
+      : "Draw on the background and on each class";
   }
 
   listObjects() {

@@ -18,6 +18,7 @@ import { PatchCanvas } from "./paint.js";
  */
 
 export const STAGE_PIXELS = 400_000; // of a map on the stage: more are not visible
+const WIDE = 2.2; // ratio from which on two images are shown one above the other
 const MAX_ZOOM = 16;
 const ZOOM_STEP = 2; // of a double click or key
 const ZOOMS = { "+": ZOOM_STEP, "=": ZOOM_STEP, "-": 1 / ZOOM_STEP, 0: 0 };
@@ -64,6 +65,7 @@ export class Stage {
       this.zoomAt(0);
     }
     this.cell.style.setProperty("--ratio", String(width / height));
+    this.cell.toggleAttribute("data-wide", width > WIDE * height);
     this.canvas.resize(rows, columns);
   }
 

@@ -15,7 +15,8 @@ const SETTINGS_BY_ID = new Map();
 export class View {
   reason = el("span");
   again = button("Try again", () => this.reload());
-  problem = el("p", { class: "lab-problem", role: "alert", hidden: true }, this.reason, this.again);
+  hide = button("×", () => (this.problem.hidden = true), { "aria-label": "Hide this message" });
+  problem = el("p", { class: "lab-problem", role: "alert", hidden: true }, this.reason, this.again, this.hide);
   working = new Busy();
   /** @type {import("./stage.js").Stage} */
   stage = null; // where the view has one
@@ -63,9 +64,9 @@ export class View {
   /** Add the elements, and follow the props. @param {string | string[]} props @param {...any} children */
   mount(props, ...children) {
     loadStyle(this.element);
+    this.element.replaceChildren(...children.filter(Boolean), this.spoken);
     const empty = el("p", { class: "lab-empty lab-soft" }, EMPTY);
-    this.element.replaceChildren(this.problem, empty, ...children.filter(Boolean), this.spoken);
-    (this.stage?.element.parentElement ?? this.element).append(this.working.element);
+    (this.element.querySelector(".lab-cell") ?? this.element).append(empty, this.problem, this.working.element);
     this.stage?.image.addEventListener("error", () => this.refuse("The image could not be loaded.", true));
     this.watch(props, () => this.showFrame(null));
     new ResizeObserver(() => (this.waiting ? this.reload() : this.resized())).observe(this.element);
@@ -218,4 +219,17 @@ export class View {
     this.shownName = token;
     this.emit("shown", { token });
   }
+}
+
+/** Return the views on the screen that have a stage. @returns {View[]} */
+export function openViews() {
+  const views = [...document.querySelectorAll(".lab-view:has(.lab-cell)")].map((element) => element["view"]);
+  return views.filter((view) => view?.element.getClientRects().length);
+}
+
+/** Say something in the first stage on the screen; false if there is none. @param {string} sentence */
+export function refuseOnStage(sentence) {
+  const [view] = openViews();
+  view?.refuse(sentence);
+  return Boolean(view);
 }
