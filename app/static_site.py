@@ -22,14 +22,7 @@ from dino_model.runtime.errors import SettingError
 from dino_model.runtime.outputs import PROVENANCE, check_output_folder, run_command, write_provenance
 
 RUNTIME = Path(__file__).parents[1] / "node_modules" / "onnxruntime-web" / "dist"
-RUNTIME_FILES = (
-    "ort.wasm.bundle.min.mjs",
-    "ort-wasm-simd-threaded.wasm",
-    "ort-wasm-simd-threaded.mjs",
-    "ort.webgpu.bundle.min.mjs",  # these three are loaded only where there is WebGPU
-    "ort-wasm-simd-threaded.jsep.wasm",
-    "ort-wasm-simd-threaded.jsep.mjs",
-)
+RUNTIME_FILES = ("ort.wasm.bundle.min.mjs", "ort-wasm-simd-threaded.wasm", "ort-wasm-simd-threaded.mjs")
 EXAMPLES = ("sheep", "kitten", "macaw", "shepherd", "koala", "kingfisher")
 
 

@@ -88,7 +88,7 @@ def desk(browser: Any) -> Iterator[Any]:
 
 
 class Pages:
-    """Opens pages. Requests to other machines, errors in scripts and messages of the console are listed in `faults`."""
+    """Opens pages. `faults` lists requests to other machines, errors of scripts and messages of the console."""
 
     def __init__(self, desk: Any, find_address: Callable[[], str]) -> None:
         self.desk, self.find_address = desk, find_address

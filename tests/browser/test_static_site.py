@@ -20,7 +20,7 @@ from segmentation.masks import enlarge, rle
 from tests.browser import actions
 
 VIEW = MapSettings(block=5, show="mean")
-MAX_BYTES = 20e6  # without the files for WebGPU
+MAX_BYTES = 20e6
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +33,7 @@ def address(tmp_path_factory):
         if os.environ.get("DINO_REQUIRE_NODE") == "1":
             pytest.fail(f"DINO_REQUIRE_NODE=1, but {missing}")
         pytest.skip(str(missing))
-    assert sum(file.stat().st_size for file in folder.rglob("*.*") if "jsep" not in file.name) < MAX_BYTES
+    assert sum(file.stat().st_size for file in folder.rglob("*.*")) < MAX_BYTES
     handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=str(folder))
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()

@@ -10,31 +10,19 @@ const MOST_PIXELS = 50e6;
 export async function loadModel() {
   const facts = await (await fetch(new URL("../model.json", import.meta.url))).json();
   const bytes = await (await fetch(new URL("../model.onnx", import.meta.url))).arrayBuffer();
-  const gpu = await navigator["gpu"]?.requestAdapter().catch(() => null);
-  if (!gpu) return start("wasm", bytes, facts);
-  return start("webgpu", bytes, facts).catch(async (error) => {
-    const model = await start("wasm", bytes, facts);
-    return { ...model, engine: `${model.engine}, because WebGPU failed (${error.message ?? error})` };
-  });
-}
-
-/** Start a session and try it. @param {"wasm" | "webgpu"} engine @param {ArrayBuffer} bytes @param {any} facts  from model.json */
-async function start(engine, bytes, facts) {
-  const ort = await import(`../ort/ort.${engine}.bundle.min.mjs`);
-  ort.env.wasm.wasmPaths = new URL("../ort/", import.meta.url).href;
+  const runtime = new URL("../ort/", import.meta.url).href;
+  const ort = await import(`${runtime}ort.wasm.bundle.min.mjs`);
+  ort.env.wasm.wasmPaths = runtime;
   const threads = globalThis.crossOriginIsolated ? Math.min(4, navigator.hardwareConcurrency) : 1;
   ort.env.wasm.numThreads = threads;
-  const session = await ort.InferenceSession.create(bytes, { executionProviders: [engine] });
-  const name = engine === "wasm" ? `WebAssembly, ${threads} thread${threads > 1 ? "s" : ""}` : "WebGPU";
+  const session = await ort.InferenceSession.create(bytes, { executionProviders: ["wasm"] });
   /** Compute queries and keys of every block: [blocks, 2, heads, tokens, d]. @param {Float32Array} input @param {Size} size */
   const run = async (input, { height, width }) => {
     const tensor = new ort.Tensor("float32", input, [1, 3, height, width]);
     const { queries_keys: found } = await session.run({ images: tensor }, ["queries_keys"]);
     return { dims: found.dims, values: /** @type {Float32Array} */ (await found.getData()) };
   };
-  const [height, width] = [2 * facts.patch_size, 3 * facts.patch_size];
-  await run(new Float32Array(3 * height * width), { height, width });
-  return { facts, engine: name, run };
+  return { facts, engine: `WebAssembly, ${threads} thread${threads > 1 ? "s" : ""}`, run };
 }
 
 /**
