@@ -64,12 +64,9 @@ def _scribbles(page: Page, view: gr.HTML) -> None:
 
 
 def _scribble_file(backend: Backend, sent: object) -> tuple[str, bytes]:
-    """Write masks, or the head; a view without strokes of two classes sends no images."""
-    fields = sent if isinstance(sent, dict) else {}
-    request = fields if "images" in fields else None
-    if fields.get("file") == "head.safetensors":
-        return scribbles.head_file(backend, request)
-    return scribbles.masks_file(backend, request)
+    """Write masks, or the head."""
+    is_head = isinstance(sent, dict) and sent.get("file") == "head.safetensors"
+    return (scribbles.head_file if is_head else scribbles.masks_file)(backend, sent)
 
 
 def _update(find: Callable[[Backend, object], dict[str, Any]], backend: Backend) -> Callable[[object], Any]:

@@ -1,10 +1,17 @@
 """A model that is typed into the menu of the header: a run of `python -m training pretrain`, and refusals."""
 
+import functools
+import http.server
+import threading
+
 import pytest
 
+from benchmarks.serving import serving
 from dino_model import photographs
+from dino_model.models.load import load_model
+from dino_model.models.transformers_export import write_transformers
 from tests.browser.actions import MODEL, message
-from tests.browser.conftest import serving_here
+from tests.browser.conftest import LOCAL, serving_here
 from tests.training.runs import pretrain
 
 pytestmark = pytest.mark.slow
@@ -32,6 +39,29 @@ def test_run_of_the_trainer_opens_without_a_restart(open_page, tmp_path):
         assert page.evaluate("viewOf('explore').encoding.value.model") == str(run)
         assert "no file or folder" in choose(page, str(tmp_path / "nothing.pth"))
         assert page.locator("#model input").input_value() == str(run)
+
+
+class Hub(http.server.SimpleHTTPRequestHandler):
+    """The files of a folder at the addresses of the Hugging Face Hub."""
+
+    def translate_path(self, path: str) -> str:
+        return super().translate_path(path.replace("/resolve/main/", "/"))
+
+
+def test_model_of_the_hub_is_downloaded_and_opened(open_page, tmp_path):
+    repository = tmp_path / "hub" / "me" / "tiny"
+    write_transformers(load_model("random:vit_tiny/16"), repository)
+    handler = functools.partial(Hub, directory=str(tmp_path / "hub"))
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        hub = {"HF_ENDPOINT": f"http://127.0.0.1:{server.server_port}", "DINO_CACHE": str(tmp_path / "cache")}
+        with serving("--port", "0", "--size", "64", env=LOCAL | hub) as served:
+            page = open_page(address=f"{served.address}/")
+            assert "Opened hf:me/tiny" in choose(page, "hf:me/tiny")
+            page.wait_for_function("viewOf('explore').encoding.value.model === 'hf:me/tiny'")
+            page.screenshot(path=tmp_path / "hub.png")
+        server.shutdown()
+    assert (tmp_path / "cache" / "hf" / "me" / "tiny" / "model.safetensors").is_file()
 
 
 def test_public_page_opens_only_its_list_and_says_how_others_are_allowed(open_page, tmp_path):
