@@ -88,7 +88,7 @@ def desk(browser: Any) -> Iterator[Any]:
 
 
 class Pages:
-    """Opens pages. `faults` lists requests to other machines, errors of scripts and messages of the console."""
+    """Opens pages. `faults` lists foreign requests, errors of scripts, and messages of the console."""
 
     def __init__(self, desk: Any, find_address: Callable[[], str]) -> None:
         self.desk, self.find_address = desk, find_address
