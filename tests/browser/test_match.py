@@ -72,12 +72,18 @@ def test_own_second_image_is_matched_and_one_without_texture_refused(tab, image_
     assert tab.evaluate(f"{VIEW}.shown.b.name") == "mine.png"
 
 
-def test_link_opens_the_second_image_and_a_phone_has_both_in_one_row(open_page):
-    page = open_page(query=f"{QUERY}&second=owl", ready=READY, width=390, height=844)
+@pytest.mark.parametrize(("width", "height"), [(390, 844), (1280, 800)])
+def test_link_opens_the_second_image_and_both_fill_their_cells(open_page, width, height):
+    page = open_page(query=f"{QUERY}&second=owl", ready=READY, width=width, height=height)
     assert page.evaluate(f"{VIEW}.shown.b.name") == "owl"
-    left, right = (page.locator("#match .lab-stage").nth(side).bounding_box() for side in (0, 1))
-    assert left["y"] < 120
-    assert abs(left["y"] + left["height"] / 2 - right["y"] - right["height"] / 2) < 2
-    assert right["x"] + right["width"] <= 390
+    boxes = [page.locator("#match .lab-stage").nth(side).bounding_box() for side in (0, 1)]
+    cells = [page.locator("#match .lab-cell").nth(side).bounding_box() for side in (0, 1)]
+    for box, cell in zip(boxes, cells, strict=True):
+        assert min(cell[side] - box[side] for side in ("width", "height")) == pytest.approx(0, abs=1)
+        assert box["x"] + box["width"] <= width
+        assert box["y"] + box["height"] <= height
+    assert cells[0]["y"] < 120
+    axis = "x" if width > 760 else "y"  # in a row, or on a phone one above the other
+    assert cells[0][axis] < cells[1][axis]
     _choose_second(page, "Kitten", "kitten")
     actions.wait(page, "location.search.includes('second=kitten')")
