@@ -15,6 +15,7 @@ TABS = {
     "Learn": "#learn-view .lab-view[data-token]",
 }
 """Titles, and the selector of what each tab shows."""
+STAGE = "[...document.querySelectorAll('.lab-cell')].find((one) => one.checkVisibility())"
 MAX_STOPS = 250  # of the keyboard on one tab
 SHOW_PROBLEMS = """(shown) => {
   for (const line of document.querySelectorAll(".lab-problem"))
@@ -72,6 +73,12 @@ def test_tab_has_no_violation_of_wcag_a_or_aa(desktop, phone):
         violations = actions.violations(page)
         page.evaluate(SHOW_PROBLEMS, False)
         assert not violations, "\n".join(violations)
+
+
+def test_stage_of_a_phone_begins_at_the_top_with_one_row_of_tools(phone):
+    top = phone.evaluate(f"{STAGE}.getBoundingClientRect().top + scrollY")
+    assert top <= 120
+    assert phone.evaluate(f"({STAGE}.querySelector('.lab-tools')?.clientHeight ?? 0)") <= 44
 
 
 def test_keyboard_alone_reaches_everything(desktop):
