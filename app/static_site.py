@@ -12,7 +12,7 @@ import shutil
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import tyro
 
@@ -34,10 +34,6 @@ class StaticSite:
     """Folder to write."""
     model: str = "embedded"
     """Name of a model, checkpoint file or run: DINO, DINOv2 or one of timm's plain ViTs."""
-    dtype: Literal["fp32", "fp16", "int8"] = "fp16"
-    """Type of the stored weights; the browser computes in fp32."""
-    runtime: Path = RUNTIME
-    """Folder `dist` of the npm package onnxruntime-web."""
     overwrite: bool = False
     """Replace the files of an earlier call."""
 
@@ -47,11 +43,9 @@ class StaticSite:
         Raises:
             SettingError: The runtime is missing, or the folder is not empty.
         """
-        missing = [name for name in RUNTIME_FILES if not (self.runtime / name).is_file()]
+        missing = [name for name in RUNTIME_FILES if not (RUNTIME / name).is_file()]
         if missing:
-            raise SettingError(
-                f"{self.runtime} has no {missing[0]}: run `npm ci` first, or give --runtime FOLDER"
-            )
+            raise SettingError(f"{RUNTIME} has no {missing[0]}: run `npm ci` first")
         check_output_folder(self.output, overwrite=self.overwrite)
         self.output.mkdir(parents=True, exist_ok=True)
         self._write_model()
@@ -60,7 +54,7 @@ class StaticSite:
         copied = {
             "": [STATIC / "favicon.png"],
             "site": [file for file in (STATIC / "site").iterdir() if file.name != "index.html"],
-            "ort": [self.runtime / name for name in RUNTIME_FILES],
+            "ort": [RUNTIME / name for name in RUNTIME_FILES],
             "examples": [photographs.FOLDER / f"{name}.jpg" for name in EXAMPLES],
         }
         for folder, files in copied.items():
@@ -70,7 +64,7 @@ class StaticSite:
         page = (STATIC / "site" / "index.html").read_text(encoding="utf-8")
         page = page.replace("EXAMPLES", " ".join(EXAMPLES))
         (self.output / "index.html").write_text(page, encoding="utf-8")
-        settings = {"model": self.model, "precision": self.dtype}
+        settings = {"model": self.model, "precision": "fp16"}
         contents = sorted(entry.name for entry in self.output.iterdir() if entry.name != PROVENANCE)
         write_provenance(self.output / PROVENANCE, settings, contents=contents)
         print(f"wrote {self.output}; open it with python -m http.server --directory {self.output}")
@@ -81,7 +75,7 @@ class StaticSite:
 
         model = load_model(self.model)
         vit: Any = model.backbone
-        write_onnx(vit, self.output / "model.onnx", size=224, outputs="qkv", weights=self.dtype)
+        write_onnx(vit, self.output / "model.onnx", size=224, outputs="qkv", weights="fp16")
         patch = vit.patch_embed.patch_size[0]
         facts = {"model": self.model, "patch_size": patch, "mean": model.mean, "std": model.std}
         (self.output / "model.json").write_text(json.dumps(facts) + "\n", encoding="utf-8")

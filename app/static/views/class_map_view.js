@@ -10,12 +10,11 @@ import { shownSection } from "./export.js";
 import { ARROWS, followPointers } from "./gestures.js";
 import { View } from "./view.js";
 
-/** @typedef {Point & { name: string, source: string, picture?: string, neighbors: [number, number][], highlight: boolean }} Placed */
+/** @typedef {Point & { name: string, source: string, picture: string, neighbors: [number, number][], highlight: boolean }} Placed */
 
 const ZOOM = 1.5; // of a key or button
 const MAX_ZOOM = 40; // relative to the scale that shows all points
 const HIT_RADIUS = 16; // pixels, as all that follow
-const STAR_RADIUS = 17;
 const LINE_HEIGHT = 15;
 const LETTER = 6.5; // mean width
 const MARGIN = 48;
@@ -41,7 +40,6 @@ const SHAPES = [
   "M6.5 0L-3.3-5.6V5.6z",
   "M0-6L5.2-3V3L0 6L-5.2 3V-3z",
   "M0-7.5L4 0L0 7.5L-4 0z",
-  "M0-7L1.8-2.4L6.7-2.2L2.9 .9L4.1 5.7L0 3L-4.1 5.7L-2.9 .9L-6.7-2.2L-1.8-2.4z", // a star: the current image
 ];
 
 export class ClassMapView extends View {
@@ -266,8 +264,8 @@ export class ClassMapView extends View {
   }
 
   press(place) {
-    const onStar = this.placed && distance(this.at(this.placed), place) < STAR_RADIUS;
-    if (onStar) this.place({ ...this.placed, highlight: true });
+    const onImage = this.placed && distance(this.at(this.placed), place) < 0.8 * PICTURE;
+    if (onImage) this.place({ ...this.placed, highlight: true });
     else this.choose(this.nearest(place));
   }
 
@@ -346,13 +344,12 @@ export class ClassMapView extends View {
       return mark(SHAPES[group], places[index], this.weight(index) ? 1.4 : 1, fill);
     });
     const rings = [...new Set([chosen, hovered])].filter((index) => places[index]).map((index) => ring(places[index], 12)); // prettier-ignore
-    const others = [...this.visited.values()].filter((other) => other.picture && other.source !== placed?.source);
+    const others = [...this.visited.values()].filter(({ source }) => source !== placed?.source);
     const own = others.map((other) => photo(other.picture, this.at(other), 0.7 * PICTURE, { opacity: 0.8 }));
-    const symbol = () => [mark(SHAPES.at(-1), center, 1.9, { fill: LINE.stroke }), ring(center, STAR_RADIUS)];
-    const star = !placed ? [] : placed.picture ? photoOfImage(placed.picture, center) : symbol();
+    const image = placed ? photoOfImage(placed.picture, center) : [];
     this.plot.replaceChildren(
       svg("path", { d: lines.join(""), opacity: 0.55, ...LINE }),
-      ...[...marks, ...own, ...rings, ...star, ...this.labels(order.reverse(), places)],
+      ...[...marks, ...own, ...rings, ...image, ...this.labels(order.reverse(), places)],
     );
   }
 
@@ -401,7 +398,7 @@ export class ClassMapView extends View {
       const { x, y } = this.at(placed);
       taken.push(box(x - PICTURE, y - PICTURE, 2 * PICTURE, 2 * PICTURE));
     }
-    const image = placed ? label(`image: ${shorten(placed.name)}`, this.at(placed), placed.picture ? PICTURE : STAR_RADIUS, true, { style: "fill: var(--accent)" }) : []; // prettier-ignore
+    const image = placed ? label(`image: ${shorten(placed.name)}`, this.at(placed), PICTURE, true, { style: "fill: var(--accent)" }) : []; // prettier-ignore
     return [...image, ...shown.flatMap((index) => label(this.points[index].name, places[index], half, this.weight(index) > 1))]; // prettier-ignore
   }
 
