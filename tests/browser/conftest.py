@@ -88,7 +88,7 @@ def desk(browser: Any) -> Iterator[Any]:
 
 
 class Pages:
-    """Opens pages. `faults` lists foreign requests, errors of scripts, and messages of the console."""
+    """Opens pages. Requests to other machines and errors in scripts are listed in `faults`."""
 
     def __init__(self, desk: Any, find_address: Callable[[], str]) -> None:
         self.desk, self.find_address = desk, find_address
@@ -115,16 +115,9 @@ class Pages:
         own = (address, "data:", "blob:", "file:")
         page.on("request", lambda request: request.url.startswith(own) or self.faults.append(request.url))
         page.on("pageerror", lambda error: self.faults.append(str(error)))
-        page.on("console", self._note)
         page.goto(address + query)
         page.wait_for_selector(ready)
         return page
-
-    def _note(self, message: Any) -> None:
-        # By tests that break requests or read canvases, and by a slow machine.
-        caused = ("Failed to load resource", "Canvas2D: Multiple readback", "The resource")
-        if message.type in ("error", "warning") and not message.text.startswith(caused):
-            self.faults.append(message.text)
 
 
 @contextmanager

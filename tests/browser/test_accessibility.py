@@ -92,6 +92,17 @@ def test_keyboard_alone_reaches_everything(desktop):
     assert not missed, f"of {operable} the keyboard did not reach:\n" + "\n".join(missed)
 
 
+def test_journey_through_all_tabs_writes_nothing_to_the_console(desk, address):
+    page, messages = desk.new_page(), []
+    page.on("console", lambda message: message.type in ("error", "warning") and messages.append(message.text))
+    page.goto(address)
+    for title, shown in TABS.items():
+        page.get_by_role("tab", name=title, exact=True).click()
+        page.wait_for_selector(shown, timeout=60_000)
+    page.close()
+    assert [text for text in messages if "preloaded" not in text] == []  # on a slow machine
+
+
 ORDER = """() => {
   const { x, y, bottom } = document.activeElement.getBoundingClientRect();
   const parts = ["#header", ".tab-wrapper", "#choices", ".rail", ".work", ".inspector", "footer"];

@@ -183,7 +183,7 @@ def test_unreadable_clip_is_one_sentence_and_the_clip_stays(page, tmp_path):
     for name, content in (("text.mp4", b"no clip"), ("cut.webm", b"\x1a\x45\xdf\xa3\x93\x42\x82\x84webm")):
         (tmp_path / name).write_bytes(content)
         page.set_input_files(UPLOAD, tmp_path / name)
-        note = page.locator("#clips .rail-note")
+        note = page.locator("#tracking .lab-problem")
         expect(note).to_contain_text(name)
         assert str(tmp_path) not in note.inner_text()
         assert clip.get_attribute("data-clip") == before
