@@ -150,11 +150,10 @@ export class PairView extends View {
 
   /** @param {number} drawn  number of lines */
   summary(drawn) {
-    const { matches, scale, scales } = this.shown;
-    const sizes = `${scales.slice(0, -1).join(", ")} and ${scales.at(-1)} times its size`;
-    if (!matches.length) return `No patches match, with the second image at ${sizes}: point at single patches.`;
-    const some = drawn && drawn < matches.length ? `, the best ${drawn} drawn` : "";
-    return `${matches.length} mutual nearest neighbors${some}, with the second image at ${scale} of ${sizes}.`;
+    const { matches } = this.shown;
+    if (!matches.length) return "No patches match: point at single patches.";
+    const some = drawn < matches.length ? `, the best ${drawn} drawn` : "";
+    return `${matches.length} mutual nearest neighbors${some}.`;
   }
 }
 
