@@ -113,7 +113,7 @@ export function shown() {
   if (answered) return values;
   write(Object.fromEntries(HEADER.map((name) => [name, ""]))); // a view that is not mounted yet reads the address
   Object.assign(viewOf("explore") ?? {}, { linked: {} });
-  viewOf("explore")?.reload();
+  viewOf("explore")?.reload(true);
   return values;
 }
 

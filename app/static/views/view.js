@@ -88,8 +88,11 @@ export class View {
     this.render();
   }
 
-  /** Load and show what the props name. A hidden view waits; of several requests the newest is shown. */
-  async reload() {
+  /**
+   * Load and show what the props name. A hidden view waits; of several requests the newest is shown.
+   * @param {boolean} [keeps]  whether a message stays
+   */
+  async reload(keeps = false) {
     this.waiting = !this.element.getClientRects().length;
     this.element.toggleAttribute("data-empty", !this.value);
     if (!this.value) return this.clear();
@@ -103,7 +106,7 @@ export class View {
     try {
       const loaded = await this.newest.run((signal) => this.load(signal));
       if (!loaded) return;
-      this.problem.hidden = true;
+      if (!keeps) this.problem.hidden = true;
       this.show(loaded);
     } catch (error) {
       if (!(error instanceof Refusal)) throw error;
