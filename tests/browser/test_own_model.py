@@ -59,7 +59,6 @@ def test_model_of_the_hub_is_downloaded_and_opened(open_page, tmp_path):
             page = open_page(address=f"{served.address}/")
             assert "Opened hf:me/tiny" in choose(page, "hf:me/tiny")
             page.wait_for_function("viewOf('explore').encoding.value.model === 'hf:me/tiny'")
-            page.screenshot(path=tmp_path / "hub.png")
         server.shutdown()
     assert (tmp_path / "cache" / "hf" / "me" / "tiny" / "model.safetensors").is_file()
 
