@@ -97,6 +97,7 @@ export function restore(page, count) {
 /** Write the image, model and resolution of a response into the address. @param {string} image */
 export function writeHeader(image, model, size) {
   answered = [image, model, size];
+  viewOf("images")?.mark(image); // the rail may be younger than the choice in the address
   write({ image, model, size }, opening.start);
 }
 

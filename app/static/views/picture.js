@@ -64,6 +64,7 @@ async function plotOf(plot) {
   const nodes = plot.querySelectorAll("*");
   copy.querySelectorAll("*").forEach((node, at) => {
     const style = getComputedStyle(nodes[at]);
+    node.removeAttribute("style"); // it may name variables of the page
     for (const name of STYLES) node.setAttribute(name, style.getPropertyValue(name));
   });
   for (const image of copy.querySelectorAll("image")) {
