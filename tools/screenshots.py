@@ -14,8 +14,9 @@ from benchmarks.serving import browser, missing_for_browser, serving
 
 REPOSITORY = Path(__file__).parents[1]
 EXPLORE = "#explore .lab-view[data-walk=over]"
-LOADED = "() => [...document.images].every((image) => image.complete || image.loading === 'lazy')"
-"""Gradio keeps a connection open, so the network is never idle."""
+LOADED = """() => !document.querySelector(".pending")
+  && [...document.images].every((image) => image.complete || image.loading === "lazy")"""
+"""Gradio keeps a connection open, so the network is never idle; it fades what it waits for."""
 
 
 class Shot(NamedTuple):
@@ -65,6 +66,7 @@ def take(shot: Shot, chromium: Any, address: str, output: Path) -> None:
         page.evaluate("viewOf('class-map').openMap('caltech101')")
         page.wait_for_selector("#class-map [data-map=caltech101]")
         page.wait_for_timeout(500)  # it draws with the next frame
+        page.wait_for_function(LOADED)
     file = output / shot.file
     file.parent.mkdir(parents=True, exist_ok=True)
     kind = {"type": "jpeg", "quality": 82} if file.suffix == ".jpg" else {}
