@@ -77,8 +77,8 @@ def read(
 
     Raises:
         ImageError: Missing, empty, damaged, cut short, too large, or not one of `FORMATS`. Channels that are
-            no colors, several pages, or colors of 16 bits that use no more than a sixteenth of their range:
-            `read_channels` reads these files.
+            no colors, several pages, gray of 16 bits with alpha, or colors of 16 bits of which no more than
+            a thousandth is above a sixteenth of their range: `read_channels` reads these files.
     """
     if isinstance(source, bytes):
         name = name or "the image"
@@ -189,9 +189,9 @@ def _check_depth(image: Image.Image, source: bytes) -> None:
         bands, missing = image.getbands(), no_data(str(_tag(image, _NO_DATA, "")))
         values = np.asarray(image)[..., :3]
         values = values if missing is None else values[values != missing // 256]
-        if values.max(initial=0) < _LEAST_BRIGHT:
+        if (values >= _LEAST_BRIGHT).sum() * 1000 <= values.size:
             raise ImageError(
-                "has 16 bits and uses at most a sixteenth of their range, so it would be nearly black: pass "
+                "has 16 bits and values in a sixteenth of their range, so it would be nearly black: pass "
                 f"--channels {len(bands)} to scale it by its own values"
             )
 

@@ -234,68 +234,57 @@ def read_table(path: Path, find: Find, options: LabelOptions) -> tuple[Rows, lis
         ImageError: Binary content, JSON, no column of images, a column that does not exist, or a path of
             several images.
     """
-    titles, cells, is_text = _read_cells(path, find, options)
-    if not cells:
+    columns = _read_columns(path, find, options)
+    if columns is None:
         return Rows([]), []
-    columns = _Columns(path, titles, cells)
-    width = len(titles or cells[0])
-    may_lack = bool(titles) and not is_text
-    odd = next((row for row in cells if any(row[width:]) or (len(row) != width and not may_lack)), None)
-    if options.image_column or options.class_column:
-        odd = None
-    image = columns.find(options.image_column, "--image-column", IMAGE_TITLES)
-    images = [cell for cell in cells[0] if suffix_of(cell) in SUFFIXES and find(cell)]
-    if (
-        not titles
-        and (not images or images[0] == cells[0][0])
-        and (options.header_row == 0 or find(cells[0][0]) or len(columns.cells) == 1)
-    ):
-        image = image or [*columns.cells][:1]
-    if options.class_column == "none":
-        image = image or columns.find(None, "--image-column", ("name",))
-    unclear = columns.error(
-        f"{f'Another row is {_show(odd)}. ' if odd else ''}Expected one title of"
-        f" {', '.join(IMAGE_TITLES)}, or a path and a class in each line: pass --image-column and"
-        " --class-column with a title or a number, or --header-row with the line of the titles, 0 for none"
-    )
-    if len(image) != 1:
-        raise unclear
+    image = _find_images(columns, find, options)
     split, used, several, reason = list[str](), list[str](), False, ""
-    splits: Sequence[Split] = [""] * len(cells)
-    classes: Sequence[tuple[str, ...] | None] = [None] * len(cells)
+    splits: Sequence[Split] = [""] * len(columns)
+    classes: Sequence[tuple[str, ...] | None] = [None] * len(columns)
     try:
-        if odd:
-            raise unclear
+        if columns.odd and not (options.image_column or options.class_column):
+            raise columns.unclear
         split = columns.find(options.split_column, "--split-column", SPLIT_TITLES)
         splits = _read_splits(columns, split, options)
-        classes, used, several = _read_classes(columns, [*image, *split], options)
+        classes, used, several = _read_classes(columns, [image, *split], options)
     except UnclearError as error:
         reason = str(error)
     rows, texts, missing = dict[str, Row](), dict[str, str](), list[str]()
-    for text, given, part in zip(columns.cells[image[0]], classes, splits, strict=True):
+    for text, given, part in zip(columns.cells[image], classes, splits, strict=True):
         if (name := _find_one(find, text, path)) is None:
             missing.append(text)
             continue
         row = Row(name, given, part)
         first = rows.setdefault(name, row)
-        if clean_path(text) != texts.setdefault(name, clean_path(text)) and not reason:
+        if clean_path(text) != texts.setdefault(name, clean_path(text)):
             both = f"{printable(texts[name])} and {printable(text)}"
-            reason = f"{path} has {both}, which can both be {printable(name)}: pass --data with both folders"
-        if options.several_classes == "rows" and first.split == part:
+            reason = reason or f"{path} has {both}, both {printable(name)}: pass --data with both folders"
+        elif options.several_classes == "rows" and first.split == part:
             rows[name] = row._replace(classes=tuple(dict.fromkeys([*(first.classes or ()), *(given or ())])))
-        elif first != row and not reason:
+        elif first != row:
             both = " and ".join(describe_row(each, bool(split)) for each in (first, row))
             option = "--several-classes rows if it has both classes"
             option = option if first.split == part else "--split-column none if splits are not used"
-            reason = f"in {path}, {both}: remove a row, or pass {option}"
-    notes = []
-    if repeated := len(cells) - len(missing) - len(rows):
-        notes.append(f"{pluralize(repeated, 'line')} that is listed before, which counts once")
-    parts = {"image": image, "class": used or ["folders"], "split": split}
-    parts["not used"] = [title for title in columns.cells if title not in (*image, *used, *split)]
-    words = [f"{part}: {printable(', '.join(titles))}" for part, titles in parts.items() if titles]
-    reading = "" if reason else f"{printable(path.name)}: {'; '.join(words)}"
-    return Rows([*rows.values()], reading, reason, bool(split), several, tuple(notes)), missing
+            reason = reason or f"in {path}, {both}: remove a row, or pass {option}"
+    repeated = len(columns) - len(missing) - len(rows)
+    notes = (f"{pluralize(repeated, 'line')} that is listed before, which counts once",) * bool(repeated)
+    reading = "" if reason else columns.describe(image, used, split)
+    return Rows([*rows.values()], reading, reason, bool(split), several, notes), missing
+
+
+def _find_images(columns: "_Columns", find: Find, options: LabelOptions) -> str:
+    """Return the column of the images; raises UnclearError if it is not clear."""
+    found = columns.find(options.image_column, "--image-column", IMAGE_TITLES)
+    if not found and not columns.titles:
+        cells = [column[0] for column in columns.cells.values()]
+        others = [cell for cell in cells[1:] if suffix_of(cell) in SUFFIXES and find(cell)]
+        is_known = options.header_row == 0 or len(cells) == 1 or find(cells[0])
+        found = [*columns.cells][: bool(is_known and not others)]
+    if not found and options.class_column == "none":
+        found = columns.find(None, "--image-column", ("name",))
+    if len(found) != 1:
+        raise columns.unclear
+    return found[0]
 
 
 class _Columns:
@@ -304,16 +293,37 @@ class _Columns:
     Attributes:
         titles: Titles of the first columns, if there are some.
         cells: Cells of each column, by its title if no other column has it, else by its number.
+        odd: First row of another number of cells, or None. Under titles of CSV, cells may be missing.
+        unclear: Error of a table whose columns are not clear.
     """
 
-    def __init__(self, path: Path, titles: Cells, rows: list[Cells]) -> None:
-        self.titles, self.cells = titles, dict[str, Cells]()
+    def __init__(self, path: Path, titles: Cells, rows: list[Cells], *, is_text: bool) -> None:
+        self.path, self.titles, self.cells = path, titles, dict[str, Cells]()
+        width, may_lack = len(titles or rows[0]), bool(titles) and not is_text
+        self.odd = next(
+            (row for row in rows if any(row[width:]) or (len(row) < width and not may_lack)), None
+        )
         for place in range(max(map(len, rows))):
             title = "".join(titles[place : place + 1])
             name = title if title and titles.count(title) == 1 else f"column {place + 1}"
             self.cells[name] = ["".join(row[place : place + 1]) for row in rows]
         begin = f"the titles are {_show(titles)}, the first row is" if titles else "the first row is"
         self._shown = f"{printable(path.name)}: {begin} {_show(rows[0])}"
+        self.unclear = self.error(
+            f"{f'Another row is {_show(self.odd)}. ' if self.odd else ''}Expected one title of"
+            f" {', '.join(IMAGE_TITLES)}, or a path and a class in each line: pass --image-column and"
+            " --class-column with a title or a number, or --header-row with the titles' line, 0 for none"
+        )
+
+    def __len__(self) -> int:
+        return len(next(iter(self.cells.values())))
+
+    def describe(self, image: str, classes: Sequence[str], split: Sequence[str]) -> str:
+        """Describe in one line what each column is."""
+        parts = {"image": [image], "class": classes or ["folders"], "split": split}
+        parts["not used"] = [title for title in self.cells if title not in (image, *classes, *split)]
+        words = [f"{part}: {printable(', '.join(titles))}" for part, titles in parts.items() if titles]
+        return f"{printable(self.path.name)}: {'; '.join(words)}"
 
     def error(self, text: str) -> UnclearError:
         """Return an error that shows the beginning of the table."""
@@ -367,7 +377,7 @@ def _read_classes(
             )
         used = rest
     if not used:
-        return [None] * len(columns.cells[others[0]]), used, False
+        return [None] * len(columns), used, False
     cells = [" ".join(filter(None, row)) for row in zip(*map(columns.cells.get, used), strict=True)]
     if word:
         cells = [(cell.split() + [""] * word)[word - 1] for cell in cells]
@@ -403,7 +413,7 @@ def _read_splits(columns: _Columns, column: Sequence[str], options: LabelOptions
     if not column:
         if given is not None:
             raise columns.error("--split-values needs a column split: pass --split-column")
-        return [""] * len(next(iter(columns.cells.values())))
+        return [""] * len(columns)
     cells = columns.cells[column[0]]
     unknown = sorted({cell for cell in cells if cell and cell.lower() not in SPLITS})
     if given is None and unknown:
@@ -417,15 +427,15 @@ def _read_splits(columns: _Columns, column: Sequence[str], options: LabelOptions
     return [SPLITS.get(cell.lower(), "") if given is None else given.get(cell, "") for cell in cells]
 
 
-def _read_cells(path: Path, find: Find, options: LabelOptions) -> tuple[Cells, list[Cells], bool]:
-    """Read the titles of a table, empty if it has none, and the cells of its rows; True: words."""
+def _read_columns(path: Path, find: Find, options: LabelOptions) -> _Columns | None:
+    """Read the titles and rows of a table; None for one without rows."""
     lines, header = _all_lines(path), options.header_row or 0
     if header > len(lines):
         raise ImageError(f"{path} has {len(lines)} lines: --header-row is {header}")
     body = [line for line in lines[header:] if line.strip() and not _is_comment(line, find)]
     head = [lines[header - 1].lstrip("#")] if header else []
     if not body:
-        return [], [], False
+        return None
     separator = _separator(path, [*head, *body][:2], find)
     (titles,) = _split_lines(path, (head or body)[:1], separator, find)
     has_title = any(cell.lower() in IMAGE_TITLES for cell in titles)
@@ -439,7 +449,7 @@ def _read_cells(path: Path, find: Find, options: LabelOptions) -> tuple[Cells, l
     rows = _split_lines(path, body, separator, find if image in ("1", *titles[:1]) else None)
     if titles and separator is None and not has_title and {*map(len, rows)} == {len(titles) + 1}:
         titles = ["", *titles]  # the column of the images has no title, as in CelebA
-    return titles, rows, separator is None
+    return _Columns(path, titles, rows, is_text=separator is None) if rows else None
 
 
 def _is_comment(line: str, find: Find) -> bool:

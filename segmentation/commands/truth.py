@@ -1,7 +1,7 @@
 """Images with true masks, for every command that compares with them."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -86,6 +86,8 @@ class TrueMasks:
         if not path.exists():
             raise DataError(f"{path} does not exist; pass a folder of masks or a COCO .json file")
         if path.is_dir():
+            if options.crowds:
+                raise DataError(f"{path} is a folder, and --crowds is for the iscrowd regions of a COCO file")
             self.images = [self._with_mask(image, options.mask_name or "{stem}") for image in images]
             self.images = self._without_masks()
             if self.images and len(self.missing) == len(self.images):
@@ -98,10 +100,10 @@ class TrueMasks:
             self.label_set = self.reader.label_set or LabelSet()
             print(self.reader.table(), flush=True)
         else:
-            if options.least_value is not None or options.ignore or options.background:
-                raise DataError(
-                    f"{path} has no pixel values; leave out --binary, --threshold, --ignore and --background"
-                )
+            for field in fields(NamedMaskOptions):
+                if field.name != "crowds" and getattr(options, field.name) != field.default:
+                    option = f"--{field.name.replace('_', '-')}"
+                    raise DataError(f"{path} is a COCO file; leave out {option}, which is for files of masks")
             self.images, self.label_set = [replace(image, truth=path) for image in images], LabelSet()
             self.coco = CocoMasks(path, crowds=options.crowds)
             names = classes or (map(NamedClass, head.names) if head and not foreground else ())

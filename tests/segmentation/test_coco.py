@@ -14,7 +14,9 @@ from pycocotools.coco import COCO
 
 from segmentation import coco
 from segmentation.annotations import MaskReader, NamedClass
+from segmentation.commands.common import NamedMaskOptions
 from segmentation.commands.head import Fit
+from segmentation.commands.truth import TrueMasks
 from segmentation.labels import DataError
 
 
@@ -218,6 +220,16 @@ def test_crowds_are_void_unless_they_are_taken(tmp_path):
     file = write(tmp_path, [annotate(2), annotate(1, shape=SMALL, iscrowd=1)])
     found = [set(np.unique(read(coco.CocoMasks(file, crowds=crowds)))) for crowds in (False, True)]
     assert found == [{0, 2, 255}, {0, 1, 2}]
+
+
+@pytest.mark.parametrize(
+    ("masks", "options"),
+    [("coco.json", {"binary": True}), ("coco.json", {"mask_name": "{stem}_m"}), (".", {"crowds": True})],
+)
+def test_options_of_other_masks_are_refused(tmp_path, masks, options):
+    write(tmp_path, [annotate()])
+    with pytest.raises(DataError, match=f"--{next(iter(options)).replace('_', '-')}"):
+        TrueMasks(tmp_path / masks, [], NamedMaskOptions(**options))
 
 
 def test_fit_on_boxes_without_masks_names_them(tmp_path):

@@ -96,11 +96,23 @@ def encode_png(array: np.ndarray) -> bytes:
     return cv2.imencode(".png", array[..., [2, 1, 0, 3][: array.shape[2]]])[1].tobytes()
 
 
+def encode_gray_and_alpha(array: np.ndarray) -> bytes:
+    """Encode gray and alpha [height, width, 2] of 16 bits as a PNG."""
+    rows = np.pad(array.astype(">u2").view(np.uint8).reshape(len(array), -1), ((0, 0), (1, 0))).tobytes()
+    header = struct.pack(">2I5B", *array.shape[1::-1], 16, 4, 0, 0, 0)
+    chunks = ((b"IHDR", header), (b"IDAT", zlib.compress(rows)), (b"IEND", b""))
+    return b"\x89PNG\r\n\x1a\n" + b"".join(
+        struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+        for kind, data in chunks
+    )
+
+
 RGB_TIFF = {"photometric": "rgb"}
 NO_DATA = [(42113, "s", 0, "65535", True)]
 REFUSED: dict[str, tuple[bytes, str]] = {
     "12 bits in a PNG": (encode_png(DEEP), "--channels 3"),
     "12 bits and alpha in a PNG": (encode_png(np.dstack([DEEP, DEEP[..., 0] * 16])), "--channels 4"),
+    "gray of 16 bits with alpha": (encode_gray_and_alpha(DEEP[..., :2] * 16), "--channels 4"),
     "10 bits in a PPM": (b"P6 20 16 65535\n" + (DEEP // 4).astype(">u2").tobytes(), "--channels 3"),
     "missing data in a TIFF": (
         encode_tiff(np.where(DEEP > 3000, 65535, DEEP).astype(np.uint16), extratags=NO_DATA, **RGB_TIFF),
@@ -129,6 +141,13 @@ def test_channels_that_would_be_lost_name_the_option_that_reads_them(form: str):
         images.read(data)
     assert "not an image" not in str(caught.value)
     assert channels.read_channels(data, int(option[-1]), form).shape == (16, 20, int(option[-1]))
+
+
+def test_bright_pixel_does_not_hide_that_all_others_are_dark():
+    dark = np.tile(DEEP, (4, 4, 1))
+    dark[0, 0] = 65535
+    with pytest.raises(ImageError, match="--channels 3 "):
+        images.read(encode_png(dark))
 
 
 def test_depth_alpha_and_missing_data_are_those_that_the_file_declares():
