@@ -1,7 +1,6 @@
 """COCO files of masks: results that `COCO.loadRes` reads, their images, and labels from instance files."""
 
 import json
-import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
@@ -10,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from dino_model.data.tables import read_text
+from dino_model.data.tables import NameIndex, clean_path, read_text
 from dino_model.runtime.errors import pluralize
 from dino_model.runtime.files import printable, write_text
 from segmentation.annotations import LabelSet, NamedClass, match_names
@@ -130,7 +129,12 @@ class CocoMasks:
                 reason = f"it has no {' and no '.join(missing)}"
                 raise DataError(f"{file} is no COCO file of annotations: {reason}; convert it to COCO")
             unique = {(image["id"], image["file_name"]): image for image in content["images"]}
-            self._images = [(_parts(image["file_name"]), image) for image in unique.values()]
+            self._images = {_name(image): image for image in unique.values()}
+            ids, file_names = Counter(_id(key) for key, _ in unique), Counter(map(_name, unique.values()))
+            for kind, counts in (("id", ids), ("file name", file_names)):
+                if repeated := [value for value, count in counts.items() if count > 1]:
+                    raise ValueError(f"two images have the {kind} {repeated[0]!r}")
+            self._index = NameIndex(self._images)
             pairs = [(int(each["id"]), printable(str(each["name"]))) for each in content["categories"]]
             self._names, self.count = dict(sorted(pairs)), len(content["annotations"])
             if len(self._names) < len(set(pairs)) or min(self._names, default=0) < 0:
@@ -215,11 +219,7 @@ class CocoMasks:
 
     def _group(self, annotations: Sequence[Any]) -> Counter[Any]:
         """Group annotations by image, and count those of each image that is not listed."""
-        self._annotations: dict[Any, list[Any]] = {}
-        for _, image in self._images:
-            if _id(image["id"]) in self._annotations:
-                raise ValueError(f"two images have the id {image['id']!r}")
-            self._annotations[_id(image["id"])] = []
+        self._annotations: dict[Any, list[Any]] = {_id(image["id"]): [] for image in self._images.values()}
         strays = Counter[Any]()
         for place, annotation in enumerate(annotations, start=1):
             if not isinstance(annotation, dict) or annotation.get("image_id") is None:
@@ -233,24 +233,20 @@ class CocoMasks:
         return strays
 
     def _find(self, file_name: str) -> dict[str, Any]:
-        parts = _parts(file_name)
-        exact = [image for listed, image in self._images if listed == parts]
-        ends = [image for listed, image in self._images if listed[-len(parts) :] == parts[-len(listed) :]]
-        if not (found := exact or ends):
-            near = get_close_matches("/".join(parts), ["/".join(listed) for listed, _ in self._images], 3, 0)
+        if not (found := self._index.find(file_name)):
+            near = get_close_matches(printable(file_name), self._images, 3, 0)
             raise DataError(
                 f"{self.file} lists no image '{printable(file_name)}'; nearest names there: {', '.join(near)}"
             )
         if len(found) > 1:
-            names = " and ".join(repr(image["file_name"]) for image in found[:2])
+            names = " and ".join(map(repr, found[:2]))
             raise DataError(f"{self.file} lists {names}, which can both be {file_name!r}; expected one")
-        return found[0]
+        return self._images[found[0]]
 
 
-def _parts(file_name: str) -> tuple[str, ...]:
-    """Divide a path, of any system, into its parts."""
-    text = unicodedata.normalize("NFC", printable(str(file_name))).replace("\\", "/")
-    return tuple(part for part in text.split("/") if part not in ("", "."))
+def _name(image: Mapping[str, Any]) -> str:
+    """Return the path of a listed image, which may be of another system, with "/" and without "./"."""
+    return clean_path(printable(str(image["file_name"])))
 
 
 def _is_crowd(annotation: Mapping[str, Any]) -> bool:

@@ -443,8 +443,9 @@ def label_by_table(images: Images, file: Path, options: LabelOptions) -> Images:
     chosen = [number for number, name in enumerate(images.names) if name in labeled]
     rows = [labeled[images.names[number]] for number in chosen]
     notes = list(found.notes)
-    if left := len(images) - len(rows):
-        notes.append(f"{pluralize(left, 'image')} without a class in {file.name} left out")
+    if left := [name for name in images.names if name not in labeled]:
+        count = f"{pluralize(len(left), 'image')} without a class in {file.name} left out"
+        notes.append(f"{count}, the first is {printable(left[0])}")
     if missing:
         notes.append(
             f"{pluralize(len(missing), 'row')} of {file.name} without an image, the first is"

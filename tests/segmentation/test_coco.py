@@ -180,6 +180,7 @@ FILES: dict[str, tuple[dict[str, Any], str, str]] = {  # content, its error, its
         "two images have the id 1",
         "",
     ),
+    "two images of one name": ({"images": [IMAGE, IMAGE | {"id": 2}]}, "two images have the file name", ""),
     "image listed twice": ({"images": [IMAGE, IMAGE]}, "", ""),
     "text ids": ({"annotations": [annotate(image="1")]}, "", ""),
     "decimal ids": ({"annotations": [annotate(image=1.0)]}, "", ""),
