@@ -129,8 +129,9 @@ class CocoMasks:
                 reason = f"it has no {' and no '.join(missing)}"
                 raise DataError(f"{file} is no COCO file of annotations: {reason}; convert it to COCO")
             unique = {(image["id"], image["file_name"]): image for image in content["images"]}
-            self._images = {_name(image): image for image in unique.values()}
-            ids, file_names = Counter(_id(key) for key, _ in unique), Counter(map(_name, unique.values()))
+            names = [(printable(str(image["file_name"])), image) for image in unique.values()]
+            self._images = {form: image for name, image in names for form in (clean_path(name), name)}
+            ids, file_names = Counter(_id(key) for key, _ in unique), Counter(name for name, _ in names)
             for kind, counts in (("id", ids), ("file name", file_names)):
                 if repeated := [value for value, count in counts.items() if count > 1]:
                     raise ValueError(f"two images have the {kind} {repeated[0]!r}")
@@ -242,11 +243,6 @@ class CocoMasks:
             names = " and ".join(map(repr, found[:2]))
             raise DataError(f"{self.file} lists {names}, which can both be {file_name!r}; expected one")
         return self._images[found[0]]
-
-
-def _name(image: Mapping[str, Any]) -> str:
-    """Return the path of a listed image, which may be of another system, with "/" and without "./"."""
-    return clean_path(printable(str(image["file_name"])))
 
 
 def _is_crowd(annotation: Mapping[str, Any]) -> bool:

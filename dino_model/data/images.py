@@ -183,7 +183,7 @@ def is_deep(image: Image.Image, source: bytes) -> bool:
 
 def _check_depth(image: Image.Image, source: bytes) -> None:
     """Refuse colors of 16 bits, of which Pillow keeps the upper 8, that would be nearly black, and gray."""
-    if image.mode == "LA" and is_deep(image, source):
+    if image.format == "PNG" and source[24:26] == b"\x10\x04":  # gray and alpha, read as RGBA
         raise ImageError("has gray of 16 bits with alpha: pass --channels 4 to scale it by its own values")
     if image.mode in ("RGB", "RGBA") and is_deep(image, source):
         bands, missing = image.getbands(), no_data(str(_tag(image, _NO_DATA, "")))
