@@ -7,6 +7,7 @@ A step therefore takes the longer of both. Nothing of this is measured.
 """
 
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -16,6 +17,7 @@ from benchmarks import fake_cuda
 from dino_model.models.configs import BackboneConfig
 from dino_model.runtime.files import write_json
 from training.augmentation.crop_config import CropConfig
+from training.methods.dino_ablations_config import AblationsConfig
 from training.methods.dino_config import DINOConfig
 from training.recipes.recipe import Recipe
 
@@ -72,6 +74,10 @@ class Plan:
     """Assumed time of the host in µs for a dispatcher operation; not measured on a GPU's machine."""
     models: tuple[str, ...] = tuple(MODELS)
     """Networks, of `benchmarks.plan.MODELS`."""
+    checkpoint_activations: bool = False
+    """Compute blocks again in the backward pass."""
+    patch_loss: bool = False
+    """Add iBOT's loss of masked patches."""
     json: Path | None = None
     """Write the results to this file."""
 
@@ -82,19 +88,28 @@ class Plan:
             return
         from benchmarks.fake_cuda.steps import count_step  # PyTorch, which the process must not find here
 
-        rows = []
+        rows, costs = [], {}
+        method = AblationsConfig(patch_loss="ibot") if self.patch_loss else DINOConfig()
+        count = partial(count_step, checkpoint_activations=self.checkpoint_activations)
         print("Computed, not measured. Parts of a step in ms.\n")
         print("| network | GPU | products | other traffic | host | images/s |", "|---" * 6 + "|", sep="\n")
         with fake_cuda.process() as process:
             for model in self.models:
-                recipe = Recipe(MODELS[model], DINOConfig(), CropConfig(), epochs=100, batch_size=IMAGES)
-                cost = process.submit(count_step, recipe, "bf16").result()
+                recipe = Recipe(MODELS[model], method, CropConfig(), epochs=100, batch_size=IMAGES)
+                costs[model] = cost = process.submit(count, recipe, "bf16").result()
                 for gpu in BANDWIDTHS:
                     time = self.step_time(cost, gpu)
                     rate = IMAGES / time.total
                     parts = " | ".join(f"{1000 * part:.1f}" for part in time)
-                    print(f"| {model} | {gpu} | {parts} | {rate:,.0f}, computed, not measured |", flush=True)
+                    print(f"| {model} | {gpu} | {parts} | {rate:,.0f} |", flush=True)
                     rows.append({"model": model, "gpu": gpu, "images_per_second": rate, **cost._asdict()})
+        print(
+            "\n| network | operations, counted | GiB | outside of products | peak GiB |\n" + "|---" * 5 + "|"
+        )
+        for model, cost in costs.items():
+            sizes = (cost.all_traffic, cost.traffic, cost.memory)
+            parts = " | ".join(f"{size / 2**30:.1f}" for size in sizes)
+            print(f"| {model} | {cost.operations:,} | {parts} |")
         print(f"\n{self.gpus} {self.gpu}, hours and costs, computed, not measured\n")
         print("| network | GFLOP per image |", " | ".join(f"{n} epochs" for n in EPOCHS), "|")
         print("|---" * (2 + len(EPOCHS)) + "|")

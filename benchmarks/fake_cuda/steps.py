@@ -32,10 +32,14 @@ class StepCost(NamedTuple):
     """Operations of PyTorch's dispatcher that launch kernels; one of a list of tensors counts once."""
     memory: int
     """Peak in bytes."""
+    all_traffic: int
+    """Bytes of products, too."""
 
 
-def count_step(recipe: Recipe, precision: ComputePrecision) -> StepCost:
+def count_step(recipe: Recipe, precision: ComputePrecision, **options: bool) -> StepCost:
     """Count the last two steps of a training on one device, with `recipe.batch_size` images.
+
+    `options` are those of `Session`.
 
     The first one gives the operations of products. It attends to crops of one size at a time: in a call for
     several sizes, the counter takes every crop for the longest.
@@ -44,7 +48,7 @@ def count_step(recipe: Recipe, precision: ComputePrecision) -> StepCost:
     known, count = open_images(data.FOLDER), 2 * recipe.batch_size
     with FakeDevice() as device:
         images = known.subset(number % len(known) for number in range(count))
-        session = Session(recipe, images, device="cuda:0", precision=precision)
+        session = Session(recipe, images, device="cuda:0", precision=precision, **options)
         last = session.plan.steps - 2  # late steps also train what is frozen at the start
         for step, loaded in enumerate(session.batches(last), last):
             device.reset()
@@ -59,4 +63,5 @@ def count_step(recipe: Recipe, precision: ComputePrecision) -> StepCost:
             else:
                 train_step(session.method, session.optimizer, batch, *rest)
     traffic = sum(size for name, size in device.traffic.items() if not name.startswith(PRODUCTS))
-    return StepCost(counter.get_total_flops(), traffic, device.operations.total(), device.peak)
+    counts = device.operations.total(), device.peak, device.traffic.total()
+    return StepCost(counter.get_total_flops(), traffic, *counts)

@@ -1,8 +1,16 @@
 """One pass of all crops against a pass for each size."""
 
+from functools import partial
+
 import pytest
 import torch
 import torch.nn.functional as F
+from functorch.compile import make_boxed_func
+from torch._dynamo.utils import detect_fake_mode
+from torch._inductor.compile_fx import compile_fx, record_original_output_strides
+from torch._inductor.debug import DebugContext
+from torch._inductor.graph import GraphLowering
+from torch._inductor.virtualized import V
 
 from dino_model.models.backbones import BackboneConfig
 from dino_model.runtime.device import autocast
@@ -14,12 +22,13 @@ from training.one_pass import OnePass, pack
 
 CPU = torch.device("cpu")
 SHAPES = ((2, 9), (3, 4))
+WIDTH, TOKENS = 24, 5 * (2 * 10 + 3 * 5)
 
 
 def outputs_and_gradients(one_pass, precision, **settings):
     """Bottlenecks of four crops of two sizes, and the gradient of every weight."""
     torch.manual_seed(0)
-    config = BackboneConfig("vit_tiny", 8, 32, width=24, depth=3, heads=3, drop_path=0.3, **settings)
+    config = BackboneConfig("vit_tiny", 8, 32, width=WIDTH, depth=3, heads=3, drop_path=0.3, **settings)
     network = create_network(config, HeadConfig(16, hidden=8, bottleneck=4))
     network.one_pass = one_pass
     crops = torch.randn(2, 5, 3, 32, 32), torch.randn(3, 5, 3, 16, 16)
@@ -76,6 +85,43 @@ def test_blocks_of_a_network_share_one_compiled_graph_in_all_steps(monkeypatch, 
     assert_equal(found, outputs_and_gradients(OnePass(), "bf16"))
     outputs_and_gradients(compiled, "bf16")
     assert len(graphs) == first
+
+
+def test_compiled_block_has_few_fused_operations_and_bytes(monkeypatch):
+    """Operations that are no products, and their bytes as a multiple of those of the tokens.
+
+    Inductor decides what to fuse, for a CPU, and no code is generated.
+    """
+    found = []
+
+    def count(module, inputs, **options):
+        record_original_output_strides(module)
+        graph = GraphLowering(module, is_inference=options.get("is_inference", False))
+        with (
+            V.set_graph_handler(graph),
+            V.set_fake_mode(detect_fake_mode(inputs)),
+            V.set_extern_kernel_nodes([]),
+            V.set_debug_handler(DebugContext()),
+        ):
+            graph.run(*inputs)
+            graph._update_scheduler()
+            fused = [node for node in graph.scheduler.nodes if not (node.is_extern() or node.is_template())]
+            sizes = [size for node in fused if (size := node.get_read_write_buffers_sizes())]
+        found.append((len(sizes), sum(sizes) / (TOKENS * WIDTH * 2)))
+        return make_boxed_func(module.forward)
+
+    def compile_counted(function, **options):
+        return whole(function, backend=partial(compile_fx, inner_compile=count), fullgraph=True, **options)
+
+    whole = torch.compile
+    monkeypatch.setattr(torch, "compile", compile_counted)
+    torch._dynamo.reset()
+    outputs_and_gradients(OnePass(compile=True), "bf16")
+    limits = [(6, 19.5), (6, 19.5), (14, 47), (12, 41)]  # two forward passes, two backward passes
+    assert len(found) == len(limits)
+    for (operations, size), (most, largest) in zip(found, limits, strict=True):
+        assert 0 < operations <= most
+        assert 0 < size <= largest
 
 
 def jagged(query, key, value, offsets, key_offsets, longest, key_longest):
