@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import cv2
-import matplotlib
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
@@ -39,7 +38,9 @@ def head_colors(count: int) -> NDArray[np.uint8]:
 
 def color_table(colormap: str) -> ImageArray:
     """Return the 256 colors of a matplotlib color map: [256, 3]."""
-    return (matplotlib.colormaps[colormap](np.arange(256))[:, :3] * 255).round().astype(np.uint8)
+    from matplotlib import colormaps  # a quarter of a second to import
+
+    return (colormaps[colormap](np.arange(256))[:, :3] * 255).round().astype(np.uint8)
 
 
 def levels(
@@ -252,8 +253,10 @@ def match_lines(
 
     `in_a` and `in_b` are y and x of the matches [matches, 2], in pixels.
     """
+    from matplotlib import colormaps
+
     sheet = side_by_side(a, b)
-    colors = matplotlib.colormaps["turbo"](in_a[:, 0] / a.shape[0], bytes=True)[:, :3].tolist()
+    colors = colormaps["turbo"](in_a[:, 0] / a.shape[0], bytes=True)[:, :3].tolist()
     width = max(1, min(sheet.shape[:2]) // 400)
     shift = np.array([0, a.shape[1] + GAP])
     for start, end, color in zip(in_a.round(), (in_b + shift).round(), colors, strict=True):

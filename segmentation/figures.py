@@ -1,15 +1,19 @@
 """Figures for print: an image, the map of every head and their mean, in one scale."""
 
+from __future__ import annotations
+
 import io
 import textwrap
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from dino_model.runtime.files import printable
 from segmentation.masks import ImageArray
+
+if TYPE_CHECKING:  # half a second to import
+    from matplotlib.figure import Figure
 
 WIDTH_INCHES = 7.0  # of the text of a page
 DOTS_PER_INCH = 300
@@ -38,6 +42,8 @@ def map_figure(
         point: Row and column of the query in pixels, marked in every panel; None for [CLS].
         common: All maps share the scale of the color bar. Otherwise each has its own, without a bar.
     """
+    from matplotlib.figure import Figure
+
     height, width = image.shape[:2]
     panels = [("image", image), *((f"head {head}", values) for head, values in enumerate(maps))]
     if len(maps) > 1:

@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import cv2
 import numpy as np
 from numpy.typing import NDArray
-from scipy.ndimage import uniform_filter
-from scipy.spatial import cKDTree
 
 from dino_model.inference.quantities import principal_colors, unit_vectors
 
@@ -95,6 +93,8 @@ def textured_patches(image: NDArray[np.uint8], grid: tuple[int, int]) -> NDArray
 
 def prepare_pair(a: Features, b: Features) -> tuple[Features, Features]:
     """Average features [rows, columns, D] with their eight neighbors; subtract the mean over both images."""
+    from scipy.ndimage import uniform_filter  # half a second to import
+
     a, b = (uniform_filter(np.asarray(one, np.float32), (3, 3, 1), mode="nearest") for one in (a, b))
     mean = (a.mean(axis=(0, 1)) + b.mean(axis=(0, 1))) / 2
     return a - mean, b - mean
@@ -224,6 +224,8 @@ def _expectation(
     matches: Matches, sources: NDArray[np.int64], enough: int
 ) -> tuple[Positions, NDArray[np.bool_]]:
     """Predict each match from the nearest of the `sources`: position in B [matches, 2], and agreement."""
+    from scipy.spatial import cKDTree
+
     here, there = matches.a.astype(np.float64), matches.b
     if len(sources) <= NEIGHBORS:
         return there, np.zeros(len(matches), dtype=bool)

@@ -1,5 +1,6 @@
 """Fixtures shared by every test: where the oracles and the real data stand."""
 
+import gc
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -8,6 +9,18 @@ import numpy as np
 import pytest
 
 Oracle = Callable[[str], dict[str, np.ndarray]]
+gc.disable()  # while modules are imported: passes over their objects take half of the time
+
+
+def pytest_collection_finish() -> None:
+    """Collect garbage from here on, without the objects of modules."""
+    gc.freeze()
+    gc.enable()
+
+
+def pytest_unconfigure() -> None:
+    """Let objects of modules be collected, so that extensions find no leaks."""
+    gc.unfreeze()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

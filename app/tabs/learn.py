@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 
 import gradio as gr
 import numpy as np
-from scipy.special import entr
 
 from app import STATIC
 from app.handlers.attention_maps import attention
@@ -121,6 +120,8 @@ def numbers(encoding: Encoding, random: Encoding | None = None) -> dict[str, str
 
 def _entropies(encoding: Encoding, block: int = -1) -> np.ndarray:
     """Return the entropy of each head's [CLS] attention in nats: [heads]."""
+    from scipy.special import entr  # half a second to import
+
     maps = attention(encoding, block).astype(np.float64)
     return np.asarray(entr(maps / maps.sum(axis=(1, 2), keepdims=True)).sum(axis=(1, 2)))
 

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import softmax
 
 from dino_model.inference.resize import resample_nearest
 
@@ -25,6 +24,8 @@ def logits(queries: Vectors, keys: Vectors, token: int) -> NDArray[np.float32]:
 
 def attention(queries: Vectors, keys: Vectors, token: int) -> NDArray[np.float32]:
     """Compute the softmax of `logits` over all tokens: [heads, tokens]; Vaswani et al. 2017, Eq. 1."""
+    from scipy.special import softmax  # half a second to import
+
     return softmax(logits(queries, keys, token), axis=-1)
 
 
@@ -42,6 +43,8 @@ def attention_rollout(blocks: Iterable[tuple[Vectors, Vectors]]) -> NDArray[np.f
 
     Source: Abnar and Zuidema 2020, "Quantifying Attention Flow in Transformers", Section 3.
     """
+    from scipy.special import softmax
+
     rollout = None
     for queries, keys in blocks:
         mixing = np.eye(keys.shape[1], dtype=np.float32)

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
@@ -181,6 +180,8 @@ def write_contact_sheet(path: Path, rows: Sequence[Sequence[tuple[NDArray[np.uin
         path: File to write.
         rows: Images uint8 [height, width, 3] and their texts.
     """
+    from matplotlib.figure import Figure  # half a second to import
+
     columns = max(map(len, rows))
     figure = Figure(figsize=(1.3 * columns, 1.45 * len(rows)), dpi=TILE, layout="constrained")
     for line, tiles in zip(figure.subplots(len(rows), columns, squeeze=False), rows, strict=True):

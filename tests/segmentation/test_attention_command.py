@@ -7,7 +7,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
-from pycocotools.coco import COCO
 from skimage import data
 
 from dino_model.inference.predictor import AttentionPredictor
@@ -16,6 +15,7 @@ from dino_model.runtime.errors import SettingError
 from segmentation.commands import common
 from segmentation.commands.attention import Attention
 from segmentation.masks import enlarge, keep_mass_of_maps
+from tests.segmentation.coco import load_results
 
 MODEL = "random:vit_tiny/16"
 
@@ -39,7 +39,7 @@ def test_attention_writes_maps_of_predictor_and_masks_that_agree(photo, tmp_path
         np.testing.assert_allclose(attention, predictor.cls_attention(), atol=1e-6)
         np.testing.assert_allclose(arrays["point_attention"], predictor.point_attention(50, 120), atol=1e-6)
     np.testing.assert_array_equal(mask, keep_mass_of_maps(attention, 0.7))
-    loaded = COCO(str(folder / "masks_images.json")).loadRes(str(folder / "masks.json"))
+    loaded = load_results(folder)
     for head, annotation in enumerate(loaded.loadAnns(loaded.getAnnIds())):
         assert loaded.loadCats(annotation["category_id"])[0]["name"] == f"head {head}"
         on_image = enlarge(mask[head], (200, 260))

@@ -6,7 +6,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
-from pycocotools.coco import COCO
 
 from dino_model.data import images
 from dino_model.inference.predictor import AttentionPredictor
@@ -18,6 +17,7 @@ from segmentation.datasets import open_davis, read_frame_mask
 from segmentation.labels import DataError, write_mask_png
 from segmentation.propagation import CRW, DINO, OFFICIAL_STD, ColorPatches, official_std
 from segmentation.tracking import propagate_masks
+from tests.segmentation.coco import load_results
 
 FRAMES = 5
 SIZE = (64, 128)
@@ -129,7 +129,7 @@ def test_davis_writes_masks_and_scores(davis, tmp_path):
     with Image.open(output / "cows" / "00002.png") as mask:
         assert mask.getpalette() == [101] * 768
     assert (output / "overview.png").is_file()
-    COCO(output / "masks_images.json").loadRes(str(output / "masks.json"))
+    load_results(output)
 
 
 def test_scores_of_masks_without_truth_are_refused_before_work(davis, tmp_path):

@@ -6,12 +6,12 @@ import json
 import numpy as np
 import pytest
 from PIL import Image
-from pycocotools.coco import COCO
 
 from segmentation import datasets, discovery_eval
 from segmentation.commands.common import list_inputs, open_inputs
 from segmentation.commands.discover import Discover
 from segmentation.masks import Box
+from tests.segmentation.coco import load_results
 
 MODEL = "random:vit_tiny/16"
 NAMES = "cat", "cup"
@@ -44,7 +44,7 @@ def test_corloc_counts_boxes_over_objects(devkit, tmp_path):
     Discover(**options, methods=("attention",), head=0).run()
     scores = json.loads(file.read_text())
     assert scores["protocol"]["resize"] == "pad"
-    results = COCO(str(out / "attention_images.json")).loadRes(str(out / "attention.json"))
+    results = load_results(out, "attention")
     boxes = [record["bbox"] for record in results.loadAnns(results.getAnnIds())]
     found = [
         discovery_eval.is_localized(Box(x, y, x + w, y + h), [Box(0, 0, 160, 119)]) for x, y, w, h in boxes
@@ -71,7 +71,7 @@ def test_scores_and_coco_files_are_those_of_written_masks(masked, tmp_path, refi
     table = csv.DictReader((out / "per_image.csv").read_text().splitlines())
     rows = {(row["method"], row["image"]): row for row in table}
     for method in methods:
-        loaded = COCO(str(out / f"{method}_images.json")).loadRes(str(out / f"{method}.json"))
+        loaded = load_results(out, method)
         for number, name in enumerate(NAMES, start=1):
             labels = np.array(Image.open(out / "masks" / method / f"{name}.png"))
             records = loaded.loadAnns(loaded.getAnnIds(imgIds=[number]))

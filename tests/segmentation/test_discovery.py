@@ -6,8 +6,6 @@ import numpy as np
 import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
-from scipy.linalg import eigh
-from scipy.ndimage import label
 from skimage import data
 
 from dino_model.inference.predictor import AttentionPredictor
@@ -34,6 +32,8 @@ def box_mask(rows: int, columns: int, place: tuple[slice, slice]) -> np.ndarray:
 
 def lost_in_full(features: np.ndarray, candidates: int) -> np.ndarray:
     """LOST with the whole matrix of similarities, as its paper states it."""
+    from scipy.ndimage import label
+
     rows, columns, _ = features.shape
     flat = features.reshape(rows * columns, -1)
     similar = flat @ flat.T
@@ -54,6 +54,9 @@ def test_lost_equals_reference(rows, columns, candidates, seed):
 
 def tokencut_in_full(features: np.ndarray, tau: float) -> np.ndarray:
     """TokenCut with a dense eigenproblem: the component of the largest element on its side of the mean."""
+    from scipy.linalg import eigh
+    from scipy.ndimage import label
+
     rows, columns, _ = features.shape
     flat = features.reshape(rows * columns, -1)
     unit = flat / np.linalg.norm(flat, axis=1, keepdims=True)

@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from skimage.color import deltaE_ciede2000, rgb2lab
 
 from segmentation import drawing, figures
 from segmentation.masks import Box, enlarge, keep_mass_of_maps
@@ -11,6 +10,8 @@ IMAGE = np.random.default_rng(0).integers(0, 256, (48, 64, 3), dtype=np.uint8)
 
 
 def test_head_colors_are_fixed_and_distinct():
+    from skimage.color import deltaE_ciede2000, rgb2lab  # imports scipy
+
     colors = drawing.head_colors(24)
     np.testing.assert_array_equal(colors[:6], drawing.head_colors(6))
     lab = rgb2lab(colors[None] / 255)[0]

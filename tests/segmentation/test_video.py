@@ -12,7 +12,6 @@ import av
 import numpy as np
 import pytest
 from PIL import Image
-from pycocotools.coco import COCO
 
 from dino_model.data.images import ImageError
 from dino_model.inference.predictor import AttentionPredictor
@@ -22,6 +21,7 @@ from segmentation.commands.video import Video
 from segmentation.labels import DataError, write_mask_png
 from segmentation.video import VideoWriter
 from segmentation.video_input import FrameFolder, VideoFile, open_frames
+from tests.segmentation.coco import load_results
 
 MODEL = "random:vit_tiny/16"
 
@@ -336,7 +336,7 @@ def test_video_writes_attention_with_times_and_reports_missing_end(tmp_path, mon
     masks = sorted((out / "masks").iterdir())
     assert [mask.name for mask in masks] == [f"{number:05d}.png" for number in range(4)]
     assert read_labels(masks[0]).shape == (50, 34)
-    loaded = COCO(out / "masks_images.json").loadRes(str(out / "masks.json"))
+    loaded = load_results(out)
     assert [image["file_name"] for image in loaded.dataset["images"]] == [mask.name for mask in masks]
     with pytest.raises(DataError, match="--fps is 0; expected"):
         Video(**options | {"output": tmp_path / "new"}, fps=0.0).run()

@@ -8,13 +8,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
-from pycocotools.coco import COCO
 
 from segmentation import datasets, voc_eval
 from segmentation.annotations import MaskRules
 from segmentation.commands.voc import Voc
 from segmentation.datasets import Annotation
 from segmentation.voc_eval import VocProtocol
+from tests.segmentation.coco import load_results
 
 MODEL = "random:vit_tiny/16"
 ANNOTATION = Annotation(  # two cats (class 8), and a dog (class 12); a void pixel
@@ -160,7 +160,7 @@ def test_voc_writes_scores_that_agree(devkit, tmp_path, capsys):
     assert rows["cup"]["labels"] == "5 8"
     mean = np.mean([float(rows[name]["jaccard"]) for name in ("cat", "cup")])
     assert scores["jaccard"] == pytest.approx(mean, abs=1e-3)
-    loaded = COCO(str(out / "masks_images.json")).loadRes(str(out / "masks.json"))
+    loaded = load_results(out)
     (annotation,) = loaded.loadAnns(loaded.getAnnIds(catIds=[5]))
     assert 100 * annotation["score"] == pytest.approx(scores["per_class"]["bottle"]["jaccard"])
     assert set(np.unique(Image.open(out / "masks" / "cat.png"))) == {0, 8}

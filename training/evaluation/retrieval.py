@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.stats import rankdata
 from torch import Tensor
 from torch.nn.functional import normalize
 
@@ -74,6 +73,8 @@ def ranks_of(similarity: Tensor, wanted: Sequence[Sequence[int]]) -> list[Ranks]
         similarity: [queries, database].
         wanted: Numbers of images for each query. Their ranks are returned in this order.
     """
+    from scipy.stats import rankdata  # a second to import
+
     ranks = rankdata(-similarity.numpy(), method="ordinal", axis=1) - 1
     return [row[list(numbers)] for row, numbers in zip(ranks, wanted, strict=True)]
 

@@ -7,10 +7,7 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any, NamedTuple
 
-from matplotlib.figure import Figure
-from scipy.stats import t as student_t
 
-from training.run import figures
 from training.studies.laws import Law
 
 
@@ -24,6 +21,8 @@ class Interval(NamedTuple):
 
 def interval(values: Sequence[float]) -> Interval:
     """Compute the mean and its 95 % interval by Student's t distribution; infinite for a single value."""
+    from scipy.stats import t as student_t  # a second to import
+
     mean = fmean(values)
     if len(values) < 2:
         return Interval(mean, -math.inf, math.inf)
@@ -91,6 +90,10 @@ def outcome_table(outcome: Outcome) -> list[str]:
 
 def draw_outcome(outcome: Outcome, path: Path) -> None:
     """Draw a point with its interval for each variant, and lines at the baselines, under the result."""
+    from matplotlib.figure import Figure  # half a second to import
+
+    from training.run import figures
+
     law, blue = outcome.law, figures.COLORS[0]
     with figures.style(figures.STYLE):
         figure = Figure(figsize=(8, 4), dpi=110, layout="constrained")

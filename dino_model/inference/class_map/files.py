@@ -12,8 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from PIL import Image, ImageOps
 
@@ -100,6 +98,9 @@ def as_json(drawn: ClassMap) -> dict[str, Any]:
 
 def draw_figure(drawn: ClassMap, path: Path) -> None:
     """Draw every class with its name, in the color of its group, as a PNG."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg  # half a second to import
+    from matplotlib.figure import Figure
+
     many = len(drawn.classes) > 300
     figure = Figure(figsize=(24, 22) if many else (13, 12), dpi=100, layout="constrained")
     axes = figure.add_subplot()

@@ -4,7 +4,6 @@ import json
 from pathlib import Path
 
 import numpy as np
-import pandas
 import pytest
 import torch
 from PIL import Image
@@ -93,6 +92,8 @@ def test_features_written_read_back_equal(tmp_path: Path, suffix: str, labels: l
         np.testing.assert_array_equal(found.features, expected)
         assert (found.names, found.labels, found.metadata) == (written.names, labels, {"model": "m"})
         return
+    import pandas
+
     table = pandas.read_csv(file, keep_default_na=False) if suffix == ".csv" else pandas.read_parquet(file)
     assert table["name"].tolist() == written.names
     rows = table.iloc[:, 2:] if suffix == ".csv" else np.stack(table["features"])

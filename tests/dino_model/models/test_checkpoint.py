@@ -265,8 +265,9 @@ def test_code_in_a_pickle_of_any_protocol_is_refused(tmp_path: Path, protocol: i
             return os.mkdir, (str(tmp_path / "executed"),)
 
     torch.save({"a": torch.ones(1), "bomb": Bomb()}, tmp_path / "model.pth", pickle_protocol=protocol)
-    with pytest.raises(WeightsError, match=r"it holds posix\.mkdir, which could run code"):
-        read_torch(tmp_path / "model.pth")
+    message = r"model\.pth is refused: it holds posix\.mkdir, which could run code.*save its state_dict"
+    with pytest.raises(WeightsError, match=message):
+        load_model(str(tmp_path / "model.pth"))
     assert not (tmp_path / "executed").exists()
 
 
@@ -296,6 +297,12 @@ def archive(name: str) -> bytes:
     return content.getvalue()
 
 
+def cut_in_the_middle() -> bytes:
+    content = io.BytesIO()
+    torch.save(OTHER, content)
+    return content.getvalue()[:5000]
+
+
 @pytest.mark.parametrize("suffix", [".pth", ".safetensors"])
 @pytest.mark.parametrize(
     "content",
@@ -309,6 +316,7 @@ def archive(name: str) -> bytes:
         b"\x1f\x8b\x08\x00" + bytes(30),
         b"x" * 257 + b"ustar" + bytes(99),
         b"\x93NUMPY\x01",
+        cut_in_the_middle(),
     ],
 )
 def test_foreign_file_is_refused_with_its_first_bytes(tmp_path: Path, content: bytes, suffix: str):
@@ -325,29 +333,3 @@ def test_file_is_read_by_its_content_under_the_suffix_of_another_kind(tmp_path: 
     safetensors.torch.save_file(model.state_dict(), tmp_path / "b.pth")
     for name in ("a.safetensors", "b.pth"):
         assert_output_of(load_model(str(tmp_path / name)).backbone, model, half=False)
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (lambda t: {n: v.to(torch.int8) for n, v in t.items()}, "has quantized weights .patch_embed.proj.we"),
-        (lambda t: {n: v for n, v in t.items() if n != "pos_embed"}, "holds no ViT: .* as Swin and BEiT do"),
-    ],
-)
-def test_weights_of_another_kind_are_refused(tmp_path: Path, change: Callable[[State], State], message: str):
-    torch.save(change(vit().state_dict()), tmp_path / "model.pth")
-    with pytest.raises(WeightsError, match=message):
-        load_model(str(tmp_path / "model.pth"))
-
-
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [
-        ("checkpoint0100.pth", r"has no config.json; it holds checkpoint0100\.pth: pass a file"),
-    ],
-)
-def test_folder_without_a_run_names_what_to_pass(tmp_path: Path, name: str, message: str):
-    (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-    (tmp_path / name).write_bytes(b"")
-    with pytest.raises(WeightsError, match=message):
-        load_model(str(tmp_path))

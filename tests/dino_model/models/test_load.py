@@ -1,9 +1,7 @@
 import argparse
 import json
-import os
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 import safetensors.torch
@@ -166,24 +164,16 @@ def test_load_official_checkpoint_gives_teacher_or_student(tmp_path: Path, teach
     )
 
 
-@pytest.mark.parametrize(
-    ("suffix", "wrap"),
-    [
-        (".pth", lambda tensors: {"state_dict": prefixed(tensors, "module.")}),
-        (".pt", lambda tensors: {"model": tensors}),
-        (".pt", lambda tensors: tensors),
-        (".safetensors", None),
-    ],
-)
-def test_load_bare_backbone_infers_config(tmp_path: Path, wrap: Any, suffix: str):
-    path = tmp_path / f"bare{suffix}"
-    if wrap is None:
+@pytest.mark.parametrize("mode", ["size", "official"])
+def test_load_bare_backbone_infers_config(tmp_path: Path, mode: str):
+    path = tmp_path / "bare.safetensors"
+    if mode == "size":
         safetensors.torch.save_file(network(4), path)
     else:
-        torch.save(wrap(network(4)), path)
+        torch.save({"model": network(4)}, path := tmp_path / "bare.pt")
     model = load_model(str(path))
     assert_holds(model, network(4))
-    assert model.config == replace(SMALL, position_mode="size" if wrap is None else "official")
+    assert model.config == replace(SMALL, position_mode=mode)
     with pytest.raises(WeightsError, match="has no student: it holds a single network"):
         load_model(str(path), checkpoint_key="student")
 
@@ -211,34 +201,6 @@ def test_load_run_with_named_networks_takes_the_first(tmp_path: Path):
         load_model(run, checkpoint_key="teacher")
 
 
-class Malicious:
-    def __reduce__(self) -> tuple:
-        return os.system, ("touch pwned",)
-
-
-def test_load_pickle_with_code_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.chdir(tmp_path)
-    torch.save({"teacher": network(2), "args": Malicious()}, "evil.pth")
-    with pytest.raises(
-        WeightsError, match=r"evil\.pth is refused: it holds \w+\.system, .*run code.*save its state_dict"
-    ):
-        load_model("evil.pth")
-    assert not Path("pwned").exists()
-
-
-@pytest.mark.parametrize("suffix", [".pth", ".safetensors"])
-@pytest.mark.parametrize("content", [b"", b"no checkpoint at all", None])
-def test_load_broken_file_is_named(tmp_path: Path, suffix: str, content: bytes | None):
-    path = tmp_path / f"broken{suffix}"
-    if content is None:  # cut in the middle
-        torch.save(network(1), path) if suffix == ".pth" else safetensors.torch.save_file(network(1), path)
-        content = path.read_bytes()[:5000]
-    path.write_bytes(content)
-    with pytest.raises(WeightsError, match=rf"broken\{suffix} is (refused|no readable)") as failure:
-        load_model(str(path))
-    assert "\n" not in str(failure.value)
-
-
 def changed(**tensors: Tensor | None) -> dict[str, Tensor]:
     """Return a network with other tensors, None: without them; __ is a dot."""
     found = network(1) | {name.replace("__", "."): tensor for name, tensor in tensors.items()}
@@ -261,9 +223,10 @@ def changed(**tensors: Tensor | None) -> dict[str, Tensor]:
         (HEAD, "holds no backbone, ViT or ResNet-50: found 2 tensors .head.mlp.0.weight"),
         ({}, "holds no backbone, ViT or ResNet-50: found 0 tensors .nothing"),
         (
-            {"encoder.weight": torch.zeros(3)},
-            "found 1 tensors .encoder.we",
+            changed(patch_embed__proj__weight=torch.zeros(192, 3, 8, 8, dtype=torch.int8)),
+            "quantized weights .patch_embed.proj.we",
         ),
+        (changed(pos_embed=None), "holds no ViT: .* as Swin and BEiT do"),
         ({"student": network(1)}, "has no teacher: found student; pass --checkpoint-key student"),
         ({"teacher": torch.zeros(3)}, "holds no backbone, ViT or ResNet-50: found 1 tensors .teacher"),
     ],
@@ -294,7 +257,7 @@ def test_load_described_file_with_wrong_mean_or_std_names_them(tmp_path: Path, m
 @pytest.mark.parametrize(
     ("file", "content", "message"),
     [
-        ("config.json", None, "is no training run: it has no config.json"),
+        ("config.json", None, r"it has no config.json; it holds checkpoint\.pt: pass a file"),
         ("checkpoint.pt", None, "is no training run: it has no checkpoint.pt"),
         ("config.json", "{", "config.json is no readable JSON"),
         ("config.json", "[]", "config.json holds a list, expected names and values"),

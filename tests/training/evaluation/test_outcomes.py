@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from sklearn.metrics import f1_score
 from torch import nn
 
 from dino_model.inference.classifier import FORMAT, FeatureSpec, ImageTask, LinearClassifier, SavedClassifier
@@ -45,6 +44,8 @@ def bands(tmp_path: Path) -> Path:
 
 
 def test_multi_label_quality_equals_plain_computation():
+    from sklearn.metrics import f1_score
+
     random = torch.Generator().manual_seed(0)
     probabilities = (torch.rand(50, 4, generator=random) * 10).round() / 10  # with ties
     targets = torch.rand(50, 4, generator=random) < 0.4
