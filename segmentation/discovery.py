@@ -9,7 +9,6 @@ from numpy.typing import NDArray
 
 from dino_model.inference.quantities import unit_vectors
 from segmentation.masks import Box, Mask, bounding_box, component_at, components, enlarge, keep_mass_of_maps
-from segmentation.metrics import jaccard
 
 if TYPE_CHECKING:  # commands import this module before they need PyTorch
     from dino_model.inference.predictor import AttentionPredictor
@@ -77,7 +76,7 @@ def maskcut(features: Features, count: int = 3) -> list[Discovery]:
     """Find up to `count` objects by repeated cuts: each object's patches are removed from the graph.
 
     The idea of MaskCut (Wang et al. 2023), on a grid of any shape. A piece is left out if it has at most 1 %
-    of the image, or a Jaccard similarity above 0.5 with an earlier object. The features are as for `lost`.
+    of the image. The features are as for `lost`.
     """
     rows, columns, _ = features.shape
     flat = features.reshape(rows * columns, -1)
@@ -90,8 +89,7 @@ def maskcut(features: Features, count: int = 3) -> list[Discovery]:
         piece = _side_of_extreme(cut.reshape(rows, columns), background_in_corners=True)
         if not piece.mask.any():
             break
-        again = any(jaccard(piece.mask, earlier.mask) > 0.5 for earlier in objects)
-        if piece.mask.mean() > 0.01 and not again:
+        if piece.mask.mean() > 0.01:
             objects.append(piece)
         patches = np.setdiff1d(patches, np.flatnonzero(piece.mask))
     return objects

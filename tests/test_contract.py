@@ -188,7 +188,14 @@ def test_broken_file_is_named_and_the_others_are_used(name: str, work: Path, cap
         assert bool(files_of(work / "out")) == (name not in OF_ONE_ITEM)
 
 
-@pytest.mark.parametrize("name", [name for name, case in CASES.items() if case.output])
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[pytest.mark.slow] * (name == "training study"))  # it trains a network
+        for name, case in CASES.items()
+        if case.output
+    ],
+)
 def test_existing_output_is_replaced_with_overwrite_only(name: str, finish, work: Path, capsys):
     line, first = f"{name} {CASES[name].options}", finish(name) / CASES[name].output
     output = work / CASES[name].output

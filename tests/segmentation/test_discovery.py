@@ -100,6 +100,37 @@ def test_maskcut_leaves_out_pieces_of_at_most_one_percent(patches):
     assert [piece.mask.tolist() for piece in found] == [box_mask(10, 10, place).tolist()] * (patches - 1)
 
 
+@pytest.mark.parametrize(("cosine", "count"), [(0.14, 1), (0.16, 0)])
+def test_maskcut_connects_patches_with_a_cosine_above_015(cosine, count):
+    features, place = np.zeros((6, 6, 2)), (slice(2, 4), slice(2, 5))
+    features[..., 0] = 1
+    features[place] = cosine, (1 - cosine**2) ** 0.5
+    found = discovery.maskcut(features, count=1)
+    assert [piece.mask.tolist() for piece in found] == [box_mask(6, 6, place).tolist()] * count
+
+
+@pytest.mark.parametrize("corners", [2, 3])
+def test_maskcut_takes_the_side_with_three_corners_as_background(corners):
+    side = np.zeros((10, 10), dtype=bool)
+    side[0] = True
+    side[:, 0] |= corners == 3
+    (piece,) = discovery.maskcut(scene(10, 10, [side]), count=1)
+    np.testing.assert_array_equal(piece.mask, side if corners == 2 else ~side)
+
+
+@pytest.mark.parametrize("count", [254, 255])
+def test_find_returns_at_most_254_objects(count, monkeypatch):
+    one = discovery.Discovery(np.ones((2, 3), dtype=bool), (0, 0))
+    monkeypatch.setitem(
+        discovery.METHODS, "many", discovery.DiscoveryMethod(lambda attention: [one] * count, "", "")
+    )
+    if count == 254:
+        assert len(discovery.find("many", {"attention": np.ones((2, 3))})) == count
+    else:
+        with pytest.raises(ValueError, match="found 255 objects, expected at most 254"):
+            discovery.find("many", {"attention": np.ones((2, 3))})
+
+
 def test_padding_has_mean_color_and_stays_outside_of_image(monkeypatch):
     place = Placement(image=(20, 30), covered=(24, 32))
     assert place.box(box_mask(3, 4, (slice(1, 3), slice(2, 4)))) == Box(16, 8, 30, 20)

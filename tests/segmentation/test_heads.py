@@ -79,6 +79,18 @@ def test_knn_averages_shares_with_weights_of_cosine():
     np.testing.assert_array_equal(labels.ravel(), expected)
 
 
+def test_logistic_head_is_that_of_scikit_learn_on_standardized_features_with_l2_of_1():
+    from sklearn.linear_model import LogisticRegression
+
+    features, classes = RANDOM.normal(2, 3, size=(90, 4)).astype(np.float32), np.arange(90) % 3
+    features[:, 0] += 2 * classes
+    found = fit_classifier(features, np.eye(VOID, dtype=np.float32)[classes], "logistic").classifier
+    standardized = (features - features.mean(0)) / features.std(0)
+    expected = LogisticRegression(C=1, tol=1e-8, max_iter=1000).fit(standardized, classes)
+    scores = found.scores(torch.from_numpy(features)).softmax(dim=1)
+    np.testing.assert_allclose(scores, expected.predict_proba(standardized), atol=2e-3)
+
+
 def test_segment_in_strips_equals_bilinear_scores_of_whole_image(monkeypatch):
     scores = RANDOM.normal(size=(7, 9, 4)).astype(np.float32)
     linear = LinearClassifier(torch.eye(4), torch.zeros(4))

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from dino_model import photographs
+from dino_model.inference.predictor import AttentionPredictor
 from segmentation import matching
 from segmentation.commands.match import Match
 from segmentation.matching import Matches, MatchFeatures
@@ -98,11 +99,60 @@ def test_coherent_drops_wrong_matches_and_refines_others(degrees, scale):
     assert off.mean() < 0.8 * plain.mean() or plain.mean() == 0
 
 
+def plain_expectation(matches: Matches, sources: list[int], enough: int) -> tuple[NDArray, list[bool]]:
+    """Fit the weighted affine map of the eight nearest sources of each match, one after the other."""
+    places, agreeing = [], []
+    for number, (here, there) in enumerate(zip(matches.a, matches.b, strict=True)):
+        far = {other: np.linalg.norm(matches.a[other] - here) for other in sources if other != number}
+        near = sorted(far, key=far.__getitem__)[:8]
+        steps, went = matches.a[near] - here, matches.b[near] - there
+        design = np.column_stack([steps, np.ones(8)])
+        off = np.linalg.norm(went - steps - np.median(went - steps, axis=0), axis=1)
+        weights = 1 / (1 + off**2)
+        for _ in range(5):
+            penalty = 1e-3 * np.eye(3)
+            fit = np.linalg.solve(
+                design.T @ (weights[:, None] * design) + penalty, design.T @ (weights[:, None] * went)
+            )
+            off = np.linalg.norm(design @ fit - went, axis=1)
+            weights = 1 / (1 + 4 * off**2) ** 2
+        places.append(there + fit[2])
+        agreeing.append(bool(np.abs(fit[2]).max() <= 1 and (off <= 1).sum() >= enough))
+    return np.array(places), agreeing
+
+
+def test_coherent_matches_equal_the_plain_computation():
+    rng = np.random.default_rng(1)
+    a = rng.uniform(0, 20, (120, 2))
+    b = np.where(rng.random((120, 1)) < 0.4, rng.uniform(0, 20, (120, 2)), a + rng.normal(0, 0.7, (120, 2)))
+    matches = Matches(a, b, *np.ones((2, 120), np.float32))
+    _, agreeing = plain_expectation(matches, list(range(120)), enough=4)
+    places, kept = plain_expectation(matches, np.flatnonzero(agreeing).tolist(), enough=6)
+    found = matching.keep_coherent(matches)
+    np.testing.assert_allclose(found.a, a[kept])
+    np.testing.assert_allclose(found.b, places[kept], atol=1e-9)
+    assert 20 < sum(kept) < 110
+
+
+def test_features_are_tokens_of_the_last_four_blocks_with_equal_spread():
+    predictor = AttentionPredictor("random:vit_tiny/16", size=64, precision="fp32", device="cpu")
+    pixels = np.random.default_rng(0).integers(0, 256, (64, 96, 3), np.uint8)
+    predictor.set_image(pixels)
+    found = matching.image_features(predictor, pixels).features
+    parts = [predictor.token_features(block) for block in range(-4, 0)]
+    spreads = [np.linalg.norm(part - part.mean((0, 1)), axis=-1).mean() for part in parts]
+    expected = np.concatenate([part / spread for part, spread in zip(parts, spreads, strict=True)], axis=-1)
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+
+
 def test_flat_patches_are_not_matched():
     pixels = np.full((40, 60, 3), 200, np.uint8)
     pixels[:, 30:] = np.random.default_rng(0).integers(0, 256, (40, 30, 3))
     textured = matching.textured_patches(pixels, (4, 6))
     np.testing.assert_array_equal(textured, np.arange(6)[None] >= 3 + np.zeros((4, 1)))
+    stripes = np.outer(np.tile([1, -1], 10), np.array([4, 3]).repeat(10)) + 128  # deviations of 4 and 3
+    found = matching.textured_patches(np.repeat(stripes[..., None], 3, axis=-1).astype(np.uint8), (2, 2))
+    assert found.tolist() == [[True, False]] * 2
     wide, half = features(12, 20), np.arange(20)[None] >= 10 + np.zeros((12, 1))
     for pair in ((MatchFeatures(wide, half), seen(wide)), (seen(wide), MatchFeatures(wide, half))):
         found = matching.matches_between(*pair)

@@ -7,7 +7,14 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from benchmarks.score import contour_accuracy as plain_contour_accuracy
-from segmentation.metrics import contour_accuracy, contour_radius, jaccard, statistics
+from segmentation.metrics import (
+    class_jaccard,
+    confusion,
+    contour_accuracy,
+    contour_radius,
+    jaccard,
+    statistics,
+)
 
 small, wide = (st.tuples(st.integers(1, 18), st.integers(*columns)) for columns in ((1, 18), (200, 400)))
 three_masks = (small | wide).flatmap(lambda shape: st.tuples(*[arrays(bool, shape, fill=st.booleans())] * 3))
@@ -29,6 +36,19 @@ def test_jaccard_equals_pixel_counts(masks):
     union = sum(a or b for a, b in counted)
     expected = sum(a and b for a, b in counted) / union if union else 1.0
     assert jaccard(prediction, truth, void) == pytest.approx(expected, abs=1e-12)
+
+
+def test_jaccard_of_classes_counts_the_pixels_of_all_images_without_void():
+    rng = np.random.default_rng(0)
+    guess, truth = rng.choice([0, 3, 9], (2, 5, 6, 7)).astype(np.uint8)
+    truth[truth == 9] = rng.choice([3, 255], (truth == 9).sum())
+    found = class_jaccard(sum(confusion(*pair) for pair in zip(guess, truth, strict=True)))
+    known = truth != 255
+    expected = {}
+    for label in (0, 3, 9):  # of which the truth has no 9
+        union = known & ((guess == label) | (truth == label))
+        expected[label] = (union & (guess == truth)).sum() / union.sum()
+    assert found == pytest.approx(expected)
 
 
 def test_jaccard_of_wrong_masks_raises_value_error():

@@ -94,6 +94,11 @@ def test_step_of_black_frame_averages_window(monkeypatch):
         torch.testing.assert_close(found[:, 3, 3], labels[:, :, 1:6, 1:6].mean((0, 2, 3)))
 
 
+def test_presets_have_the_values_of_the_evaluations_that_they_repeat():
+    assert Preset("dino", 7, 12, "square", 5, 0.1, False, False, "nearest", min_max=True) == DINO
+    assert Preset("crw", 20, 12, "disk", 10, 0.05, True, True, "bilinear", min_max=False) == CRW
+
+
 @pytest.mark.parametrize("preset", [DINO, CRW], ids=lambda preset: preset.name)
 def test_propagator_uses_first_and_latest_frames(preset):
     generator = torch.Generator().manual_seed(3)
@@ -136,6 +141,11 @@ def test_grid_labels_of_padded_input_keep_position():
     assert grid.shape == (2, 8, 10)
     assert (propagation.hard_labels(grid, 14)[:100, :140] == mask).mean() > 0.95
     assert not grid[1, 7, 9]  # the center of the last patch is in the padding
+    rows = np.repeat(np.arange(10, dtype=np.uint8)[:, None] < 4, 8, axis=1).astype(np.uint8)
+    grid = propagation.grid_labels(
+        rows, (1,), (9, 8), 8, CRW
+    )  # 10 of 18 rows, of which the grid takes 4 and 13
+    assert not grid[1].any()
 
 
 def test_hard_labels_are_largest_scaled_channel():

@@ -88,3 +88,12 @@ def test_spread_is_one_for_random_and_zero_for_equal_directions():
 
 def test_sinkhorn_with_large_logits_is_finite():
     assert losses.sinkhorn_knopp(1000 * torch.randn(8, 4), 0.05, 3).isfinite().all()
+
+
+def test_usage_is_the_exponential_of_the_entropy_of_the_mean_of_16_targets_or_more():
+    targets = torch.rand(2, 8, 5, generator=torch.Generator().manual_seed(0)).softmax(-1)
+    mean = targets.mean((0, 1))
+    expected = (-(mean * mean.log()).sum()).exp()
+    torch.testing.assert_close(losses.observe_usage(targets), {"prototypes": expected})
+    assert losses.observe_usage(targets[0]) == {}
+    assert losses.observe_usage(targets.flatten(0, 1)[:15]) == {}

@@ -71,6 +71,27 @@ def test_plane_with_equal_seed_is_equal_and_keeps_clusters():
     assert torch.equal(points, plane(vectors, protocol))
 
 
+def test_protocol_has_the_values_of_the_documents_and_is_limited_by_few_classes():
+    assert Protocol().fit_to(1000, 384) == Protocol(30, 20.0, 200.0, 5000, 0)
+    assert Protocol().fit_to(7, 4) == Protocol(4, 2.0, 200.0, 5000, 0)
+    assert Protocol().fit_to(3, 384) == Protocol(3, 1.0, 200.0, 5000, 0)
+
+
+def test_overlap_is_the_share_of_common_neighbors_among_half_of_the_others_or_ten():
+    rng = np.random.default_rng(0)
+    for classes, count in ((9, 4), (30, 10)):
+        vectors, points = (torch.from_numpy(rng.normal(size=(classes, width))) for width in (5, 2))
+        units = vectors / vectors.norm(dim=1, keepdim=True)
+        near, on_map = (
+            far.fill_diagonal_(torch.inf).topk(count, largest=False).indices.tolist()
+            for far in (1 - units @ units.T, torch.cdist(points, points))
+        )
+        shares = [len({*a} & {*b}) / count for a, b in zip(near, on_map, strict=True)]
+        found = neighbor_overlap(vectors, points)
+        assert (found.num_neighbors, found.chance) == (count, count / (classes - 1))
+        assert found.share == pytest.approx(np.mean(shares))
+
+
 def test_place_gives_weighted_mean_of_nearest_classes():
     drawn = some_map()
     found = place(torch.from_numpy(drawn.features[4]), drawn)

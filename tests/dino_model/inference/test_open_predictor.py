@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torchvision.models import VisionTransformer as TorchvisionTransformer
 
 from dino_model.inference.predictor import AttentionPredictor
+from dino_model.models.attention import readable
 from dino_model.models.backbones import BackboneConfig, create_backbone
 from dino_model.models.load import LoadedModel
 from dino_model.models.position import resample
@@ -258,6 +259,13 @@ def _read(model: nn.Module) -> None:
     predictor = AttentionPredictor(model, mean=MEAN, std=STD, **COMPUTE)
     predictor.set_image(IMAGE)
     predictor.cls_attention()
+
+
+@torch.no_grad()
+def test_images_of_an_own_module_are_padded_at_the_right_and_bottom_to_whole_patches():
+    vit, images = readable(randomized(OwnViT())), torch.randn(1, 3, 20, 13)
+    padded = nn.functional.pad(images, (0, 3, 0, 4))
+    torch.testing.assert_close(vit.output(images), vit.output(padded))
 
 
 def test_own_module_is_read_by_the_number_of_the_block_with_as_many_channels_as_means():

@@ -17,6 +17,7 @@ from training.augmentation.batches import (
     batch_order,
     batches_ahead,
     load_batches,
+    read_or_next,
 )
 from training.augmentation.crop_config import CropConfig
 
@@ -112,3 +113,15 @@ def test_large_photograph_is_decoded_smaller_and_gives_the_same_crops(tmp_path, 
     exact = dataset.collate([dataset[0, 0]])
     for crops, expected in zip(found.crops, exact.crops, strict=True):
         assert (crops.float() - expected.float()).abs().mean() < 6
+
+
+def test_run_of_100_unreadable_images_is_an_error():
+    def read(number: int) -> int:
+        if number < 110:
+            raise ImageError(f"{number} is broken")
+        return number
+
+    numbers = range(150)
+    assert read_or_next(numbers, 11, read)[:2] == (110, 110)
+    with pytest.raises(ImageError, match="100 images in a row cannot be read; the first: 10 is broken"):
+        read_or_next(numbers, 10, read)

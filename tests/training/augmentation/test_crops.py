@@ -92,6 +92,16 @@ def test_random_box_has_the_distribution_of_torchvision(width, height):
         assert ours.std() == pytest.approx(plain.std(), abs=0.02 * max(width, height))
 
 
+def test_random_box_has_a_uniform_area_and_a_log_uniform_ratio_of_its_sides():
+    numbers = torch.rand(1000, BOX_NUMBERS, generator=torch.Generator().manual_seed(0)).tolist()
+    boxes = torch.tensor([random_box(100, 100, (0.1, 0.5), row, whole=False) for row in numbers])
+    width, height = boxes[:, 2] - boxes[:, 0], boxes[:, 3] - boxes[:, 1]
+    for values, low, high in ((width * height / 1e4, 0.1, 0.5), ((width / height).log2(), -0.415, 0.415)):
+        assert (values.min(), values.max()) == pytest.approx((low, high), abs=0.005)  # 2 ** 0.415 is 4 : 3
+        assert values.mean() == pytest.approx((low + high) / 2, abs=0.02)
+        assert values.std() == pytest.approx((high - low) / 12**0.5, abs=0.02)
+
+
 @pytest.mark.parametrize(("height", "width"), [(375, 500), (500, 200), (100, 1000)])
 def test_box_without_rounding_is_that_of_whole_pixels_up_to_two(height, width):
     numbers = torch.rand(200, BOX_NUMBERS, generator=torch.Generator().manual_seed(0)).tolist()

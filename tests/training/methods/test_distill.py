@@ -18,7 +18,7 @@ from training.methods.config import MethodContext
 from training.methods.distill import Distill
 from training.methods.distill_config import DistillConfig
 from training.methods.distill_loss import StudentView
-from training.methods.distill_teacher import FrozenTeacher, token_statistics
+from training.methods.distill_teacher import FrozenTeacher, Squares, TeacherOutput, token_statistics
 from training.methods.method import Batch
 
 BACKBONE = BackboneConfig("vit_tiny", 8, 32, width=24, depth=2, heads=3)
@@ -66,8 +66,6 @@ def squares_batch(images, numbers=(0, 3, 4, 9), step=UNMIRRORED) -> Batch:
 
 
 def build_squares(images):
-    from training.methods.distill_teacher import Squares
-
     return Squares(images, 32, 4, 8)
 
 
@@ -197,7 +195,23 @@ def test_statistics_are_mean_and_deviation_of_all_tokens(teacher_file, collectio
     output = method.teacher.outputs(squares.read(range(10))[0], 4, squares.sample(range(10)))
     torch.testing.assert_close(method.patch_mean, output.patches.mean((0, 1)))
     torch.testing.assert_close(method.cls_deviation, output.cls.std(0, correction=0), atol=2e-4, rtol=0)
-    assert token_statistics([output]).keys() == {"patch_mean", "patch_deviation", "cls_mean", "cls_deviation"}
+    constant = TeacherOutput(torch.ones(2, 3, 4), torch.ones(2, 4), torch.empty(0))
+    found = token_statistics([constant])
+    assert found.keys() == {"patch_mean", "patch_deviation", "cls_mean", "cls_deviation"}
+    torch.testing.assert_close(found["cls_deviation"], torch.full((4,), 1e-4, dtype=torch.float64))
+
+
+@pytest.mark.parametrize("cached", [True, False])
+def test_statistics_are_of_images_taken_evenly_up_to_the_limit(
+    cached, teacher_file, collection, tmp_path, monkeypatch
+):
+    name = "CACHED_SAMPLE" if cached else "LIVE_SAMPLE"
+    monkeypatch.setattr(f"training.methods.distill_teacher.{name}", 4)
+    cache = {"teacher_cache": str(tmp_path)} if cached else {}
+    method = build(replace(PLAIN, teacher=teacher_file, **cache), collection)
+    squares, numbers = build_squares(collection), (0, 3, 6, 9)  # of ten
+    output = method.teacher.outputs(squares.read(numbers)[0], 4, squares.sample(numbers))
+    torch.testing.assert_close(method.cls_mean, output.cls.mean(0), atol=2e-3, rtol=2e-3)
 
 
 def test_interrupted_cache_continues_and_depends_on_teacher_and_images(

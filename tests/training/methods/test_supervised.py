@@ -62,6 +62,13 @@ def test_cutmix_pastes_a_box_as_large_as_its_share():
     assert sum(share < 0.9 for share in shares) > 5
 
 
+def test_mixing_is_cutmix_in_half_of_the_steps():
+    method = build(SupervisedConfig(), classes=4)
+    mixed = (method.mix(numbered(number))[0].views for number in range(200))
+    blended = sum(bool((views % 1 > 0).any()) for views in mixed)
+    assert 70 < blended < 130
+
+
 @pytest.mark.parametrize(
     ("facts", "words"),
     [

@@ -32,8 +32,6 @@ from training.run.monitor import Probe
 from training.session import Session
 from training.train import Callbacks
 
-pytestmark = pytest.mark.slow
-
 HEAD = HeadConfig(prototypes=32, hidden=32, bottleneck=16, batch_norm=True)
 DINO = AblationsConfig(HEAD, teacher_momentum=0.9, freeze_last_layer_epochs=0)
 PLAIN = HeadConfig(prototypes=16, layers=2, hidden=32, bottleneck=None, batch_norm=True, activation="relu")
@@ -136,6 +134,7 @@ def doctor(folder: Path) -> tuple[int, list[str], list[str]]:
     return code, [finding["cause"] for finding in found], [finding["sentence"] for finding in found]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ILL)
 def test_doctor_names_the_problem_of_a_run(name, run, capsys):
     _, cause, words = ILL[name]
@@ -145,6 +144,7 @@ def test_doctor_names_the_problem_of_a_run(name, run, capsys):
     assert sentences[0] in capsys.readouterr().out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "early"),
     [("one prototype", "collapse to one prototype"), ("uniform", "collapse to one output")],
@@ -171,6 +171,7 @@ def test_momentum_is_that_of_a_teacher_which_is_a_moving_average(method, momentu
     assert module.run_settings(config).teacher_momentum == momentum
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", HEALTHY)
 def test_findings_of_a_healthy_run_are_empty_at_every_step(name, run):
     lines, settings = run(name).lines(), module.run_settings(run(name).config())
@@ -203,6 +204,7 @@ def test_lost_rank_compares_the_last_probe_with_the_highest():
     assert module.lost_rank([{"rank_student": 12.0}, {}, {"rank_student": 4.1}]) is None
 
 
+@pytest.mark.slow
 def test_doctor_reads_incomplete_and_refuses_damaged_logs(run, tmp_path, capsys):
     copy = Run(tmp_path)
     copy.rewrite(run("dino").config())

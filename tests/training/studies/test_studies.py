@@ -15,8 +15,6 @@ from training.studies.laws import LAWS
 from training.studies.report import Outcome, interval, verdict
 from training.studies.runs import Result, StudyData, check_base
 
-pytestmark = pytest.mark.slow
-
 
 def outcome(*differences: float, is_short: bool = False) -> Outcome:
     values = {"momentum": [50 + change for change in differences], "student copy": [50] * len(differences)}
@@ -100,6 +98,7 @@ def losses(folder):
     return {log.parent.name: [json.loads(line)["loss"] for line in log.open()] for log in logs}
 
 
+@pytest.mark.slow
 def test_study_after_interruption_reports_as_an_uninterrupted_one(tiny, tmp_path, capsys, monkeypatch):
     folder, file = tmp_path / "whole", tmp_path / "out.json"
     assert study(folder, "--json", file) == 0
@@ -127,6 +126,7 @@ def test_study_after_interruption_reports_as_an_uninterrupted_one(tiny, tmp_path
     assert json.loads(file.read_text())["values"] == content["values"]
 
 
+@pytest.mark.slow
 def test_study_with_failing_base_run_stops(tiny, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("training.studies.runs.check_base", check_base)
     assert study(tmp_path / "study", name="teacher") == 1
@@ -134,6 +134,7 @@ def test_study_with_failing_base_run_stops(tiny, tmp_path, monkeypatch, capsys):
     assert not [*(tmp_path / "study" / "runs").glob("student-copy-*")]
 
 
+@pytest.mark.slow
 def test_study_emergence_shows_on_package_images(tmp_path):
     file = tmp_path / "out.json"
     with few_photographs(10):
