@@ -21,6 +21,12 @@ from segmentation.video_input import VideoFile
 MODEL = "random:vit_tiny/16"
 
 
+@pytest.fixture(autouse=True)
+def few_steps(monkeypatch):
+    """Train linear heads for 100 steps: tests of the fit itself are in `test_heads`."""
+    monkeypatch.setattr(heads, "STEPS", 100)
+
+
 @pytest.fixture
 def camvid(data_root, tmp_path) -> tuple[dict, Path, Path]:
     """Driving scenes: images and masks as options, four names to fit on, three to score."""

@@ -125,7 +125,7 @@ def test_head_file_gives_the_labels_of_the_fit(kind, tmp_path):
     [
         ("DINO classifier 3", "DINO classifier 2", "its format is DINO classifier 2"),
         ('"task": "patches"', '"task": "images" ', "it classifies images, expected patches"),
-        ('"labels": [0, 1, 2]', '"labels": [0, 1, 9]', "are not those of 3 names"),
+        ('"labels": [0, 1, 2]', '"labels": [0, 1, 3]', "are not those of 3 names"),
         ('"layers"', '"layerz"', "unexpected keyword argument 'layerz'"),
         ('"classes": ["a", "b", "c"]', '"classes": ["a", "b"       ]', "do not fit its 2 classes"),
         ('"kind": "linear", "parts"', '"kind": "linier", "parts"', "its kind is 'linier'"),

@@ -124,6 +124,12 @@ def test_map_written_reads_back_equal(tmp_path: Path):
         lambda content: json.dumps(content | {"features": "not base64 !"}),
         lambda content: json.dumps({key: value for key, value in content.items() if key != "origin"}),
         lambda content: json.dumps(content).replace('"neighbors": [[', '"neighbors": [[99, 0], ['),
+        lambda content: json.dumps(
+            content | {"classes": [one | {"x": np.inf} for one in content["classes"]]}
+        ),
+        lambda content: json.dumps(
+            content | {"classes": [one | {"y": np.nan} for one in content["classes"]]}
+        ),
     ],
 )
 def test_read_damaged_map_is_refused(tmp_path: Path, change):

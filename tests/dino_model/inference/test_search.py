@@ -43,7 +43,7 @@ def test_search_command_finds_image_of_indexed_folder(tmp_path: Path, capsys):
     assert "1.000  b/001.png" in capsys.readouterr().out
     (found,) = json.loads(Path(results).read_text())["results"]
     assert found["neighbors"][0][0] == "b/001.png"
-    assert Image.open(sheet).width > 3 * 112
+    assert Image.open(sheet).width == int(1.3 * 3 * 112)
     (shapes / "a" / "000.png").unlink()
     with pytest.raises(ValueError, match=r"1 images of .* are not in .*shapes, such as a/000\.png"):
         main(query)

@@ -8,10 +8,12 @@ import torch
 from PIL import Image
 
 from dino_model.data.collection import open_images
+from dino_model.models.attention import attention_rows
 from dino_model.models.backbones import BackboneConfig, create_backbone
 from dino_model.models.checkpoint import write_safetensors
-from dino_model.models.load import load_model
+from dino_model.models.load import LoadedModel, load_model
 from dino_model.runtime.errors import SettingError
+from tests.dino_model.small_models import made
 from training.augmentation.crops import Crops
 from training.augmentation.randomness import Randomness
 from training.methods.config import MethodContext
@@ -282,6 +284,19 @@ def test_any_teacher_gives_outputs_on_the_grid_of_the_student(name, collection, 
     assert loss.isfinite()
     gradients = [p.grad for p in method.student.parameters()]
     assert all(gradient is not None and gradient.isfinite().all() for gradient in gradients)
+
+
+@pytest.mark.parametrize("family", ["ViT, registers", "BEiT"])
+def test_attention_of_a_teacher_is_that_of_its_last_block_over_the_patches(family):
+    network, mean, std = made(family), (0.4, 0.5, 0.6), (0.2, 0.25, 0.3)
+    teacher = FrozenTeacher(LoadedModel("t", network, mean, std, "", None), attention=True, cls_row=True)
+    squares = torch.randint(0, 256, (2, 3, 32, 32), dtype=torch.uint8)
+    sampled, prefix = torch.tensor([3, 0, 14]), network.num_prefix_tokens
+    found = teacher.outputs(squares, 4, sampled.expand(2, -1)).attention
+    pixels = (squares / 255 - torch.tensor(mean).view(3, 1, 1)) / torch.tensor(std).view(3, 1, 1)
+    with torch.no_grad():
+        rows = attention_rows(network, pixels, [0, *(prefix + sampled).tolist()])[..., prefix:]
+    torch.testing.assert_close(found, rows / rows.sum(-1, keepdim=True), atol=1e-5, rtol=1e-4)
 
 
 BAD = {
