@@ -17,8 +17,6 @@ from tests.training.runs import RECIPE, noise
 from training import __main__ as command
 from training.recipes.recipe import OptimizerConfig
 
-pytestmark = pytest.mark.slow
-
 
 def test_attention_reference_gives_the_maps_of_the_predictor(monkeypatch):
     monkeypatch.setattr(attention, "SIZE", 48)
@@ -78,6 +76,7 @@ def test_extra_memory_is_that_of_the_computation():
     assert 9e7 < measure.extra_memory(hundred_megabytes) < 1.2e8
 
 
+@pytest.mark.slow
 def test_official_compares_every_figure_with_the_paper(tmp_path, monkeypatch, capsys):
     """The models have random weights in files of the published form. The commands run in this process."""
     run = SimpleNamespace(run=lambda words: SimpleNamespace(returncode=command.main(words[3:])))

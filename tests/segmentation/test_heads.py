@@ -12,19 +12,33 @@ from segmentation import heads
 from segmentation.heads import PatchClassifier, PatchTask, class_shares, fit_classifier, sample_patches
 from segmentation.labels import VOID, DataError
 
-RANDOM = np.random.default_rng(0)
 TASK: dict[str, Any] = {"labels": (0, 1, 2), "kind": "linear", "layers": 1, "size": 48, "foreground": False}
 TASK |= {"names": ("a", "b", "c"), "colors": ((0, 0, 0), (1, 1, 1), (2, 2, 2))}
 
 
-def test_class_shares_equal_counts_of_labeled_pixels():
-    labels = RANDOM.choice([0, 3, 7, VOID], size=(24, 32)).astype(np.uint8)
+@pytest.fixture
+def random() -> np.random.Generator:
+    return np.random.default_rng(0)
+
+
+def test_class_shares_equal_counts_of_labeled_pixels(random):
+    labels = random.choice([0, 3, 7, VOID], size=(24, 32)).astype(np.uint8)
     labels[:8, :8] = VOID
     shares, patches = class_shares(labels, (3, 4)), labels.reshape(3, 8, 4, 8)
     for row, column in np.ndindex(3, 4):
         labeled = patches[row, :, column][patches[row, :, column] != VOID]
         expected = np.bincount(labeled, minlength=VOID) / max(1, labeled.size)
         np.testing.assert_allclose(shares[row, column], expected, atol=1e-6)
+
+
+def test_color_position_has_mean_color_and_place_of_patches_and_their_products(random):
+    image = random.integers(0, 256, (32, 48, 3), dtype=np.uint8)
+    color = image.reshape(4, 8, 6, 8, 3).mean(axis=(1, 3)) / 255 - 0.5
+    for row, column in np.ndindex(4, 6):
+        values = [*color[row, column], row / 3 - 0.5, column / 5 - 0.5]
+        products = [values[i] * values[j] for i in range(5) for j in range(i, 5)]
+        found = heads.color_position(image, 32, 8)[row, column]
+        np.testing.assert_allclose(found, [*values, *products], atol=0.003)  # colors are of 8 bits
 
 
 def test_sample_patches_keeps_total_below_limit(monkeypatch):
@@ -37,10 +51,10 @@ def test_sample_patches_keeps_total_below_limit(monkeypatch):
 
 @pytest.mark.parametrize("classes", [2, 3])
 @pytest.mark.parametrize("kind", ["linear", "logistic", "knn"])
-def test_fit_classifier_separates_classes(kind, classes):
-    centers = 10 * RANDOM.normal(size=(classes, 5))
+def test_fit_classifier_separates_classes(random, kind, classes):
+    centers = 10 * random.normal(size=(classes, 5))
     number = np.arange(300) % classes
-    features = (centers[number] + RANDOM.normal(size=(300, 5))).astype(np.float32)
+    features = (centers[number] + random.normal(size=(300, 5))).astype(np.float32)
     shares = np.zeros((300, VOID), np.float32)
     shares[np.arange(300), 2 * number + 2] = 1
     classifier = fit_classifier(features, shares, kind)
@@ -51,7 +65,7 @@ def test_fit_classifier_separates_classes(kind, classes):
         fit_classifier(features[::classes], shares[::classes], kind)
 
 
-def test_linear_head_trains_1000_steps_with_a_rate_that_falls_linearly_to_0(monkeypatch):
+def test_linear_head_trains_1000_steps_with_a_rate_that_falls_linearly_to_0(random, monkeypatch):
     groups, honest = [], torch.optim.AdamW.step
 
     def step(optimizer, *given):
@@ -60,15 +74,15 @@ def test_linear_head_trains_1000_steps_with_a_rate_that_falls_linearly_to_0(monk
 
     monkeypatch.setattr(torch.optim.AdamW, "step", step)
     shares = np.eye(2, VOID, dtype=np.float32).repeat(4, axis=0)
-    fit_classifier(RANDOM.normal(size=(8, 3)).astype(np.float32), shares, "linear")
+    fit_classifier(random.normal(size=(8, 3)).astype(np.float32), shares, "linear")
     rates, decays = np.transpose(groups)
     np.testing.assert_allclose(rates, np.linspace(1e-2, 0, 1001)[:-1], rtol=1e-6, atol=1e-9)
     assert set(decays) == {1e-4}
 
 
-def test_knn_averages_shares_with_weights_of_cosine():
-    bank, queries = RANDOM.normal(size=(60, 4)), RANDOM.normal(size=(300, 4))
-    shares = RANDOM.dirichlet(np.ones(3), size=60)
+def test_knn_averages_shares_with_weights_of_cosine(random):
+    bank, queries = random.normal(size=(60, 4)), random.normal(size=(300, 4))
+    shares = random.dirichlet(np.ones(3), size=60)
     cosine = queries @ bank.T / np.linalg.norm(queries, axis=1)[:, None] / np.linalg.norm(bank, axis=1)
     nearest = np.argsort(-cosine)[:, :20]
     weights = np.exp(np.take_along_axis(cosine, nearest, axis=1) / 0.07)
@@ -79,10 +93,10 @@ def test_knn_averages_shares_with_weights_of_cosine():
     np.testing.assert_array_equal(labels.ravel(), expected)
 
 
-def test_logistic_head_is_that_of_scikit_learn_on_standardized_features_with_l2_of_1():
+def test_logistic_head_is_that_of_scikit_learn_on_standardized_features_with_l2_of_1(random):
     from sklearn.linear_model import LogisticRegression
 
-    features, classes = RANDOM.normal(2, 3, size=(90, 4)).astype(np.float32), np.arange(90) % 3
+    features, classes = random.normal(2, 3, size=(90, 4)).astype(np.float32), np.arange(90) % 3
     features[:, 0] += 2 * classes
     found = fit_classifier(features, np.eye(VOID, dtype=np.float32)[classes], "logistic").classifier
     standardized = (features - features.mean(0)) / features.std(0)
@@ -91,8 +105,8 @@ def test_logistic_head_is_that_of_scikit_learn_on_standardized_features_with_l2_
     np.testing.assert_allclose(scores, expected.predict_proba(standardized), atol=2e-3)
 
 
-def test_segment_in_strips_equals_bilinear_scores_of_whole_image(monkeypatch):
-    scores = RANDOM.normal(size=(7, 9, 4)).astype(np.float32)
+def test_segment_in_strips_equals_bilinear_scores_of_whole_image(random, monkeypatch):
+    scores = random.normal(size=(7, 9, 4)).astype(np.float32)
     linear = LinearClassifier(torch.eye(4), torch.zeros(4))
     identity, channels = PatchClassifier((0, 5, 6, 9), linear), torch.from_numpy(scores).permute(2, 0, 1)
     whole = torch.nn.functional.interpolate(channels[None], size=(83, 61), mode="bilinear")
@@ -109,8 +123,8 @@ def save(file: Path, fitted: PatchClassifier, task: PatchTask) -> None:
 
 
 @pytest.mark.parametrize("kind", ["linear", "logistic", "knn"])
-def test_head_file_gives_the_labels_of_the_fit(kind, tmp_path):
-    features, file = RANDOM.normal(size=(40, 4)).astype(np.float32), tmp_path / "head.safetensors"
+def test_head_file_gives_the_labels_of_the_fit(random, kind, tmp_path):
+    features, file = random.normal(size=(40, 4)).astype(np.float32), tmp_path / "head.safetensors"
     shares = np.eye(VOID, dtype=np.float32)[np.arange(40) % 3]
     fitted = fit_classifier(features, shares, kind)
     save(file, fitted, PatchTask(**TASK | {"kind": kind}))

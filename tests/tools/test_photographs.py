@@ -6,8 +6,6 @@ import pytest
 from dino_model import photographs
 from tools import photographs as tool
 
-pytestmark = pytest.mark.slow
-
 
 def test_composites_follow_the_seed_and_have_small_objects_on_other_images():
     scenes = list(tool.composites(2, 0))

@@ -153,9 +153,7 @@ def pretrain(images: Path, output: Path, *more: str) -> list[str]:
 
 
 def wait_for(run: Path, steps: int) -> None:
-    deadline = time.monotonic() + 120
-    while len(values(run)) < steps:
-        assert time.monotonic() < deadline
+    while len(values(run)) < steps:  # the timeout of the test bounds it
         time.sleep(0.02)
 
 

@@ -268,6 +268,19 @@ def test_images_of_an_own_module_are_padded_at_the_right_and_bottom_to_whole_pat
     torch.testing.assert_close(vit.output(images), vit.output(padded))
 
 
+@torch.no_grad()
+def test_output_of_an_own_module_without_cls_is_the_mean_of_its_patches():
+    class Patches(OwnViT):
+        prefix_tokens = 0
+
+        def embed(self, images: Tensor) -> Tensor:
+            return super().embed(images)[:, 1:]
+
+    vit, images = randomized(Patches()), torch.randn(2, 3, 16, 24)
+    tokens = vit.norm(vit.blocks[1](vit.blocks[0](vit.embed(images))))
+    torch.testing.assert_close(readable(vit).output(images), tokens.mean(dim=1))
+
+
 def test_own_module_is_read_by_the_number_of_the_block_with_as_many_channels_as_means():
     """A module may use one block several times; its first layer need not be that of the patches."""
     asked = []

@@ -87,16 +87,20 @@ def test_half_a_patch_is_rounded_up_as_in_the_browser():
     assert fed_size(720, 640, 224, "short-side", 8) == (256, 224)
 
 
-NATIVE = tiny_predictor(resize="native")
+@pytest.fixture(scope="module")
+def native() -> AttentionPredictor:
+    return tiny_predictor(resize="native")
 
 
 @settings(max_examples=30, deadline=None)
 @given(height=st.integers(1, 90), width=st.integers(1, 90), data=st.data())
-def test_patch_at_covers_every_pixel(height: int, width: int, data: st.DataObject):
-    NATIVE.set_image(photo(height, width))
+def test_patch_at_covers_every_pixel(
+    native: AttentionPredictor, height: int, width: int, data: st.DataObject
+):
+    native.set_image(photo(height, width))
     y, x = data.draw(st.integers(0, height - 1)), data.draw(st.integers(0, width - 1))
-    patch = NATIVE.patch_at(y, x)
-    sizes = zip(patch, (y, x), (height, width), NATIVE.input_size, NATIVE.grid, strict=True)
+    patch = native.patch_at(y, x)
+    sizes = zip(patch, (y, x), (height, width), native.input_size, native.grid, strict=True)
     for index, pixel, side, fed, count in sizes:
         assert 0 <= index < count
         assert index * 8 <= (pixel + 0.5) * fed / side < (index + 1) * 8

@@ -6,8 +6,6 @@ import os
 import resource
 import shutil
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -18,7 +16,6 @@ from dino_model.models.backbones import BackboneConfig, create_backbone
 from dino_model.models.load import load_model
 from tests.training.ranks import Group
 from tests.training.runs import out_of_memory_at, pretrain, resume, stop_after, values, weights
-from training import __main__ as command
 from training.methods.head import ProjectionHead
 from training.run.folder import Run
 
@@ -65,15 +62,6 @@ def test_resume_inside_and_between_curriculum_stages_gives_the_same_run(images, 
     assert pretrain(images, parts, *curriculum, "--resume") == 0
     assert values(parts) == values(whole)
     torch.testing.assert_close(weights(parts), weights(whole), rtol=0, atol=0)
-
-
-def test_sigterm_before_the_first_step_returns_75(images, tmp_path, monkeypatch):
-    def killed(*_, **__):
-        os.kill(os.getpid(), signal.SIGTERM)
-        raise AssertionError("went on after SIGTERM")
-
-    monkeypatch.setattr("training.commands.pretrain.Session", killed)
-    assert pretrain(images, tmp_path / "run") == 75
 
 
 def test_pretrain_resume_starts_or_continues_after_any_kill(images, trained, tmp_path, monkeypatch):
@@ -331,42 +319,6 @@ def test_pretrain_on_a_full_disk_prints_one_sentence(images, tmp_path):
     assert "enforce fail" not in group.printed(0)
     left = {path.name for path in (tmp_path / "run").iterdir()}
     assert left <= {"config.json", "images.csv.gz", "provenance.json", "log.jsonl"}
-
-
-@pytest.mark.parametrize(
-    ("words", "code", "shown"),
-    [
-        ("pretrain --recipe paper --help", 0, "--epochs INT Passes over the images. (default: 300)"),
-        ("pretrain --dta images --output run", 2, "--dta"),
-    ],
-)
-def test_help_and_usage_errors(words, code, shown, capsys):
-    try:
-        found = command.main(words.split())
-    except SystemExit as end:
-        found = end.code
-    assert found == code
-    captured = capsys.readouterr()
-    printed = captured.err if code else captured.out
-    assert shown in " ".join(printed.replace("│", " ").split())
-
-
-def test_pretrain_with_wrong_options_refuses_before_data_or_torch(tmp_path):
-    wrong = {
-        "--data absent --output run --batch-size 0": "--batch-size is 0",
-        "--data absent --output run --recipe small-data --milestone-every 0": "--milestone-every is 0",
-        "--output run --recipe small-data": "no images",
-    }
-    code = (
-        "import sys; from training.__main__ import main;"
-        "print(*(main(['pretrain', *words.split()]) for words in sys.argv[1:]), 'torch' in sys.modules)"
-    )
-    words = [sys.executable, "-c", code, *wrong]
-    environment = os.environ | {"PYTHONPATH": str(REPOSITORY)}
-    ended = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True)
-    assert ended.stdout == "1 1 1 False\n"
-    for message, line in zip(wrong.values(), ended.stderr.splitlines(), strict=True):
-        assert message in line
 
 
 def test_pretrain_of_a_locked_run_is_refused(images, tmp_path, capsys):

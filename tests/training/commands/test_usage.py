@@ -1,0 +1,59 @@
+"""Help, usage errors and an early end of the command, without a training."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.training.runs import pretrain
+from training import __main__ as command
+
+REPOSITORY = Path(__file__).parents[3]
+
+
+def test_sigterm_before_the_first_step_returns_75(images, tmp_path, monkeypatch):
+    def killed(*_, **__):
+        os.kill(os.getpid(), signal.SIGTERM)
+        raise AssertionError("went on after SIGTERM")
+
+    monkeypatch.setattr("training.commands.pretrain.Session", killed)
+    assert pretrain(images, tmp_path / "run") == 75
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "shown"),
+    [
+        ("pretrain --recipe paper --help", 0, "--epochs INT Passes over the images. (default: 300)"),
+        ("pretrain --dta images --output run", 2, "--dta"),
+    ],
+)
+def test_help_and_usage_errors(words, code, shown, capsys):
+    try:
+        found = command.main(words.split())
+    except SystemExit as end:
+        found = end.code
+    assert found == code
+    captured = capsys.readouterr()
+    printed = captured.err if code else captured.out
+    assert shown in " ".join(printed.replace("│", " ").split())
+
+
+def test_pretrain_with_wrong_options_refuses_before_data_or_torch(tmp_path):
+    wrong = {
+        "--data absent --output run --batch-size 0": "--batch-size is 0",
+        "--data absent --output run --recipe small-data --milestone-every 0": "--milestone-every is 0",
+        "--output run --recipe small-data": "no images",
+    }
+    code = (
+        "import sys; from training.__main__ import main;"
+        "print(*(main(['pretrain', *words.split()]) for words in sys.argv[1:]), 'torch' in sys.modules)"
+    )
+    words = [sys.executable, "-c", code, *wrong]
+    environment = os.environ | {"PYTHONPATH": str(REPOSITORY)}
+    ended = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True)
+    assert ended.stdout == "1 1 1 False\n"
+    for message, line in zip(wrong.values(), ended.stderr.splitlines(), strict=True):
+        assert message in line
