@@ -2,7 +2,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from training.augmentation.randomness import Randomness
+from training.augmentation.randomness import Randomness, mix
 
 
 @settings(deadline=None, max_examples=30)
@@ -19,3 +19,8 @@ def test_randomness_depends_on_seed_step_and_purpose():
     draws = [(0, 0, "depth"), (1, 0, "depth"), (0, 1, "depth"), (0, 0, "patches")]
     numbers = [Randomness(seed, step, 0, 12).uniform(purpose)[0] for seed, step, purpose in draws]
     assert len(torch.stack(numbers).unique()) == 4
+
+
+def test_mix_of_seed_0_is_the_published_sequence_of_splitmix64():
+    published = (0xE220A8397B1DCDAF, 0x6E789E6AA1B965F4, 0x06C45D188009454F)
+    assert [mix(0, position) for position in range(3)] == [number >> 1 for number in published]

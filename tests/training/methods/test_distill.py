@@ -20,7 +20,13 @@ from training.methods.config import MethodContext
 from training.methods.distill import Distill
 from training.methods.distill_config import DistillConfig
 from training.methods.distill_loss import StudentView
-from training.methods.distill_teacher import FrozenTeacher, Squares, TeacherOutput, token_statistics
+from training.methods.distill_teacher import (
+    FrozenTeacher,
+    Squares,
+    TeacherOutput,
+    matching_patches,
+    token_statistics,
+)
 from training.methods.method import Batch
 
 BACKBONE = BackboneConfig("vit_tiny", 8, 32, width=24, depth=2, heads=3)
@@ -284,6 +290,14 @@ def test_any_teacher_gives_outputs_on_the_grid_of_the_student(name, collection, 
     assert loss.isfinite()
     gradients = [p.grad for p in method.student.parameters()]
     assert all(gradient is not None and gradient.isfinite().all() for gradient in gradients)
+
+
+@pytest.mark.parametrize(("grid", "other"), [(4, 6), (7, 3), (5, 5)])
+def test_matching_patch_holds_the_center_of_the_patch(grid, other):
+    found = matching_patches(torch.arange(grid**2).view(grid, grid), grid, other)
+    for row, column in np.ndindex(grid, grid):
+        place = [int((index + 0.5) / grid * other) for index in (row, column)]
+        assert found[row, column] == place[0] * other + place[1]
 
 
 @pytest.mark.parametrize("family", ["ViT, registers", "BEiT"])

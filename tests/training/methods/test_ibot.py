@@ -101,6 +101,9 @@ def test_random_blocks_are_rectangles_of_the_drawn_share_in_half_of_the_views():
     sides = blocks.any(-1).sum(-1) * blocks.any(-2).sum(-1)
     assert torch.equal(sides, area)
     assert blocks.float().mean((0, 1)).min() > 0.01  # every patch is masked at times
+    small = random_blocks(Randomness(0, 0, 0, 200, 200), 2, 3, 3).unflatten(-1, (3, 3))
+    for axis in (-1, -2):
+        assert set(small.any(axis).sum(-1).flatten().tolist()) == {0, 1, 2, 3}
 
 
 def test_random_blocks_have_ratios_of_height_and_width_that_are_log_uniform_from_0_3_to_its_inverse():

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from dino_model.models.backbones import BackboneConfig
 from dino_model.runtime.errors import SettingError
+from training.methods.head import HeadConfig
 from training.methods.table import METHODS
 from training.recipes import named_recipes
 from training.recipes.recipe import Plan
@@ -132,6 +133,7 @@ def test_small_data_has_the_settings_of_its_formulas(method, images, short_side,
 
 DEFAULTS = {
     "dino": {  # the official code's
+        "head": HeadConfig(65536, 3, 2048, 256),
         "student_temperature": 0.1,
         "teacher_temperature_start": 0.04,
         "teacher_temperature": 0.04,
@@ -144,9 +146,19 @@ DEFAULTS = {
         "infonce_temperature": 0.2,
         "mask_hint": 0.1,
     },
-    "byol": {"predictor": 4096, "teacher_momentum": 0.996},
-    "moco-v2": {"temperature": 0.2, "teacher_momentum": 0.999, "queue": 65_536},
+    "byol": {
+        "head": HeadConfig(256, 2, 4096, None, batch_norm=True, activation="relu"),
+        "predictor": 4096,
+        "teacher_momentum": 0.996,
+    },
+    "moco-v2": {
+        "head": HeadConfig(128, 2, 2048, None, activation="relu"),
+        "temperature": 0.2,
+        "teacher_momentum": 0.999,
+        "queue": 65_536,
+    },
     "swav": {
+        "head": HeadConfig(3000, 2, 2048, 128, batch_norm=True, activation="relu"),
         "temperature": 0.1,
         "epsilon": 0.05,
         "sinkhorn_iterations": 3,
