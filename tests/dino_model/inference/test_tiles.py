@@ -162,6 +162,15 @@ def test_weights_fall_to_the_borders_of_a_tile():
     assert (np.diff(weights[1, 3:9]) > 0).all(), "from one tile to the next without a step"
 
 
+def test_tile_without_attention_to_patches_gets_its_mass_evenly():
+    coarse, weights = np.full((2, 2, 3), 0.1), np.array([[1.0, 1, 1], [1, 0, 0]])
+    own = np.zeros((2, 2, 3), np.float32)
+    own[1, 0] = 1, 2, 1
+    found = tiles.tile_share(coarse, own, weights)
+    np.testing.assert_allclose(found[0], 0.1 * weights)
+    np.testing.assert_allclose(found[1], [[0.1, 0.2, 0.1], [0, 0, 0]])
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

@@ -70,6 +70,17 @@ def test_batches_have_the_labels_of_their_images(tmp_path):
     assert white.sum() == 2
 
 
+def test_batches_of_the_ranks_are_parts_of_the_whole_batch(images, monkeypatch):
+    (whole,) = load(open_images(images), batch_size=6)
+    monkeypatch.setattr("training.augmentation.batches.world", lambda: 3)
+    parts = []
+    for number in range(3):
+        monkeypatch.setattr("training.augmentation.batches.rank", lambda number=number: number)
+        parts += load(open_images(images), batch_size=6)
+    assert torch.equal(torch.cat([part.indices for part in parts]), whole.indices)
+    assert [(part.randomness.first, part.randomness.num_images) for part in parts] == [(0, 2), (2, 2), (4, 2)]
+
+
 def test_batches_ahead_are_limited_by_bytes():
     small, large = CropConfig(32, 16, 2), CropConfig(224, 96, 8)
     assert batches_ahead(small, batch_size=16, workers=2) == 8

@@ -60,6 +60,8 @@ def test_curriculum_stages_scale_local_crops_and_blur_with_the_global_size():
     assert [(crops.global_size, crops.local_size) for crops in stages] == [(48, 24), (80, 32), (112, 40)]
     assert [crops.canvas_size for crops in stages] == [165, 275, 384]  # rounded up from 164.6 and 274.3
     assert [crops.blur for crops in stages] == [pytest.approx((0.0, size / 100)) for size in (48, 80, 112)]
+    ((share, _),) = CropConfig(curriculum=("224:1",)).stages(8)
+    assert share == 1
 
 
 @pytest.mark.parametrize(
@@ -100,6 +102,19 @@ def test_random_box_has_a_uniform_area_and_a_log_uniform_ratio_of_its_sides():
         assert (values.min(), values.max()) == pytest.approx((low, high), abs=0.005)  # 2 ** 0.415 is 4 : 3
         assert values.mean() == pytest.approx((low + high) / 2, abs=0.02)
         assert values.std() == pytest.approx((high - low) / 12**0.5, abs=0.02)
+    independent = torch.stack([width * height, (width / height).log(), boxes[:, 0] / (100 - width)])
+    assert (torch.corrcoef(independent) - torch.eye(3)).abs().max() < 0.1
+
+
+def test_numbers_of_a_device_crop_are_independent_of_its_box():
+    multi = MultiCrop(CropConfig(32, 16, 2, augment="device"))
+    params = torch.cat([multi.random_params(Image.new("RGB", (100, 100))).views for _ in range(300)])
+    left, top, right, bottom = params[:, -4:].T
+    box = torch.stack(
+        [(right - left) * (bottom - top), (right - left) / (bottom - top), left / (1 - right + left)]
+    )
+    correlation = torch.corrcoef(torch.cat([params[:, :-4].T, box]))
+    assert (correlation - torch.eye(len(correlation))).abs().max() < 0.25
 
 
 @pytest.mark.parametrize(("height", "width"), [(375, 500), (500, 200), (100, 1000)])

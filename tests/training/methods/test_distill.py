@@ -180,6 +180,9 @@ def test_enlarged_view_takes_every_second_image_however_the_batch_is_divided(tea
     views[:, 2] = 0
     assert method(replace(batch, crops=Crops(views, views[:0])), UNMIRRORED).value != whole
     assert [part.every(9).num_images for part in batch.split(4)] == [1] * 4
+    ten = replace(squares_batch(collection, range(10)), randomness=Randomness(0, 0, 0, 10, 10))
+    kept = [part.every(3).indices.tolist() for part in ten.split(2)]
+    assert kept == [[0, 3], [6, 9]]
 
 
 def test_cached_outputs_equal_live_ones_on_the_whole_square(teacher_file, collection, tmp_path):

@@ -4,7 +4,9 @@ import numpy as np
 import pytest
 import torch
 
+from dino_model.runtime.errors import SettingError
 from tests.training.methods.tiny import build, random_batch
+from training.augmentation.crop_config import CropConfig
 from training.losses import koleo
 from training.methods.dino_ablations_config import AblationsConfig
 from training.methods.head import HeadConfig
@@ -53,3 +55,10 @@ def test_koleo_of_dino_is_added_for_the_global_crops_of_the_student():
     cls = dino.student.features(batch.crops.views)[0].cls
     torch.testing.assert_close(logs["koleo"], koleo(cls).sum().detach())
     torch.testing.assert_close(loss, plain + 0.1 * logs["koleo"])
+
+
+def test_koleo_needs_a_batch_of_two_images():
+    config, crops = AblationsConfig(koleo=0.1), CropConfig(local_crops=0)
+    config.check(crops, 2, 1, 0)
+    with pytest.raises(SettingError, match="raise --batch-size to 2 or more"):
+        config.check(crops, 1, 1, 0)
