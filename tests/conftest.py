@@ -12,7 +12,7 @@ import pytest
 Oracle = Callable[[str], dict[str, np.ndarray]]
 gc.disable()  # while modules are imported: passes over their objects take half of the time
 sys.modules.setdefault("rfc3987_syntax", None)  # type: ignore[arg-type]
-"""jsonschema, which Gradio and Jupyter import, compiles its grammar in a second. No test checks that format."""
+"""jsonschema of Gradio and Jupyter compiles its grammar in a second; no test checks that format."""
 
 
 def pytest_collection_finish() -> None:

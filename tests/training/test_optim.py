@@ -1,4 +1,5 @@
 import copy
+import math
 
 import pytest
 import torch
@@ -6,7 +7,7 @@ from torch import nn
 
 from tests.training.runs import RECIPE
 from training.methods.network import create_network
-from training.optim import clip_grad_per_tensor, create_optimizer, decay_groups, gradient_norms, set_rates
+from training.optim import clip_gradients, create_optimizer, decay_groups, set_rates
 
 CPU = torch.device("cpu")
 
@@ -50,27 +51,20 @@ def test_sgd_has_momentum_09():
     assert start - layer.weight.item() == pytest.approx(0.1 * (1 + 0.9), rel=1e-4)
 
 
-def test_each_gradient_is_clipped_to_its_own_norm_plus_1e_6():
-    parameters = [nn.Parameter(torch.zeros(4)) for _ in range(3)]
-    for parameter, value in zip(parameters, (1e-6, 0.5, 50.0), strict=True):
-        parameter.grad = torch.full((4,), value)  # of the norm 2 * value
-    clip_grad_per_tensor([*parameters, nn.Parameter(torch.zeros(4))], 1e-6)
-    found = [parameter.grad[0].item() for parameter in parameters]
-    expected = [value * 1e-6 / (2 * value + 1e-6) for value in (1e-6, 0.5, 50.0)]
-    assert found == pytest.approx(expected, rel=1e-5)
-    clip_grad_per_tensor(parameters, 3.0)
-    assert [parameter.grad[0].item() for parameter in parameters] == found
-
-
-def test_gradient_norms_are_those_of_the_backbone_and_of_the_rest():
-    network = create_network(RECIPE.backbone, RECIPE.method.head)
-    for parameter in network.parameters():
-        parameter.grad = torch.full_like(parameter, 0.5)
-    parts = {"backbone": network.backbone, "head": network.head}
-    counts = {
-        name: sum(p.numel() for p in part.parameters() if p.requires_grad) for name, part in parts.items()
-    }
-    found = gradient_norms(decay_groups(network))
-    assert {name: value.item() for name, value in found.items()} == pytest.approx(
-        {f"gradient_norm_{name}": 0.5 * count**0.5 for name, count in counts.items()}
-    )
+def test_gradients_are_clipped_to_their_own_norms_plus_1e_6_and_the_norms_of_both_parts_returned():
+    values = {"head.a": 1e-6, "backbone.a": 0.5, "backbone.b": 50.0, "head.b": None}
+    parameters = {name: nn.Parameter(torch.zeros(4)) for name in values}
+    for name, value in values.items():
+        if value:
+            parameters[name].grad = torch.full((4,), value)  # of the norm 2 * value
+    groups = [{"params": [*parameters.values()], "param_names": [*parameters], "decayed": False}]
+    norms = {"gradient_norm_backbone": math.hypot(1, 100), "gradient_norm_head": 2e-6}
+    for max_norm in (0.0, 1e-6):
+        assert {n: v.item() for n, v in clip_gradients(groups, max_norm).items()} == pytest.approx(norms)
+        for name, value in values.items():
+            if value:
+                factor = 1e-6 / (2 * value + 1e-6) if max_norm else 1
+                assert parameters[name].grad[0].item() == pytest.approx(value * factor, rel=1e-5)
+    before = parameters["backbone.a"].grad.clone()
+    clip_gradients(groups, 3.0)
+    assert torch.equal(parameters["backbone.a"].grad, before)

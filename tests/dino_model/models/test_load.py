@@ -107,6 +107,7 @@ def test_load_official_weights_from_cache(name: str, cache: Path, monkeypatch: p
 
 def test_load_embedded_and_its_random_architecture(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     monkeypatch.setitem(catalogue.EMBEDDED, "embedded", tmp_path / "model.safetensors")
+    torch.manual_seed(3)  # not that of random models
     backbone = create_backbone(SMALL)
     write_safetensors(backbone, catalogue.EMBEDDED["embedded"], config=SMALL, mean=(0.1,) * 3, std=(0.2,) * 3)
     model = load_model()
