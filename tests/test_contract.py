@@ -3,7 +3,7 @@
 import json
 import re
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -79,6 +79,11 @@ training study | emergence --output out | emergence
 CASES = {
     cells[0]: Case(*cells[1:]) for cells in (re.split(r" *\| *", row) for row in TABLE.split("\n")[1:-1])
 }
+
+
+def mark_slow(names: Iterable[str]) -> list[Any]:
+    """Mark the commands that take seconds to finish."""
+    return [pytest.param(name, marks=[pytest.mark.slow] * (name == "training study")) for name in names]
 
 
 @pytest.fixture(scope="module")
@@ -188,14 +193,7 @@ def test_broken_file_is_named_and_the_others_are_used(name: str, work: Path, cap
         assert bool(files_of(work / "out")) == (name not in OF_ONE_ITEM)
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(name, marks=[pytest.mark.slow] * (name == "training study"))  # it trains a network
-        for name, case in CASES.items()
-        if case.output
-    ],
-)
+@pytest.mark.parametrize("name", mark_slow(name for name, case in CASES.items() if case.output))
 def test_existing_output_is_replaced_with_overwrite_only(name: str, finish, work: Path, capsys):
     line, first = f"{name} {CASES[name].options}", finish(name) / CASES[name].output
     output = work / CASES[name].output
@@ -243,7 +241,7 @@ def test_resume_after_interruption_gives_the_same_files(name: str, finish, work:
     assert len(added) == count, "a finished item was computed again"
 
 
-@pytest.mark.parametrize("name", sorted(CASES.keys() - WITHOUT_JSON))
+@pytest.mark.parametrize("name", mark_slow(sorted(CASES.keys() - WITHOUT_JSON)))
 def test_json_has_the_results_without_nan(name: str, finish):
     def refuse(constant: str) -> None:
         raise AssertionError(constant)
