@@ -99,7 +99,7 @@ class LabelSet:
                 shown = "a color, but others are not" if key == NO_VALUE else f"{text}, which has no label"
                 raise DataError(
                     f"the mask {mask.path} has {shown}: add it to --classes, or pass --ignore '{text}' or "
-                    f"--background '{text}'; {self.describe()[:200]}"
+                    f"--background '{text}', for voc --palette index; {self.describe()[:200]}"
                 )
             labels[value] = self._labels[key]
         return labels
@@ -340,7 +340,9 @@ def decide(masks: Sequence[StoredMask], rules: MaskRules) -> LabelSet:
         values: tuple[int | None, ...] = (background, *range(1, len(names) or VOID))
     elif space == "color" and classes:  # the first may be the background
         if classes[0].color != background and names[0].casefold() != "background":
-            classes = (NamedClass("background", background), *classes)
+            first = next((each for each in classes if each.color == background), None)
+            first = first or NamedClass("background", background)
+            classes = (first, *(each for each in classes if each is not first))
         classes = tuple(each for each in classes if each.color not in void)
         values, names = tuple(each.color for each in classes), tuple(each.name for each in classes)
     elif names:
@@ -441,6 +443,12 @@ def _check_values(masks: Sequence[StoredMask], rules: MaskRules, space: Space) -
         raise DataError(
             f"the masks have 0 and {top} only, the first is {masks[0].path}, and {top} is void: pass "
             f"--binary if it marks an object, or --ignore {top} if it is void"
+        )
+    binary = next((mask for mask in masks if {*mask.keys("value")} == {0, VOID}), None)
+    if space == "value" and binary and not void and top == VOID:
+        raise DataError(
+            f"the mask {binary.path} has 0 and 255 only, others have labels, and 255 is void: pass "
+            "--ignore 255 if it is void, --binary if all masks have one object, or save it with its label"
         )
     is_one = space == "value" and len(counts.keys() - {VOID}) < 2 and top <= VOID
     if 0 not in counts and not rules.classes and not is_one:

@@ -135,7 +135,7 @@ class CocoMasks:
             for kind, counts in (("id", ids), ("file name", file_names)):
                 if repeated := [value for value, count in counts.items() if count > 1]:
                     raise ValueError(f"two images have the {kind} {repeated[0]!r}")
-            self._index = NameIndex(self._images)
+            self._index, self._found = NameIndex(self._images), dict[str, Path]()
             pairs = [(int(each["id"]), printable(str(each["name"]))) for each in content["categories"]]
             self._names, self.count = dict(sorted(pairs)), len(content["annotations"])
             if len(self._names) < len(set(pairs)) or min(self._names, default=0) < 0:
@@ -242,6 +242,9 @@ class CocoMasks:
         if len(found) > 1:
             names = " and ".join(map(repr, found[:2]))
             raise DataError(f"{self.file} lists {names}, which can both be {file_name!r}; expected one")
+        path = Path(file_name).absolute()
+        if (first := self._found.setdefault(found[0], path)) != path:
+            raise DataError(f"{self.file} lists one image {found[0]!r} for {first} and {path}; expected both")
         return self._images[found[0]]
 
 

@@ -23,7 +23,8 @@ def check_size(name: str, size: tuple[int, ...], other: str, expected: tuple[int
     """Raise DataError if the image or mask `name` has another height and width than `other`."""
     if size[:2] != expected[:2]:
         sizes = f"{name} is {size[1]}x{size[0]} pixels, {other} {expected[1]}x{expected[0]}"
-        raise DataError(f"{sizes}; they must be of one size")
+        turned = ", turned upright as EXIF says, which masks are not" * (size[:2] == expected[1::-1])
+        raise DataError(f"{sizes}{turned}; they must be of one size")
 
 
 def object_ids(labels: Labels) -> tuple[int, ...]:

@@ -30,7 +30,8 @@ _PNG_START = b"\x89PNG\r\n\x1a\n\0\0\0\x0dIHDR"
 _EXACT = ("PNG", "TIFF", "BMP", "GIF", "WEBP", "PPM")
 _SUFFIXES = (".png", ".tif", ".tiff", ".bmp", ".gif", ".webp", ".ppm", ".pgm", ".pbm", ".pnm")
 _LOSSY_SUFFIXES = (".jpg", ".jpeg")
-_PHOTOMETRIC, _COMPRESSION, _NO_DATA = 262, 259, 42113  # tags of TIFF
+_PHOTOMETRIC, _COMPRESSION, _SAMPLE_FORMAT, _NO_DATA = 262, 259, 339, 42113  # tags of TIFF
+_SIGNED = 2  # value of _SAMPLE_FORMAT
 _LOSSY_COMPRESSIONS = (6, 7, 34892, 50001)  # JPEG and WebP in TIFF
 _EXPECTED = "expected a palette or gray PNG whose values are the labels"
 
@@ -153,7 +154,8 @@ def find_mask(folder: Path, stem: str, template: str = "{stem}", listings: Listi
     if folder / inner not in listings:
         listings[folder / inner] = {}
         for file in sorted((folder / inner).iterdir()) if (folder / inner).is_dir() else ():
-            listings[folder / inner].setdefault(file.stem, []).append(file)
+            if not file.is_dir():
+                listings[folder / inner].setdefault(file.stem, []).append(file)
     files = listings[folder / inner]
     found = list(files[name]) if name in files else []
     for suffixes in (_SUFFIXES, _LOSSY_SUFFIXES):
@@ -219,7 +221,9 @@ def _check_encoding(image: Image.Image, content: bytes, path: Path) -> None:
     elif tags.get(_COMPRESSION) in _LOSSY_COMPRESSIONS or (kind == "WEBP" and b"VP8 " in content[12:64]):
         fault = f"is encoded as a lossy {kind}, which changes labels"
     elif kind == "TIFF" and tags.get(_PHOTOMETRIC) == 0:
-        fault = "has white as 0, so its values may be inverted"
+        raise DataError(f"the mask {path} has white as 0, so its values may be inverted; {_EXPECTED}")
+    elif kind == "TIFF" and _SIGNED in tags.get(_SAMPLE_FORMAT, ()) and image.mode == "L":
+        raise DataError(f"the mask {path} has signed values of 8 bits; {_EXPECTED}")
     elif pages > 1:
         raise DataError(f"the mask {path} has {pages} pages; expected one, with a label for each object")
     elif kind == "PNG" and not _chunks(content):

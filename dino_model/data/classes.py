@@ -121,6 +121,7 @@ class Rows(NamedTuple):
         several: True if an image can have several classes, or none.
         notes: Folders, lines and images that are left out.
         ignored: Number of files that are not images.
+        unused: Columns of a table that are not used.
     """
 
     rows: Sequence[Row]
@@ -130,6 +131,7 @@ class Rows(NamedTuple):
     several: bool = False
     notes: tuple[str, ...] = ()
     ignored: int = 0
+    unused: tuple[str, ...] = ()
 
 
 class UnclearError(ImageError):

@@ -391,21 +391,19 @@ def find_listed(images: Images, file: Path, options: LabelOptions) -> list[int]:
     """Return the numbers of the images that a list names, in its order, by whole names or their ends.
 
     Raises:
-        ImageError: A name that no image has, or that several images have; a column of splits, without
-            `split_column` none.
+        ImageError: A name that no image has, or that several images have; more columns than that of the
+            names, without `split_column` none.
     """
-    of_list = replace(PATHS_ONLY, split_column="none" if options.split_column == "none" else None)
-    found, missing = read_table(file, NameIndex(images.names, images.root).find, of_list)
-    if found.has_splits:
-        first = next((f"{printable(row.name)} has {row.split!r}" for row in found.rows), "without an image")
-        raise ImageError(
-            f"{file} is a list of images and has a column split, {first}: list the images that are meant, or"
-            " pass --split-column none for all rows"
-        )
+    found, missing = read_table(file, NameIndex(images.names, images.root).find, PATHS_ONLY)
     if missing:
         raise ImageError(
             f"{file} names {len(missing)} images that do not exist, the first is {printable(missing[0])};"
             f" names look like {printable(images.names[0])}"
+        )
+    if found.unused and options.split_column != "none":
+        raise ImageError(
+            f"{file} is a list of images and has more columns ({printable(', '.join(found.unused))}): list"
+            " the images that are meant, or pass --split-column none for all rows"
         )
     numbers = {name: number for number, name in enumerate(images.names)}
     return [numbers[row.name] for row in found.rows]

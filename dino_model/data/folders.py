@@ -165,7 +165,7 @@ def divide(
                     raise UnclearError(f"the images are in the folders {listed}: {SPLIT_HINT}")
                 hint = f"{printable(flat[0])} holds no class folders: {SPLIT_HINT}"
                 raise UnclearError(f"of its folders {listed}, {hint}")
-            return _divide_by_names(parts, ends, tops, depth)
+            return _divide_by_names(parts, ends, tops, range(depth, depth + 1))
         inner = defaultdict(set)
         for path in below.values():
             for level, part in enumerate(path):
@@ -184,12 +184,13 @@ def _are_splits(splits: Iterable[Split]) -> bool:
 
 
 def _divide_by_names(
-    parts: Mapping[str, Folder], ends: set[str], names: Mapping[str, Split], start: int = 0
+    parts: Mapping[str, Folder], ends: set[str], names: Mapping[str, Split], levels: range | None = None
 ) -> tuple[dict[str, Folder], dict[str, Split]]:
-    """Divide folders by the first part, from a level on, that has one of these names."""
+    """Divide folders by the first part, at one of these levels or at any, that has one of these names."""
     tops, below, above = dict[str, str](), dict[str, Folder](), dict[str, Folder]()
     for folder, path in parts.items():
-        level = next((level for level in range(start, len(path)) if path[level] in names), len(path))
+        inside_of = (level for level, part in enumerate(path) if part in names)
+        level = next((level for level in inside_of if levels is None or level in levels), len(path))
         tops[folder], *_ = *path[level:], ""
         below[folder], above[folder] = path[level + 1 :], path[:level]
     if missing := sorted(names.keys() - {*tops.values()}):

@@ -35,10 +35,12 @@ IMAGENET_STD: tuple[float, float, float] = (0.229, 0.224, 0.225)
 MAX_PIXELS = 100_000_000  # 300 MB as RGB
 TIFF_STARTS = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
 _KIND, _BITS, _PHOTOMETRIC, _SAMPLES = 254, 258, 262, 277  # tags of TIFF
-_PLANES, _EXTRA_SAMPLES, _NO_DATA = 284, 338, 42113
+_PLANES, _EXTRA_SAMPLES, _SAMPLE_FORMAT, _NO_DATA = 284, 338, 339, 42113
+_SIGNED = 2  # value of _SAMPLE_FORMAT
 _SMALLER_COPY, _MASK = 1, 4  # bits of _KIND
 _COLORS = {2: 3, 5: 4, 6: 3, 8: 3}  # channels of colors by the tag _PHOTOMETRIC; others have one
 _LEAST_BRIGHT = 16  # of 255; upper 8 bits of 4,096
+_LEAST_RANGE = 1 / 8  # of gray values without their minimum or maximum: 32 grays
 
 warnings.filterwarnings("ignore", module=r"PIL\.")  # `read` raises instead
 
@@ -152,6 +154,8 @@ def _check_bands(image: Image.Image) -> None:
     samples = _tag(image, _SAMPLES, 1)
     if samples > 1 and _tag(image, _PLANES, 1) == 2 and max(_tag(image, _BITS, (8,))) > 8:
         raise ImageError(f"has planes of more than 8 bits: pass --channels {samples} to read them")
+    if _SIGNED in _tag(image, _SAMPLE_FORMAT, ()) and max(_tag(image, _BITS, (8,))) == 8:
+        raise ImageError(f"has signed values of 8 bits: pass --channels {samples} to read them")
     extra = samples - _COLORS.get(_tag(image, _PHOTOMETRIC, 1), 1)
     if extra > 0 and not set(_tag(image, _EXTRA_SAMPLES, (0,))) <= {1, 2}:
         raise ImageError(
@@ -167,8 +171,10 @@ def _check_pages(image: Image.Image) -> None:
         return
     size, samples = image.size, _tag(image, _SAMPLES, 1)
     image.seek(1)
-    if image.size == size and not _tag(image, _KIND, 0) & (_SMALLER_COPY | _MASK):
-        option = f"pass --channels {pages} to read them as channels, or " if samples == 1 else ""
+    is_smaller = image.width < size[0] and image.height < size[1]
+    if not is_smaller and not _tag(image, _KIND, 0) & (_SMALLER_COPY | _MASK):
+        is_stack = samples == 1 and image.size == size
+        option = f"pass --channels {pages} to read them as channels, or " if is_stack else ""
         raise ImageError(f"has {pages} pages: {option}save each as a file")
     image.seek(0)
 
@@ -185,6 +191,8 @@ def _check_depth(image: Image.Image, source: bytes) -> None:
     """Refuse colors of 16 bits, of which Pillow keeps the upper 8, that would be nearly black, and gray."""
     if image.format == "PNG" and source[24:26] == b"\x10\x04":  # gray and alpha, read as RGBA
         raise ImageError("has gray of 16 bits with alpha: pass --channels 4 to scale it by its own values")
+    if image.mode.startswith("I") and image.has_transparency_data:
+        raise ImageError("has gray of 16 bits with a transparent value: pass --channels 1 to read all values")
     if image.mode in ("RGB", "RGBA") and is_deep(image, source):
         bands, missing = image.getbands(), no_data(str(_tag(image, _NO_DATA, "")))
         values = np.asarray(image)[..., :3]
@@ -233,7 +241,7 @@ def _stretch(values: np.ndarray, missing: float | None = None) -> np.ndarray:
     Pixels with the value `missing` become 0 and do not count.
 
     Raises:
-        ImageError: The minimum or maximum is so far from all other values that float32 cannot separate them.
+        ImageError: All other values than the minimum, or the maximum, are in an eighth of the range.
     """
     values = values.astype(np.float64)
     values[values == missing] = np.nan
@@ -241,10 +249,10 @@ def _stretch(values: np.ndarray, missing: float | None = None) -> np.ndarray:
     low, high = (finite.min(), finite.max()) if finite.size else (0.0, 0.0)
     second, last = finite[finite > low].min(initial=high), finite[finite < high].max(initial=low)
     for value, width in ((low, high - second), (high, last - low)):
-        if 0 < width < (high - low) * 2**-24:
+        if 0 < width < (high - low) * _LEAST_RANGE:
             raise ImageError(
-                f"has {value:g} in addition to values {width:g} apart, which become one gray: declare it as"
-                " missing data (GDAL_NODATA), or replace it by NaN"
+                f"has {value:g} in addition to values {width:g} apart, which would share few grays: declare"
+                " it as missing data (GDAL_NODATA), replace it by NaN, or pass --channels 1 if it is a value"
             )
     if low == high:
         low, high = 0.0, 65535.0

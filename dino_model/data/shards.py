@@ -31,10 +31,12 @@ class Members(NamedTuple):
         places: Offset and size in bytes of each file, or of the one that it is a link to; zeros for a link
             to none.
         texts: Content of the files that can hold classes: .cls and .json, and what `class_key` names.
+        repeated: Names that occur again. The last file counts, as when the tar is unpacked.
     """
 
     places: dict[str, tuple[int, int]]
     texts: dict[str, str]
+    repeated: list[str]
 
 
 def read_tar(tar: Path | str, suffixes: Collection[str], options: LabelOptions, *, alone: bool) -> Rows:
@@ -55,6 +57,7 @@ def read_tar(tar: Path | str, suffixes: Collection[str], options: LabelOptions, 
     short = {name: name.removeprefix(top) for name in members.places}
     images = [name for name in short if is_image(short[name], suffixes)]
     notes = count_names("folder", "left out", sorted({*map(left_out_folder, short.values())} - {""}))
+    notes += count_names("file", "replaced by a later one of its name", members.repeated)
     ignored, samples = len(short) - len(images), {_sample(name)[0] for name in images}
     if options.image_key is not None:
         wanted = options.image_key.lower().split(",")
@@ -67,7 +70,10 @@ def read_tar(tar: Path | str, suffixes: Collection[str], options: LabelOptions, 
     rows = [Row(short[name], None, "", 0, *members.places[name]) for name in images]
     keys = [_sample(name)[0] for name in images]
     fields = [
-        name for name in members.places if suffix_of(name) in LABEL_SUFFIXES and _sample(name)[0] in samples
+        name
+        for name in members.places
+        if _sample(name)[0] in samples
+        and (suffix_of(name) in LABEL_SUFFIXES or _sample(name)[1] == options.class_key)
     ]
     source, reason, classes = "", "", dict[str, tuple[str, ...]]()
     first = dict(zip(reversed(keys), reversed(images), strict=True))
@@ -121,10 +127,12 @@ def _read_classes(texts: Mapping[str, str], options: LabelOptions) -> tuple[str,
             continue
         with suppress(ValueError):
             content = json.loads(text)
-        for field, value in content.items() if isinstance(content, dict) else ():
-            sources[f"{extension}:{field}"][key] = "" if value is None else value
+        fields = {f":{name}": value for name, value in content.items()} if isinstance(content, dict) else {}
+        for field, value in (fields or {"": content}).items():
+            is_missing = value is None or value != value  # NaN
+            sources[f"{extension}{field}"][key] = "" if is_missing else value
     found = [source for source in sources if source.rpartition(".")[2].lower() == "cls"]
-    found = found or [source for source in sources if ":" in source]
+    found = found or [source for source in sources if source.partition(":")[0].lower().endswith("json")]
     if wanted:
         found = [source for source in sources if wanted in (source, source.partition(":")[0])]
     if len(found) != 1:
@@ -191,13 +199,13 @@ def _read_members(tar: Path | str, class_key: str | None) -> Members:
                 for name in tars
                 for image, place in _index(file, class_key, members.places[name][0]).places.items()
             }
-            return Members(inner, {})
+            return Members(inner, {}, [])
     except (tarfile.TarError, OSError) as error:
         raise ImageError(f"{tar} is no whole, uncompressed tar: {error}") from error
 
 
 def _index(file: BinaryIO, class_key: str | None, start: int = 0) -> Members:
-    members, links = Members({}, {}), dict[str, str]()
+    members, links = Members({}, {}, []), dict[str, str]()
     file.seek(start)
     with tarfile.open(fileobj=file, mode="r:") as tar:
         for member in tar:
@@ -207,6 +215,8 @@ def _index(file: BinaryIO, class_key: str | None, start: int = 0) -> Members:
                 links[name] = posixpath.normpath(posixpath.join(folder, member.linkname))
             if not member.isreg():
                 continue
+            if name in members.places:
+                members.repeated.append(name)
             members.places[name] = member.offset_data, member.size
             is_label = suffix_of(name) in (".cls", ".json") or _sample(name)[1] == class_key
             if is_label and member.size <= _MAX_LABEL_BYTES:

@@ -267,9 +267,10 @@ def read_table(path: Path, find: Find, options: LabelOptions) -> tuple[Rows, lis
             option = option if first.split == part else "--split-column none if splits are not used"
             reason = reason or f"in {path}, {both}: remove a row, or pass {option}"
     repeated = len(columns) - len(missing) - len(rows)
-    notes = (f"{pluralize(repeated, 'line')} that is listed before, which counts once",) * bool(repeated)
+    notes = (f"{pluralize(repeated, 'line')} with an image that an earlier line has",) * bool(repeated)
     reading = "" if reason else columns.describe(image, used, split)
-    return Rows([*rows.values()], reading, reason, bool(split), several, notes), missing
+    found = Rows([*rows.values()], reading, reason, bool(split), several, notes)
+    return found._replace(unused=columns.unused(image, used, split)), missing
 
 
 def _find_images(columns: "_Columns", find: Find, options: LabelOptions) -> str:
@@ -321,9 +322,13 @@ class _Columns:
     def describe(self, image: str, classes: Sequence[str], split: Sequence[str]) -> str:
         """Describe in one line what each column is."""
         parts = {"image": [image], "class": classes or ["folders"], "split": split}
-        parts["not used"] = [title for title in self.cells if title not in (image, *classes, *split)]
+        parts["not used"] = self.unused(image, classes, split)
         words = [f"{part}: {printable(', '.join(titles))}" for part, titles in parts.items() if titles]
         return f"{printable(self.path.name)}: {'; '.join(words)}"
+
+    def unused(self, image: str, classes: Sequence[str], split: Sequence[str]) -> tuple[str, ...]:
+        """Return the columns that are neither path, nor class, nor split."""
+        return tuple(title for title in self.cells if title not in (image, *classes, *split))
 
     def error(self, text: str) -> UnclearError:
         """Return an error that shows the beginning of the table."""

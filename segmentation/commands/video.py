@@ -150,8 +150,14 @@ class Video(MaskOptions, ModelOptions, BatchCommand[Inputs, dict[int, Labels]]):
         """The mask file of each frame that has one, by its number in ascending order."""
         frames = self._frames
         files: list[tuple[int, Path]] = []
+        stems = [file.stem for file in frames.files[1:]] if isinstance(frames, FrameFolder) else []
         for text in map(str, self.mask):
             match = re.fullmatch(r"(\d+)=(.+)", text)
+            if not match and (stem := Path(text).stem) in stems:
+                number = stems.index(stem) + 1
+                raise DataError(
+                    f"{text} has the name of frame {number}: pass --mask {number}={text}, or 0={text}"
+                )
             files.append((int(match[1]), Path(match[2])) if match else (0, Path(text)))
         if self.masks is not None:
             found, expected = frame_files(self.masks, self.frames), f"the name of a frame of {self.input}"

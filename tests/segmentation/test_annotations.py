@@ -206,7 +206,8 @@ LOSSY: dict[str, Callable[[Image.Image, Path], None]] = {
 def test_mask_of_an_encoding_that_changes_values_needs_a_threshold(name, tmp_path):
     values = mapped(0, 255, 0, 0).repeat(8, 0).repeat(8, 1)
     LOSSY[name](Image.fromarray(values), tmp_path / name)
-    with pytest.raises(DataError, match="--threshold 128"):
+    advice = "may be inverted" if name == "white0.tif" else "--threshold 128"
+    with pytest.raises(DataError, match=advice):
         read_labels(tmp_path / name)
     np.testing.assert_array_equal(MaskReader(rules=MaskRules(128)).read(tmp_path / name), values > 0)
 
@@ -257,6 +258,12 @@ def test_unusable_file_is_named(tmp_path):
     cv2.imwrite(str(file), np.dstack([ids] * 3))
     with pytest.raises(DataError, match="has colors of 16 bits"):
         read_labels(file)
+    tifffile.imwrite(tmp_path / "signed.tif", -LABELS.astype(np.int8))
+    with pytest.raises(DataError, match="signed values of 8 bits"):
+        read_labels(tmp_path / "signed.tif")
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(DataError, match=r"the mask .*folder\.png is missing"):
+        find_mask(tmp_path, "folder")
     with pytest.raises(DataError, match="--threshold is 0"):
         MaskReader(rules=MaskRules(0))
 
@@ -362,6 +369,16 @@ SETS: dict[str, tuple[Masks, MaskRules, Sequence[np.ndarray] | str]] = {  # mask
         [LABELS],
         MaskRules(classes=tuple(map(NamedClass, ["background", "b", "c"]))),
         "has 3, which has no label: add it to --classes",
+    ),
+    "0 and 255 beside labels": ([LABELS, mapped(0, 255, 255, 255)], MaskRules(), "--ignore 255.*--binary"),
+    "background among the classes": (
+        [COLORS[LABELS]],
+        MaskRules(
+            classes=tuple(
+                map(NamedClass, ["blue", "background", "red", "green"], [0xFF, 0, 0xFF0000, 0xFF00])
+            )
+        ),
+        [mapped(0, 2, 3, 1)],
     ),
     "color without a class": (
         [COLORS[LABELS]],

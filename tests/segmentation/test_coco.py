@@ -260,6 +260,13 @@ def test_image_is_found_by_the_end_of_its_path(listed, asked, tmp_path):
         read(masks, "mg0.png")
 
 
+def test_one_listed_image_is_not_that_of_two_files(tmp_path):
+    masks = coco.CocoMasks(write(tmp_path, [annotate()], images=[IMAGE | {"file_name": "a.png"}]))
+    assert read(masks, "1/a.png").sum() == 36
+    with pytest.raises(DataError, match=r"lists one image 'a\.png' for .*1/a\.png and .*2/a\.png"):
+        read(masks, "2/a.png")
+
+
 @pytest.mark.parametrize(
     ("images", "message"),
     [

@@ -393,6 +393,7 @@ def test_masks_of_any_frames_are_propagated_and_wrong_ones_named(tmp_path):
     wrong = {
         "f1.png; expected numbers of frames": {"input": clip, "masks": masks},
         "a mask belongs to frame 9": {"input": folder, "mask": (f"9={masks / 'f1.png'}",)},
+        "f3.png has the name of frame 3: pass --mask 3=": {"input": folder, "mask": (f"{masks}/f3.png",)},
         "two masks belong to one frame": {"input": folder, "masks": masks, "mask": (f"1={masks}/f1.png",)},
         "has f1.png; expected the name of a frame": {"input": other, "masks": masks},
     }

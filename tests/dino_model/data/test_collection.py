@@ -117,6 +117,7 @@ def test_exclude_leaves_out_the_images_of_a_list(source: Path, tmp_path: Path):
         ("cat/ghost.png", r"do not exist.* cat/ghost\.png"),
         ("\n".join(PETS), "all 5"),
         ("image,split\ncat/b.png,train\n", "--split-column none"),
+        ("cat/b.png 0\ndog/b.webp 1\n", r"more columns \(column 2\).*--split-column none"),
     ):
         names.write_text(text)
         with pytest.raises(ImageError, match=reason):

@@ -58,6 +58,7 @@ def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
         ("x/train/n1/images x/train/n2/images x/valid/n1/images", "", "train:n1 train:n2 val:n1"),
         ("train/bus train/train test/train", "", "test:train train:bus train:train"),
         ("train/cat val/cat unlabeled", "", "train:cat val:cat"),
+        ("old/train/cat old/val/dog train/cat train/dog val/dog", "", "train:cat train:dog val:dog"),
         ("train/good test/good test/bad ground_truth/bad", "", "test:bad test:good train:good"),
         ("train/cat train/dog test", "", SPLITS),
         ("train val", "", SPLITS),

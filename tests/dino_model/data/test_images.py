@@ -27,6 +27,14 @@ def encode(image: Image.Image | np.ndarray, kind: str, **options: object) -> byt
     return stream.getvalue()
 
 
+def tiff(*pages: np.ndarray) -> bytes:
+    stream = io.BytesIO()
+    with tifffile.TiffWriter(stream) as file:
+        for page in pages:
+            file.write(page)
+    return stream.getvalue()
+
+
 def gradient(height: int = 8, width: int = 12) -> np.ndarray:
     """An image in which no two pixels are equal."""
     row, column = np.mgrid[:height, :width].astype(np.uint8)
@@ -276,6 +284,9 @@ def test_read_damaged_bytes_give_an_image_or_one_sentence(data: st.DataObject):
         (b"this is a letter\n", r"^note\.jpg is not an image of a known format \(JPEG, PNG"),
         (b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n", r"^note\.jpg is not an image"),
         (encode(np.array([[-3.4e38, 1, 2]], np.float32), "TIFF"), r"^note\.jpg has -3\.4e\+38 .*GDAL_NODATA"),
+        (encode(np.array([[-9999, 10, 700]], np.int32), "TIFF"), r"^note\.jpg has -9999 .*GDAL_NODATA"),
+        (tiff(np.array([[-5, 10]], np.int8)), r"^note\.jpg has signed values of 8 bits: pass --channels 1"),
+        (tiff(np.zeros((8, 8), np.uint8), np.zeros((64, 48), np.uint8)), r"^note\.jpg has 2 pages: save"),
         (b"version https://git-lfs.github.com/spec/v1\n", r"is a pointer, not the image: run `git lfs pull`"),
         (b"/annex/objects/SHA256E-s9--0.jpg\n", r"is a pointer, not the image: .* or `git annex get`"),
         (None, r"^note\.jpg cannot be opened: No such file"),

@@ -1,5 +1,6 @@
 """Classes of tars in the form of WebDataset."""
 
+import tarfile
 from pathlib import Path
 
 import pytest
@@ -39,6 +40,9 @@ def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
         # JSON
         ({"a.jpg": "", "a.json": '{"Class": "cat"}', "b.jpg": "", "b.json": '{"Class": 2.0}'}, {}, "cat 2"),
         ({"a.jpg": "", "a.json": JSON}, {}, KEY),
+        ({"a.jpg": "", "a.json": '"cat"', "b.jpg": "", "b.json": "0"}, {}, "cat 0"),
+        ({"a.jpg": "", "a.json": '{"y": NaN}', "b.jpg": "", "b.json": '{"y": "cat"}'}, {}, "cat"),
+        ({"a.jpg": "", "a.cls2": "7"}, {"class_key": "cls2"}, "7"),
         ({"a.jpg": "", "a.json": JSON}, {"class_key": "json:name"}, "cat"),
         ({"a.jpg": "", "a.json": JSON}, {"class_key": "json:gone"}, KEY),
         ({"a.jpg": "", "a.json": '{"label": {"x": 1}}'}, {}, "refused: "),
@@ -81,6 +85,18 @@ def test_classes_of_samples(tmp_path: Path, members: dict[str, str], options: di
     tar = make_tar(tmp_path / "s.tar", members)
     open_images(tar)  # an index without options is cached
     assert read_labels(tar, **options) == expected
+
+
+def test_files_that_a_later_one_replaces_are_counted(tmp_path: Path):
+    tar, again = tmp_path / "s.tar", make_tar(tmp_path / "t.tar", {"a.jpg": "", "a.cls": "7"})
+    with tarfile.open(tar, "w") as file:
+        for path in (again, again):
+            with tarfile.open(path) as part:
+                for member in part:
+                    file.addfile(member, part.extractfile(member))
+    images = open_images(tar)
+    assert images.names == ("a.jpg",)
+    assert "2 files replaced by a later one of its name: a.jpg, a.cls" in images.notes
 
 
 @pytest.mark.parametrize("key", [None, "jpg"])
