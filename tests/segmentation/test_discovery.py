@@ -125,10 +125,10 @@ def test_find_returns_at_most_254_objects(count, monkeypatch):
         discovery.METHODS, "many", discovery.DiscoveryMethod(lambda attention: [one] * count, "", "")
     )
     if count == 254:
-        assert len(discovery.find("many", {"attention": np.ones((2, 3))})) == count
+        assert len(discovery.find_objects("many", {"attention": np.ones((2, 3))})) == count
     else:
         with pytest.raises(ValueError, match="found 255 objects, expected at most 254"):
-            discovery.find("many", {"attention": np.ones((2, 3))})
+            discovery.find_objects("many", {"attention": np.ones((2, 3))})
 
 
 def test_padding_has_mean_color_and_stays_outside_of_image(monkeypatch):

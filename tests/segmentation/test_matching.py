@@ -138,7 +138,7 @@ def test_features_are_tokens_of_the_last_four_blocks_with_equal_spread():
     predictor = AttentionPredictor("random:vit_tiny/16", size=64, precision="fp32", device="cpu")
     pixels = np.random.default_rng(0).integers(0, 256, (64, 96, 3), np.uint8)
     predictor.set_image(pixels)
-    found = matching.image_features(predictor, pixels).features
+    found = matching.match_features(predictor, pixels).features
     parts = [predictor.token_features(block) for block in range(-4, 0)]
     spreads = [np.linalg.norm(part - part.mean((0, 1)), axis=-1).mean() for part in parts]
     expected = np.concatenate([part / spread for part, spread in zip(parts, spreads, strict=True)], axis=-1)
