@@ -163,6 +163,8 @@ def clip_gradients(groups: Iterable[ParameterGroup], max_norm: float) -> dict[st
     """
     named = [pair for group in groups for pair in zip(group["param_names"], group["params"], strict=True)]
     named = [(name, parameter) for name, parameter in named if parameter.grad is not None]
+    if not named:
+        return {}
     named.sort(key=lambda pair: "backbone." not in pair[0])  # the backbone first
     gradients = [parameter.grad for _, parameter in named]
     norms, first = torch.stack(torch._foreach_norm(gradients)), sum("backbone." in name for name, _ in named)
