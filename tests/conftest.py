@@ -1,5 +1,6 @@
 """Fixtures shared by every test: where the oracles and the real data stand."""
 
+import atexit
 import gc
 import os
 import sys
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 
 Oracle = Callable[[str], dict[str, np.ndarray]]
+atexit.register(gc.unfreeze)  # extensions report what is not collected at the end as leaks
 gc.disable()  # while modules are imported: passes over their objects take half of the time
 sys.modules.setdefault("rfc3987_syntax", None)  # type: ignore[arg-type]
 """jsonschema of Gradio and Jupyter compiles its grammar in a second; no test checks that format."""
@@ -25,11 +27,6 @@ def pytest_runtest_setup() -> None:
     """Seed PyTorch, so that no test depends on those before it."""
     if torch := sys.modules.get("torch"):
         torch.manual_seed(0)
-
-
-def pytest_unconfigure() -> None:
-    """Let objects of modules be collected, so that extensions find no leaks."""
-    gc.unfreeze()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
