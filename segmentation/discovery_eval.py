@@ -21,11 +21,11 @@ def is_localized(box: Box | None, objects: Sequence[Box]) -> bool:
     """Return whether a box is correct for CorLoc: Jaccard of at least 0.5 with any object."""
     if box is None or not objects:
         return False
-    from pycocotools.mask import iou  # slow to import
-
-    corners = np.array([box, *objects], dtype=np.float64)
-    corners[:, 2:] -= corners[:, :2]  # width and height
-    return bool((iou(corners[:1], corners[1:], [0] * len(objects)) >= 0.5).any())
+    corners, objects_corners = np.array([box]), np.array(objects)
+    sides = np.minimum(corners, objects_corners)[:, 2:] - np.maximum(corners, objects_corners)[:, :2]
+    shared = sides.clip(0).prod(axis=1)
+    one, others = ((area[:, 2:] - area[:, :2]).prod(axis=1) for area in (corners, objects_corners))
+    return bool((2 * shared >= one + others - shared).any())
 
 
 def f_curve(score: NDArray[np.floating], truth: Mask, convention: FConvention) -> NDArray[np.float64]:
