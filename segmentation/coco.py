@@ -210,7 +210,8 @@ class CocoMasks:
                     raise ValueError("it covers no pixel; corners are in pixels, from 0 to the image's size")
                 masks.append((_CROWD if is_crowd else key, mask))
             except (ValueError, KeyError, TypeError, IndexError) as error:
-                problem = f"annotation {annotation.get('id')} of {image}: {error}"
+                lacks = "it lacks " * isinstance(error, KeyError)
+                problem = f"annotation {annotation.get('id')} of {image}: {lacks}{error}"
                 if problem not in self.damaged:
                     self.damaged.append(problem)
         values = np.full((height, width), _BACKGROUND, np.int64)

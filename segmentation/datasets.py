@@ -56,7 +56,7 @@ def open_davis(
         DataError: No list, or a sequence, folder, first mask or frame that is missing.
     """
     facts: dict[str, dict[str, Any]] = {}
-    if (listed_in := root / "meta.json").is_file():
+    if (listed_in := root / "meta.json").is_file() and not (root / "ImageSets").is_dir():
         folder, facts = Path(), _read_meta(listed_in)
         names = tuple(facts)
     else:
@@ -103,7 +103,7 @@ def _find_clip(images: Path, annotations: Path, listed: Path | None) -> Clip:
         if not folder.is_dir():
             raise DataError(f"the folder {folder} is missing; restore it, or pass others with --sequences")
     frames = frame_files(images, listed)
-    masks = {mask.stem: mask for mask in sorted(annotations.glob("*.png"))}
+    masks = {mask.stem: mask for mask in sorted(annotations.iterdir()) if mask.suffix.lower() == ".png"}
     if alone := [mask for stem, mask in masks.items() if stem not in {frame.stem for frame in frames}]:
         raise DataError(f"{alone[0]} has no frame in {images}; restore it or remove the mask")
     found = tuple(masks[frame.stem] for frame in frames if frame.stem in masks)

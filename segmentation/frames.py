@@ -88,6 +88,8 @@ def _listed_names(names: Sequence[str], folder: Path, listed: Path) -> list[str]
     known |= {name: [name] for name in names}
     found = []
     for text in (line.strip().replace("\\", "/") for line in read_lines(listed)):
+        if text.startswith("#") and Path(text).name not in known:  # a comment
+            continue
         # Further words count only if a frame has them in its name.
         path = Path(text if Path(text).name in known else text.split()[0])
         if path.parent.name not in ("", folder.name):

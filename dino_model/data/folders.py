@@ -206,6 +206,12 @@ def _divide_by_names(
         inside = {folder: above[folder] for folder in inside}
     outside = {folder: above[folder] for folder in parts.keys() - inside.keys()} if others else {}
     used = _trim(inside | outside, ends)
+    if outside and any(inside.values()) and not {used[f] for f in inside} & {used[f] for f in outside}:
+        first = ", ".join(sorted(map(printable, outside))[:2])
+        raise UnclearError(
+            f"no class of {', '.join(sorted(names))} is in the other folders, such as {first}: name the"
+            " training folders, too, as in --split-folders train=A,train=B,test=C"
+        )
     return {f: used.get(f, ()) for f in parts}, {f: names.get(top, others) for f, top in tops.items()}
 
 

@@ -79,6 +79,7 @@ def test_youtube_vos_has_sequences_and_classes_of_its_meta_json(davis, tmp_path)
             (davis / f"Annotations/cows/{number:05d}.png").unlink()
     objects = {"1": {"category": "cow", "frames": ["00002"]}}
     (davis / "meta.json").write_text(json.dumps({"videos": {"cows": {"objects": objects}}}))
+    (davis / "ImageSets").rename(tmp_path / "lists")  # its lists would go first
     with pytest.raises(DataError, match="--objects appearance"):
         open_davis(davis)
     (clip,) = open_davis(davis, appearance=True)

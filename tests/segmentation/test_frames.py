@@ -59,6 +59,8 @@ def test_other_names_are_refused_and_have_the_order_of_a_list(names, tmp_path: P
         lines = ["other/0.png"] * form.startswith("seq") + [form.replace("{}", stem) for stem in stems]
         listed.write_text("\n".join(lines))
         assert [file.stem for file in frame_files(folder, listed)] == stems
+    listed.write_text("\n".join(["# a comment", *stems]))
+    assert [file.stem for file in frame_files(folder, listed)] == stems
     for lines in ([*stems, "gone"], [*stems, stems[0]], []):
         listed.write_text("\n".join(lines) or "elsewhere/0.png")
         with pytest.raises(DataError, match=r"frames\.txt lists"):

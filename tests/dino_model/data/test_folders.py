@@ -98,6 +98,7 @@ def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
         ),
         ("cat dog val/cat val/dog", "split_folders=val=val", "train:cat train:dog val:cat val:dog"),
         ("a/cat b/cat", "split_folders=train=a,test=c", SPLITS),
+        ("a/cat a/dog b/cat b/dog c/cat c/dog", "split_folders=test=c", SPLITS),
     ],
 )
 def test_classes_and_splits_of_folders(tmp_path: Path, names: str, options: str, expected: str):
