@@ -185,10 +185,11 @@ for weights_of, model in {"trained": "embedded", "random weights": "random:embed
         placement = set_resized(predictor, image)
         features = last_keys(predictor)
         for method, find in {"LOST": lost, "TokenCut": tokencut}.items():
-            mask = find(features).mask
-            hit = is_localized(placement.box(mask), [bounding_box(truth)])
-            views[method, weights_of, name] = drawing.masked(image, placement.mask(mask))
-            table.setdefault((method, weights_of), []).append((jaccard(placement.mask(mask), truth), hit))
+            patches = find(features).mask
+            mask = placement.mask(patches)
+            hit = is_localized(placement.box(patches), [bounding_box(truth)])
+            views[method, weights_of, name] = drawing.masked(image, mask)
+            table.setdefault((method, weights_of), []).append((jaccard(mask, truth), hit))
 for name in names:
     truth = photographs.mask(name)
     box = centered_box(truth.shape)
