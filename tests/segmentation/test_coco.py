@@ -41,6 +41,14 @@ def test_writer_makes_files_that_coco_reads(tmp_path):
     assert results.annToMask(empty).sum() == 0
 
 
+def test_annotation_has_box_and_area_of_its_mask():
+    mask = np.zeros((6, 8), bool)
+    for expected in ([0, 0, 0, 0], [2, 1, 3, 2]):
+        record = coco.coco_annotation(1, 1, 1, mask)
+        assert (record["bbox"], record["area"]) == (expected, mask.sum())  # left, top, width, height
+        mask[1:3, 2:5] = True
+
+
 @pytest.mark.parametrize("categories", [None, {0: "foreground"}, {3: "cat", 7: "dog"}])
 def test_results_without_a_mask_are_loaded(tmp_path, categories):
     writer = coco.CocoWriter(tmp_path / "masks.json", tmp_path / "images.json", categories)
