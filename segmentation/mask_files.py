@@ -150,10 +150,12 @@ def find_mask(folder: Path, stem: str, template: str = "{stem}", listings: Listi
     old, is_replaced, new = template.partition("=")
     inner, _, base = stem.rpartition("/")
     name = base.replace(old, new) if is_replaced else template.replace("{stem}", base)
+    if inner and not (folder / inner).is_dir():
+        raise DataError(f"the folder {folder / inner} is missing: masks are in folders as their images")
     listings = {} if listings is None else listings
     if folder / inner not in listings:
         listings[folder / inner] = {}
-        for file in sorted((folder / inner).iterdir()) if (folder / inner).is_dir() else ():
+        for file in sorted((folder / inner).iterdir()) if folder.is_dir() else ():
             if not file.is_dir():
                 listings[folder / inner].setdefault(file.stem, []).append(file)
     files = listings[folder / inner]

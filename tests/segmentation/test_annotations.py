@@ -264,6 +264,8 @@ def test_unusable_file_is_named(tmp_path):
     (tmp_path / "folder").mkdir()
     with pytest.raises(DataError, match=r"the mask .*folder\.png is missing"):
         find_mask(tmp_path, "folder")
+    with pytest.raises(DataError, match=r"the folder .*inner is missing: masks are in folders as"):
+        find_mask(tmp_path, "inner/a")
     with pytest.raises(DataError, match="--threshold is 0"):
         MaskReader(rules=MaskRules(0))
 
