@@ -285,6 +285,7 @@ def test_read_damaged_bytes_give_an_image_or_one_sentence(data: st.DataObject):
         (b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n", r"^note\.jpg is not an image"),
         (encode(np.array([[-3.4e38, 1, 2]], np.float32), "TIFF"), r"^note\.jpg has -3\.4e\+38 .*GDAL_NODATA"),
         (encode(np.array([[-9999, 10, 700]], np.int32), "TIFF"), r"^note\.jpg has -9999 .*GDAL_NODATA"),
+        (encode(np.array([[0, 9000]], np.uint16), "PNG", transparency=9), "transparent .*--channels 1"),
         (tiff(np.array([[-5, 10]], np.int8)), r"^note\.jpg has signed values of 8 bits: pass --channels 1"),
         (tiff(np.zeros((8, 8), np.uint8), np.zeros((64, 48), np.uint8)), r"^note\.jpg has 2 pages: save"),
         (b"version https://git-lfs.github.com/spec/v1\n", r"is a pointer, not the image: run `git lfs pull`"),
