@@ -127,7 +127,7 @@ class Fit(FitOptions, TileOptions, ModelOptions):
             layers=self.layers,
             size=size,
             foreground=self.foreground,
-            names=(*names, *(f"class {label}" for label in range(len(names), known))),
+            names=(*names, *map(masks.label_set.name, range(len(names), known))),
             colors=as_tuples(masks.reader.palette()[:known].tolist()),
             masks=asdict(masks.label_set),
         )
