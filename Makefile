@@ -127,8 +127,10 @@ lesson: $(VENV)/.installed-notebooks
 	    $(VENV)/bin/jupyter execute --kernel_name=lesson --timeout=900 \
 	    --output=$(CURDIR)/build/lesson $(wildcard notebooks/ipynb/$(LESSON)_*.ipynb)
 
-# A click on a lesson opens it as a notebook; without the setting, as text.
+# A click on a lesson opens it as a notebook; without the setting, as text. Lessons name no kernel: Jupyter selects the
+# one whose file has the path of its own Python.
 lab: $(VENV)/.installed-notebooks
+	@$(venv_python) -m ipykernel install --sys-prefix --name python3 >/dev/null
 	@$(VENV)/bin/jupytext-config --settings-file $(VENV)/etc/jupyter/labconfig/default_setting_overrides.json \
 	    set-default-viewer python
 	@PYTHONWARNINGS="ignore:IProgress not found" $(venv_python) -m jupyter lab notebooks

@@ -48,7 +48,7 @@ myst_heading_anchors = 4
 suppress_warnings = ["autoapi.python_import_resolution", "ref.python", "sphinx-argparse-cli.*"]
 
 # Lessons are executed here, without a data set, and again when they or the packages change.
-nb_custom_formats = {".py": ["jupytext.reads", {"fmt": "py:percent"}]}
+nb_custom_formats = {".py": ["notebooks.execute.parse", {}]}
 nb_execution_mode = "cache"
 nb_execution_cache_path = str(lessons.cache_folder())
 nb_execution_timeout = execute.CELL_TIMEOUT_S

@@ -1,15 +1,3 @@
-# ---
-# jupyter:
-#   jupytext:
-#     text_representation:
-#       extension: .py
-#       format_name: percent
-#   kernelspec:
-#     display_name: Python 3
-#     language: python
-#     name: python3
-# ---
-
 # %% [markdown]
 # # 2 · Does attention find objects?
 #
@@ -29,6 +17,7 @@ from dino_model.inference.predictor import AttentionPredictor
 from dino_model.inference.quantities import lift
 from notebooks import drawing
 from notebooks.checks import check
+from notebooks.scores import mean_error, plus_minus
 from segmentation.masks import central_head, enlarge
 from segmentation.voc_eval import centered_box
 
@@ -157,26 +146,19 @@ table["no network", "centered box"] = [
 ]
 print("Jaccard similarity, mean of 30 images ± standard error")
 for (label, row), scores in table.items():
-    error = np.std(scores) / np.sqrt(len(scores))
-    print(f"  {label:<15} {row:<18} {np.mean(scores):.2f} ± {error:.2f}")
+    print(f"  {label:<15} {row:<18} {plus_minus(scores)}")
 for label, maps_of in attention.items():
     lifts = [lift(maps_of[name], truth) for name, truth in truths.items()]
     print(f"  lift, {label}: {np.mean(lifts):.2f}")
 
 # %%
 rows = list(dict.fromkeys(row for _, row in table))
-with drawing.plot(
-    figure="2.2",
-) as axis:
+with drawing.plot(figure="2.2") as axis:
     for label, shift in {"trained": -0.1, "random weights": 0.1, "no network": 0}.items():
-        points = [
-            (rows.index(row) + shift, scores)
-            for (of, row), scores in table.items()
-            if of == label
-        ]
-        places, values = zip(*points, strict=True)
-        errors = [np.std(scores) / np.sqrt(len(scores)) for scores in values]
-        axis.errorbar(places, np.mean(values, axis=1), errors, fmt="o", capsize=4, label=label)
+        of = {row: scores for (weights, row), scores in table.items() if weights == label}
+        places = [rows.index(row) + shift for row in of]
+        means, errors = mean_error(np.transpose([*of.values()]))
+        axis.errorbar(places, means, errors, fmt="o", capsize=4, label=label)
     axis.set(
         xticks=range(len(rows)), xticklabels=rows, ylabel="Jaccard similarity", ylim=(0, 0.7)
     )
@@ -225,9 +207,7 @@ print(f"six random masks: mean {random_scores.mean():.2f}, gain {gain:.2f}")
 
 # %%
 masses = (0.2, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
-with drawing.plot(
-    figure="2.3",
-) as axis:
+with drawing.plot(figure="2.3") as axis:
     for label, maps_of in attention.items():
         curve = [
             np.mean(
@@ -269,14 +249,18 @@ with drawing.plot(
 predictors["embedded"] = AttentionPredictor("embedded", size=224, precision="fp32")
 
 
+def widen(image: np.ndarray, value: int) -> np.ndarray:
+    """Put a part of the same size and of one value to the left of an image or a mask."""
+    return np.concatenate([np.full_like(image, value), image], axis=1)
+
+
 def best_head_scores(predictor: AttentionPredictor, is_moved: bool) -> list[float]:
     """Jaccard similarity of the best head for each image, with or without a gray left half."""
     found = []
     for name, truth in truths.items():
         photo = photographs.image(name)
         if is_moved:
-            photo = np.concatenate([np.full_like(photo, 128), photo], axis=1)
-            truth = np.concatenate([np.zeros_like(truth), truth], axis=1)
+            photo, truth = widen(photo, 128), widen(truth, False)
         predictor.set_image(photo)
         masks = head_masks(predictor.cls_attention(), truth.shape)
         found.append(max(jaccard(mask, truth) for mask in masks))
@@ -287,11 +271,8 @@ moved = {
     "centered box": (
         table["no network", "centered box"],
         [
-            jaccard(
-                centered_box((t.shape[0], 2 * t.shape[1])),
-                np.concatenate([np.zeros_like(t), t], axis=1),
-            )
-            for t in truths.values()
+            jaccard(centered_box(t.shape), t)
+            for t in (widen(t, False) for t in truths.values())
         ],
     )
 } | {
@@ -299,27 +280,16 @@ moved = {
     for label, predictor in predictors.items()
 }
 for label, (before, after) in moved.items():
-    errors = [np.std(scores) / np.sqrt(len(scores)) for scores in (before, after)]
-    print(
-        f"{label}: {np.mean(before):.2f} ± {errors[0]:.2f} in the middle,",
-        f"{np.mean(after):.2f} ± {errors[1]:.2f} on the right",
-    )
+    print(f"{label}: {plus_minus(before)} in the middle, {plus_minus(after)} on the right")
 for label in ("trained", "embedded"):
     differences = np.subtract(moved[label][1], moved["centered box"][1])
-    print(
-        f"{label} minus box, on the right: {differences.mean():.2f}",
-        f"± {differences.std() / np.sqrt(len(differences)):.2f}",
-    )
+    print(f"{label} minus box, on the right: {plus_minus(differences)}")
 
 # %%
-with drawing.plot(
-    figure="2.4",
-) as axis:
+with drawing.plot(figure="2.4") as axis:
     for label, scores in moved.items():
-        errors = [np.std(part) / np.sqrt(len(part)) for part in scores]
-        axis.errorbar(
-            [0, 1], np.mean(scores, axis=1), errors, marker="o", capsize=4, label=label
-        )
+        means, errors = mean_error(np.transpose(scores))
+        axis.errorbar([0, 1], means, errors, marker="o", capsize=4, label=label)
     axis.set(
         xticks=[0, 1],
         xticklabels=["object in the middle", "object on the right"],

@@ -1,15 +1,3 @@
-# ---
-# jupyter:
-#   jupytext:
-#     text_representation:
-#       extension: .py
-#       format_name: percent
-#   kernelspec:
-#     display_name: Python 3
-#     language: python
-#     name: python3
-# ---
-
 # %% [markdown]
 # # 4 · Collapse and the teacher
 #
@@ -25,6 +13,7 @@ import torch
 from notebooks import distillation, drawing
 from notebooks.checks import check
 from notebooks.distillation import Variant, train
+from notebooks.scores import accuracy_error
 from training.run.doctor import RunSettings, findings
 
 # %% [markdown]
@@ -106,11 +95,7 @@ def smooth(log: list[dict[str, float]], name: str) -> np.ndarray:
     return np.convolve([line[name] for line in log], np.full(10, 0.1), mode="valid")
 
 
-with drawing.plot(
-    figure="4.1",
-    width=9,
-    columns=2,
-) as (left, right):
+with drawing.plot(figure="4.1", width=9, columns=2) as (left, right):
     for label, (_, log) in runs.items():
         left.plot(smooth(log, "teacher_entropy") / uniform_entropy, label=label)
         right.plot(smooth(log, "kl"), label=label)
@@ -139,10 +124,7 @@ for label, (_, log) in runs.items():
 def diagnose(label: str, log: list[dict[str, float]], momentum: float) -> None:
     """Print the findings of the doctor."""
     settings = RunSettings(
-        steps=STEPS,
-        steps_per_epoch=50,
-        batch_size=32,
-        teacher_momentum=momentum,
+        steps=STEPS, steps_per_epoch=50, batch_size=32, teacher_momentum=momentum
     )
     print(f"{label}: {'; '.join(findings(log, settings).values()) or 'no finding'}")
 
@@ -181,9 +163,7 @@ for momentum in (0.5, 0.95, 0.995):
     teachers[momentum] = [0.0]
     for weight in student[1:]:
         teachers[momentum].append(momentum * teachers[momentum][-1] + (1 - momentum) * weight)
-with drawing.plot(
-    figure="4.2",
-) as axis:
+with drawing.plot(figure="4.2") as axis:
     axis.plot(student, color="gray", linewidth=0.8, label="student")
     for momentum, values in teachers.items():
         axis.plot(values, label=f"teacher, λ = {momentum}")
@@ -225,10 +205,8 @@ def knn(network: distillation.Network) -> float:
 torch.manual_seed(0)
 accuracies = {"untrained": knn(distillation.Network(depth=2))}
 accuracies |= {label: knn(runs[label][0]) for label in momenta}
-errors = [np.sqrt(value * (100 - value) / len(test_images)) for value in accuracies.values()]
-with drawing.plot(
-    figure="4.3",
-) as axis:
+errors = [accuracy_error(value, len(test_images)) for value in accuracies.values()]
+with drawing.plot(figure="4.3") as axis:
     axis.errorbar(list(accuracies), list(accuracies.values()), errors, fmt="o", capsize=4)
     axis.axhline(100 / 16, color="gray", linewidth=1, linestyle=":", label="chance")
     axis.set(xlabel="momentum λ of the teacher", ylabel="k-NN accuracy (%)", ylim=(0, 80))

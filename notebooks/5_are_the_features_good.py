@@ -1,15 +1,3 @@
-# ---
-# jupyter:
-#   jupytext:
-#     text_representation:
-#       extension: .py
-#       format_name: percent
-#   kernelspec:
-#     display_name: Python 3
-#     language: python
-#     name: python3
-# ---
-
 # %% [markdown]
 # # 5 · Are the features good?
 #
@@ -28,6 +16,7 @@ from dino_model.data.textures import CLASSES
 from dino_model.models.load import load_model
 from notebooks import distillation, drawing
 from notebooks.checks import check
+from notebooks.scores import accuracy_error
 
 # %% [markdown]
 # ## Three kinds of features
@@ -99,8 +88,9 @@ for label, stored in train_features.items():
         [vote(f, stored, train_labels, 10, 0.07).argmax() for f in test_features[label]]
     )
     accuracy = 100 * np.mean(predicted == test_labels)
-    error = np.sqrt(accuracy * (100 - accuracy) / len(test_labels))
-    print(f"k-NN, {label}: {accuracy:.0f} ± {error:.0f} %")
+    print(
+        f"k-NN, {label}: {accuracy:.0f} ± {accuracy_error(accuracy, len(test_labels)):.0f} %"
+    )
 
 # %% [markdown]
 # The trained network reaches about **96** %, although it was not trained on textures. Random weights reach about **24** %, fewer
@@ -137,10 +127,7 @@ def linear_accuracy(label: str, per_class: int, seed: int) -> float:
 
 
 counts = (1, 2, 5, 10, 20, 50)
-with drawing.plot(
-    figure="5.2",
-    height=3.5,
-) as axis:
+with drawing.plot(figure="5.2", height=3.5) as axis:
     for label in kinds:
         draws = np.array(
             [[linear_accuracy(label, count, seed) for seed in range(5)] for count in counts]
@@ -184,12 +171,7 @@ for label in ("trained", "pixels"):
     titles += [f"query, {label}", *(CLASSES[train_labels[index]] for index in nearest)]
     correct = np.sum(train_labels[nearest] == test_labels[QUERY])
     print(f"{label}: {correct} of 5 images have the class of the query")
-drawing.images(
-    results,
-    titles,
-    figure="5.3",
-    columns=6,
-)
+drawing.images(results, titles, figure="5.3", columns=6)
 
 # %% [markdown]
 # By trained features, **5** of 5 images are rings; by pixels, **0** of 5. Trained features of the same texture are similar for all

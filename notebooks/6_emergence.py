@@ -1,15 +1,3 @@
-# ---
-# jupyter:
-#   jupytext:
-#     text_representation:
-#       extension: .py
-#       format_name: percent
-#   kernelspec:
-#     display_name: Python 3
-#     language: python
-#     name: python3
-# ---
-
 # %% [markdown]
 # # 6 · Emergence over training
 #
@@ -30,6 +18,7 @@ from dino_model.data.textures import CLASSES
 from notebooks import distillation, drawing
 from notebooks.checks import check
 from notebooks.execute import LESSONS
+from notebooks.scores import accuracy_error, mean_error
 from notebooks.solutions import vote
 
 # %% [markdown]
@@ -56,20 +45,12 @@ print("steps:", *(f"{step:,}" for step in steps))
 
 # %%
 SHOWN = ("sheep", "kitten", "owl", "crab")
-drawing.images(
-    [photographs.image(name) for name in SHOWN],
-    SHOWN,
-    figure="6.1",
-)
+drawing.images([photographs.image(name) for name in SHOWN], SHOWN, figure="6.1")
 figures = {
     f"{step:,}": drawing.grid([of[names.index(name)] for name in SHOWN], SHOWN)
     for step, of in zip(steps, maps, strict=True)
 }
-drawing.slider(
-    figures,
-    "step",
-    figure="6.2",
-)
+drawing.slider(figures, "step", figure="6.2")
 
 # %% [markdown]
 # At step 19,370 the brightest patches are on edges. At the last step, bright patches cover most of the object. The next cell
@@ -116,29 +97,26 @@ def unit(features: np.ndarray) -> np.ndarray:
 
 
 labels = np.repeat(np.arange(len(CLASSES)), 10)
-accuracies, spreads, lifts, errors = [], [], [], []
-for train, test, of in zip(stored["train"], stored["test"], maps, strict=True):
+by_checkpoint = np.array(
+    [[lift(attention, mask) for attention, mask in zip(of, masks, strict=True)] for of in maps]
+)  # [checkpoints, images]
+lifts, errors = mean_error(by_checkpoint.T)
+accuracies = []
+for train, test in zip(stored["train"], stored["test"], strict=True):
     neighbors = unit(train)
     predicted = [vote(feature, neighbors, labels, 10, 0.07).argmax() for feature in unit(test)]
     accuracies.append(100 * np.mean(np.array(predicted) == labels))
-    spreads.append(np.sqrt(accuracies[-1] * (100 - accuracies[-1]) / len(labels)))
-    by_image = [lift(attention, mask) for attention, mask in zip(of, masks, strict=True)]
-    lifts.append(np.mean(by_image))
-    errors.append(np.std(by_image) / np.sqrt(len(by_image)))
-for step, accuracy, spread, score, error in zip(
-    steps, accuracies, spreads, lifts, errors, strict=True
-):
+accuracies = np.array(accuracies)
+spreads = accuracy_error(accuracies, len(labels))
+rows = zip(steps, accuracies, spreads, lifts, errors, strict=True)
+for step, accuracy, spread, score, error in rows:
     print(
         f"step {step:,}: k-NN {accuracy:.0f} ± {spread:.0f} %, lift {score:.2f} ± {error:.2f}"
     )
 share = (lifts[1] - lifts[0]) / (lifts[-1] - lifts[0])
 print(f"gain of the lift by step {steps[1]:,}: {100 * share:.0f} % of the total gain")
 
-with drawing.plot(
-    figure="6.3",
-    columns=2,
-    width=9,
-) as (left, right):
+with drawing.plot(figure="6.3", columns=2, width=9) as (left, right):
     left.errorbar(
         steps,
         accuracies,
@@ -176,7 +154,7 @@ def half_gain_step(steps: np.ndarray, scores: np.ndarray) -> int:
 
 half_gain_step = check("6.3", half_gain_step)
 for label, scores in {"k-NN": accuracies, "lift": lifts}.items():
-    print(f"{label}: half of the gain by step {half_gain_step(steps, np.array(scores)):,}")
+    print(f"{label}: half of the gain by step {half_gain_step(steps, scores):,}")
 
 # %% [markdown]
 # The k-NN accuracy has half of its gain by step **19,370**, the lift by step **30,559**. Is this order certain? At step 19,370 the
@@ -184,9 +162,6 @@ for label, scores in {"k-NN": accuracies, "lift": lifts}.items():
 # how often the lift also has half of its gain by step 19,370.
 
 # %%
-by_checkpoint = np.array(
-    [[lift(attention, mask) for attention, mask in zip(of, masks, strict=True)] for of in maps]
-)  # [checkpoints, images]
 generator = np.random.default_rng(0)
 draws = generator.integers(len(masks), size=(1000, len(masks)))
 same = np.mean(
@@ -222,7 +197,7 @@ print(f"k-NN of the log: {probes[0, 1]:.0f} % at step 1,000, at most {final:.0f}
 print(f"half of this gain by step {early:,}")
 with drawing.plot(figure="6.4") as axis:
     gain = 100 * (probes[:, 1] - probes[0, 1]) / (final - probes[0, 1])
-    lift_gain = 100 * (np.array(lifts) - lifts[0]) / (lifts[-1] - lifts[0])
+    lift_gain = 100 * (lifts - lifts[0]) / (lifts[-1] - lifts[0])
     axis.plot(probes[:, 0], gain, marker=".", label="k-NN, log of the run")
     axis.plot(steps, lift_gain, marker="o", label="lift, checkpoints")
     axis.axhline(50, color="gray", linewidth=1, linestyle=":", label="half of the gain")
@@ -267,8 +242,7 @@ def watch(step: int, teacher: distillation.Network) -> None:
     means = attention.mean(dim=1).view(-1, 6, 6).double().numpy()
     pairs = zip(means, disks, strict=True)
     by_scene = [lift(attention, disk) for attention, disk in pairs if disk.any()]
-    error = np.std(by_scene) / np.sqrt(len(by_scene))
-    early_log.append((step, accuracy, np.mean(by_scene), error))
+    early_log.append((step, accuracy, *mean_error(by_scene)))
     film[f"{step}"] = drawing.grid(
         [*(image[0].numpy() + 3 for image in small[10::80]), *means[10::80]],
         ["scene"] * 4 + ["attention"] * 4,
@@ -305,19 +279,10 @@ with drawing.plot(figure="6.6", columns=2, width=9) as (left, right):
 # **Prediction.** How large is the lift of the control at the last step?
 
 # %%
-controls = [
-    np.mean(
-        [
-            lift(attention, mask)
-            for attention, mask in zip(of, np.roll(masks, -1, axis=0), strict=True)
-        ]
-    )
-    for of in maps
-]
+others = np.roll(masks, -1, axis=0)
+controls = [np.mean([lift(*pair) for pair in zip(of, others, strict=True)]) for of in maps]
 print("masks of other images:", *(f"{score:.2f}" for score in controls))
-with drawing.plot(
-    figure="6.7",
-) as axis:
+with drawing.plot(figure="6.7") as axis:
     axis.plot(steps, lifts, marker="o", label="mask of the image")
     axis.plot(steps, controls, marker="s", label="mask of another image")
     axis.axhline(1, color="gray", linewidth=1, linestyle=":", label="uniform map")

@@ -1,15 +1,3 @@
-# ---
-# jupyter:
-#   jupytext:
-#     text_representation:
-#       extension: .py
-#       format_name: percent
-#   kernelspec:
-#     display_name: Python 3
-#     language: python
-#     name: python3
-# ---
-
 # %% [markdown]
 # # B · Objects
 #
@@ -27,6 +15,7 @@ from app.notebook import show
 from dino_model import AttentionPredictor, photographs
 from notebooks import drawing
 from notebooks.checks import check
+from notebooks.scores import plus_minus
 from segmentation.discovery import last_keys, lost, set_resized, tokencut
 from segmentation.discovery_eval import is_localized
 from segmentation.masks import bounding_box, components
@@ -197,11 +186,7 @@ for name in names:
     table.setdefault(("centered box", "no network"), []).append((jaccard(box, truth), hit))
 for (method, weights_of), results in table.items():
     scores, hits = np.array(results, float).T
-    error = scores.std() / np.sqrt(len(scores))
-    print(
-        f"{method}, {weights_of}: Jaccard {scores.mean():.2f} ± {error:.2f},",
-        f"CorLoc {hits.mean():.0%}",
-    )
+    print(f"{method}, {weights_of}: Jaccard {plus_minus(scores)}, CorLoc {hits.mean():.0%}")
 
 # %%
 scores = np.array([score for score, _ in table["TokenCut", "trained"]], float)
@@ -213,9 +198,7 @@ drawing.images(
     figure="B.3",
 )
 areas = [photographs.mask(name).mean() for name in names]
-with drawing.plot(
-    figure="B.4",
-) as axis:
+with drawing.plot(figure="B.4") as axis:
     for marker, (label, results) in zip("osx", list(table.items())[:2], strict=False):
         axis.plot(areas, [score for score, _ in results], marker, linestyle="", label=label[0])
     axis.set(

@@ -1,15 +1,3 @@
-# ---
-# jupyter:
-#   jupytext:
-#     text_representation:
-#       extension: .py
-#       format_name: percent
-#   kernelspec:
-#     display_name: Python 3
-#     language: python
-#     name: python3
-# ---
-
 # %% [markdown]
 # # C · What attention is not
 #
@@ -30,6 +18,7 @@ from dino_model.inference.predictor import AttentionPredictor
 from dino_model.models.load import load_model
 from notebooks import drawing
 from notebooks.checks import check
+from notebooks.scores import mean_error, plus_minus
 
 # %% [markdown]
 # ## Hiding patches
@@ -119,27 +108,13 @@ for name, model in models.items():
         table = (moved @ feature).reshape(len(orders), len(SHARES)).numpy()
         for order, row in zip(orders, table, strict=True):
             cosines[name].setdefault(order, []).append(row)
-with drawing.plot(
-    figure="C.2",
-    columns=2,
-    width=9,
-) as axes:
+with drawing.plot(figure="C.2", columns=2, width=9) as axes:
     for axis, (name, by_order) in zip(axes, cosines.items(), strict=True):
         for order, values in by_order.items():
-            mean, error = (
-                np.mean(values, axis=0),
-                np.std(values, axis=0) / np.sqrt(len(values)),
-            )
-            axis.errorbar(SHARES, mean, error, marker="o", capsize=4, label=order)
-            print(
-                f"{name}, {order}:",
-                *(f"{m:.2f} ± {e:.2f}" for m, e in zip(mean, error, strict=True)),
-            )
+            axis.errorbar(SHARES, *mean_error(values), marker="o", capsize=4, label=order)
+            print(f"{name}, {order}:", *map(plus_minus, np.transpose(values)))
         difference = np.subtract(by_order["attention"], by_order["random"])[:, 0]
-        print(
-            f"{name}, attention minus random at 10 %: {difference.mean():.2f}",
-            f"± {difference.std() / np.sqrt(len(difference)):.2f}",
-        )
+        print(f"{name}, attention minus random at 10 %: {plus_minus(difference)}")
         axis.set(title=name, xlabel="share of hidden patches", ylim=(0, 1))
     axes[0].set(ylabel="cosine with the whole image")
     axes[1].legend()

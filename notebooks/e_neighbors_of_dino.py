@@ -1,15 +1,3 @@
-# ---
-# jupyter:
-#   jupytext:
-#     text_representation:
-#       extension: .py
-#       format_name: percent
-#   kernelspec:
-#     display_name: Python 3
-#     language: python
-#     name: python3
-# ---
-
 # %% [markdown]
 # # E · DINO among its neighbors
 #
@@ -29,6 +17,7 @@ from torch.nn import functional as F
 
 from notebooks import distillation, drawing
 from notebooks.checks import check
+from notebooks.scores import accuracy_error
 from notebooks.solutions import dino_loss, ema, sharpen
 
 # %% [markdown]
@@ -232,7 +221,7 @@ print(f"pixels: {pixels:.0f} %")
 with drawing.plot(figure="E.1", width=8) as axis:
     for kind, marker in {"[CLS]": "o", "mean of the patches": "s"}.items():
         values = np.array([of[kind] for of in accuracies.values()])
-        errors = np.sqrt(values * (100 - values) / len(test_images))
+        errors = accuracy_error(values, len(test_images))
         axis.errorbar(list(accuracies), values, errors, fmt=marker, capsize=4, label=kind)
     axis.axhline(pixels, color="gray", linewidth=1, linestyle=":", label="pixels")
     axis.set(ylabel="k-NN accuracy (%)", ylim=(0, 100))

@@ -19,6 +19,7 @@ LESSONS = Path(__file__).parent
 OUTPUT = Path("build/executed")
 """Folder of executed lessons. The documentation build writes here, too."""
 CELL_TIMEOUT_S = 900
+KERNEL = {"display_name": "Python 3", "language": "python", "name": "python3"}
 
 
 class LessonError(ValueError):
@@ -58,9 +59,16 @@ def lessons(names: tuple[str, ...] = ()) -> list[Path]:
 
 def read(lesson: Path) -> "NotebookNode":
     """Read a lesson in jupytext's percent format."""
+    return parse(lesson.read_text(encoding="utf-8"))
+
+
+def parse(text: str) -> "NotebookNode":
+    """Return the text of a lesson as a notebook of Python's kernel."""
     import jupytext
 
-    return jupytext.read(lesson)
+    notebook = jupytext.reads(text, fmt="py:percent")
+    notebook.metadata["kernelspec"] = KERNEL
+    return notebook
 
 
 def execute(lesson: Path, output: Path = OUTPUT) -> Path:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import tyro
 
 from dino_model.runtime.outputs import run_command
-from notebooks.execute import LESSONS, LessonError, lessons, read
+from notebooks.execute import KERNEL, LESSONS, LessonError, lessons, read
 from notebooks.solve import solve
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ def convert_lesson(lesson: Path, repository: str, solutions: bool = False) -> "N
     notebook = read(lesson)
     if solutions:
         solve(lesson, notebook)
-    notebook.metadata = {"kernelspec": notebook.metadata["kernelspec"]}
+    notebook.metadata = {"kernelspec": KERNEL}
     set_up = SET_UP.read_text(encoding="utf-8").replace('REPOSITORY = ""', f'REPOSITORY = "{repository}"')
     links = new_markdown_cell(links_of(lesson, repository))
     notebook.cells[1:1] = [links, new_code_cell(set_up.rstrip())]

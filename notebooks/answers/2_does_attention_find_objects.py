@@ -1,15 +1,3 @@
-# ---
-# jupyter:
-#   jupytext:
-#     text_representation:
-#       extension: .py
-#       format_name: percent
-#   kernelspec:
-#     display_name: Python 3
-#     language: python
-#     name: python3
-# ---
-
 # %% [markdown]
 # ## Answers
 #
@@ -29,7 +17,7 @@ for name in names[::3]:
         masks = head_masks(predictor.cls_attention(), truth.shape)
         landscape_scores[label].append(max(jaccard(mask, truth) for mask in masks))
 for label, values in landscape_scores.items():
-    print(f"{label}: {np.mean(values):.2f} ± {np.std(values) / np.sqrt(len(values)):.2f}")
+    print(f"{label}: {plus_minus(values)}")
 
 # %% [markdown]
 # The trained weights fall to **0.15**, `embedded` to **0.24**: the canyon has structure, so it receives attention as well. Gray gives
