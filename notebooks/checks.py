@@ -38,8 +38,7 @@ class Exercise:
 
 
 NO_ANSWER = "No answer yet: replace the three dots."
-
-
+REVERSED = "The sign is reversed."
 QUIET = "LESSONS_QUIET"
 """Environment variable of published lessons: an exercise without an answer prints nothing."""
 _wrong_answers: Counter[str] = Counter()
@@ -136,10 +135,12 @@ def _complaint_about_function(exercise: Exercise, answer: Any, inputs: tuple[Any
     for describe in (_shapes, _dtypes):
         if describe(found) != describe(expected):
             return f"Found {describe(found)}, expected {describe(expected)}."
-    if _kinds(expected) == "one value" and _is_equal(
-        np.asarray(_arrays(found)[0]), 100 * _arrays(expected)[0]
-    ):
-        return "You gave percent; do not multiply by 100."
+    if _kinds(expected) == "one value":
+        (number,), (value,) = _arrays(found), _arrays(expected)
+        if _is_equal(number, 100 * value):
+            return "You gave percent; do not multiply by 100."
+        if _is_equal(number, -value):
+            return REVERSED
     difference = _first_difference(found, expected)
     return f"The shape is correct, the values are not: {difference}."
 
@@ -159,6 +160,7 @@ def _complaint_about_number(exercise: Exercise, answer: Any) -> str | None:
     units = {
         "You gave percent; give a share of 1.": 100 * value,
         "You gave a share; give percent.": value / 100,
+        REVERSED: -value,
     }
     for sentence, wrong in (dict(exercise.mistakes) | units).items():
         if near(wrong):
@@ -435,7 +437,6 @@ EXERCISES: dict[str, Exercise] = {
             "You subtracted the mean of all heads; subtract that of head 0.": (
                 lambda scores: scores.max(axis=1).mean() - scores.mean()
             ),
-            "The sign is reversed.": lambda scores: scores[:, 0].mean() - scores.max(axis=1).mean(),
         },
         (np.random.default_rng(7).random((20, 6)),),
         (np.random.default_rng(8).random((9, 4)),),
@@ -484,9 +485,6 @@ EXERCISES: dict[str, Exercise] = {
             ),
             "The student's temperature is missing.": (
                 lambda p, x, t: -(p * log_softmax(x, -1).flip(0)).sum(-1).mean()
-            ),
-            "The sign is reversed; the loss is positive.": (
-                lambda p, x, t: (p * log_softmax(x / t, -1).flip(0)).sum(-1).mean()
             ),
             "You averaged over the prototypes; sum over them.": (
                 lambda p, x, t: -(p * log_softmax(x / t, -1).flip(0)).mean()
@@ -542,7 +540,6 @@ EXERCISES: dict[str, Exercise] = {
             "You used the logarithm to base 10; nats need the natural logarithm.": math.log10(256),
             "This is the probability of one prototype.": 1 / 256,
             "This is the term of one prototype; add 256 of them.": math.log(256) / 256,
-            "The sign is reversed.": -math.log(256),
         },
         tolerance=0.01,  # 5.5, which lesson 3 prints
     ),
@@ -588,7 +585,6 @@ EXERCISES: dict[str, Exercise] = {
         {
             "This is the mean age of the averaged weights, 1 / (1 - λ).": 50.0,
             "The factor is not 1 - 0.02 n; it is 0.98 to the power of n.": 25.0,
-            "The sign is reversed.": -right.HALF_LIFE,
         },
         tolerance=0.03,
     ),
@@ -781,9 +777,6 @@ EXERCISES: dict[str, Exercise] = {
             "You exchanged teacher and student; the teacher's attention weights the terms.": (
                 lambda s, t: (s * (s.log() - t.log())).sum(-1).mean()
             ),
-            "Your sign is wrong; the KL is at least 0.": lambda s, t: (
-                (t * (s.log() - t.log())).sum(-1).mean()
-            ),
             "You averaged over the patches; add them.": lambda s, t: (t * (t.log() - s.log())).mean(),
             "You averaged the heads first; compare head by head.": (
                 lambda s, t: (t.mean(1) * (t.mean(1).log() - s.mean(1).log())).sum(-1).mean()
@@ -796,7 +789,6 @@ EXERCISES: dict[str, Exercise] = {
         right.LARGEST_KL,
         {
             "This is the logarithm to base 2; use the natural logarithm.": math.log2(196),
-            "Your sign is wrong.": -math.log(196),
             "You counted the patches of one side; the grid has 14 · 14 patches.": math.log(14),
             "You counted [CLS]; the attention is over 196 patches.": math.log(197),
         },
@@ -834,7 +826,6 @@ EXERCISES: dict[str, Exercise] = {
             "The own key counts, too: 32 keys have the same probability.": math.log(31),
             "If all keys are equal, their probabilities are equal; the loss is not 0.": 0.0,
             "The probability is 1 / 32; the loss is its negative logarithm.": 1 / 32,
-            "Your sign is wrong.": -math.log(32),
         },
         tolerance=5e-3,
     ),

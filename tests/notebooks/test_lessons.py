@@ -98,6 +98,8 @@ def test_check_accepts_arrays_of_one_number_and_names_exercises():
         ("3.2", lambda logits, center, t: logits[0], "Found shape (3, 5), expected shape (2, 3, 5)."),
         ("3.3", lambda p, x, t: solutions.dino_loss(p, x, t).detach(), "Your result has no gradient"),
         ("3.3", lambda p, x, t: p + x, "Found a tensor, expected one value."),
+        ("3.3", lambda p, x, t: -solutions.dino_loss(p, x, t), checks.REVERSED),
+        ("4.1", -5.545, checks.REVERSED),
         ("5.1", lambda f, s, y, k, t: solutions.vote(f, s, y, k, 0.2), "first of two inputs only"),
         ("5.2", 1 / 3, "give percent"),
         ("5.2", 34, "34 is not correct"),
