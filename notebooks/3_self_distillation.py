@@ -259,7 +259,8 @@ print(f"prototypes in use by the copy: {K * copied[-1]['prototypes']:.0f} of {K}
 # **Summary.**
 # - The student predicts, for one crop, the teacher's distribution for another crop of the same image.
 # - The teacher's weights are a moving average of the student's weights; its logits are centered and sharpened.
-# - Training keeps the properties that all crops of an image share; here, the kind of texture.
+# - Training keeps what all crops of an image share, here the kind of texture: without labels, k-NN rises from 24 % to 66 %, above
+#   pixels (40 %). A copied teacher becomes certain and stalls.
 #
 # **References.** Caron et al. 2021, [Emerging Properties in Self-Supervised Vision Transformers](https://arxiv.org/abs/2104.14294),
 # section 3.1, equations 1 to 4 and algorithm 1; Hinton et al. 2015,

@@ -184,7 +184,7 @@ drawing.images(results, titles, figure="5.3", columns=6)
 # classifier as well?
 #
 # **Summary.**
-# - Frozen features are evaluated with k-NN, a linear classifier, and few labels.
+# - Frozen features that never saw a texture classify 96 % of them with k-NN, and need one label where the controls need fifty.
 # - A score needs two baselines: random weights and pixels.
 # - Error bars over several draws of labels show the uncertainty of an accuracy.
 #

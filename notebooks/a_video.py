@@ -217,8 +217,8 @@ for setting, values, name, figure in (
 #
 # **Summary.**
 # - The mask of the first frame is propagated to later frames by the similarity of patch features.
-# - A window, the number of neighbors and a temperature are the only settings; nothing is trained.
-# - J compares areas, F compares outlines; random weights and a copied mask are the controls.
+# - Nothing is trained for the task: trained features reach J 0.84, random weights 0.38, a copied mask 0.20.
+# - J compares areas, F compares outlines: thin parts lower F first.
 #
 # **References.** Caron et al. 2021, [Emerging Properties in Self-Supervised Vision Transformers](https://arxiv.org/abs/2104.14294),
 # section 4.2.2 and table 5; Jabri et al. 2020,

@@ -225,7 +225,7 @@ print(f"rank correlation of TokenCut's score with the area: {correlation:.2f}")
 # **Summary.**
 # - LOST starts from the patch with the fewest similar patches and adds similar patches that are connected with it.
 # - TokenCut cuts a graph of patches; the second eigenvector approximates the best normalized cut.
-# - LOST and TokenCut assume that the object is smaller than the background and that its patches are similar.
+# - Without training, TokenCut finds 83 % of 30 objects, a centered box 37 %. Both methods need a large background of similar patches.
 #
 # **References.** Siméoni et al. 2021, [Localizing Objects with Self-Supervised Transformers and no Labels](https://arxiv.org/abs/2109.14279);
 # Wang et al. 2022, [Self-Supervised Transformers for Unsupervised Object Discovery using Normalized Cut](https://arxiv.org/abs/2202.11539);

@@ -247,7 +247,8 @@ with drawing.plot(figure="E.1", width=8) as axis:
 # **Summary.**
 # - The methods differ in the target: other images, balanced clusters, a slow teacher, or pixels.
 # - Each target except pixels needs a mechanism against the collapse, and each mechanism is different.
-# - A ranking belongs to a data set, a budget and a network; one run of each shows large differences only.
+# - Here contrast is ahead and reconstruction last. A ranking belongs to a data set, a budget and a network; one run of each shows
+#   large differences only.
 #
 # **References.** He et al. 2020, [Momentum Contrast](https://arxiv.org/abs/1911.05722); Caron et al. 2020,
 # [SwAV](https://arxiv.org/abs/2006.09882); He et al. 2022, [Masked Autoencoders](https://arxiv.org/abs/2111.06377); Zhou et al.
