@@ -130,11 +130,7 @@ def display(image: NDArray[np.uint8], channels: tuple[int, int, int]) -> NDArray
 
 
 def parse_channels(text: str | None, channels: int) -> tuple[int, int, int]:
-    """Parse `R,G,B`; by default the first three channels, or the first alone where there are fewer.
-
-    Raises:
-        SettingError: Not three numbers of channels.
-    """
+    """Parse `R,G,B`; by default the first three channels, or the first alone where there are fewer."""
     if text is None:
         return (0, 1, 2) if channels >= 3 else (0, 0, 0)
     parts = text.split(",")

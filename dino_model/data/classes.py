@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from dino_model.data.images import ImageError
-from dino_model.runtime.errors import SettingError
+from dino_model.runtime.errors import SettingError, list_names
 from dino_model.runtime.files import printable
 
 Split = Literal["train", "val", "test", ""]
@@ -119,7 +119,7 @@ class Rows(NamedTuple):
         reason: Reason why there are no classes, with the option that helps.
         has_splits: True if the images are divided.
         several: True if an image can have several classes, or none.
-        notes: Folders, lines and images that are left out.
+        notes: Folders, files, lines and images that are left out.
         ignored: Number of files that are not images.
         unused: Columns of a table that are not used.
     """
@@ -147,9 +147,7 @@ def describe_row(row: Row, has_splits: bool) -> str:
 def divide_cells(cells: Sequence[str | list[str]], separator: str | None) -> list[tuple[str, ...]]:
     """Return the classes of each cell of a table, or of each value of a shard: one, or several.
 
-    Args:
-        cells: Texts, or lists of texts.
-        separator: The option `label_separator`.
+    Cells are texts, or lists of texts; the separator is the option `label_separator`.
 
     Raises:
         UnclearError: No separator, and a cell that may hold several classes; or lists of 0 and 1.
@@ -178,24 +176,27 @@ def compose(text: str) -> str:
     return unicodedata.normalize("NFC", text)
 
 
-def find_equal_numbers(names: Iterable[str]) -> tuple[str, ...]:
-    """Return names of classes that are one number in several forms, such as 1, 01 and 1.0, or none."""
+def sort_classes(names: Iterable[str]) -> tuple[str, ...]:
+    """Sort names of classes; numbers by their value.
+
+    Raises:
+        UnclearError: One number in several forms, such as 1, 01 and 1.0.
+    """
+    unique = {*names}
     forms = defaultdict[float, list[str]](list)
-    for name in sorted(names):
+    for name in sorted(unique):
         if re.fullmatch(r"-?\d+(\.\d+)?", name):
             forms[float(name)].append(name)
-    return next((tuple(each) for each in forms.values() if len(each) > 1), ())
-
-
-def sort_classes(names: Iterable[str]) -> tuple[str, ...]:
-    """Sort names of classes; numbers by their value."""
-    unique = {*names}
+    if equal := next((each for each in forms.values() if len(each) > 1), None):
+        raise UnclearError(
+            f"the classes {list_names(map(repr, equal))} are equal numbers: write them in one way"
+        )
     numeric = all(name.isdecimal() for name in unique)
     return tuple(sorted(unique, key=lambda name: (int(name), name) if numeric else (0, name)))
 
 
 def describe_classes(classes: Sequence[str]) -> str:
     """Return number and first names of classes: `1,000 classes (n01440764, n01443537, …)`."""
-    names = ", ".join(classes[:FIRST_NAMES]) + (", …" if len(classes) > FIRST_NAMES else "")
+    names = list_names(classes, FIRST_NAMES)
     number = "1 class" if len(classes) == 1 else f"{len(classes):,} classes"
     return f"{number} ({names})" if classes else "no classes"

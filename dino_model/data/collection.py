@@ -27,7 +27,6 @@ from dino_model.data.classes import (
     compose,
     describe_classes,
     describe_row,
-    find_equal_numbers,
     sort_classes,
 )
 from dino_model.data.folders import divide_by_folders, label_by_folders, read_folder
@@ -37,12 +36,12 @@ from dino_model.data.tables import PATHS_ONLY, NameIndex, read_list, read_table
 from dino_model.data.textures import textures_tar
 from dino_model.runtime import files
 from dino_model.runtime.download import cache_folder
-from dino_model.runtime.errors import pluralize, sentence
+from dino_model.runtime.errors import count_names, pluralize, sentence
 from dino_model.runtime.files import printable
 
-VERSION = 11
+VERSION = 12
 """Version of the cached index of tars."""
-CACHED = ("classes", "label_sets", "no_classes", "reading", "is_divided", "notes", "ignored")
+CACHED = ("classes", "label_sets", "no_classes", "reading", "is_divided", "notes")
 """Attributes of `Images` that are cached with it."""
 ROWS_AT_ONCE = 65_536
 
@@ -52,13 +51,16 @@ class ShardError(ImageError):
 
 
 class Store(NamedTuple):
-    """A tar (a URL if it is remote) or a folder."""
+    """A tar (a URL if it is remote) or a folder.
+
+    Attributes:
+        stamp: State of a tar when it was indexed; None: a folder.
+        prefix: Beginning of the images' names that is not part of their path in a folder.
+    """
 
     path: Path | str
     stamp: Stamp | None = None
-    """State of a tar when it was indexed; None: a folder."""
     prefix: str = ""
-    """Beginning of the images' names that is not part of their path in a folder."""
 
 
 class Column(Sequence[Any]):
@@ -100,8 +102,7 @@ class Images:
         no_classes: Reason why there are no classes, with the option that helps; empty if there are.
         reading: How the classes were read, in one line with an example.
         is_divided: True if the images have splits.
-        notes: Folders, lines and images that were left out.
-        ignored: Number of files that are not images.
+        notes: Folders, files, lines and images that were left out.
         channel_range: Of images of other channels than RGB.
         max_pixels: Largest image that is read.
     """
@@ -115,7 +116,6 @@ class Images:
     reading: str = ""
     is_divided: bool = False
     notes: tuple[str, ...] = ()
-    ignored: int = 0
     channel_range: ChannelRange | None = None
     max_pixels: int = MAX_PIXELS
 
@@ -133,7 +133,7 @@ class Images:
     def __str__(self) -> str:
         in_classes = f" in {describe_classes(self.classes)}" if self.classes else ""
         found = f"{pluralize(len(self), 'image')} of {printable(self.root.absolute().name)}{in_classes}"
-        return "; ".join([found, *filter(None, [self.reading]), *self.remarks()])
+        return "; ".join([found, *filter(None, [self.reading]), *self.notes])
 
     @property
     def names(self) -> Sequence[str]:
@@ -156,17 +156,10 @@ class Images:
         labels = self.label_sets[label] if self.label_sets else (label,) * (label >= 0)
         return tuple(self.classes[number] for number in labels)
 
-    def remarks(self) -> list[str]:
-        """Return what is not among the images: the number of other files, and `notes`."""
-        return [f"{pluralize(self.ignored, 'other file')} ignored"] * bool(self.ignored) + [*self.notes]
-
     def read(self, index: int, at_least: int = 0) -> np.ndarray:
         """Read an image: uint8 RGB [height, width, 3], or as `channel_range` says, [height, width, channels].
 
-        `at_least` is that of `images.read`; 0 gives the exact pixels of the file.
-
-        Raises:
-            ImageError: As `images.read` or `read_channels`.
+        `at_least` and errors are those of `images.read`; 0 gives the exact pixels of the file.
         """
         data, name = self.read_bytes(index), printable(self.names[index])
         if self.channel_range:
@@ -214,11 +207,9 @@ class Images:
     def places(self) -> list[tuple[object, ...]]:
         """Return the place of every image on the disk, or in a tar: equal for links to one file."""
         places: list[tuple[object, ...]] = []
-        for index in range(len(self)):
-            path, _, *extent = self._place(index)
+        for path, _, *extent in map(self._place, range(len(self))):
             status = None if isinstance(path, str) else _status(path)
-            file = (status.st_dev, status.st_ino) if status else (str(path),)
-            places.append((*file, *extent))
+            places.append((status.st_dev, status.st_ino, *extent) if status else (str(path), *extent))
         return places
 
     def fingerprint(self) -> str:
@@ -261,19 +252,22 @@ class Images:
     def with_labels(self, found: Rows) -> "Images":
         """Return these images with the classes, splits and notes of rows: one for each image, in order.
 
-        An image without a class has none of them if an image can have several. Else its class is unknown.
+        An image without a class, or of `BACKGROUND`, has none of them if an image can have several. Else its
+        class is unknown.
         """
-        table = np.array(self.table)
+        sets = [
+            tuple(name for name in map(compose, row.classes or ()) if posixpath.basename(name) != BACKGROUND)
+            for row in found.rows
+        ]
+        try:
+            classes = () if found.reason else sort_classes({name for given in sets for name in given})
+        except ImageError as error:
+            return self.with_labels(found._replace(reason=str(error)))
+        table, number = np.array(self.table), {name: index for index, name in enumerate(classes)}
         table["split"] = [row.split.encode() for row in found.rows]
-        sets = [() if found.reason else tuple(map(compose, row.classes or ())) for row in found.rows]
-        classes = sort_classes({name for given in sets for name in given})
-        if equal := find_equal_numbers(classes):
-            reason = f"the classes {' and '.join(map(repr, equal))} are equal numbers: write them in one way"
-            return self.with_labels(found._replace(reason=reason))
-        number = {name: index for index, name in enumerate(classes)}
         counts, label_sets, reading = {*map(len, sets)}, None, ""
         if counts == {1} or (counts <= {0, 1} and not found.several) or not classes:
-            table["label"] = [number[given[0]] if given else -1 for given in sets]
+            table["label"] = [number.get("".join(given), -1) for given in sets]
         else:
             unique = {given: index for index, given in enumerate(dict.fromkeys(sets))}
             table["label"] = [unique[given] for given in sets]
@@ -293,33 +287,19 @@ class Images:
         )
 
     def require_classes(self) -> "Images":
-        """Return the images that have a class, without `BACKGROUND`; notes count the others.
+        """Return the images that have a class; a note counts the others.
 
         Raises:
             ImageError: No classes. The message has the reason and the option that helps.
         """
         if not self.classes:
             raise ImageError(f"no classes in {printable(str(self.root))}: {self.no_classes}")
-        labels, notes = self.table["label"], list(self.notes)
-        if self.label_sets is not None:
+        missing = self.table["label"] < 0
+        if self.label_sets is not None or not missing.any():
             return self
-        used = np.array([posixpath.basename(name) != BACKGROUND for name in self.classes])
-        missing = labels < 0
-        background = ~missing & ~used[labels]
-        if background.any():
-            found = pluralize(int(background.sum()), "image")
-            notes.append(f"{found} of {BACKGROUND}, which is no class, left out")
-        if missing.any():
-            found, first = (
-                pluralize(int(missing.sum()), "image"),
-                printable(self.names[int(missing.argmax())]),
-            )
-            outside = "a class or split" if self.is_divided else "a class"
-            notes.append(f"{found} without {outside} left out, the first is {first}")
-        rest = self.subset(np.flatnonzero(~missing & ~background))
-        rest.table["label"] = (used.cumsum() - 1)[rest.table["label"]]
-        classes = tuple(name for name, is_used in zip(self.classes, used, strict=True) if is_used)
-        return replace(rest, classes=classes, notes=tuple(notes)) if len(rest) < len(self) else self
+        others = f"without a class{' or split' * self.is_divided} left out"
+        notes = count_names("image", others, self.subset(np.flatnonzero(missing)).names)
+        return replace(self.subset(np.flatnonzero(~missing)), notes=(*self.notes, *notes))
 
 
 def make_table(rows: Iterable[Row]) -> np.ndarray:
@@ -364,8 +344,7 @@ def open_images(
         source: FOLDER, TAR, LIST, an image or a pattern of images (`*/*.jpg`), or a pattern of tars:
             `train/*.tar`, `shard-{000..127}.tar`, also of URLs (s3://…, https://…). An index of tars is
             cached. `textures:` and `textures:test` are generated, see `dino_model.data.textures`.
-        exclude: Text file with the names of images to leave out, one a line, as in `Images.names`. The end of
-            a name is enough if no other name ends with it: a list made for one source serves for several.
+        exclude: List of images to leave out, see `find_listed`.
         arrays: Count .npy files as images, too.
         options: Where classes and splits are; with `labels`, images that are not in that table are left out.
 
@@ -418,15 +397,13 @@ def label_by_table(images: Images, file: Path, options: LabelOptions) -> Images:
         ImageError: A table without classes or without these images, or a path of several images.
     """
     found, missing = read_table(file, NameIndex(images.names, images.root).find, options)
-    if found.reason:
-        raise ImageError(found.reason)
-    if not found.rows:
+    if not found.reason and not found.rows:
         shown = f"names look like {printable(images.names[0])}, its paths like {', '.join(missing[:1])}"
         raise ImageError(
             f"{file} names no image of {images.root}: {shown}. Pass --image-column if they are elsewhere;"
             " columns are divided by commas, tabs, semicolons or spaces"
         )
-    if all(row.classes is None for row in found.rows):
+    if not found.reason and all(row.classes is None for row in found.rows):
         if not found.has_splits and options.class_column != "none":
             raise ImageError(
                 f"{file} has paths and no classes: expected a column label, or pass --class-column, none for"
@@ -434,22 +411,21 @@ def label_by_table(images: Images, file: Path, options: LabelOptions) -> Images:
             )
         images.require_classes()
         numbers = {name: number for number, name in enumerate(images.names)}
-        found = found._replace(
-            rows=[row._replace(classes=images.label_names(numbers[row.name])) for row in found.rows]
-        )
+        of_folders = [row._replace(classes=images.label_names(numbers[row.name])) for row in found.rows]
+        found = found._replace(rows=of_folders)
     labeled = {row.name: row for row in found.rows if row.classes or found.several}
     chosen = [number for number, name in enumerate(images.names) if name in labeled]
-    rows = [labeled[images.names[number]] for number in chosen]
-    notes = list(found.notes)
-    if left := [name for name in images.names if name not in labeled]:
-        count = f"{pluralize(len(left), 'image')} without a class in {file.name} left out"
-        notes.append(f"{count}, the first is {printable(left[0])}")
-    if missing:
-        notes.append(
-            f"{pluralize(len(missing), 'row')} of {file.name} without an image, the first is"
-            f" {printable(missing[0])}"
-        )
-    found = divide_by_folders(found._replace(rows=rows, notes=tuple(notes)), options)
+    left = [name for name in images.names if name not in labeled]
+    found = found._replace(
+        rows=[labeled[images.names[number]] for number in chosen],
+        notes=(
+            *found.notes,
+            *count_names("image", f"without a class in {file.name} left out", left),
+            *count_names("row", f"of {file.name} without an image", missing),
+        ),
+    )
+    if not found.reason:
+        found = divide_by_folders(found, options)
     if found.reason:
         raise ImageError(found.reason)
     return images.subset(chosen).with_labels(found)
@@ -581,16 +557,17 @@ def _index(parts: Sequence[_Part], suffixes: Collection[str], options: LabelOpti
         rows += (row._replace(store=number) for row in (content.rows if listed else sorted(content.rows)))
         if not content.rows and (store.stamp is None or (number + 1 == len(parts) and not rows)):
             kinds = f"found {content.ignored} files, none of them .jpg, .png, .webp, .bmp, .tif, .gif or .ppm"
-            raise ImageError(
-                f"no images in {printable(str(store.path))}: {'; '.join([*content.notes, kinds])}"
-            )
+            reasons = "; ".join([*content.notes, kinds])
+            raise ImageError(f"no images in {printable(str(store.path))}: {reasons}")
+    ignored = sum(content.ignored for content in contents)
+    notes = [f"{pluralize(ignored, 'other file')} ignored"] * bool(ignored)
     found = Rows(
         rows,
         reading="; ".join(dict.fromkeys(content.reading for content in contents if content.reading)),
         reason=next((content.reason for content in contents if content.reason), ""),
         has_splits=any(content.has_splits for content in contents),
         several=any(content.several for content in contents),
-        notes=tuple(note for content in contents for note in content.notes),
+        notes=(*notes, *(note for content in contents for note in content.notes)),
     )
     if options.sources == "classes":
         titles = [(printable(part.store.prefix.rstrip("/")),) for part in parts]
@@ -606,6 +583,5 @@ def _index(parts: Sequence[_Part], suffixes: Collection[str], options: LabelOpti
         found = divide_by_folders(found, options)
     stores = tuple(part.store for part in parts)
     rows = [row._replace(name=stores[row.store].prefix + row.name) for row in found.rows]
-    ignored = sum(content.ignored for content in contents)
-    images = Images(make_table(rows), _root(stores), stores, ignored=ignored)
+    images = Images(make_table(rows), _root(stores), stores)
     return images.with_labels(found._replace(rows=rows))

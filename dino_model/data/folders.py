@@ -10,7 +10,7 @@ from pathlib import Path
 
 from dino_model.data.classes import SPLITS, LabelOptions, Row, Rows, Split, UnclearError
 from dino_model.data.images import suffix_of
-from dino_model.runtime.errors import pluralize
+from dino_model.runtime.errors import count_names, pluralize
 from dino_model.runtime.files import printable
 
 SYSTEM_FOLDERS = frozenset(
@@ -76,19 +76,8 @@ def read_folder(folder: Path, suffixes: Collection[str]) -> Rows:
     return Rows([Row(name) for name in images], notes=notes, ignored=len(found) - len(images))
 
 
-def count_names(noun: str, fate: str, names: Sequence[str]) -> tuple[str, ...]:
-    """Count and name folders or files: `3 folders left out: @eaDir, a/.cache, …`; nothing without names."""
-    first = ", ".join(map(printable, names[:3])) + (", …" if len(names) > 3 else "")
-    return (f"{pluralize(len(names), noun)} {fate}: {first}",) if names else ()
-
-
 def label_by_folders(found: Rows, options: LabelOptions) -> Rows:
-    """Label images by their folders: the rules are in docs/inputs.md.
-
-    Args:
-        found: Images; their splits stay if they have some.
-        options: Class level and split folders.
-    """
+    """Label images by their folders: the rules are in docs/inputs.md. Splits stay if there are some."""
     counts = Counter(_folders(found))
     ends = _ends(counts)
     try:
@@ -139,9 +128,8 @@ def divide(
 ) -> tuple[dict[str, Folder], dict[str, Split]]:
     """Divide the folders that hold images into splits; `has_classes`: a table has the classes.
 
-    Returns:
-        Class path and split of each folder. The class path is what is below the split, or above it if nothing
-        is below. It has no level at which all images share one folder.
+    Returns class path and split of each folder. The class path is what is below the split, or above it if
+    nothing is below. It has no level at which all images share one folder.
 
     Raises:
         UnclearError: The splits are not clear.

@@ -147,10 +147,7 @@ def _tag(image: Image.Image, number: int, default: Any) -> Any:
 
 
 def _check_bands(image: Image.Image) -> None:
-    """Refuse a TIFF with channels that the file declares neither as colors nor as alpha.
-
-    Pillow decodes planes of 16 bits as if they had 8.
-    """
+    """Refuse a TIFF with channels that it does not declare, or with bits that would be lost."""
     samples = _tag(image, _SAMPLES, 1)
     if samples > 1 and _tag(image, _PLANES, 1) == 2 and max(_tag(image, _BITS, (8,))) > 8:
         raise ImageError(f"has planes of more than 8 bits: pass --channels {samples} to read them")
@@ -238,10 +235,8 @@ def _to_rgb(image: Image.Image) -> np.ndarray:
 def _stretch(values: np.ndarray, missing: float | None = None) -> np.ndarray:
     """Map the finite minimum to 0 and the maximum to 255, uint8; a constant is taken as 16-bit.
 
-    Pixels with the value `missing` become 0 and do not count.
-
-    Raises:
-        ImageError: All other values than the minimum, or the maximum, are in an eighth of the range.
+    Pixels with the value `missing` become 0 and do not count. ImageError: all other values than the minimum,
+    or the maximum, are in an eighth of the range.
     """
     values = values.astype(np.float64)
     values[values == missing] = np.nan

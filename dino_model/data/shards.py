@@ -11,8 +11,9 @@ from typing import Any, BinaryIO, NamedTuple
 
 from dino_model.data import remote
 from dino_model.data.classes import LabelOptions, Row, Rows, UnclearError, divide_cells
-from dino_model.data.folders import count_names, is_image, left_out_folder
+from dino_model.data.folders import is_image, left_out_folder
 from dino_model.data.images import SUFFIXES, ImageError, suffix_of
+from dino_model.runtime.errors import count_names
 from dino_model.runtime.files import printable
 
 Stamp = tuple[int, int | str]
@@ -40,13 +41,9 @@ class Members(NamedTuple):
 
 
 def read_tar(tar: Path | str, suffixes: Collection[str], options: LabelOptions, *, alone: bool) -> Rows:
-    """Read the images of a tar; of a WebDataset shard with their classes.
+    """Read the images of a tar or of its address; of a WebDataset shard with their classes.
 
-    Args:
-        tar: Path or URL.
-        suffixes: Of images.
-        options: Keys of image and class.
-        alone: Leave out of the names the top folder that holds everything.
+    `alone`: leave out of the names the top folder that holds everything.
 
     Raises:
         ImageError: Not a whole, uncompressed tar, or no image has the key.
@@ -116,8 +113,7 @@ def _sample(name: str) -> tuple[str, str]:
 def _read_classes(texts: Mapping[str, str], options: LabelOptions) -> tuple[str, dict[str, tuple[str, ...]]]:
     """Read files that can hold classes; returns the extension, or json:FIELD, and the classes of each key.
 
-    Raises:
-        UnclearError: Several extensions or fields, or none; a field that is no text or number, or is several.
+    Raises UnclearError for several extensions or fields, or none, and a field that is no text or number.
     """
     wanted, sources = options.class_key, defaultdict[str, dict[str, Any]](dict)
     for name, text in texts.items():

@@ -26,13 +26,11 @@ from dino_model.data.classes import (
 )
 from dino_model.data.images import SUFFIXES, ImageError, read_file, suffix_of
 from dino_model.data.remote import is_remote
-from dino_model.runtime.errors import pluralize
+from dino_model.runtime.errors import count_names, list_names, pluralize
 from dino_model.runtime.files import printable
 
 IMAGE_TITLES = ("file", "file_name", "filename", "image", "path")
 CLASS_TITLES = ("label", "class")
-SPLIT_TITLES = ("split",)
-_ENCODINGS = {codecs.BOM_UTF8: "utf-8", codecs.BOM_UTF16_LE: "utf-16-le", codecs.BOM_UTF16_BE: "utf-16-be"}
 Find = Callable[[str], Sequence[str]]
 """Return the names of the images that a text can mean."""
 Cells = list[str]
@@ -43,34 +41,27 @@ PATHS_ONLY = LabelOptions(class_column="none", split_column="none")
 def read_text(path: Path) -> str:
     """Read a text in UTF-8, or in UTF-16 with a byte-order mark; other bytes become surrogates.
 
-    Joined files have marks within the text. They are left out at the start of a line.
-
     Raises:
         ImageError: Binary content.
     """
     data = read_file(path, str(path))
-    encoding = next((encoding for mark, encoding in _ENCODINGS.items() if data.startswith(mark)), "utf-8")
-    if encoding == "utf-8" and b"\0" in data:
+    if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return data.decode("utf-16", "replace")
+    if b"\0" in data:
         raise ImageError(f"{path} is no folder, no tar and no text in UTF-8 with one name a line")
-    text = data.decode(encoding, "surrogateescape" if encoding == "utf-8" else "replace")
-    return re.sub(r"^\ufeff+", "", text, flags=re.MULTILINE)
+    return data.decode("utf-8-sig", "surrogateescape")
 
 
-def read_lines(path: Path) -> list[str]:
-    """Read the lines of a text that are not blank, without line ends; errors as `read_text`."""
-    return [line for line in _all_lines(path) if line.strip()]
-
-
-def _all_lines(path: Path) -> list[str]:
+def read_lines(path: Path, *, blank: bool = False) -> list[str]:
+    """Read the lines of a text, without line ends; those that are blank on request. Errors as `read_text`."""
     if path.suffix.lower() in (".json", ".jsonl"):
         raise ImageError(f"{path} is JSON: expected a text or CSV with a path, or a path and classes, a line")
-    return re.split(r"\r\n|\n|\r", read_text(path))
+    return [line for line in re.split(r"\r\n|\n|\r", read_text(path)) if blank or line.strip()]
 
 
 def clean_path(text: str) -> str:
     """Return a path of a text as names are written: with "/", without "./" and quotes."""
-    quote = text[:1]
-    if quote in ("'", '"') and text.endswith(quote) and len(text) > 2:
+    if text[:1] in ("'", '"') and text.endswith(text[:1]) and len(text) > 2:
         text = text[1:-1]
     return posixpath.normpath(text.replace("\\", "/") if "/" not in text else text)
 
@@ -83,7 +74,6 @@ class NameIndex:
 
     def __init__(self, names: Iterable[str], folder: Path | None = None) -> None:
         self._folder = Path(os.path.abspath(folder)) if folder else Path()  # noqa: PTH100 (without "..")
-        self._above = [part.lower() for part in reversed(self._folder.parts)]
         self._by_stem = defaultdict[str, list[tuple[list[str], str, str]]](list)
         for name in names:
             parts, suffix = _split_path(name)
@@ -107,11 +97,13 @@ class NameIndex:
         return []
 
     def _is_other_image(self, path: str, above: Sequence[str]) -> bool:
-        """Return whether a path whose folders `above`, the last one first, differ from those of the images is
-        a file, or of another split."""
-        pairs = zip(map(str.lower, above), self._above, strict=False)
-        pair = next(((first, second) for first, second in pairs if first != second), ())
-        if not pair:
+        """Return whether a path that is not below the images is another file, or of another split.
+
+        `above`: its folders above the name of an image, the last one first.
+        """
+        own = (part.lower() for part in reversed(self._folder.parts))
+        pair = next(((a, b) for a, b in zip(map(str.lower, above), own, strict=False) if a != b), None)
+        if pair is None:
             return False
         file = self._folder.parents[min(len(above), len(self._folder.parents)) - 1] / path
         is_outside = file.is_file() and not file.resolve().is_relative_to(self._folder.resolve())
@@ -129,25 +121,12 @@ def _split_path(path: str) -> tuple[list[str], str]:
     return text[: len(text) - len(suffix)].split("/")[::-1], suffix
 
 
-def _find_one(find: Find, text: str, source: Path) -> str | None:
-    """Return the image that a line of a file names, None if there is none; ImageError for several."""
-    names = find(text)
-    if len(names) > 1:
-        first, second = map(printable, names[:2])
-        raise ImageError(f"{source} names {text}, which can be {first} or {second}: write the whole name")
-    return names[0] if names else None
-
-
 def read_names(path: Path, known: Sequence[str]) -> tuple[tuple[str, ...], str]:
     """Read the names of images, sequences or folders from a list; further words of a line are ignored.
 
-    Args:
-        path: As in `read_table`, with `PATHS_ONLY`.
-        known: Names that exist. A line may be one of these, its end, or a longer path, see `NameIndex`.
-
     Returns:
-        Names as in `known`, each once, and a note on lines that are left out, or no text. Unknown names are
-        as in the list, without "./", and the last ones.
+        Names as in `known`, see `NameIndex`, each once, and a note on repeated lines, or no text. Unknown
+        names are as in the list, without "./", and the last ones.
 
     Raises:
         ImageError: Binary content, a list without a name, or a name that several of `known` have.
@@ -174,24 +153,21 @@ def read_list(path: Path, suffixes: Collection[str], options: LabelOptions) -> t
         found, missing = read_table(path, _file_finder(folder), options)
         if found.rows:
             break
-    if address := next(filter(is_remote, missing), None):
-        raise ImageError(f"{path} lists {address}: images are read from disks, only tars from addresses")
     if missing:
-        raise ImageError(
-            f"{path} lists {len(found.rows) + len(missing)} files, and {len(missing)} of them do not exist,"
-            f" the first is {printable(missing[0])}; paths are relative to the list's folder, or to the"
-            " working folder"
+        reason = (
+            f"the first is {printable(missing[0])}; paths are relative to the list's or the working folder"
         )
+        if address := next(filter(is_remote, missing), None):
+            reason = f"such as {address}: images are read from disks, only tars from addresses"
+        count = len(found.rows) + len(missing)
+        raise ImageError(f"{path} lists {count} files, and {len(missing)} of them do not exist, {reason}")
 
     def is_image(name: str) -> bool:
         return suffix_of(name) in suffixes if suffix_of(name) else not (folder / name).is_dir()
 
     rows = [row for row in found.rows if is_image(row.name)]
-    notes = list(found.notes)
-    if others := [row.name for row in found.rows if not is_image(row.name)]:
-        notes.append(
-            f"{pluralize(len(others), 'line')} without an image, the first is {printable(others[0])}"
-        )
+    others = [row.name for row in found.rows if not is_image(row.name)]
+    notes = [*found.notes, *count_names("line", "without an image", others)]
     if not rows:
         raise ImageError(f"{path} lists no image: {'; '.join(notes) or 'it is empty'}")
     names = [row.name.removeprefix(f"{folder.as_posix()}/") for row in rows]
@@ -204,16 +180,15 @@ def read_list(path: Path, suffixes: Collection[str], options: LabelOptions) -> t
 
 def _file_finder(folder: Path) -> Find:
     """Return a function from the text of a line to the file that it names in a folder."""
+    kinds: tuple[Literal["NFC", "NFD"], ...] = ("NFC", "NFD")  # accents in one letter, or as macOS
 
     @cache
     def find(text: str) -> list[str]:
         if is_remote(text) and suffix_of(text) == ".tar":
             return [text]
         written = (text, text.strip(), clean_path(text.strip()))
-        kinds: tuple[Literal["NFC", "NFD"], ...] = ("NFC", "NFD")  # accents in one letter, or as macOS
-        others = [unicodedata.normalize(kind, form) for kind in kinds for form in written]
-        forms = filter(None, dict.fromkeys([*written, *others]))
-        exists = (form for form in forms if os.path.lexists(folder / form))  # also a dangling link
+        forms = [*written, *(unicodedata.normalize(kind, form) for kind in kinds for form in written)]
+        exists = (form for form in forms if form and os.path.lexists(folder / form))  # also a dangling link
         return [posixpath.normpath(form) for form in exists][:1]
 
     return find
@@ -239,48 +214,55 @@ def read_table(path: Path, find: Find, options: LabelOptions) -> tuple[Rows, lis
         return Rows([]), []
     image = _find_images(columns, find, options)
     split, used, several, reason = list[str](), list[str](), False, ""
-    splits: Sequence[Split] = [""] * len(columns)
-    classes: Sequence[tuple[str, ...] | None] = [None] * len(columns)
+    splits: Sequence[Split] = [""] * len(columns.rows)
+    classes: Sequence[tuple[str, ...] | None] = [None] * len(columns.rows)
     try:
         if columns.odd and not (options.image_column or options.class_column):
             raise columns.unclear
-        split = columns.find(options.split_column, "--split-column", SPLIT_TITLES)
+        split = columns.find(options.split_column, "--split-column", ("split",))
         splits = _read_splits(columns, split, options)
         classes, used, several = _read_classes(columns, [image, *split], options)
     except UnclearError as error:
         reason = str(error)
     rows, texts, missing = dict[str, Row](), dict[str, str](), list[str]()
     for text, given, part in zip(columns.cells[image], classes, splits, strict=True):
-        if (name := _find_one(find, text, path)) is None:
+        names = find(text)
+        if len(names) > 1:
+            both = " or ".join(map(printable, names[:2]))
+            raise ImageError(f"{path} names {text}, which can be {both}: write the whole name")
+        if not names:
             missing.append(text)
             continue
-        row = Row(name, given, part)
-        first = rows.setdefault(name, row)
-        if clean_path(text) != texts.setdefault(name, clean_path(text)):
-            both = f"{printable(texts[name])} and {printable(text)}"
-            reason = reason or f"{path} has {both}, both {printable(name)}: pass --data with both folders"
+        row = Row(names[0], given, part)
+        first = rows.setdefault(row.name, row)
+        if clean_path(text) != texts.setdefault(row.name, clean_path(text)):
+            both = f"{printable(texts[row.name])} and {printable(text)}"
+            reason = reason or f"{path} has {both}, both {printable(row.name)}: pass --data with both folders"
         elif options.several_classes == "rows" and first.split == part:
-            rows[name] = row._replace(classes=tuple(dict.fromkeys([*(first.classes or ()), *(given or ())])))
+            joined = dict.fromkeys([*(first.classes or ()), *(given or ())])
+            rows[row.name] = row._replace(classes=tuple(joined))
         elif first != row:
             both = " and ".join(describe_row(each, bool(split)) for each in (first, row))
-            option = "--several-classes rows if it has both classes"
+            option = "--several-classes rows if it has both classes, --image-column if columns are exchanged"
             option = option if first.split == part else "--split-column none if splits are not used"
             reason = reason or f"in {path}, {both}: remove a row, or pass {option}"
-    repeated = len(columns) - len(missing) - len(rows)
+    repeated = len(columns.rows) - len(missing) - len(rows)
     notes = (f"{pluralize(repeated, 'line')} with an image that an earlier line has",) * bool(repeated)
-    reading = "" if reason else columns.describe(image, used, split)
-    found = Rows([*rows.values()], reading, reason, bool(split), several, notes)
-    return found._replace(unused=columns.unused(image, used, split)), missing
+    unused = tuple(title for title in columns.cells if title not in (image, *used, *split))
+    roles = {"image": [image], "class": used or ["folders"], "split": split, "not used": unused}
+    words = [f"{role}: {printable(', '.join(titles))}" for role, titles in roles.items() if titles]
+    reading = "" if reason else f"{printable(path.name)}: {'; '.join(words)}"
+    return Rows([*rows.values()], reading, reason, bool(split), several, notes, unused=unused), missing
 
 
 def _find_images(columns: "_Columns", find: Find, options: LabelOptions) -> str:
     """Return the column of the images; raises UnclearError if it is not clear."""
     found = columns.find(options.image_column, "--image-column", IMAGE_TITLES)
     if not found and not columns.titles:
-        cells = [column[0] for column in columns.cells.values()]
-        others = [cell for cell in cells[1:] if suffix_of(cell) in SUFFIXES and find(cell)]
-        is_known = options.header_row == 0 or len(cells) == 1 or find(cells[0])
-        found = [*columns.cells][: bool(is_known and not others)]
+        first, *others = columns.rows[0]
+        is_path = options.header_row == 0 or not others or find(first)
+        has_other = any(suffix_of(cell) in SUFFIXES and find(cell) for cell in others)
+        found = [*columns.cells][: bool(is_path and not has_other)]
     if not found and options.class_column == "none":
         found = columns.find(None, "--image-column", ("name",))
     if len(found) != 1:
@@ -293,42 +275,29 @@ class _Columns:
 
     Attributes:
         titles: Titles of the first columns, if there are some.
+        rows: Cells of each row, as many as the table has columns.
         cells: Cells of each column, by its title if no other column has it, else by its number.
         odd: First row of another number of cells, or None. Under titles of CSV, cells may be missing.
         unclear: Error of a table whose columns are not clear.
     """
 
     def __init__(self, path: Path, titles: Cells, rows: list[Cells], *, is_text: bool) -> None:
-        self.path, self.titles, self.cells = path, titles, dict[str, Cells]()
         width, may_lack = len(titles or rows[0]), bool(titles) and not is_text
-        self.odd = next(
-            (row for row in rows if any(row[width:]) or (len(row) < width and not may_lack)), None
-        )
-        for place in range(max(map(len, rows))):
-            title = "".join(titles[place : place + 1])
-            name = title if title and titles.count(title) == 1 else f"column {place + 1}"
-            self.cells[name] = ["".join(row[place : place + 1]) for row in rows]
+        is_odd = (row for row in rows if any(row[width:]) or (len(row) < width and not may_lack))
+        self.titles, self.odd = titles, next(is_odd, None)
         begin = f"the titles are {_show(titles)}, the first row is" if titles else "the first row is"
         self._shown = f"{printable(path.name)}: {begin} {_show(rows[0])}"
+        most = max(map(len, rows))
+        self.rows = [row + [""] * (most - len(row)) for row in rows]
+        names = [f"column {place}" for place in range(1, most + 1)]
+        for place, title in enumerate(titles[:most]):
+            names[place] = title if title and titles.count(title) == 1 else names[place]
+        self.cells = dict(zip(names, map(list, zip(*self.rows, strict=True)), strict=True))
         self.unclear = self.error(
             f"{f'Another row is {_show(self.odd)}. ' if self.odd else ''}Expected one title of"
             f" {', '.join(IMAGE_TITLES)}, or a path and a class in each line: pass --image-column and"
             " --class-column with a title or a number, or --header-row with the titles' line, 0 for none"
         )
-
-    def __len__(self) -> int:
-        return len(next(iter(self.cells.values())))
-
-    def describe(self, image: str, classes: Sequence[str], split: Sequence[str]) -> str:
-        """Describe in one line what each column is."""
-        parts = {"image": [image], "class": classes or ["folders"], "split": split}
-        parts["not used"] = self.unused(image, classes, split)
-        words = [f"{part}: {printable(', '.join(titles))}" for part, titles in parts.items() if titles]
-        return f"{printable(self.path.name)}: {'; '.join(words)}"
-
-    def unused(self, image: str, classes: Sequence[str], split: Sequence[str]) -> tuple[str, ...]:
-        """Return the columns that are neither path, nor class, nor split."""
-        return tuple(title for title in self.cells if title not in (image, *classes, *split))
 
     def error(self, text: str) -> UnclearError:
         """Return an error that shows the beginning of the table."""
@@ -382,7 +351,7 @@ def _read_classes(
             )
         used = rest
     if not used:
-        return [None] * len(columns), used, False
+        return [None] * len(columns.rows), used, False
     cells = [" ".join(filter(None, row)) for row in zip(*map(columns.cells.get, used), strict=True)]
     if word:
         cells = [(cell.split() + [""] * word)[word - 1] for cell in cells]
@@ -395,21 +364,19 @@ def _read_classes(
 
 def _read_flags(columns: _Columns, used: Sequence[str]) -> list[tuple[str, ...]]:
     """Return the titles of the columns in which each row has 1, of columns with 0 and 1, or with -1 and 1."""
-    values, found = {"1": 1, "true": 1, "0": 0, "false": 0, "-1": -1}, list[list[int | None]]()
-    for title in used:
-        cells = columns.cells[title]
-        found.append([values.get(re.sub(r"\.0*$", "", cell).lower()) for cell in cells])
-        if None in found[-1]:
-            cell = printable(cells[found[-1].index(None)])
-            raise columns.error(f"{title} has {cell!r}: --class-columns expects 0 and 1, or -1 and 1")
-    if {flag for flags in found for flag in flags} >= {-1, 0, 1}:
+    flags = {"1": 1, "true": 1, "0": 0, "false": 0, "-1": -1}
+    found = {title: [re.sub(r"\.0*$", "", cell).lower() for cell in columns.cells[title]] for title in used}
+    unknown = [(title, cell) for title, cells in found.items() for cell in cells if cell not in flags]
+    if unknown or {flags[cell] for cells in found.values() for cell in cells} == {-1, 0, 1}:
+        title, cell = unknown[0] if unknown else ("--class-columns", "-1, 0 and 1")
         raise columns.error(
-            "The columns of --class-columns have -1, 0 and 1: replace the values that mean unknown or not"
-            " visible, so that 0 and 1 or -1 and 1 remain"
+            f"{title} has {printable(cell)!r}: --class-columns expects 0 and 1, or -1 and 1; replace values"
+            " that mean unknown or not visible"
         )
-    names = [printable(title) for title in used]
+    rows = zip(*found.values(), strict=True)
     return [
-        tuple(n for n, flag in zip(names, row, strict=True) if flag == 1) for row in zip(*found, strict=True)
+        tuple(printable(title) for title, cell in zip(found, row, strict=True) if flags[cell] == 1)
+        for row in rows
     ]
 
 
@@ -418,23 +385,21 @@ def _read_splits(columns: _Columns, column: Sequence[str], options: LabelOptions
     if not column:
         if given is not None:
             raise columns.error("--split-values needs a column split: pass --split-column")
-        return [""] * len(columns)
+        return [""] * len(columns.rows)
     cells = columns.cells[column[0]]
-    unknown = sorted({cell for cell in cells if cell and cell.lower() not in SPLITS})
-    if given is None and unknown:
+    known: dict[str, Split] = {cell: SPLITS[cell.lower()] for cell in cells if cell.lower() in SPLITS}
+    if (given or {}).keys() - {*cells} or (given is None and {*cells} - {*known, ""}):
         raise columns.error(
-            f"{column[0]} has {_show(unknown)}: pass --split-values train=A,test=B with two of its values"
-            " for A and B, or --split-column none"
+            f"{column[0]} has {_show(sorted({*cells}))}: pass --split-values train=A,test=B with two of its"
+            " values for A and B, or --split-column none"
         )
-    if missing := (given or {}).keys() - {*cells}:
-        found = _show(sorted({*cells}))
-        raise columns.error(f"{column[0]} has {found}, and --split-values names {min(missing)!r}")
-    return [SPLITS.get(cell.lower(), "") if given is None else given.get(cell, "") for cell in cells]
+    splits = known if given is None else given
+    return [splits.get(cell, "") for cell in cells]
 
 
 def _read_columns(path: Path, find: Find, options: LabelOptions) -> _Columns | None:
     """Read the titles and rows of a table; None for one without rows."""
-    lines, header = _all_lines(path), options.header_row or 0
+    lines, header = read_lines(path, blank=True), options.header_row or 0
     if header > len(lines):
         raise ImageError(f"{path} has {len(lines)} lines: --header-row is {header}")
     body = [line for line in lines[header:] if line.strip() and not _is_comment(line, find)]
@@ -467,11 +432,7 @@ def _separator(path: Path, lines: Sequence[str], find: Find) -> str | None:
     """Separator of the columns: the first whose cells are titles, or hold a path; None: spaces."""
     if find(lines[0].strip()):
         return None
-    tables = {
-        separator: list(csv.reader(lines, delimiter=separator))
-        for separator in "\t,;"
-        if separator in lines[0]
-    }
+    tables = {each: list(csv.reader(lines, delimiter=each)) for each in "\t,;" if each in lines[0]}
     for separator, rows in tables.items():
         is_titled = any(cell.strip().lower() in IMAGE_TITLES for cell in rows[0])
         if is_titled or any(find(cell.strip()) for row in rows for cell in row):
@@ -483,14 +444,14 @@ def _split_lines(
     path: Path, lines: Sequence[str], separator: str | None, find: Find | None = None
 ) -> list[Cells]:
     """Split lines at a separator; or at spaces, behind their longest beginning that `find` knows."""
-    if separator is not None:
-        text = (f"{line}\n" for line in lines)  # a quoted cell may have several lines
-        try:
-            rows = list(csv.reader(text, delimiter=separator, skipinitialspace=True, strict=True))
-        except csv.Error as error:
-            raise ImageError(f"{path} is no table: {error} (a quote without its end?)") from error
-        return [[cell.strip() for cell in row] for row in rows]
-    return [_split_words(line.strip(), find) if find else line.split() for line in lines]
+    if separator is None:
+        return [_split_words(line.strip(), find) if find else line.split() for line in lines]
+    text = (f"{line}\n" for line in lines)  # a quoted cell may have several lines
+    try:
+        rows = list(csv.reader(text, delimiter=separator, skipinitialspace=True, strict=True))
+    except csv.Error as error:
+        raise ImageError(f"{path} is no table: {error} (a quote without its end?)") from error
+    return [[cell.strip() for cell in row] for row in rows]
 
 
 def _split_words(text: str, find: Find) -> Cells:
@@ -501,4 +462,4 @@ def _split_words(text: str, find: Find) -> Cells:
 
 def _show(cells: Sequence[str]) -> str:
     """Quote the first cells of a row for a message."""
-    return printable(", ".join(map(repr, cells[:8])) + (", …" if len(cells) > 8 else ""))
+    return list_names(map(repr, cells), 8)

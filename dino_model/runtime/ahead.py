@@ -13,14 +13,9 @@ WORKERS = min(8, os.cpu_count() or 1)
 
 
 def load_ahead(load: Callable[[T], R], items: Iterable[T], depth: int = 2 * WORKERS) -> Iterator[R]:
-    """Yield `load(item)` of every item, in order, computed by several threads.
+    """Yield `load(item)` of every item, in order, computed by several threads; at most `depth` results wait.
 
     An exception of `load` is raised in its item's place; later items are dropped.
-
-    Args:
-        load: Must be thread-safe.
-        items: Read as far as needed.
-        depth: Largest number of waiting results, at least 1.
     """
     pool, waiting = ThreadPoolExecutor(WORKERS), deque[Future[R]]()
     try:

@@ -14,8 +14,7 @@ DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 def choose_device(name: str = "auto") -> torch.device:
     """Return the device called `name`; `auto` is the first of cuda, mps and cpu on this machine.
 
-    Raises:
-        ValueError: Unknown or unavailable device.
+    Raises ValueError for an unknown or unavailable device.
     """
     backends = {"cuda": torch.cuda, "mps": torch.backends.mps}
     available = [*(kind for kind, backend in backends.items() if backend.is_available()), "cpu"]
@@ -34,10 +33,7 @@ def choose_precision(precision: Precision, device: torch.device) -> ComputePreci
     """Return the precision to compute in.
 
     `auto` is bf16 if `device` has instructions for it. It is fp16 on other CUDA devices with tensor cores
-    (V100, T4) and on MPS before macOS 14. Otherwise it is fp32.
-
-    Raises:
-        ValueError: Unknown precision.
+    (V100, T4) and on MPS before macOS 14. Otherwise it is fp32. Raises ValueError for an unknown precision.
     """
     if precision == "auto":
         if has_bf16(device):

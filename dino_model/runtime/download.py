@@ -40,11 +40,9 @@ def cache_folder() -> Path:
 
 @dataclass(frozen=True)
 class PublishedFile:
-    """A file that is downloaded once.
+    """A file that is downloaded once to `name` in the cache folder.
 
     Attributes:
-        address: URL.
-        name: Its name in the cache folder.
         accept: Reads the file; a ValueError refuses it.
         repository: Repository of Hugging Face; the file may be in the cache of huggingface_hub.
     """
@@ -65,10 +63,8 @@ class PublishedFile:
     def fetch(self, callback: Callback | None = None) -> Path:
         """Return the file, downloaded if it is missing.
 
-        It appears under its name only when it is complete and `accept` has read it.
-
-        Args:
-            callback: Receives the progress. Default: a line on stderr.
+        It appears under its name only when it is complete and `accept` has read it. `callback` receives the
+        progress; by default it is a line on stderr.
 
         Raises:
             DownloadError: No connection, no such file, a truncated response, or one that `accept` refuses.

@@ -1,5 +1,8 @@
 """Words of messages: errors in one sentence, numbers with their noun."""
 
+from collections.abc import Iterable, Sequence
+from itertools import islice
+
 from dino_model.runtime.files import printable
 
 
@@ -30,3 +33,14 @@ def sentence(error: BaseException) -> str:
 def pluralize(number: int, noun: str) -> str:
     """Return a number with its noun, such as `1 image` or `1,200 images`."""
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def list_names(names: Iterable[object], most: int = 3) -> str:
+    """Join the first names: `a, b, c, …`."""
+    first = [printable(str(name)) for name in islice(names, most + 1)]
+    return ", ".join(first[:most]) + (", …" if len(first) > most else "")
+
+
+def count_names(noun: str, fate: str, names: Sequence[str]) -> tuple[str, ...]:
+    """Count and name what is left out: `3 folders left out: @eaDir, a/.cache, …`; nothing without names."""
+    return (f"{pluralize(len(names), noun)} {fate}: {list_names(names)}",) if names else ()

@@ -47,14 +47,8 @@ class FileLocked(Exception):
 def file_lock(path: Path, *, wait: bool = False) -> Iterator[None]:
     """Hold a lock file while the block runs; it is created here and removed afterwards.
 
-    The system releases it when this process ends in any way. Forked processes do not hold it.
-
-    Args:
-        path: The lock file.
-        wait: Wait for the process that holds it, instead of raising.
-
-    Raises:
-        FileLocked: Another process holds it, and `wait` is False.
+    The system releases it when this process ends in any way. Forked processes do not hold it. `wait` for the
+    process that holds it, else FileLocked is raised.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     while True:
@@ -142,11 +136,7 @@ def as_tuples(content: Any) -> Any:
 
 
 def make_room(*paths: Path | None) -> None:
-    """Create the folders of output files before the work.
-
-    Raises:
-        OSError: A folder that cannot be created, or a file that is a folder.
-    """
+    """Create the folders of output files before the work; OSError if one cannot be, or a file is a folder."""
     for path in paths:
         if path is not None:
             path.parent.mkdir(parents=True, exist_ok=True)

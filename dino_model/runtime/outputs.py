@@ -97,9 +97,7 @@ def check_output_folder(folder: Path, *, overwrite: bool = False, resume: bool =
 def check_output_file(file: Path, *, overwrite: bool = False) -> None:
     """Refuse a result file that exists, unless it is to be replaced; create its folder.
 
-    Raises:
-        OutputError: The file exists and `overwrite` is not set.
-        IsADirectoryError: The path is a folder.
+    Raises OutputError, or IsADirectoryError for a folder.
     """
     make_room(file)
     if file.exists() and not overwrite:

@@ -104,15 +104,11 @@ def gather_results(compute: Callable[[], Any]) -> list[Any]:
 def gather_rows(compute: Callable[[range], Tensor | None], numbers: range) -> Tensor | None:
     """Compute a row for every number, each rank its share, and return all rows on all ranks.
 
-    Args:
-        compute: Numbers -> [numbers, ...], or None if no row could be computed.
-        numbers: The same on all ranks.
+    `compute` takes numbers, which are the same on all ranks, and returns [numbers, ...], or None if no row
+    could be computed. What it raises on any rank is raised on all.
 
     Returns:
         [numbers, ...], of several ranks on the CPU. Shares that are None become NaN; None if all are.
-
-    Raises:
-        Exception: What `compute` raised on any rank, on every rank.
     """
     if world() == 1:
         return compute(numbers)

@@ -63,7 +63,7 @@ def open_inputs(sources: Sequence[Path], *, arrays: bool = False, tiles: TileOpt
     if not sources:
         raise ImageError("no image given; pass image files, folders, tars, lists of paths or glob patterns")
     images = open_images(sources, arrays=arrays)
-    for note in images.remarks():
+    for note in images.notes:
         print(note, file=sys.stderr)
     return images if tiles is None else replace(images, max_pixels=round(1e6 * tiles.max_megapixels))
 

@@ -205,7 +205,7 @@ def evaluate_synthetic(options: CopyDetectionSynthetic) -> None:
     description = (
         f"{_describe(options)}; {pluralize(count, 'image')} copied in each way (seed {options.seed}),"
         f" searched among {len(database):,} of {options.data.name}, {describe_classes(images.classes)}; "
-        + "; ".join((*filter(None, [images.reading]), *images.remarks(), "no whitening"))
+        + "; ".join((*filter(None, [images.reading]), *images.notes, "no whitening"))
     )
     evaluate_models(options, "copies", description, measure)
 

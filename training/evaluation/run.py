@@ -165,7 +165,7 @@ def evaluate_models(
     protocol = settings | {"description": description, "precision": precision, "device": device}
     print(description)
     if split:
-        notes = dict.fromkeys((*split.train.remarks(), *split.test.remarks()))
+        notes = dict.fromkeys((*split.train.notes, *split.test.notes))
         reading = [*dict.fromkeys(filter(None, (split.train.reading, split.test.reading)))]
         print("; ".join([f"{settings['data']}: {split}", *notes]), *reading, sep="\n")
         warnings = [*split.warnings(), *warnings]

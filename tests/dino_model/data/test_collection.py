@@ -57,12 +57,12 @@ def test_folder_is_sorted_labeled_and_without_hidden_folders_and_links_that_lead
     (pets / "cat" / "up").symlink_to(pets, target_is_directory=True)
     found = open_images(pets)
     assert columns(found) == (tuple(PETS), (0, 0, 0, 1, 1), ("cat", "dog"))
-    assert (found.ignored, found.read(0).shape) == (2, (4, 5, 3))
+    assert (found.notes, found.read(0).shape) == (("2 other files ignored",), (4, 5, 3))
     make_folder(pets, ".cache/z.png")
     (pets / "linked").symlink_to(make_folder(pets.parent / "aside", "z.png"), target_is_directory=True)
     (pets / "link.png").symlink_to(pets / "cat" / "b.png")
     found = open_images(pets)
-    assert (found.names, found.ignored) == ((*PETS, "link.png", "linked/z.png"), 2)
+    assert (found.names, found.notes[0]) == ((*PETS, "link.png", "linked/z.png"), "2 other files ignored")
     places = dict(zip(found.names, found.places(), strict=True))
     assert places["link.png"] == places["cat/b.png"] != places["cat/c.jpg"]
 
@@ -73,8 +73,8 @@ def test_folder_is_sorted_labeled_and_without_hidden_folders_and_links_that_lead
 )
 def test_system_folder_is_left_out_and_named(tmp_path: Path, folder: str):
     images = open_images(make_folder(tmp_path, f"{folder}/t.jpg a/1.jpg b/._2.jpg b/Thumbs.db b/2.jpg"))
-    assert (images.names, images.ignored) == (("a/1.jpg", "b/2.jpg"), 2)
-    assert images.notes == (f"1 folder left out: {folder.removesuffix('/1.jpg')}",)
+    assert images.names == ("a/1.jpg", "b/2.jpg")
+    assert images.notes == ("2 other files ignored", f"1 folder left out: {folder.removesuffix('/1.jpg')}")
 
 
 def test_unreadable_folder_is_named_and_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -98,7 +98,7 @@ def test_tar_equals_its_folder(pets: Path, top: str):
     (pets / "cat" / "soft.png").symlink_to("../dog/hard.png")
     tarred, folder = open_images(pack(pets, top)), open_images(pets)
     assert columns(tarred) == columns(folder)
-    assert (tarred.ignored, values(tarred)) == (folder.ignored, values(folder))
+    assert (tarred.notes, values(tarred)) == (folder.notes, values(folder))
     assert all(tarred.read_bytes(index) == folder.read_bytes(index) for index in range(7))
     if top == "pets":
         (pets / "cat" / "gone.png").symlink_to("../.git/annex/gone.png")

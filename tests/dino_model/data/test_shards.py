@@ -104,4 +104,4 @@ def test_further_images_of_a_sample_are_named(tmp_path: Path, key: str | None):
     tar = make_tar(tmp_path / "s.tar", {"a.jpg": "", "a.mask.png": "", "a.cls": "7"})
     images = open_images(tar, options=LabelOptions(image_key=key))
     assert images.names == ("a.jpg", "a.mask.png")[: 1 if key else 2]
-    assert "a.mask.png" in images.notes[0]
+    assert "a.mask.png" in images.notes[1]

@@ -98,7 +98,7 @@ CLASS = "refused: --class-column --class-columns"
             "Male Bald|Male",
         ),
         ("path,label\n1.jpg,cat\n1.jpg,cat\n2.jpg,dog\n", "", "cat dog"),
-        ("path,label\n1.jpg,cat\n1.jpg,dog\n2.jpg,dog\n", "", "refused: --several-classes"),
+        ("path,label\n1.jpg,cat\n1.jpg,dog\n2.jpg,dog\n", "", "refused: --image-column --several-classes"),
         ("path,label\n1.jpg,cat\n1.jpg,dog\n2.jpg,dog\n", "several_classes=rows", "cat|dog dog"),
         # splits
         ("path,label,split\n1.jpg,cat,TRAIN\n2.jpg,dog,validation\n", "", "train:cat val:dog"),
