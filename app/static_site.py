@@ -75,7 +75,7 @@ class StaticSite:
 
         model = load_model(self.model)
         vit: Any = model.backbone
-        write_onnx(vit, self.output / "model.onnx", size=224, outputs="qkv", weights="fp16")
+        write_onnx(vit, self.output / "model.onnx", "fp16")
         patch = vit.patch_embed.patch_size[0]
         facts = {"model": self.model, "patch_size": patch, "mean": model.mean, "std": model.std}
         (self.output / "model.json").write_text(json.dumps(facts) + "\n", encoding="utf-8")

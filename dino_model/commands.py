@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -11,7 +10,7 @@ from typing import Any, Literal
 import tyro
 
 from dino_model.data.classes import LabelOptions, describe_classes
-from dino_model.inference.options import ChannelOptions, FeatureOptions, ModelOptions
+from dino_model.inference.options import ChannelOptions, FeatureOptions, ModelOptions, PrecisionOptions
 from dino_model.models.catalogue import EMBEDDED, OFFICIAL, PublishedScores, embedded_parameters
 from dino_model.models.configs import CheckpointOptions
 from dino_model.runtime import files
@@ -23,7 +22,6 @@ from dino_model.runtime.outputs import (
     check_output_folder,
     write_provenance,
 )
-from dino_model.runtime.precision import Precision
 
 COLUMNS = ("name", "model", "parameters", "k-NN", "linear", "VOC12", "DAVIS", "here")
 LEGEND = """\
@@ -90,40 +88,29 @@ class Show(CheckpointOptions, JsonOptions):
 
 @dataclass(frozen=True)
 class Export(CheckpointOptions):
-    """Write a model: a .safetensors file that describes itself, an .onnx file, or a transformers folder."""
+    """Write a model as a file that describes itself, as an ONNX file, or as a folder for transformers."""
 
     name: tyro.conf.Positional[str]
     """Any name of a model, file or training run."""
-    output: Path | None = None
-    """File to write. Default: named after the model and the format, in this folder."""
-    format: Literal["safetensors", "onnx", "transformers"] = "safetensors"
-    """transformers is a folder for its classes ViT and DINOv2."""
+    output: Path
+    """The suffix is the format. FILE.safetensors: a file that `--model` takes. FILE.onnx: [CLS] and patch
+    features, queries and keys of every block, for images of any size. FOLDER: for the classes ViT and DINOv2
+    of
+    transformers."""
     dtype: Literal["fp32", "fp16", "int8"] = "fp32"
-    """Type of stored weights; they load to fp32. int8: onnx only."""
-    outputs: Literal["cls", "qkv"] = "cls"
-    """Outputs of an .onnx file. cls: [CLS] feature and the last block's attention of [CLS]. qkv: [CLS] and
-    patch features, queries and keys of every block, for images of any size."""
-    size: int = 224
-    """Side of the square images that an .onnx file with the outputs cls takes."""
+    """Type of stored weights; they load to fp32. A folder has fp32; int8 is for .onnx."""
     overwrite: bool = False
     """Replace an existing file."""
 
     def run(self) -> None:
         """Check the options, load the model, write it, print the size."""
-        if self.format == "transformers" and self.dtype != "fp32":
-            raise SettingError("--format transformers is written in fp32: leave --dtype out")
-        if self.format != "onnx" and (self.dtype == "int8" or self.outputs == "qkv"):
-            raise SettingError("--dtype int8 and --outputs qkv need --format onnx")
-        output = self.output or _default_file(self.name, self.format)
-        writes_folder = self.format == "transformers"
-        check = check_output_folder if writes_folder else check_output_file
+        output, suffix = self.output, self.output.suffix
+        dtypes = {"": ("fp32",), ".safetensors": ("fp32", "fp16"), ".onnx": ("fp32", "fp16", "int8")}
+        if suffix not in dtypes or self.dtype not in dtypes[suffix]:
+            formats = ", ".join(f"{kind or 'folder'} ({' '.join(types)})" for kind, types in dtypes.items())
+            raise SettingError(f"cannot write {output} with --dtype {self.dtype}: expected {formats}")
+        check = check_output_file if suffix else check_output_folder
         check(output, overwrite=self.overwrite)
-        source = self._write(output)
-        written = output / "model.safetensors" if output.is_dir() else output
-        print(f"wrote {output}: {source}, {written.stat().st_size / 1e6:.1f} MB")
-
-    def _write(self, path: Path) -> str:
-        """Write the model and return where its weights came from."""
         import torch
 
         from dino_model.models.catalogue import WeightsError
@@ -132,24 +119,21 @@ class Export(CheckpointOptions):
         from dino_model.models.onnx_export import write_onnx
         from dino_model.models.transformers_export import write_transformers
 
-        model = load_model(self.name, **self.checkpoint())
-        statistics: Any = {"mean": model.mean, "std": model.std, "channel_range": model.channel_range}
-        if self.format == "onnx":
-            shape: Any = {"size": self.size, "channels": len(model.mean)}
-            write_onnx(model.backbone, path, **shape, outputs=self.outputs, weights=self.dtype)
-        elif self.format == "transformers":
-            write_transformers(model, path)
+        model, written = load_model(self.name, **self.checkpoint()), output
+        if suffix == ".onnx":
+            write_onnx(model.backbone, output, self.dtype)
+        elif not suffix:
+            written = write_transformers(model, output)
             settings = {"model": self.name, "precision": "fp32"} | self.checkpoint()
-            contents = sorted(entry.name for entry in path.iterdir())
-            write_provenance(path / PROVENANCE, settings, contents=contents)
+            contents = sorted(entry.name for entry in output.iterdir())
+            write_provenance(output / PROVENANCE, settings, contents=contents)
         elif model.config is None:
-            raise WeightsError(
-                f"{self.name} is timm's, whose files describe it: choose --format onnx or transformers"
-            )
+            raise WeightsError(f"{self.name} is timm's, whose files describe it: choose .onnx or a folder")
         else:
             dtype = {"fp32": torch.float32, "fp16": torch.float16}[self.dtype]
-            write_safetensors(model.backbone, path, config=model.config, dtype=dtype, **statistics)
-        return model.source
+            statistics: Any = {"mean": model.mean, "std": model.std, "channel_range": model.channel_range}
+            write_safetensors(model.backbone, output, config=model.config, dtype=dtype, **statistics)
+        print(f"wrote {output}: {model.source}, {written.stat().st_size / 1e6:.1f} MB")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -229,7 +213,7 @@ class Index(EmbedOptions):
 
 
 @dataclass(frozen=True)
-class Search(JsonOptions):
+class Search(JsonOptions, PrecisionOptions):
     """Find the images of an index that are most similar to query images."""
 
     images: tyro.conf.Positional[tuple[Path, ...]]
@@ -242,10 +226,6 @@ class Search(JsonOptions):
     """Another name of the index's model; other weights are refused. Default: the name in the index."""
     output: Path = Path("neighbors.jpg")
     """Contact sheet to write: a row per query, the query first."""
-    precision: Precision = "auto"
-    """Precision of the model."""
-    device: str = "auto"
-    """Device of the model: auto, cpu, cuda or mps."""
 
     def run(self) -> None:
         """Search, print, write the contact sheet."""
@@ -318,15 +298,6 @@ COMMANDS = {
     "class-map": "dino_model.inference.class_map.command:DrawClassMap",
 }
 """Implementation of each command, see `dino_model.runtime.dispatch`."""
-
-
-def _default_file(name: str, suffix: str) -> Path:
-    """random:vit_small/16 -> random_vit_small_16.safetensors, runs/first -> first.safetensors."""
-    path = Path(name).resolve()
-    if path.exists():
-        name = path.stem if path.is_file() else path.name
-    stem = re.sub(r"[^0-9A-Za-z._-]", "_", name)
-    return Path(f"{stem}-transformers" if suffix == "transformers" else f"{stem}.{suffix}")
 
 
 def _row(name: str, title: str, parameters: int, scores: PublishedScores, is_local: bool) -> tuple[str, ...]:

@@ -93,7 +93,7 @@ def test_head_of_five_masks_scores_as_recorded(model, data_root, tmp_path):
 
 
 def test_export_has_the_tokens_of_the_file(model, tmp_path):
-    Export(name=model, output=tmp_path / "folder", format="transformers").run()
+    Export(name=model, output=tmp_path / "folder").run()
     pair = [AttentionPredictor(source, **SHARED) for source in (model, str(tmp_path / "folder"))]
     for predictor in pair:
         predictor.set_image(photographs.image("owl"))

@@ -16,14 +16,19 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ComputeOptions(CheckpointOptions):
-    """Network, precision and device; `ModelOptions` adds the model."""
+class PrecisionOptions:
+    """Precision and device of a model."""
 
     precision: Precision = "auto"
     """Arithmetic of the model. auto is bf16 where the hardware has it, but fp32 where labels are carried from
     frame to frame."""
     device: str = "auto"
     """auto, cpu, cuda or mps."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ComputeOptions(CheckpointOptions, PrecisionOptions):
+    """Network, precision and device; `ModelOptions` adds the model."""
 
     def chosen_precision(self) -> ComputePrecision:
         """Return the precision to compute in on the device; errors as `choose_precision`."""

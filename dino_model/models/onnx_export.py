@@ -1,4 +1,4 @@
-"""ONNX files: the [CLS] feature and map at one size, or queries and keys of every block at any size."""
+"""ONNX files with features, and with queries and keys of every block, for images of any size."""
 
 import copy
 import importlib.util
@@ -12,8 +12,7 @@ from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor, nn
 
 from dino_model.models import position
-from dino_model.models.attention import attention_of, fused_calls, readable
-from dino_model.models.backbones import patch_grid
+from dino_model.models.attention import fused_calls
 from dino_model.models.catalogue import WeightsError
 from dino_model.models.configs import PositionMode
 from dino_model.runtime import files
@@ -22,25 +21,7 @@ NEEDED = ("onnx", "onnxscript")
 SMALLEST = 1024
 """Weights with fewer elements stay in fp32 in compressed files."""
 
-Outputs = Literal["cls", "qkv"]
 StoredType = Literal["fp32", "fp16", "int8"]
-
-
-class FeatureAndAttention(nn.Module):
-    """A ViT that returns the [CLS] feature after the final norm and the last block's attention of [CLS]."""
-
-    def __init__(self, backbone: nn.Module) -> None:
-        super().__init__()
-        self.vit: Any = backbone
-        if readable(backbone).summary != "cls":
-            raise ValueError("the model has no [CLS] token, so there is no attention of [CLS] to export")
-
-    def forward(self, images: Tensor) -> tuple[Tensor, Tensor]:
-        """Images [batch, channels, size, size] -> feature [batch, width], [batch, heads, rows, columns]."""
-        with fused_calls(self.vit) as calls:
-            tokens = self.vit.forward_features(images)
-        rows = attention_of(*calls[-1], queries=[0])[:, :, 0, self.vit.num_prefix_tokens :]
-        return self.vit.forward_head(tokens), rows.unflatten(-1, patch_grid(self.vit, *images.shape[2:]))
 
 
 class QueriesAndKeys(nn.Module):
@@ -52,21 +33,18 @@ class QueriesAndKeys(nn.Module):
     def __init__(self, vit: nn.Module) -> None:
         super().__init__()
         if type(vit) is not VisionTransformer or vit.cls_token is None or vit.pos_embed is None:
-            raise ValueError(
-                f"{type(vit).__name__} has no [CLS] token with learned positions: "
-                "--outputs qkv supports DINO, DINOv2 and timm's plain ViTs"
+            raise WeightsError(
+                f"a {type(vit).__name__} has no [CLS] token with learned positions: .onnx is for DINO, DINOv2"
+                " and plain ViTs of timm"
             )
-        self.vit: Any = copy.deepcopy(vit)
+        self.vit: Any = copy.deepcopy(vit).eval()
         mode: Any = vit.position_mode
         position.install(self.vit, mode, _resample)
         embedding: Any = self.vit.patch_embed
         embedding.dynamic_img_pad = False
 
     def forward(self, images: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Encode one image.
-
-        Args:
-            images: Normalized, [1, channels, height, width]; both sides are multiples of the patch size.
+        """Encode one normalized image [1, channels, height, width] of whole patches.
 
         Returns:
             [CLS] feature [1, width] and patch features [1, rows * columns, width] after the final norm;
@@ -123,58 +101,35 @@ def _cubic(distance: Tensor, a: float) -> Tensor:
     return torch.where(x <= 1, near, torch.where(x < 2, far, torch.zeros_like(x)))
 
 
-def write_onnx(
-    backbone: nn.Module,
-    path: Path,
-    *,
-    size: int,
-    channels: int = 3,
-    outputs: Outputs = "cls",
-    weights: StoredType = "fp32",
-) -> None:
-    """Write a backbone as .onnx, for normalized images.
+def write_onnx(backbone: nn.Module, path: Path, weights: StoredType = "fp32") -> None:
+    """Write a backbone as .onnx: `cls`, `patches` and `queries_keys` of one image, see `QueriesAndKeys`.
 
     Args:
-        backbone: A loaded model.
+        backbone: A plain ViT.
         path: File to write.
-        size: Side of the square images that `outputs="cls"` takes, in batches of any length.
-        channels: Channels of the images.
-        outputs: cls: `feature` and, for a ViT, `cls_attention`, see `FeatureAndAttention`. qkv: `cls`,
-            `patches` and `queries_keys` of one image of any size, see `QueriesAndKeys`.
         weights: Type of the stored weights; the graph computes in fp32. int8 has a scale for every row.
 
     Raises:
-        ValueError: Missing packages, a size below 1, or a model that the outputs do not exist for.
-        OSError: `path` cannot be written.
+        WeightsError: Missing packages, or another model.
     """
     missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
     if missing:
         raise WeightsError(f"ONNX needs {' and '.join(missing)}: run `pip install {' '.join(NEEDED)}` first")
-    if size < 1:
-        raise ValueError(f"size is {size}, expected at least 1")
-    if outputs == "qkv":
-        graph = QueriesAndKeys(backbone)
-        model: nn.Module = graph
-        height, width = graph.vit.patch_embed.patch_size
-        rows, columns = torch.export.Dim("rows", min=1), torch.export.Dim("columns", min=1)
-        # Traced at 3 x 4 patches: no size may become a special case.
-        images = torch.zeros(1, channels, 3 * height, 4 * width)
-        names = ["cls", "patches", "queries_keys"]
-        shapes = {2: height * rows, 3: width * columns}
-    else:
-        is_vit = hasattr(backbone, "blocks")
-        model = FeatureAndAttention(backbone) if is_vit else backbone
-        images, names = torch.zeros(2, channels, size, size), ["feature", "cls_attention"][: 1 + is_vit]
-        shapes = {0: torch.export.Dim("batch")}
+    model = QueriesAndKeys(backbone)
+    height, width = model.vit.patch_embed.patch_size
+    rows, columns = torch.export.Dim("rows", min=1), torch.export.Dim("columns", min=1)
+    # Traced at 3 x 4 patches: no size may become a special case.
+    images = torch.zeros(1, model.vit.patch_embed.proj.in_channels, 3 * height, 4 * width)
+    options: Any = {"dynamic_shapes": ({2: height * rows, 3: width * columns},), "input_names": ["images"]}
+    options["output_names"] = ["cls", "patches", "queries_keys"]
     with files.replace_file(path) as temporary, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # from the exporter, about itself
-        options: Any = {"input_names": ["images"], "dynamic_shapes": (shapes,), "output_names": names}
         program = torch.onnx.export(model.eval(), (images,), dynamo=True, verbose=False, **options)
         assert program is not None  # it is None only without dynamo
         proto = program.model_proto
         if weights != "fp32":
             _compress(proto, weights)
-        Path(temporary).write_bytes(proto.SerializeToString())
+        temporary.write_bytes(proto.SerializeToString())
 
 
 def _compress(model: Any, weights: StoredType) -> None:

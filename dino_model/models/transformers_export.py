@@ -35,8 +35,8 @@ position embeddings in its own way; the source does so in mode `{mode}`.
 """
 
 
-def write_transformers(model: LoadedModel, folder: Path) -> None:
-    """Write config.json, model.safetensors, preprocessor_config.json and a model card.
+def write_transformers(model: LoadedModel, folder: Path) -> Path:
+    """Write config.json, model.safetensors, preprocessor_config.json and a card; return the file of tensors.
 
     Args:
         model: A ViT, with layer scale or registers as in DINOv2 or without.
@@ -77,6 +77,7 @@ def write_transformers(model: LoadedModel, folder: Path) -> None:
     files.write_json(folder / CONFIG, config)
     files.write_text(folder / IMAGE_PROCESSOR, json.dumps(processor, indent=2) + "\n")
     files.write_text(folder / "README.md", card)
+    return folder / WEIGHTS
 
 
 def _config(vit: VisionTransformer, kind: str, channels: int) -> dict[str, Any]:

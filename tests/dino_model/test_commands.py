@@ -79,8 +79,9 @@ def test_export_command_file_describes_itself_and_loads_equal(model_file: Path, 
         ("show nope", "unknown model 'nope'"),
         ("show vit_small_patch16_224.nonsense", "Invalid pretrained tag"),
         ("export model.safetensors --checkpoint-key student --output new.safetensors", "has no student"),
-        ("export model.safetensors --format transformers --dtype fp16", "leave --dtype out"),
-        ("export model.safetensors --dtype int8", "need --format onnx"),
+        ("export model.safetensors --output folder --dtype fp16", "cannot write folder with --dtype fp16"),
+        ("export model.safetensors --output new.safetensors --dtype int8", r"expected folder \(fp32\)"),
+        ("export model.safetensors --output new.pth", r"cannot write new\.pth"),
     ],
 )
 def test_commands_with_invalid_arguments_print_one_sentence(words, message, model_file: Path, monkeypatch):

@@ -133,7 +133,7 @@ for code, words in {cases!r}:
 ERRORS = {
     "dino_model": [
         (2, "class-map --iterations five"),
-        (1, "export embedded --format transformers --dtype fp16"),
+        (1, "export embedded --output folder --dtype fp16"),
     ],
     "training": [(2, "pretrain --batch-size five")],
 }

@@ -152,7 +152,7 @@ def test_local_folder_of_timm_loads(tmp_path: Path, file: str):
 
 def test_export_command_writes_a_transformers_folder_with_provenance(tmp_path: Path):
     output = tmp_path / "embedded"
-    dino(["export", "embedded", "--format", "transformers", "--output", str(output)])
+    dino(["export", "embedded", "--output", str(output)])
     files = ["README.md", "config.json", "model.safetensors", "preprocessor_config.json", "provenance.json"]
     assert sorted(path.name for path in output.iterdir()) == files
     with pytest.raises(WeightsError, match="ResNet: transformers' ViT and DINOv2 hold ViTs"):

@@ -8,7 +8,7 @@ import pytest
 import torch
 from timm.models.vision_transformer import VisionTransformer
 
-from dino_model.models.attention import attention_rows, readable
+from dino_model.models.attention import readable
 from dino_model.models.configs import PositionMode
 from dino_model.models.load import load_model
 from dino_model.models.onnx_export import write_onnx
@@ -46,7 +46,7 @@ def test_qkv_of_any_size_equals_the_model(tmp_path: Path, mode: PositionMode, re
     vit = small_vit(reg_tokens=registers, no_embed_class=registers > 0)
     torch.nn.init.normal_(vit.pos_embed)
     install(vit, mode)
-    write_onnx(vit, tmp_path / "vit.onnx", size=32, outputs="qkv")
+    write_onnx(vit, tmp_path / "vit.onnx")
     session = runtime.InferenceSession(tmp_path / "vit.onnx")
     for size in ((32, 32), (16, 48), (64, 40), (32, 24)):
         images = torch.randn(1, 3, *size)
@@ -72,24 +72,13 @@ def test_compressed_qkv_of_the_embedded_model_keeps_its_attention(tmp_path, monk
     monkeypatch.setattr(torch.onnx, "export", export_once)
     for dtype, megabytes, error in (("fp16", 6.2, 1e-3), ("int8", 3.5, 1e-2)):
         path = tmp_path / f"{dtype}.onnx"
-        options = ["--format", "onnx", "--outputs", "qkv", "--dtype", dtype, "--output", str(path)]
-        dino(["export", "embedded", *options])
+        dino(["export", "embedded", "--dtype", dtype, "--output", str(path)])
         assert path.stat().st_size < megabytes * 1e6
         found = runtime.InferenceSession(path).run(["queries_keys"], {"images": images.numpy()})[0]
         difference = cls_attention(torch.from_numpy(found)) - cls_attention(expected)
         assert difference.abs().max() < error
 
 
-def test_cls_outputs_equal_the_model(tmp_path: Path):
-    vit, path = small_vit(), tmp_path / "model.onnx"
-    write_onnx(vit, path, size=32)
-    images = torch.randn(3, 3, 32, 32)
-    feature, attention = runtime.InferenceSession(path).run(None, {"images": images.numpy()})
-    np.testing.assert_allclose(feature, vit(images).detach(), atol=1e-4)
-    rows = attention_rows(vit, images, [0])[:, :, 0, 1:].unflatten(-1, (4, 4))
-    np.testing.assert_allclose(attention, rows, atol=1e-5)
-
-
 def test_qkv_of_a_model_without_cls_is_refused(tmp_path: Path):
     with pytest.raises(ValueError, match="has no \\[CLS\\] token with learned positions"):
-        write_onnx(load_model("random:resnet50").backbone, tmp_path / "model.onnx", size=32, outputs="qkv")
+        write_onnx(load_model("random:resnet50").backbone, tmp_path / "model.onnx")
