@@ -25,7 +25,8 @@ def write_map(tmp_path: Path) -> Callable[..., None]:
 
     def write(**changed: str) -> None:
         drawn = class_map_files.read(SHIPPED / NAME)
-        class_map_files.write(tmp_path / "other", replace(drawn, origin=replace(drawn.origin, **changed)))
+        other = replace(drawn, origin=replace(drawn.origin, **changed))
+        class_map_files.write(tmp_path / "other", class_map_files.render(other))
 
     return write
 

@@ -72,13 +72,13 @@ class DrawClassMap(LabelOptions, FeatureOptions, ModelOptions):
         drawn = layout.draw(extracted.features, _classes_of(extracted.images), protocol, origin)
         labels = _classes_of(extracted.images)
         firsts = [extracted.images.read(labels.index(point.key))[..., :3] for point in drawn.classes]
-        files.write(self.output, drawn, firsts)
-        print(f"{len(drawn.classes):,} classes, {len(extracted.images):,} images: {self.output}")
-        print(f"feature: {origin.feature}", drawn.protocol, drawn.overlap, sep="\n")
         settings = {"model": model.name, "precision": self.chosen_precision(), "framing": asdict(framing)}
         settings |= asdict(protocol) | {"data": str(self.data), "reading": images.reading}
-        contents = [files.JSON, files.FIGURE, files.THUMBNAILS]
-        write_provenance(self.output / PROVENANCE, settings, contents=contents)
+        contents = files.render(drawn, firsts)
+        write_provenance(self.output / PROVENANCE, settings, contents=[*contents])
+        files.write(self.output, contents)
+        print(f"{len(drawn.classes):,} classes, {len(extracted.images):,} images: {self.output}")
+        print(f"feature: {origin.feature}", drawn.protocol, drawn.overlap, sep="\n")
 
 
 def _classes_of(images: Images) -> list[str]:

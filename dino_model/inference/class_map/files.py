@@ -4,9 +4,10 @@
 """
 
 import base64
+import io
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from PIL import Image, ImageOps
 from dino_model.data.framing import Framing
 from dino_model.inference.class_map.layout import ClassMap, MappedClass, Origin, Overlap, Protocol
 from dino_model.inference.class_map.names import GROUPS
-from dino_model.runtime.files import as_tuples, replace_file, write_text
+from dino_model.runtime.files import as_tuples, replace_file
 
 FORMAT = "DINO class map 2"
 JSON, FIGURE, THUMBNAILS = "map.json", "map.png", "thumbnails.jpg"
@@ -31,30 +32,30 @@ COLORS = (
 """Color of each of `GROUPS`, with a contrast of at least 3 : 1 on white and on dark."""
 
 
-def write(folder: Path, drawn: ClassMap, images: Sequence[NDArray[np.uint8]] = ()) -> None:
-    """Write a map to a folder, which is created if missing; replace a former map.
-
-    Args:
-        folder: The folder.
-        drawn: The map.
-        images: An image of every class, RGB [height, width, 3], of which thumbnails are written; or none.
-    """
-    if images:
-        with replace_file(folder / THUMBNAILS) as temporary:
-            thumbnails(images).save(temporary, "JPEG", quality=85)
-    with replace_file(folder / FIGURE) as temporary:
-        draw_figure(drawn, temporary)
-    write_text(folder / JSON, json.dumps(as_json(drawn), ensure_ascii=False) + "\n")
+def render(drawn: ClassMap, images: Sequence[NDArray[np.uint8]] = ()) -> dict[str, bytes]:
+    """Return the contents of a map's files by name; `images` has an RGB image of every class, or none."""
+    pictures = {THUMBNAILS: thumbnails(images)} if images else {}
+    text = json.dumps(as_json(drawn), ensure_ascii=False) + "\n"
+    return {**pictures, FIGURE: draw_figure(drawn), JSON: text.encode()}
 
 
-def thumbnails(images: Sequence[NDArray[np.uint8]]) -> Image.Image:
-    """Join the centers of images, row by row."""
+def write(folder: Path, contents: Mapping[str, bytes]) -> None:
+    """Write the files of `render` to a folder, which is created if missing; replace a former map."""
+    for name, content in contents.items():
+        with replace_file(folder / name) as temporary:
+            temporary.write_bytes(content)
+
+
+def thumbnails(images: Sequence[NDArray[np.uint8]]) -> bytes:
+    """Join the centers of RGB images [height, width, 3], row by row, as a JPEG."""
     side, columns = THUMBNAIL_SIDE, min(THUMBNAIL_COLUMNS, len(images))
     sheet = Image.new("RGB", (columns * side, -(-len(images) // columns) * side))
     for number, image in enumerate(images):
         small = ImageOps.fit(Image.fromarray(image), (side, side))
         sheet.paste(small, (number % columns * side, number // columns * side))
-    return sheet
+    stream = io.BytesIO()
+    sheet.save(stream, "JPEG", quality=85)
+    return stream.getvalue()
 
 
 def read(folder: Path) -> ClassMap:
@@ -96,7 +97,7 @@ def as_json(drawn: ClassMap) -> dict[str, Any]:
     return {"format": FORMAT, **asdict(drawn), "features": features}
 
 
-def draw_figure(drawn: ClassMap, path: Path) -> None:
+def draw_figure(drawn: ClassMap) -> bytes:
     """Draw every class with its name, in the color of its group, as a PNG."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg  # half a second to import
     from matplotlib.figure import Figure
@@ -114,4 +115,6 @@ def draw_figure(drawn: ClassMap, path: Path) -> None:
     axes.set(xticks=[], yticks=[], aspect="equal", xlabel=str(drawn.protocol), frame_on=False)
     axes.set_title(f"{drawn.origin.data}, {drawn.origin.model}: {drawn.overlap}", fontsize=11)
     axes.legend(loc="upper left", bbox_to_anchor=(1, 1), frameon=False)
-    FigureCanvasAgg(figure).print_png(str(path))
+    stream = io.BytesIO()
+    FigureCanvasAgg(figure).print_png(stream)
+    return stream.getvalue()

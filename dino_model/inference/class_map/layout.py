@@ -117,13 +117,9 @@ class PlacedImage:
 
 
 def draw(features: Tensor, labels: Sequence[str], protocol: Protocol, origin: Origin) -> ClassMap:
-    """Compute the map of labeled images.
+    """Compute the map of images by their features [images, width] and the folder name of each one's class.
 
-    Args:
-        features: [images, width].
-        labels: Folder name of the class of every image. The classes of the map are sorted by it.
-        protocol: Adapted to few classes, see `Protocol.fit_to`.
-        origin: Origin of the features.
+    The protocol is adapted to few classes, see `Protocol.fit_to`. The classes of the map are sorted by name.
 
     Raises:
         ValueError: Fewer than three classes, or features beyond float16.
