@@ -25,7 +25,7 @@ MAY_IMPORT = {
 }
 ROOMS = ("runtime", "data", "models", "inference")  # of dino_model, the lowest first
 MAX_FUNCTION_LINES = 80
-OPTIONAL = {"onnx", "pyarrow"}  # an error names it if it is missing
+OPTIONAL = {"onnx"}  # an error names it if it is missing
 # Letters in brackets, so that this file does not match.
 MACHINE_PATHS = re.compile(r"/w[o]rk/|/r[o]ot/|index-u[r]l|p[y]pi\.org|pytho[n]hosted")
 TEXT_SUFFIXES = {".py", ".md", ".js", ".ts", ".css", ".html", ".toml", ".txt", ".json", ".cff", ".sh"}

@@ -13,10 +13,10 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from dino_model.data.framing import Framing
-from dino_model.inference.feature_cache import model_fingerprint
+from dino_model.inference.feature_cache import load_same
 from dino_model.inference.features import OUTPUT, FeatureType, has_cls
 from dino_model.inference.search import UnitVectors, nearest
-from dino_model.models.load import LoadedModel, load_model
+from dino_model.models.load import LoadedModel
 from dino_model.runtime.files import replace_file
 
 FORMAT = "DINO classifier 3"
@@ -28,21 +28,15 @@ _MAX_LOGITS = 2**25  # in memory: 256 MB of doubles
 
 
 def vote(cosines: Tensor, targets: Tensor, temperature: float, classes: int) -> Tensor:
-    """Compute the share of each class in the vote of the nearest examples.
+    """Compute the share of each class in the vote of the nearest examples: float32 [rows, classes].
 
     Each example has the weight exp(cosine / temperature). A smaller temperature gives near ones more weight.
 
     Args:
         cosines: Of the nearest examples, [rows, k].
         targets: Their classes, int64 [rows, k]; or their share of each class, [rows, k, classes].
-        temperature: Above 0.
+        temperature: Above 0, else ValueError.
         classes: Number of classes.
-
-    Returns:
-        float32 [rows, classes], at least 0; 0 for a class without a vote.
-
-    Raises:
-        ValueError: A temperature that is not above 0.
 
     Source: section 4.1, after Wu et al. 2018; there the shares are not divided by the sum of the weights.
     """
@@ -275,16 +269,18 @@ class ImageTask:
 
 
 class Task(Protocol):
-    """A dataclass of JSON types: what the features and the outputs of a classifier depend on."""
+    """A dataclass of JSON types: what the features and the outputs of a classifier depend on.
+
+    `task` is its name in files, `writer` the command that writes such a file. `parse` makes the task of its
+    fields from JSON; a KeyError, TypeError or ValueError refuses them.
+    """
 
     task: ClassVar[str]
-    """Name in files."""
     writer: ClassVar[str]
-    """Command that writes such a file."""
 
     @classmethod
     def parse(cls, settings: dict[str, Any]) -> Self:
-        """Make the task of its fields from JSON; a KeyError, TypeError or ValueError refuses them."""
+        """See above."""
 
 
 T = TypeVar("T", bound=Task)
@@ -306,26 +302,12 @@ class SavedClassifier(Generic[T]):
     """Options that choose the network of a checkpoint, as `CheckpointOptions.checkpoint`."""
 
     def load_model(self, file: Path, name: str | None = None, **checkpoint: Any) -> LoadedModel:
-        """Load the model.
+        """Load the model that `file` names, or the same weights under another name; errors as `load_same`.
 
-        Args:
-            file: File of the classifier.
-            name: Another name of the model. Default: the name in the file.
-            checkpoint: Further arguments of `load_model`, None for those in the file.
-
-        Raises:
-            WeightsError, DownloadError: As `load_model`.
-            ValueError: Other weights than those of the fit.
+        `checkpoint` has further arguments of `load_model`, None for those in the file.
         """
         own = {option: value for option, value in checkpoint.items() if value is not None}
-        options: Any = self.checkpoint | own | {"named_by": None if name else file}
-        model = load_model(name or self.model, **options)
-        if model_fingerprint(model.backbone) != self.weights:
-            raise ValueError(
-                f"{file} was fitted to other weights of {self.model!r} than {model.name!r} has: pass that "
-                "model with --model and --checkpoint-key, or fit again."
-            )
-        return model
+        return load_same(file, self.model, self.weights, name, **self.checkpoint | own)
 
     def write(self, file: Path) -> None:
         """Write a .safetensors file, whole or not at all."""
@@ -343,11 +325,7 @@ class SavedClassifier(Generic[T]):
 
 
 def read_classifier(file: Path, kind: type[T]) -> SavedClassifier[T]:
-    """Read what `SavedClassifier.write` wrote.
-
-    Args:
-        file: The file.
-        kind: Expected task.
+    """Read what `SavedClassifier.write` wrote for a task of this kind.
 
     Raises:
         ValueError: A missing, damaged or other file, one of another version or of another task.

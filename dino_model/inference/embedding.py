@@ -1,15 +1,14 @@
-"""Features of a collection in one file: .npz, .parquet, .csv or .safetensors, with names and labels.
+"""Features of a collection in one file: .npz, .csv or .safetensors, with names and labels.
 
 Features are streamed from a cache on disk next to the file. Memory does not grow with the collection, and an
 interrupted computation continues.
 """
 
 import csv
-import importlib.util
 import json
 import math
 import zipfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from shutil import rmtree
@@ -56,13 +55,8 @@ def embed(
 ) -> None:
     """Write the features of images to a file; images that cannot be read are named and left out.
 
-    The ranks of a process group share the work. Finished rows of an interrupted call are used again.
-
-    Args:
-        images: The collection.
-        extractor: Model, framing and tokens.
-        output: File, whose suffix is the format.
-        settings: Further entries of the metadata.
+    The ranks of a process group share the work. Finished rows of an interrupted call are used again. The
+    suffix of `output` is the format; `settings` are further entries of the metadata.
 
     Raises:
         ValueError: An unknown suffix, a model without such tokens, or no readable image.
@@ -98,17 +92,12 @@ def check_suffix(path: Path, tokens: str = "output") -> None:
         raise ValueError(f"{path} has the suffix {path.suffix!r}, expected one of {', '.join(WRITERS)}")
     if path.suffix == ".csv" and tokens in ("patches", "all"):
         raise ValueError(f"a .csv file holds one vector per image, no {tokens}: choose .npz or .safetensors")
-    if path.suffix == ".parquet" and importlib.util.find_spec("pyarrow") is None:
-        raise ValueError("Parquet needs pyarrow: run `pip install pyarrow`, or choose .npz")
 
 
 def write_features(path: Path, table: FeatureTable, rows: NDArray[np.intp]) -> None:
     """Write a table in the format of the suffix, whole or not at all; see `read_features`.
 
-    Args:
-        path: .npz, .parquet (needs pyarrow), .csv or .safetensors.
-        table: Its features may be mapped from a file.
-        rows: Numbers of the features to write, one for each name.
+    `rows` has the number of the features to write, which may be mapped from a file, for each name.
     """
     check_suffix(path)
     parts = (rows[start : start + ROWS_AT_ONCE] for start in range(0, len(rows), ROWS_AT_ONCE))
@@ -191,26 +180,8 @@ def _write_csv(path: Path, table: FeatureTable, shape: Shape, chunks: Chunks) ->
             writer.writerow([name, label, *row])
 
 
-def _write_parquet(path: Path, table: FeatureTable, shape: Shape, chunks: Chunks) -> None:
-    import pyarrow
-    from pyarrow import parquet
-
-    text, vector = pyarrow.string(), pyarrow.list_(pyarrow.float32(), math.prod(shape[1:]))
-    metadata = {**table.metadata, "shape": json.dumps(shape[1:])}
-    schema, done = pyarrow.schema([("name", text), ("label", text), ("features", vector)], metadata), 0
-    labels: Sequence[str | None] = table.labels or [None] * shape[0]
-    with parquet.ParquetWriter(path, schema) as writer:
-        for chunk in chunks:
-            part = slice(done, done := done + len(chunk))
-            columns = [table.names[part], labels[part], list(chunk.reshape(len(chunk), -1))]
-            writer.write_table(
-                pyarrow.Table.from_pydict(dict(zip(schema.names, columns, strict=True)), schema)
-            )
-
-
 WRITERS: dict[str, Callable[[Path, FeatureTable, Shape, Chunks], None]] = {
     ".npz": _write_npz,
-    ".parquet": _write_parquet,
     ".csv": _write_csv,
     ".safetensors": _write_safetensors,
 }

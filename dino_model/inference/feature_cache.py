@@ -11,20 +11,17 @@ import numpy as np
 import torch
 from torch import nn
 
+from dino_model.models.load import LoadedModel, load_model
 from dino_model.runtime import files
 
 
 class CachedRows:
     """Rows of a tensor, too large to compute at once, in the file DIGEST.npy of a cache folder.
 
-    Its key is in DIGEST.json. Both appear when all rows are written, and may be deleted at any time. An
-    interruption keeps the rows that were marked as done. Between `open` and `close` another process that
-    computes the same rows waits; the ranks of one process group write to one file, which all of them see.
-
-    Args:
-        folder: Created if missing.
-        key: Names of the settings that the rows depend on, and their values as text.
-        count: Number of rows.
+    Its key, the settings that the rows depend on, is in DIGEST.json. Both appear when all rows are written,
+    and may be deleted at any time. An interruption keeps the rows that were marked as done. Between `open`
+    and `close` another process that computes the same rows waits; the ranks of one process group write to one
+    file, which all of them see.
     """
 
     def __init__(self, folder: Path, key: dict[str, str], count: int) -> None:
@@ -62,11 +59,7 @@ class CachedRows:
             self._marked.unlink()
 
     def read(self) -> np.ndarray:
-        """Return all rows, mapped from the file.
-
-        Raises:
-            ValueError: The file is missing, damaged, or holds another key.
-        """
+        """Return all rows, mapped from the file; ValueError if it is damaged or holds another key."""
         try:
             if json.loads(self.path.with_suffix(".json").read_text(encoding="utf-8")) != self.key:
                 raise ValueError("it holds another key")
@@ -93,3 +86,19 @@ def weights_fingerprint(model: nn.Module, parts: "hashlib._Hash | None" = None) 
         parts.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}".encode())
         parts.update(tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy())
     return parts.hexdigest()[:32]
+
+
+def load_same(file: Path, stored: str, weights: str, name: str | None, **checkpoint: Any) -> LoadedModel:
+    """Load the model that the features of a file are from, by its stored name or by another one.
+
+    Raises:
+        WeightsError, DownloadError: As `load_model`.
+        ValueError: The model has not the fingerprint `weights`.
+    """
+    model = load_model(name or stored, **checkpoint, named_by=None if name else file)
+    if model_fingerprint(model.backbone) != weights:
+        raise ValueError(
+            f"{file} was fitted to other weights of {stored!r} than {model.name!r} has: pass that model with"
+            " --model and --checkpoint-key, or write the file again"
+        )
+    return model

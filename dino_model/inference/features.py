@@ -77,11 +77,8 @@ class FeatureType:
     def compute(self, backbone: nn.Module, images: Tensor) -> Tensor:
         """Compute the features of normalized images [batch, channels, height, width] in evaluation mode.
 
-        Returns:
-            [batch, width], or [batch, tokens, width] for the patches or all tokens.
-
-        Raises:
-            ValueError: A model without these tokens, or more blocks than there are.
+        Returns [batch, width], or [batch, tokens, width] for the patches or all tokens. Raises ValueError for
+        a model without these tokens, or with fewer blocks.
         """
         vit, kind = find_vit(backbone), type(backbone).__name__
         if self == OUTPUT:
@@ -139,12 +136,9 @@ def gem(tokens: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class ImageFeatures:
-    """Features, and the images that could be read.
+    """Features of the images that could be read: float32 [len(images), ...] on the CPU, not normalized.
 
-    Attributes:
-        images: In their order.
-        features: float32 [len(images), ...] on the CPU, not normalized; mapped from the disk if cached.
-        broken: One message for each image that could not be read.
+    They are mapped from the disk if cached. `broken` has one message for each image that could not be read.
     """
 
     images: Images
@@ -181,7 +175,7 @@ class FeatureExtractor:
         computes its share, and all ranks have the result.
 
         Args:
-            images: Read ahead by threads.
+            images: Read ahead by processes.
             boxes: Part of each image that is used; None: all of it.
             title: Name of the work, whose progress and unreadable images are printed; empty: nothing is.
 
@@ -199,11 +193,7 @@ class FeatureExtractor:
         return ImageFeatures(images, rows, broken)
 
     def feature(self, image: np.ndarray, box: Box | None = None) -> Tensor:
-        """Compute the feature of one image uint8 [height, width, 3], or of a part of it, on the CPU: [width].
-
-        Raises:
-            ValueError: A box that is not inside the image.
-        """
+        """Compute the feature of an image uint8 [height, width, 3], or of a part, on the CPU: [width]."""
         device, backbone = choose_device(self.device), self.model.backbone
         backbone.to(device).eval()
         with torch.no_grad(), autocast(choose_precision(self.precision, device), device):
@@ -355,11 +345,7 @@ def _batches(crops: Iterable[Any], size: int) -> Iterator[list[tuple[int, Tensor
 
 
 def find_readable(images: Images, rows: Tensor) -> tuple[list[int], tuple[str, ...]]:
-    """Find rows without NaN; open the images of the others for their error messages.
-
-    Returns:
-        Numbers of the images that could be read, and one message for each of the others.
-    """
+    """Return the numbers of the rows without NaN, and the error of each other image."""
     missing = rows.flatten(1)[:, 0].isnan()
     broken = []
     for index in missing.nonzero()[:, 0].tolist():

@@ -20,10 +20,10 @@ from dino_model.runtime.precision import ComputePrecision, Precision
 
 @dataclass(frozen=True)
 class EncodedImage:
-    """Result of one pass of an image through the model, from which every map follows.
+    """Result of one pass of an image, or of the tiles of `TiledPredictor`, from which every map follows.
 
     `tokens` enter each block, [batch, tokens, width]; those that leave the last block are appended when
-    needed. The batch is 1, or the number of tiles of `TiledPredictor`.
+    needed.
     """
 
     image_size: tuple[int, int]
@@ -134,8 +134,7 @@ class AttentionPredictor:
     def set_image(self, image: np.ndarray) -> None:
         """Encode an image, uint8 [height, width, channels]. Setting the same image again costs a hash.
 
-        Raises:
-            ValueError: Another kind of array, too many patches, or a model that outputs NaN.
+        Raises ValueError for another kind of array, too many patches, or a model that outputs NaN.
         """
         self._check_image(image)
         content = hashlib.blake2b(repr(image.shape).encode(), digest_size=16)
@@ -161,10 +160,7 @@ class AttentionPredictor:
 
         The softmax is over all tokens. Only the patches are returned, so each head sums to less than 1. Some
         models have a pooling query (SigLIP) or class token (CaiT, XCiT) after the last block. Their result is
-        the attention of this query, and `block` must be the last.
-
-        Raises:
-            ValueError: A model without such a query.
+        the attention of this query, and `block` must be the last. ValueError: a model without such a query.
         """
         return self._cls_attention(block)[0]
 
@@ -185,20 +181,12 @@ class AttentionPredictor:
             return self._on_grid(self._vit.summary_rows(tokens))
 
     def point_attention(self, y: int, x: int, block: int = -1) -> np.ndarray:
-        """Compute the attention of the patch under a pixel of the image: float32 [heads, rows, columns].
-
-        Raises:
-            ValueError: As `patch_at`.
-        """
+        """Compute the attention of the patch at a pixel, see `patch_at`: float32 [heads, rows, columns]."""
         row, column = self.patch_at(y, x)
         return self._attention_of(self.prefix_tokens + row * self.grid[1] + column, block)[0]
 
     def patch_at(self, y: int, x: int) -> tuple[int, int]:
-        """Return row and column of the patch under a pixel of the image.
-
-        Raises:
-            ValueError: No image set, or a point outside of it.
-        """
+        """Return row and column of the patch under a pixel; ValueError for a point outside of the image."""
         height, width = self.image_size
         if not (isinstance(y, int | np.integer) and isinstance(x, int | np.integer)):
             raise ValueError(f"the point y={y!r}, x={x!r} is not a pixel: expected whole numbers")
@@ -267,9 +255,6 @@ class AttentionPredictor:
 
         Returns:
             float32 [images, rows, columns, width], on the predictor's device.
-
-        Raises:
-            ValueError: No images, several sizes, or another kind of array.
         """
         for image in images:
             self._check_image(image)
@@ -284,11 +269,7 @@ class AttentionPredictor:
         return tokens[:, self.prefix_tokens :].float().unflatten(1, self._vit.grid(*batch.shape[2:]))
 
     def input_tensor(self, image: np.ndarray) -> Tensor:
-        """Resize and normalize an image: uint8 [height, width, channels] -> the model's input on the device.
-
-        Returns:
-            float32 [1, channels, height, width].
-        """
+        """Resize and normalize an image [height, width, channels]: float32 [1, channels, height, width]."""
         height, width = self._fed_size(image)
         pixels = torch.from_numpy(sample(image, height, width, self.resize)).to(self.device)
         normalized = (pixels.float() / 255 - self._mean) / self._std

@@ -75,14 +75,11 @@ def cosines(vectors: Vectors, token: int) -> NDArray[np.float32]:
 
 
 def key_similarity(keys: Vectors, prefix: int, token: int) -> NDArray[np.float32]:
-    """Compute the cosine of one token's centered key, over all heads, with every token's.
+    """Compute the cosine of one token's centered key, over all heads, with every token's: float32 [tokens].
 
     Args:
         keys: [heads, tokens, d], of which the first `prefix` tokens are no patches.
         prefix, token: Number of prefix tokens, and index of the token; 0 is [CLS].
-
-    Returns:
-        float32 [tokens], in [-1, 1].
     """
     vectors = np.moveaxis(keys.astype(np.float32), 0, 1).reshape(keys.shape[1], -1)  # [tokens, heads * d]
     return cosines(vectors - vectors[prefix:].mean(axis=0), token)
@@ -112,11 +109,8 @@ def share_inside(weights: Vectors, mask: NDArray[np.bool_]) -> float:
     """Compute the share of a map's mass that lies inside a mask, in [0, 1].
 
     Args:
-        weights: Non-negative, [rows, columns].
+        weights: Non-negative, [rows, columns]; ValueError if a value is not finite, or all are zero.
         mask: [height, width]; a patch belongs to it if the mask covers its center.
-
-    Raises:
-        ValueError: A value is negative or not finite, or all are zero.
     """
     total = float(weights.sum(dtype=np.float64))
     if not np.isfinite(total) or total <= 0 or weights.min() < 0:
@@ -127,17 +121,11 @@ def share_inside(weights: Vectors, mask: NDArray[np.bool_]) -> float:
 def lift(attention: Vectors, mask: NDArray[np.bool_]) -> float | None:
     """Compute the object's share of the mean attention over heads, divided by its share of the patches.
 
-    1 means that the object gets no more attention than any other area.
+    1 means that the object gets no more attention than any other area. None: it covers no patch center.
 
     Args:
         attention: After the softmax, [heads, rows, columns].
         mask: The object, [height, width].
-
-    Returns:
-        At least 0; None if the object covers no patch center.
-
-    Raises:
-        ValueError: See `share_inside`.
     """
     inside = resample_nearest(mask, attention.shape[1:])
     share = share_inside(attention.mean(axis=0, dtype=np.float64), mask)
@@ -145,16 +133,10 @@ def lift(attention: Vectors, mask: NDArray[np.bool_]) -> float | None:
 
 
 def principal_colors(features: Vectors) -> NDArray[np.float32]:
-    """Compute the first three principal components as red, green and blue.
+    """Compute the first three principal components of features [rows, columns, d] as red, green and blue.
 
-    Each component runs from 0, its least value in the image, to 1. The largest coefficient of a component is
-    made positive, so that equal features always have equal colors.
-
-    Args:
-        features: [rows, columns, d], d at least 3.
-
-    Returns:
-        float32 [rows, columns, 3].
+    Each component runs from 0, its least value in the image, to 1: float32 [rows, columns, 3]. The largest
+    coefficient of a component is made positive, so that equal features always have equal colors.
     """
     centered, _, axes = _principal_axes(features)
     axes = axes[:, :-4:-1]  # [d, 3], the greatest eigenvalue first

@@ -12,11 +12,7 @@ from dino_model.models.configs import Resize
 
 
 def fed_size(height: int, width: int, size: int, resize: Resize, patch_size: int) -> tuple[int, int]:
-    """Return the height and width that an image is resized to; see `AttentionPredictor` for `resize`.
-
-    Raises:
-        ValueError: `davis` with a size below 64.
-    """
+    """Return the height and width that an image is resized to; see `AttentionPredictor` for `resize`."""
     short, long = sorted((height, width))
     sides: tuple[float, float]
     match resize:

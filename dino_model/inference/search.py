@@ -4,6 +4,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,11 +16,9 @@ from torch.nn.functional import normalize
 from dino_model.data.collection import Images, open_images
 from dino_model.data.framing import Box, Framing
 from dino_model.inference.embedding import UNITS, read_features
-from dino_model.inference.feature_cache import model_fingerprint
+from dino_model.inference.feature_cache import load_same
 from dino_model.inference.features import FeatureExtractor
-from dino_model.models.load import load_model
 from dino_model.runtime import files, ranks
-from dino_model.runtime.device import Precision
 from dino_model.runtime.files import printable
 
 TILE = 112
@@ -30,15 +29,10 @@ _BLOCK = 2**12
 
 
 class UnitVectors:
-    """Features of length 1 that many queries are compared with.
+    """Features [features, width] of length 1 that many queries are compared with, on a device.
 
-    Args:
-        features: [features, width], of any length. float16: of length 1, such as those of an index, which
-            stay where they are.
-        device: Where products are computed. Default: that of the features.
-
-    Raises:
-        ValueError: Features that are not finite.
+    float16 features are of length 1, such as those of an index, and stay where they are. Others may have any
+    length. Raises ValueError for features that are not finite.
     """
 
     def __init__(self, features: Tensor, device: torch.device | str | None = None) -> None:
@@ -123,8 +117,7 @@ class SearchIndex:
     def search(self, image: NDArray[np.uint8], count: int, box: Box | None = None) -> list[tuple[str, float]]:
         """Find the images that are most similar to an image [height, width, 3], or to a part of it.
 
-        Returns:
-            Names and cosine similarities of at most `count` images, most similar first.
+        Returns names and cosine similarities of at most `count` images, most similar first.
         """
         query = self.extractor.feature(image, box)[None]
         cosines, numbers = nearest(query, self.features, count)
@@ -137,15 +130,10 @@ class SearchIndex:
         return self.images.read(self.names.index(name))
 
 
-def open_search(
-    path: Path, *, model: str | None = None, precision: Precision = "auto", device: str = "auto"
-) -> SearchIndex:
-    """Read an index and load its model.
+def open_search(path: Path, *, model: str | None = None, **compute: Any) -> SearchIndex:
+    """Read a file of `python -m dino_model index` and load its model, by its name or another one.
 
-    Args:
-        path: File of `python -m dino_model index`.
-        model: Name of the index's model. Default: the name in the file.
-        precision, device: Of the forward pass of queries.
+    `compute` has precision and device of the forward pass of queries.
 
     Raises:
         ValueError: No index, another file, missing images, or another model behind the name.
@@ -163,23 +151,14 @@ def open_search(
         raise ValueError(
             f"{len(missing)} images of {path} are not in {images.root}, such as {missing[0]}: index it again."
         )
-    named_by, checkpoint = None if model else path, json.loads(key["checkpoint"])
-    loaded = load_model(model or key["model"], **checkpoint, named_by=named_by)
-    if model_fingerprint(loaded.backbone) != key["weights"]:
-        raise ValueError(f"{path} was made with other weights of {key['model']}: index it again.")
-    framing = Framing(int(key["size"]), loaded.mean, loaded.std)
-    extractor = FeatureExtractor(loaded, framing, precision=precision, device=device)
+    loaded = load_same(path, key["model"], key["weights"], model, **json.loads(key["checkpoint"]))
+    extractor = FeatureExtractor(loaded, Framing(int(key["size"]), loaded.mean, loaded.std), **compute)
     images = images.subset(known[name] for name in table.names)
-    return SearchIndex(list(table.names), UnitVectors(torch.from_numpy(table.features)), images, extractor)
+    return SearchIndex(table.names, UnitVectors(torch.from_numpy(table.features)), images, extractor)
 
 
 def write_contact_sheet(path: Path, rows: Sequence[Sequence[tuple[NDArray[np.uint8], str]]]) -> None:
-    """Write rows of thumbnails, each with a line of text below it, to a .jpg or .png file.
-
-    Args:
-        path: File to write.
-        rows: Images uint8 [height, width, 3] and their texts.
-    """
+    """Write rows of images uint8 [height, width, 3], each with a text below it, to a .jpg or .png file."""
     from matplotlib.figure import Figure  # half a second to import
 
     columns = max(map(len, rows))

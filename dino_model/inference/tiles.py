@@ -32,9 +32,9 @@ def tile_starts(count: int, side: int, overlap: float) -> list[int]:
 
 
 def tile_weights(count: int, side: int, overlap: float) -> NDArray[np.float64]:
-    """Return the weight of each tile at each patch of an axis: [tiles, count].
+    """Return the weight of each tile at each patch of an axis: [tiles, count], which sum to 1 at a patch.
 
-    The weights of a tile fall over the overlap to its two ends. Those of a patch sum to 1.
+    The weights of a tile fall over the overlap to its two ends.
     """
     starts, length = tile_starts(count, side, overlap), min(count, side)
     ends = np.minimum(np.arange(length), np.arange(length)[::-1]) + 1

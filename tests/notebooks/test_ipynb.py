@@ -137,7 +137,7 @@ DISTRIBUTIONS = {"IPython": "ipython", "PIL": "pillow", "cv2": "opencv-python"}
 DISTRIBUTIONS |= {"skimage": "scikit-image", "sklearn": "scikit-learn"}
 OWN = {"app", "dino_model", "segmentation", "training", "notebooks"}
 KERNEL = "ipykernel"  # the notebook runs in it
-COMMANDS = {"fsspec", "gradio", "jupytext", "nbclient", "nbformat", "pyarrow", "pycocotools", "threadpoolctl"}
+COMMANDS = {"fsspec", "gradio", "jupytext", "nbclient", "nbformat", "pycocotools", "threadpoolctl"}
 """Imported in functions that no lesson calls."""
 
 
