@@ -24,9 +24,7 @@ def fit_channels(
     green and blue are adapted as in timm, and the range and statistics of the images are computed.
 
     Args:
-        model: Any model.
         images: As stored, [height, width, channels]; read only if the model is adapted.
-        channels: Number of channels of the images; None for RGB.
 
     Raises:
         SettingError: A model of other channels than the images.

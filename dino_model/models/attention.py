@@ -99,11 +99,7 @@ class ReadableViT:
         return f"{pool} after the final norm" if self.has_cls else f"{pool}, then the final norm"
 
     def block_index(self, block: int) -> int:
-        """Return the index of a block from the front; negative numbers count from the back.
-
-        Raises:
-            ValueError: no such block.
-        """
+        """Return the index of a block from the front, or ValueError; negative numbers count from the back."""
         if not -self.depth <= block < self.depth:
             raise ValueError(
                 f"no block {block}: the model has {self.depth}, so choose {-self.depth} to {self.depth - 1}"
@@ -121,15 +117,9 @@ class ReadableViT:
             )
 
     def calls(self, images: Tensor, stop: int = -1, *, keep: int | None = None) -> list[BlockCall]:
-        """Run the blocks before block `stop` on images [batch, channels, height, width].
+        """Return the calls of the blocks on images [batch, channels, height, width] of any size, normalized.
 
-        Args:
-            images: Normalized images of any size.
-            stop: Number of the block; later blocks do not run either.
-            keep: Number of calls to return, the last ones. Default: all.
-
-        Returns:
-            Calls of the first block to block `stop`; the last one was not executed.
+        Block `stop` and later ones do not run. `keep` is the number of calls to return, the last ones.
 
         Raises:
             ValueError: Images of another shape or number of channels, or no such block.
@@ -161,8 +151,7 @@ class ReadableViT:
     def block_tokens(self, images: Tensor, count: int) -> list[Tensor]:
         """Compute the outputs of the last `count` blocks before the final norm: [batch, tokens, width] each.
 
-        Raises:
-            ValueError: Images of another shape, or fewer blocks.
+        Raises ValueError for fewer blocks, and as `calls`.
         """
         if count > self.depth:
             raise ValueError(f"the model has {self.depth} blocks, fewer than the {count} that features need")
@@ -170,9 +159,7 @@ class ReadableViT:
         return [*(call.args[0] for call in calls[1:]), calls[-1]()]
 
     def queries_and_keys(self, call: BlockCall) -> FusedCall:
-        """Compute queries, keys and bias of a block, in the precision of the computation.
-
-        Attention is softmax(q · k / sqrt(d) + bias).
+        """Compute queries, keys and bias of a block; its attention is softmax(q · k / sqrt(d) + bias).
 
         Raises:
             ValueError: A model whose patches do not attend by queries and keys.
@@ -188,15 +175,10 @@ class ReadableViT:
         return calls[0]
 
     def summary_rows(self, tokens: Tensor) -> Tensor:
-        """Compute the attention of the pooling query or class token after the last block.
+        """Compute the attention of the pooling query or class token after the last block, by its tokens.
 
-        The softmax is over all tokens of that attention; entries of registers and a class token are left out.
-
-        Args:
-            tokens: Output of the last block [batch, tokens, width].
-
-        Returns:
-            float32 [batch, heads, patches].
+        The softmax is over all tokens [batch, tokens, width]; entries of registers and a class token are left
+        out: float32 [batch, heads, patches].
         """
         with fused_calls(self.vit) as calls:
             match self.summary:
@@ -211,11 +193,7 @@ class ReadableViT:
 
 
 class ModuleViT(ReadableViT):
-    """Access to the attention of a module that fulfils `protocol.ViT`.
-
-    Raises:
-        ValueError: Attributes of the module that are no positive integers, or no blocks.
-    """
+    """Access to the attention of a module that fulfils `protocol.ViT`; ValueError for invalid attributes."""
 
     def __init__(self, vit: Any) -> None:
         kind = type(vit).__name__
@@ -242,17 +220,17 @@ class ModuleViT(ReadableViT):
         self.output_title = f"{'[CLS]' if self.has_cls else 'the mean of the patches'} after the final norm"
 
     def norm(self, tokens: Tensor) -> Tensor:
-        """See `ReadableViT.norm`."""
+        """See `ReadableViT`."""
         normed: Tensor = self.vit.norm(tokens)
         return normed
 
     def output(self, images: Tensor) -> Tensor:
-        """See `ReadableViT.output`."""
+        """See `ReadableViT`."""
         tokens = self.norm(self.block_tokens(images, 1)[0])
         return tokens[:, 0] if self.has_cls else tokens.mean(dim=1)
 
     def calls(self, images: Tensor, stop: int = -1, *, keep: int | None = None) -> list[BlockCall]:
-        """See `ReadableViT.calls`."""
+        """See `ReadableViT`."""
         side, (height, width) = self.patch_size[0], images.shape[2:]
         rows, columns = self.grid(height, width)
         prefix, padded = self.prefix_tokens, F.pad(images, (0, -width % side, 0, -height % side))
@@ -270,7 +248,7 @@ class ModuleViT(ReadableViT):
         return _expect(f"block {block}", self.vit.blocks[block](tokens), tokens.shape, words)
 
     def queries_and_keys(self, call: BlockCall) -> FusedCall:
-        """See `ReadableViT.queries_and_keys`."""
+        """See `ReadableViT`."""
         tokens, block = call.args
         pair: Any = self.vit.queries_keys(block, tokens)
         shape = [len(tokens), self.heads, tokens.shape[1]]
@@ -296,8 +274,7 @@ def _is_identity(layer: nn.Module) -> bool:
 def find_vit(model: Layer) -> ReadableViT | None:
     """Return access to the tokens of a ViT of `FAMILIES` or of `protocol.ViT`, None for another model.
 
-    Raises:
-        ValueError: A module of the protocol whose attributes are invalid.
+    Raises ValueError for a module of the protocol with invalid attributes.
     """
     if family := family_of(model):
         return ReadableViT(model, family)
@@ -308,7 +285,7 @@ def readable(model: Layer) -> ReadableViT:
     """Return access to the attention of a ViT of `FAMILIES` or of `protocol.ViT`.
 
     Raises:
-        ValueError: naming the model or layer, and why its attention cannot be read.
+        ValueError: A model or layer whose attention cannot be read, and why.
     """
     kind = type(model).__name__
     if (vit := find_vit(model)) is None:
@@ -343,7 +320,7 @@ def attention_rows(model: nn.Module, images: Tensor, queries: Queries, block: in
     softmax is always fp32. Call `.eval()` on the model first.
 
     Args:
-        model: A ViT of timm, of any family that `readable` supports.
+        model: A ViT that `readable` supports.
         images: Normalized images [batch, channels, height, width].
         queries: Indices of the query tokens. Prefix tokens come first ([CLS], then registers); the patch in
             row r and column c is `prefix tokens + r * columns + c`. None is all: N x N values per head.
@@ -397,11 +374,9 @@ def fused_calls(module: nn.Module, stop: int | None = None) -> Iterator[list[Fus
 
 
 def accept_any_size(model: Layer, name: str = "") -> None:
-    """Let a model take images of any size, padded with zeros to whole patches, its positions resampled.
+    """Let a model of timm take images of any size: padded with zeros, with resampled positions.
 
-    Args:
-        model: Of timm, changed in place; other modules stay as they are.
-        name: Of the model: it has the mark of its family, see `PublishedFamily.positions`.
+    It is changed in place. Its name has the mark of its family, see `PublishedFamily.positions`.
     """
     family = family_of(model)
     if family and (family.fixed_grid or family.late_class):

@@ -18,13 +18,10 @@ from dino_model.runtime.precision import ComputePrecision
 
 
 def create_backbone(config: BackboneConfig) -> nn.Module:
-    """Create a backbone with random weights.
+    """Create a backbone with random weights; ValueError for an unknown architecture or impossible sizes.
 
     A ViT takes images of any size: they are padded with zeros at the bottom and the right to whole patches.
     Parameter names equal those of the official DINO checkpoints.
-
-    Raises:
-        ValueError: Unknown architecture, or impossible sizes.
     """
     if config.architecture not in ARCHITECTURES:
         raise ValueError(

@@ -183,8 +183,7 @@ def own_code(name: str) -> tuple[str, str] | None:
 def random_config(name: str) -> BackboneConfig | None:
     """Return the configuration of a name such as `random:vit_small/16`; None for that of the shipped models.
 
-    Raises:
-        WeightsError: No such architecture.
+    Raises WeightsError for no such architecture.
     """
     architecture, _, patch = name.removeprefix(RANDOM).partition("/")
     if architecture == "embedded" and not patch:

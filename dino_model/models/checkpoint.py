@@ -9,11 +9,9 @@ convolution is: everything before this name is the prefix of the network.
 import argparse
 import codecs
 import json
-import pickle
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
-from itertools import islice
 from math import isfinite
 from pathlib import Path, PurePath
 from typing import Any
@@ -27,9 +25,9 @@ from torch import Tensor, nn
 from dino_model.data.channels import ChannelRange
 from dino_model.models.catalogue import SUFFIXES, WeightsError, read_json
 from dino_model.models.configs import BackboneConfig, CheckpointKey
-from dino_model.models.pickles import open_as_protocol_2
 from dino_model.models.run_folder import CHECKPOINT, CONFIG
 from dino_model.runtime import files
+from dino_model.runtime.errors import list_names
 
 FORMAT = "dino-attention-lab/1"
 OFFICIAL_NETWORKS = ("teacher", "student")
@@ -80,10 +78,9 @@ _HARMLESS: list[Any] = [
 
 @dataclass(frozen=True)
 class StoredBackbone:
-    """Content of a file: the tensors of one backbone and, where the file describes itself, the rest.
+    """Tensors of one backbone by its names and, where the file describes itself, the rest.
 
     Attributes:
-        tensors: By the names of the backbone.
         config: None if the file does not describe itself.
         names: Names in the file, without wrappers.
         network: Label of the network among several; None if the file holds only one.
@@ -119,7 +116,9 @@ def read_backbone(
         path = path / CHECKPOINT
         for needed in (path.with_name(CONFIG), path):
             if not needed.is_file():
-                found = few(sorted(each.name for each in path.parent.iterdir() if each.suffix in SUFFIXES))
+                found = list_names(
+                    sorted(each.name for each in path.parent.iterdir() if each.suffix in SUFFIXES)
+                )
                 hint = f"; it holds {found}: pass a file" if found and needed != path else ""
                 raise WeightsError(f"{str(path.parent)!r} is no training run: it has no {needed.name}{hint}")
     payload, metadata = read_checkpoint(path)
@@ -180,7 +179,6 @@ def write_safetensors(
 
     Raises:
         WeightsError: A value that `dtype` cannot hold.
-        OSError: `path` cannot be written.
     """
     tensors = {
         name: tensor.detach().to("cpu", dtype if tensor.is_floating_point() else tensor.dtype).contiguous()
@@ -191,14 +189,9 @@ def write_safetensors(
         raise WeightsError(
             f"{broken[0]} has values that {dtype} cannot hold: choose fp32, or repair the weights"
         )
-    metadata = {
-        "format": FORMAT,
-        "backbone": json.dumps(asdict(config)),
-        "mean": json.dumps(mean),
-        "std": json.dumps(std),
-    }
-    if channel_range:
-        metadata["channel_range"] = json.dumps(asdict(channel_range))
+    settings = {"backbone": asdict(config), "mean": mean, "std": std}
+    settings |= {"channel_range": asdict(channel_range)} if channel_range else {}
+    metadata = {"format": FORMAT} | {name: json.dumps(value) for name, value in settings.items()}
     with files.replace_file(path) as temporary:
         temporary.write_bytes(safetensors.torch.save(tensors, metadata))
 
@@ -208,7 +201,7 @@ def load_strictly(backbone: nn.Module, tensors: Mapping[str, Tensor], where: str
     integers = [name for name, tensor in tensors.items() if not tensor.is_floating_point()]
     if quantized := [name for name in integers if name.endswith((".weight", ".bias"))]:
         raise WeightsError(
-            f"{where} has quantized weights ({few(quantized)}): expected floating-point numbers"
+            f"{where} has quantized weights ({list_names(quantized)}): expected floating-point numbers"
         )
     try:
         names = backbone.load_state_dict(dict(tensors), strict=False)
@@ -218,7 +211,7 @@ def load_strictly(backbone: nn.Module, tensors: Mapping[str, Tensor], where: str
     # Older files lack batch norm's counter, which nothing in evaluation reads.
     missing = [name for name in names.missing_keys if not name.endswith("num_batches_tracked")]
     faults = {"missing": missing, "not expected": names.unexpected_keys}
-    reasons = [f"{len(keys)} {fault} ({few(keys)})" for fault, keys in faults.items() if keys]
+    reasons = [f"{len(keys)} {fault} ({list_names(keys)})" for fault, keys in faults.items() if keys]
     if reasons:
         raise WeightsError(f"the weights in {where} do not fit the model: tensors {', '.join(reasons)}")
 
@@ -226,8 +219,7 @@ def load_strictly(backbone: nn.Module, tensors: Mapping[str, Tensor], where: str
 def read_checkpoint(path: Path) -> tuple[dict[str, Any], dict[str, str]]:
     """Read a file of torch.save, or .safetensors with its metadata, by its content and not its suffix.
 
-    Raises:
-        WeightsError: No such file; else as `read_torch`.
+    Raises WeightsError for a missing file, and as `read_torch`.
     """
     if not path.is_file():
         raise WeightsError(f"no file or folder {str(path)!r}")
@@ -246,23 +238,19 @@ def read_torch(path: Path) -> dict[str, Any]:
     """Read a file of torch.save that holds tensors, plain values and the types of `_HARMLESS` only.
 
     Raises:
-        WeightsError: Another file, a broken one, or one whose pickle names other types.
+        WeightsError: Another file, a broken one, or one whose pickle has another protocol or other types.
     """
     try:
-        with torch.serialization.safe_globals(_HARMLESS), open_as_protocol_2(path) as source:
-            payload = torch.load(source, map_location="cpu", weights_only=True)
-    except pickle.UnpicklingError as error:
-        if culprit := re.search(r"GLOBAL (\S+)", str(error)):
-            raise WeightsError(
-                f"{path} is refused: it holds {culprit[1]}, which could run code; only tensors and plain "
-                "values are read. If you trust its origin, load it where it was made and save its "
-                "state_dict() alone"
-            ) from error
-        raise _foreign(path) from error
+        with torch.serialization.safe_globals(_HARMLESS), path.open("rb") as file:  # of any suffix
+            payload = torch.load(file, map_location="cpu", weights_only=True)
     except Exception as error:  # a broken file can raise anything at all
-        raise _foreign(path) from error
-    if isinstance(payload, list | tuple) and any(isinstance(each, Mapping) for each in payload):
-        payload = dict(enumerate(payload))
+        if not (culprit := re.search(r"GLOBAL (\S+)|operand 149", str(error))):  # 149: of protocols 4 and 5
+            raise _foreign(path) from error
+        found = f"{culprit[1]}, which could run code" if culprit[1] else "a pickle of protocol 4 or 5"
+        raise WeightsError(
+            f"{path} is refused: it holds {found}; only tensors and plain values of protocol 2 are read. If"
+            " you trust its origin, load it where it was made and torch.save its state_dict() alone"
+        ) from error
     if not isinstance(payload, Mapping):
         raise WeightsError(f"{path} holds a {type(payload).__name__}, expected a checkpoint's dictionary")
     return dict(payload)
@@ -305,9 +293,9 @@ def find_backbone(
     if prefix is not None:
         root, roots = WRAPPERS.sub("", f"{prefix.strip('.')}.").lstrip("."), []
         if not any(name.startswith(root) for name in tensors):
-            raise WeightsError(f"{where}: no tensor begins with {prefix!r}: found {few(tensors)}")
+            raise WeightsError(f"{where}: no tensor begins with {prefix!r}: found {list_names(tensors)}")
     elif not roots:
-        found = f"found {len(tensors)} tensors ({few(tensors) or 'nothing'})"
+        found = f"found {len(tensors)} tensors ({list_names(tensors) or 'nothing'})"
         raise WeightsError(f"{where} holds no backbone, ViT or ResNet-50: {found}")
     else:
         root, label, others = _choose_network(roots, key, where)
@@ -346,19 +334,10 @@ def flat_names(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[st
             yield from flat_names(value, f"{prefix}{key}.")
 
 
-def few(names: Iterable[object]) -> str:
-    """List the first three names."""
-    first = [str(name) for name in islice(names, 4)]
-    return ", ".join(first[:3]) + (", …" if len(first) > 3 else "")
-
-
 def _choose_network(roots: list[str], key: CheckpointKey, where: str) -> tuple[str, str, list[str]]:
-    """Choose one of the networks that begin at `roots`.
+    """Return root and label of one of the networks that begin at `roots`, and the labels of the others.
 
     A network is labeled by the segments that not all roots have, a single one only by teacher or student.
-
-    Returns:
-        Root and label of the network, and the labels of the others.
     """
     parts = {root: root.rstrip(".").split(".") for root in roots}
     common = set.intersection(*map(set, parts.values())) if len(roots) > 1 else set()

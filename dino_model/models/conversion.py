@@ -80,14 +80,9 @@ def load_hosted(name: str) -> Described:
 
 
 def load_described(path: Path) -> Described:
-    """Load the backbone of a folder that timm, transformers or `export --format transformers` wrote.
+    """Load the backbone of a folder that timm, transformers or `export` wrote, or of a file in such a folder.
 
-    Args:
-        path: The folder with config.json, or a file of tensors in it. Default in a folder: model.safetensors,
-            else pytorch_model.bin.
-
-    Raises:
-        WeightsError: As `load_hosted`, or missing files.
+    Of a folder, model.safetensors is read, else pytorch_model.bin. Errors as `load_hosted`.
     """
     folder = path if path.is_dir() else path.parent
     files = [path] if path.is_file() else [folder / WEIGHTS, folder / PICKLE]
@@ -105,12 +100,7 @@ def _build_described(
 ) -> Described:
     """Build the backbone that config.json describes, with its tensors.
 
-    Args:
-        name: For messages.
-        place: Address or folder.
-        config: Content of config.json.
-        processor: Settings of the images in transformers' folders; empty if there are none.
-        tensors: Weights.
+    `place` is its address or folder; `processor` has the settings of the images in transformers' folders.
     """
     if "architecture" in config:
         architecture, described = str(config["architecture"]), config.get("pretrained_cfg", {})
@@ -207,23 +197,6 @@ def _rename_transformers(tensors: Mapping[str, Tensor], where: str, kind: str) -
     return renamed
 
 
-def _rename_timm(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Rename the tensors of timm's DINOv3, and LayerScale's, to their official names."""
-    renamed = {re.sub(r"\.gamma_([12])$", r".ls\1.gamma", name): value for name, value in tensors.items()}
-    if "pos_embed" in tensors or not {"reg_token", "blocks.0.gamma_1"} <= set(tensors):
-        return renamed
-    renamed["storage_tokens"] = renamed.pop("reg_token")
-    for name in [name for name in renamed if name.endswith(".attn.q_bias")]:
-        query, block = renamed.pop(name), name.removesuffix("q_bias")
-        value = renamed.pop(f"{block}v_bias")
-        renamed[f"{block}qkv.bias"] = torch.cat([query, torch.zeros_like(query), value])  # keys have none
-    if "blocks.0.mlp.fc1_g.weight" in renamed:
-        gated = {".fc1_g.": ".w1.", ".fc1_x.": ".w2.", ".fc2.": ".w3."}
-        pattern = re.compile("|".join(map(re.escape, gated)))
-        renamed = {pattern.sub(lambda m: gated[m[0]], name): value for name, value in renamed.items()}
-    return renamed
-
-
 def build_vit(
     tensors: Mapping[str, Tensor], where: str, *, heads: int, eps: float | None = None, theta: float = 100.0
 ) -> tuple[nn.Module, str]:
@@ -242,10 +215,13 @@ def build_vit(
     Raises:
         WeightsError: Tensors that describe no such model.
     """
-    tensors = _rename_timm(tensors)
+    tensors = {re.sub(r"\.gamma_([12])$", r".ls\1.gamma", name): value for name, value in tensors.items()}
     is_dinov3, positions = "storage_tokens" in tensors, tensors.get("pos_embed")
     if not is_dinov3 and (positions is None or positions.ndim != 3):
-        raise WeightsError(f"{where} holds no ViT: it has patches and no pos_embed, as Swin and BEiT do")
+        raise WeightsError(
+            f"{where} holds no ViT: it has patches and no pos_embed, as timm's Swin, BEiT and DINOv3 do. Load"
+            f" those by their name, or put their {CONFIG} next to it"
+        )
     width, channels, patch_size, _ = tensors["patch_embed.proj.weight"].shape
     hidden = {layer: tensors.get(f"blocks.0.mlp.{layer}.weight") for layer in ("fc1", "w12", "w1")}
     first = next((weight for weight in hidden.values() if weight is not None), None)

@@ -47,7 +47,6 @@ def describe_model(name: str, **checkpoint: Any) -> ModelDescription:
     """Describe any model that `load_model` takes; only files, runs and the shipped models are read.
 
     Args:
-        name: Of the model.
         checkpoint: Further arguments of `load_model`.
 
     Raises:

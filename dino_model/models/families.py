@@ -67,9 +67,9 @@ PUBLISHED = (
     PublishedFamily("MoCo-v3", r"\b(base|momentum)_encoder\.", {384: 12, 768: 12}),
     # facebookresearch/mae, models_mae.py: files with the decoder
     PublishedFamily("MAE", r"\bdecoder_(embed|blocks|pos_embed)\b", {768: 12, 1024: 16, 1280: 16}),
-    # facebookresearch/dinov3, hub/backbones.py; timm's have the gate fc1_g
+    # facebookresearch/dinov3, hub/backbones.py
     PublishedFamily(
-        "DINOv3", r"\b(storage_tokens$|rope_embed\.|fc1_g\.)", {384: 6, 768: 12, 1024: 16, 1280: 20, 4096: 32}
+        "DINOv3", r"\b(storage_tokens$|rope_embed\.)", {384: 6, 768: 12, 1024: 16, 1280: 20, 4096: 32}
     ),
     # facebookresearch/dinov2, models/vision_transformer.py; hub/backbones.py: interpolate_antialias and
     # interpolate_offset are True and 0.0 with registers, False and 0.1 without
@@ -114,8 +114,7 @@ def choose_heads(
         The number, and its origin in words; no words if the tensors or the user give it.
 
     Raises:
-        WeightsError: Published models of this width have several numbers of heads, or there are none; or the
-            number does not divide the width.
+        WeightsError: No published model of this width, several, or a number that does not divide the width.
     """
     width = tensors["patch_embed.proj.weight"].shape[0]
     if heads is not None:

@@ -31,14 +31,13 @@ from dino_model.models.families import choose_heads
 
 @dataclass(frozen=True)
 class LoadedModel:
-    """A backbone with weights.
+    """A backbone with weights, in evaluation mode and without gradients.
 
     Attributes:
         name: Argument of `load_model`.
-        backbone: In evaluation mode, without gradients.
         mean, std: Per channel, for normalizing inputs on a scale of 0 to 1.
         source: Origin of the weights, in words.
-        config: None for a timm model that is no backbone of this package.
+        config: None for a model that is no backbone of this package.
         channel_range: Of a model for images of other channels than RGB.
     """
 
@@ -55,8 +54,7 @@ class LoadedModel:
     ) -> dict[str, tuple[Any, Any]]:
         """Compare settings that tensor shapes do not show, such as heads, with those of another backbone.
 
-        Returns:
-            Names of the settings that differ, with the value of this model and the other's.
+        Returns the names of the settings that differ, with the value of this model and the other's.
         """
         own = traits(self.backbone) | {"mean": self.mean, "std": self.std}
         expected = traits(backbone) | {"mean": tuple(mean), "std": tuple(std)}
@@ -143,15 +141,10 @@ def load_model(
 
 
 def _build(name: str, stored: StoredBackbone, source: str, where: str | None) -> LoadedModel:
-    """Create the described backbone and load its tensors.
+    """Create the backbone that `stored.config` describes, and load its tensors.
 
     Without statistics, three channels are normalized by ImageNet's, other numbers of channels are not.
-
-    Args:
-        name: Of the model.
-        stored: With a configuration.
-        source: Origin in words.
-        where: Place of the tensors, for messages; None keeps the random weights.
+    `where` is the place of the tensors, for messages; None keeps the random weights.
 
     Raises:
         WeightsError: An impossible configuration, or tensors that do not fit.

@@ -60,11 +60,7 @@ def landscapes() -> tuple[str, ...]:
 
 
 def image(name: str) -> NDArray[np.uint8]:
-    """Read an image: RGB uint8 [height, width, 3], at most 640 pixels a side.
-
-    Raises:
-        ValueError: Unknown name, as in all functions here.
-    """
+    """Read an image: RGB uint8 [height, width, 3], at most 640 pixels a side. ValueError: unknown."""
     return images.read(FOLDER / f"{_look_up(name).name}.jpg")
 
 

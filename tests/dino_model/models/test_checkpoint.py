@@ -230,9 +230,8 @@ def test_heads_and_prefix_of_the_user_are_taken(tmp_path: Path):
         assert_output_of(loaded.backbone, model, half=False)
 
 
-@pytest.mark.parametrize("protocol", [2, 3, 4, 5])
 @pytest.mark.parametrize("archive", [False, True])
-def test_file_of_any_pickle_protocol_is_read(tmp_path: Path, protocol: int, archive: bool):
+def test_harmless_values_of_a_pickle_are_read(tmp_path: Path, archive: bool):
     values = torch.arange(4.0)
     content = {
         "a": {"weight": values, "a": values[1:], "half": values.half()},
@@ -242,11 +241,10 @@ def test_file_of_any_pickle_protocol_is_read(tmp_path: Path, protocol: int, arch
             np.arange(3),
             Namespace(lr=0.1),
             collections.defaultdict(int, {"k": 2}),
-            {1},
         ],
     }
     file = tmp_path / "model.pth"
-    torch.save(content, file, pickle_protocol=protocol, _use_new_zipfile_serialization=archive)
+    torch.save(content, file, _use_new_zipfile_serialization=archive)
     found = read_torch(file)
     assert found["numbers"] == content["numbers"]
     assert (found["more"][0], found["more"][1].tolist(), *found["more"][2:4]) == (
@@ -258,15 +256,18 @@ def test_file_of_any_pickle_protocol_is_read(tmp_path: Path, protocol: int, arch
     assert all(torch.equal(found["a"][name], tensor) for name, tensor in content["a"].items())
 
 
-@pytest.mark.parametrize("protocol", [2, 4, 5])
-def test_code_in_a_pickle_of_any_protocol_is_refused(tmp_path: Path, protocol: int):
+@pytest.mark.parametrize(
+    ("protocol", "found"), [(2, r"posix\.mkdir, which could run code"), (5, "protocol 4 or 5")]
+)
+def test_code_and_other_protocols_in_a_pickle_are_refused(tmp_path: Path, protocol: int, found: str):
     class Bomb:
         def __reduce__(self):
             return os.mkdir, (str(tmp_path / "executed"),)
 
     torch.save({"a": torch.ones(1), "bomb": Bomb()}, tmp_path / "model.pth", pickle_protocol=protocol)
-    message = r"model\.pth is refused: it holds posix\.mkdir, which could run code.*save its state_dict"
-    with pytest.raises(WeightsError, match=message):
+    with pytest.raises(
+        WeightsError, match=rf"model\.pth is refused: it holds .*{found}.*save its state_dict"
+    ):
         load_model(str(tmp_path / "model.pth"))
     assert not (tmp_path / "executed").exists()
 
@@ -329,7 +330,7 @@ def test_foreign_file_is_refused_with_its_first_bytes(tmp_path: Path, content: b
 
 def test_file_is_read_by_its_content_under_the_suffix_of_another_kind(tmp_path: Path):
     model = vit()
-    torch.save([model.state_dict()], tmp_path / "a.safetensors")
+    torch.save(model.state_dict(), tmp_path / "a.safetensors")
     safetensors.torch.save_file(model.state_dict(), tmp_path / "b.pth")
     for name in ("a.safetensors", "b.pth"):
         assert_output_of(load_model(str(tmp_path / name)).backbone, model, half=False)

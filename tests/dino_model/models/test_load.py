@@ -227,7 +227,7 @@ def changed(**tensors: Tensor | None) -> dict[str, Tensor]:
             changed(patch_embed__proj__weight=torch.zeros(192, 3, 8, 8, dtype=torch.int8)),
             "quantized weights .patch_embed.proj.we",
         ),
-        (changed(pos_embed=None), "holds no ViT: .* as Swin and BEiT do"),
+        (changed(pos_embed=None), "holds no ViT: .* as timm's Swin, BEiT and DINOv3 do"),
         ({"student": network(1)}, "has no teacher: found student; pass --checkpoint-key student"),
         ({"teacher": torch.zeros(3)}, "holds no backbone, ViT or ResNet-50: found 1 tensors .teacher"),
     ],
