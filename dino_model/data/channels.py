@@ -106,7 +106,9 @@ def read_channels(data: bytes, channels: int, name: str, max_pixels: int = MAX_P
     """
     try:
         if data.startswith(b"\x93NUMPY"):
-            array = _read_npy(data, max_pixels * channels)
+            with _HEADER_LOCK:  # NumPy calls ast.literal_eval; before 3.12.2 threads disturb it (gh-106905)
+                array = np.load(io.BytesIO(data), allow_pickle=False)
+            _check_size(array.shape, max_pixels * channels)
         elif data.startswith(TIFF_STARTS):
             array = _read_tiff(data, max_pixels * channels)
         else:
@@ -138,18 +140,6 @@ def parse_channels(text: str | None, channels: int) -> tuple[int, int, int]:
         raise SettingError(f"--show is {text!r}, expected three of the channels 0 to {channels - 1}: 3,2,1")
     red, green, blue = map(int, parts)
     return red, green, blue
-
-
-def _read_npy(data: bytes, most: int) -> NDArray[Any]:
-    stream = io.BytesIO(data)
-    version = np.lib.format.read_magic(stream)
-    header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-    with _HEADER_LOCK:  # NumPy calls ast.literal_eval; before Python 3.12.2 threads disturb it (gh-106905)
-        shape, is_fortran, dtype = header(stream)
-    _check_size(shape, most)
-    count = math.prod(shape)
-    values = np.frombuffer(data, dtype, count, stream.tell())  # refuses objects and a file cut short
-    return values.reshape(shape, order="F" if is_fortran else "C")
 
 
 def _read_tiff(data: bytes, most: int) -> NDArray[Any]:

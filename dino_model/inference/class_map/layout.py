@@ -6,24 +6,23 @@ measures the share of nearest neighbors that the plane keeps.
 Source: Appendix "Class Representation", figure "t-SNE visualization of ImageNet classes".
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.nn.functional import normalize
 
 from dino_model.data.framing import Framing
 from dino_model.inference.class_map.names import describe
+from dino_model.inference.search import UnitVectors, nearest
 
 FEWEST_CLASSES = 3
 NUM_NEIGHBORS = 10
 SECONDS_PER_STEP = 5e-7
 """Time of an iteration of t-SNE (Barnes-Hut) on one core, divided by n log2 n, with 500 to 3,000 points."""
 
-_DISTANCES_AT_ONCE = 2**22  # in memory: 32 MB of doubles, and copies
 Neighbors = tuple[tuple[int, float], ...]
 """Index and cosine distance (0 to 2) of the nearest classes by features, nearest first."""
 
@@ -175,8 +174,18 @@ def plane(vectors: Tensor, protocol: Protocol) -> Tensor:
 
 
 def nearest_classes(vectors: Tensor, count: int) -> list[Neighbors]:
-    """Find the `count` other vectors at the least cosine distance from each; ties go to the lower index."""
-    return _nearest_others(lambda rows: _cosine_distances(vectors[rows], vectors), len(vectors), count)
+    """Find the other vectors, at most `count`, at the least cosine distance from each."""
+    return _neighbors(vectors, min(count, len(vectors) - 1), "cosine")
+
+
+def _neighbors(vectors: Tensor, count: int, metric: str) -> list[Neighbors]:
+    """Return numbers and distances of the other vectors that are nearest to each."""
+    from sklearn.neighbors import NearestNeighbors  # a second to import
+
+    search = NearestNeighbors(n_neighbors=count, metric=metric, algorithm="brute")
+    found = search.fit(vectors.double().numpy()).kneighbors()
+    rows = zip(*(part.tolist() for part in found), strict=True)
+    return [tuple((number, round(far, 5)) for far, number in zip(*row, strict=True)) for row in rows]
 
 
 def neighbor_overlap(vectors: Tensor, points: Tensor) -> Overlap:
@@ -186,9 +195,7 @@ def neighbor_overlap(vectors: Tensor, points: Tensor) -> Overlap:
     """
     others = len(vectors) - 1
     count = min(NUM_NEIGHBORS, max(1, others // 2))
-    on_map = _nearest_others(
-        lambda rows: (points[rows, None].double() - points).norm(dim=-1), len(points), count
-    )
+    on_map = _neighbors(points, count, "euclidean")
     pairs = zip(nearest_classes(vectors, count), on_map, strict=True)
     common = sum(len(dict(by_features).keys() & dict(near)) for by_features, near in pairs)
     return Overlap(count, common / (len(vectors) * count), count / others)
@@ -199,33 +206,10 @@ def place(feature: Tensor, drawn: ClassMap) -> PlacedImage:
 
     Their weights are inverse squares of the cosine distance: an image lands among its kind.
     """
-    distances = _cosine_distances(feature[None], torch.from_numpy(drawn.features))
-    (neighbors,) = _smallest(distances, NUM_NEIGHBORS)
+    known = UnitVectors(torch.from_numpy(drawn.features).float())
+    cosines, numbers = (found[0].tolist() for found in nearest(feature[None], known, NUM_NEIGHBORS))
+    neighbors = tuple((i, round(max(0.0, 1 - one), 5)) for i, one in zip(numbers, cosines, strict=True))
     near = [(drawn.classes[index].x, drawn.classes[index].y) for index, _ in neighbors]
     weights = [max(distance, 1e-3) ** -2 for _, distance in neighbors]
     x, y = np.average(near, axis=0, weights=weights).tolist()
     return PlacedImage(x, y, neighbors)
-
-
-def _cosine_distances(one: Tensor, other: Tensor) -> Tensor:
-    """Compute 1 - cosine of every pair: [n, width], [m, width] -> float64 [n, m]; 1 for a zero vector."""
-    return (1 - normalize(one.double(), dim=1) @ normalize(other.double(), dim=1).T).clamp(0, 2)
-
-
-def _nearest_others(distances: Callable[[slice], Tensor], size: int, count: int) -> list[Neighbors]:
-    """The nearest others of each of `size` rows; `distances` gives [rows, size] of a part of them."""
-    found, at_once = list[Neighbors](), max(1, _DISTANCES_AT_ONCE // size)
-    for start in range(0, size, at_once):
-        part = distances(slice(start, start + at_once))
-        part.diagonal(start).fill_(torch.inf)
-        found += _smallest(part, count)
-    return found
-
-
-def _smallest(distances: Tensor, count: int) -> list[Neighbors]:
-    """The finite smallest of each row, at most `count`."""
-    values, indices = (part[:, :count].tolist() for part in distances.sort(dim=1, stable=True))
-    return [
-        tuple((index, round(far, 5)) for index, far in zip(*row, strict=True) if far < torch.inf)
-        for row in zip(indices, values, strict=True)
-    ]
