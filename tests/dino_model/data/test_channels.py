@@ -70,8 +70,6 @@ def test_read_channels_of_png_keeps_16_bits_and_makes_color_gray_for_one_channel
         (saved(np.save, BANDS[..., :4].astype(complex)), "bands holds values of type complex"),
         (saved(tifffile.imwrite, BANDS)[:200], "bands is damaged"),
         (b"no image at all", "bands is damaged, too large or of no known format"),
-        (header("<f8", -1, 4) + bytes(64), "bands is damaged, too large"),
-        (header("<f8", 10**6, 10**6, 4), "bands is damaged, too large"),
         (header("<f8", 10**4, 10**4, 5) + bytes(64), "bands is damaged, too large"),
     ],
 )

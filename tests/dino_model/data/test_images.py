@@ -119,7 +119,6 @@ RGB_TIFF = {"photometric": "rgb"}
 NO_DATA = [(42113, "s", 0, "65535", True)]
 REFUSED: dict[str, tuple[bytes, str]] = {
     "12 bits in a PNG": (encode_png(DEEP), "--channels 3"),
-    "12 bits and alpha in a PNG": (encode_png(np.dstack([DEEP, DEEP[..., 0] * 16])), "--channels 4"),
     "gray of 16 bits with alpha": (encode_gray_and_alpha(DEEP[..., :2] * 16), "--channels 4"),
     "10 bits in a PPM": (b"P6 20 16 65535\n" + (DEEP // 4).astype(">u2").tobytes(), "--channels 3"),
     "missing data in a TIFF": (
@@ -127,18 +126,12 @@ REFUSED: dict[str, tuple[bytes, str]] = {
         "--channels 3",
     ),
     "four pages": (encode_tiff(np.moveaxis(FOUR, 2, 0), photometric="minisblack"), "--channels 4"),
-    "12 bits in a TIFF": (encode_tiff(DEEP, **RGB_TIFF), "--channels 3"),
     "planes of 16 bits": (
         encode_tiff(np.moveaxis(DEEP * 16, 2, 0), planarconfig="separate", **RGB_TIFF),
         "--channels 3",
     ),
     "infrared": (encode_tiff(FOUR, extrasamples=["unspecified"], **RGB_TIFF), "--channels 4"),
-    "four channels, none a color": (
-        encode_tiff(FOUR, photometric="minisblack", planarconfig="contig"),
-        "--channels 4",
-    ),
     "decimals": (encode_tiff(DEEP.astype(np.float32), **RGB_TIFF), "--channels 3"),
-    "half precision": (encode_tiff(DEEP[..., 0].astype(np.float16)), "--channels 1"),
 }
 
 
@@ -282,9 +275,7 @@ def test_read_damaged_bytes_give_an_image_or_one_sentence(data: st.DataObject):
     [
         (b"", r"^note\.jpg is empty \(0 bytes\)$"),
         (b"this is a letter\n", r"^note\.jpg is not an image of a known format \(JPEG, PNG"),
-        (b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n", r"^note\.jpg is not an image"),
         (encode(np.array([[-3.4e38, 1, 2]], np.float32), "TIFF"), r"^note\.jpg has -3\.4e\+38 .*GDAL_NODATA"),
-        (encode(np.array([[-9999, 10, 700]], np.int32), "TIFF"), r"^note\.jpg has -9999 .*GDAL_NODATA"),
         (encode(np.array([[0, 9000]], np.uint16), "PNG", transparency=9), "transparent .*--channels 1"),
         (tiff(np.array([[-5, 10]], np.int8)), r"^note\.jpg has signed values of 8 bits: pass --channels 1"),
         (tiff(np.zeros((8, 8), np.uint8), np.zeros((64, 48), np.uint8)), r"^note\.jpg has 2 pages: save"),

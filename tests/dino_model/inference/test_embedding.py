@@ -125,7 +125,6 @@ def test_embed_interrupted_continues_when_repeated(folder: Path, tmp_path: Path,
     [
         ("f.txt", "", r"suffix '\.txt', expected one of \.npz"),
         ("f.csv", "--tokens all", r"one vector per image, no all: choose \.npz"),
-        ("f.npz", "--layers 99 --tokens cls", "blocks, fewer than the 99 that features need"),
         ("f.npz", "--layers 2", "one vector of its last layer: choose the tokens cls or mean"),
         (
             "f.npz",

@@ -74,8 +74,6 @@ def test_features_of_batch_equal_single_images():
     [
         ((480, 854), (480, 832)),  # the sizes of DAVIS
         ((480, 910), (480, 896)),
-        ((1080, 1920), (480, 832)),
-        ((854, 480), (832, 480)),
         ((500, 500), (480, 448)),  # as the official code has it: the height counts as the short side
     ],
 )
@@ -110,7 +108,6 @@ def test_patch_at_covers_every_pixel(
     ("image", "found"),
     [
         (np.zeros((4, 4), np.uint8), r"uint8 array of shape \(4, 4\)"),
-        (np.zeros((4, 4, 4), np.uint8), r"uint8 array of shape \(4, 4, 4\)"),
         (np.zeros((4, 4, 3), np.float32), "float32 array"),
         (np.zeros((0, 4, 3), np.uint8), r"\(0, 4, 3\)"),
         ("photo.jpg", "str"),
@@ -166,9 +163,6 @@ def test_set_image_with_nan_output_raises():
     [
         ({"size": 0}, "size is 0"),
         ({"resize": "stretch"}, "unknown resize 'stretch': choose one of short-side, squash, native, davis"),
-        ({"precision": "fp8"}, "unknown precision 'fp8'"),
-        ({"device": "tpu"}, "device 'tpu' is not available"),
-        ({"std": (0.5,)}, "expected 3 values"),
         ({"std": (0.5, 0.5, 0.0)}, "expected 3 values from 0 to 1, for std above 0"),
         ({"resize": "davis"}, "needs at least 64"),
     ],

@@ -124,12 +124,9 @@ def test_attention_rows_in_bf16_have_fp32_softmax():
     ("arguments", "message"),
     [
         ({"block": 3}, "no block 3: the model has 3, so choose -3 to 2"),
-        ({"block": -4}, "no block -4"),
         ({"queries": [17]}, "no query token 17: the image has 17 tokens, 0 to 16"),
-        ({"queries": [-1]}, "no query token -1"),
         ({"images": torch.zeros(3, 32, 32)}, r"\[3, 32, 32\], expected \[batch, 3, height, width\]"),
         ({"images": torch.zeros(1, 4, 32, 32)}, r"\[1, 4, 32, 32\], expected \[batch, 3,"),
-        ({"images": torch.zeros(1, 3, 0, 32)}, r"\[1, 3, 0, 32\]"),
     ],
 )
 def test_attention_rows_with_invalid_arguments_raise(arguments: dict, message: str):

@@ -71,7 +71,6 @@ NESTED: dict[str, Callable[[State], State]] = {
     "block chunks that restart": lambda t: {"teacher": below("backbone.", chunked(t, False))},
     "torch.compile": lambda t: below("_orig_mod.", t),
     "compiled inside DDP": lambda t: {"model": below("module._orig_mod.backbone.", t)},
-    "DDP inside compiled": lambda t: {"model": below("_orig_mod.module.backbone.", t)},
     "compiled blocks": compiled_blocks,
     "Lightning, student and teacher": lambda t: {
         "epoch": 3,
@@ -80,7 +79,6 @@ NESTED: dict[str, Callable[[State], State]] = {
         | zeros("teacher_head.layers.0.weight", "student_head.layers.0.weight"),
         "optimizer_states": [{"state": {0: {"exp_avg": torch.zeros(3)}}}],
     },
-    "Lightning, model": lambda t: {"state_dict": below("model.", t)},
     "MoCo-v3": lambda t: {
         "arch": "vit_small",
         "state_dict": below("module.base_encoder.", t | zeros("head.0.weight"))
@@ -90,8 +88,6 @@ NESTED: dict[str, Callable[[State], State]] = {
     "timm training with EMA": lambda t: {"state_dict": OTHER, "state_dict_ema": t, "arch": "vit"},
     "DeiT training with EMA": lambda t: {"model": OTHER, "model_ema": t | zeros("head.weight", "head.bias")},
     "DDP in Lightning in EMA": lambda t: {"ema": {"state_dict": below("model.module.net.", t)}},
-    "averaged model": lambda t: below("module.", t) | {"n_averaged": torch.tensor(4)},
-    "backbone twice": lambda t: below("backbone.backbone.", t),
     "encoder": lambda t: {"net": below("encoder.", t) | zeros("decoder.weight", "projector.0.weight")},
     "I-JEPA": lambda t: {"encoder": below("module.", OTHER), "target_encoder": below("module.", t)},
     "MAE with decoder": lambda t: {
@@ -103,7 +99,6 @@ NESTED: dict[str, Callable[[State], State]] = {
     "FSDP around backbone and blocks": lambda t: below(
         "_fsdp_wrapped_module.backbone._fsdp_wrapped_module.", t
     ),
-    "vision tower of timm in CLIP": lambda t: {"state_dict": below("module.visual.trunk.", t)},
     "half precision": lambda t: {name: value.half() for name, value in t.items()},
     "beside numpy scalars": lambda t: {"model": t, "best": np.float64(0.5), "epoch": np.int64(3)},
     "beside a defaultdict": lambda t: {"model": t, "log": collections.defaultdict(list, {"loss": [1.0]})},
@@ -111,7 +106,7 @@ NESTED: dict[str, Callable[[State], State]] = {
 }
 
 
-@pytest.mark.parametrize("suffix", [".pth", ".pth.tar", ".bin", ".ckpt"])
+@pytest.mark.parametrize("suffix", [".pth.tar", ".bin", ".ckpt"])
 def test_every_suffix_of_torch_files_is_read(tmp_path: Path, suffix: str):
     model = vit()
     torch.save(below("module.", model.state_dict()), tmp_path / f"model{suffix}")
@@ -176,16 +171,12 @@ def test_dinov2_training_file_gives_its_teacher(tmp_path: Path, registers: int, 
     ("names", "width", "heads", "words"),
     [
         (["module.base_encoder.cls_token"], 384, 12, "as in MoCo-v3"),
-        (["module.base_encoder.cls_token"], 768, 12, "as in MoCo-v3"),
         (["teacher.backbone.cls_token"], 384, 6, "as in DINO"),
         (["cls_token"], 384, 6, "assumed from the width 384"),
-        (["cls_token"], 1024, 16, "assumed from the width 1024"),
         (["model.decoder_embed.weight"], 1280, 16, "as in MAE"),
         (["storage_tokens"], 1280, 20, "as in DINOv3"),
-        (["model.storage_tokens"], 4096, 32, "as in DINOv3"),
         (["target_encoder.module.pos_embed"], 1280, 16, "as in I-JEPA"),
         (["blocks.0.ls1.gamma"], 1536, 24, "as in DINOv2"),
-        (["fc_norm.weight"], 1280, 16, "as in timm"),
     ],
 )
 def test_heads_follow_from_the_family_and_width(names: list[str], width: int, heads: int, words: str):
@@ -200,7 +191,6 @@ def test_heads_follow_from_the_family_and_width(names: list[str], width: int, he
         (1280, None, "published models of this width have 16 or 20. Pass --heads N"),
         (128, None, "no published model has this width. Pass --heads N"),
         (384, 7, "a width of 384, which cannot be split over --heads 7"),
-        (384, 0, "cannot be split over --heads 0"),
     ],
 )
 def test_heads_that_do_not_follow_are_refused(width: int, heads: int | None, message: str):
@@ -311,12 +301,9 @@ def cut_in_the_middle() -> bytes:
         b"",
         b"version https://git-lfs.github.com/spec/v1\noid sha256:1\n",
         b"<!DOCTYPE html>\n<html><body>404</body></html>",
-        b'{"message": "not found"}',
-        archive("weights/model.pth"),
         archive("model/code/__torch__.py"),
         b"\x1f\x8b\x08\x00" + bytes(30),
         b"x" * 257 + b"ustar" + bytes(99),
-        b"\x93NUMPY\x01",
         cut_in_the_middle(),
     ],
 )

@@ -131,8 +131,7 @@ def test_local_folder_of_classifier_in_a_pickle_loads(tmp_path: Path):
     assert "ImageNet's mean and deviation assumed" in loaded.source
 
 
-@pytest.mark.parametrize("file", ["model.safetensors", "pytorch_model.bin"])
-def test_local_folder_of_timm_loads(tmp_path: Path, file: str):
+def test_local_folder_of_timm_loads(tmp_path: Path):
     model: nn.Module = randomized(timm.create_model("test_vit", num_classes=7))
     config = {
         "architecture": "test_vit",
@@ -140,9 +139,6 @@ def test_local_folder_of_timm_loads(tmp_path: Path, file: str):
         "pretrained_cfg": {"mean": MEAN, "std": STD, "tag": "a"},
     }
     store(tmp_path, config, model.state_dict())
-    if file == "pytorch_model.bin":
-        (tmp_path / "model.safetensors").unlink()
-        torch.save(model.state_dict(), tmp_path / file)
     loaded = load_model(str(tmp_path))
     assert (loaded.mean, loaded.source) == (MEAN, f"{tmp_path} (timm test_vit.a)")
     model.reset_classifier(0)

@@ -86,7 +86,6 @@ def test_earlier_results_are_removed_at_the_first_result_and_not_before(out: Pat
     ("end", "code", "printed"),
     [
         (None, 0, ""),
-        (3, 3, ""),
         (SettingError("--mass is 2"), 1, "error: --mass is 2\n"),
         (FileNotFoundError(2, "No such file", "a.jpg"), 1, "error: cannot use 'a.jpg'"),
         (FileNotFoundError(2, "No such file", "\udce9.jpg"), 1, r"error: cannot use '\xe9.jpg'"),
