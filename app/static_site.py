@@ -70,8 +70,8 @@ class StaticSite:
         print(f"wrote {self.output}; open it with python -m http.server --directory {self.output}")
 
     def _write_model(self) -> None:
+        from dino_model.models.export import write_onnx
         from dino_model.models.load import load_model
-        from dino_model.models.onnx_export import write_onnx
 
         model = load_model(self.model)
         vit: Any = model.backbone

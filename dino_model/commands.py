@@ -115,9 +115,8 @@ class Export(CheckpointOptions):
 
         from dino_model.models.catalogue import WeightsError
         from dino_model.models.checkpoint import write_safetensors
+        from dino_model.models.export import write_onnx, write_transformers
         from dino_model.models.load import load_model
-        from dino_model.models.onnx_export import write_onnx
-        from dino_model.models.transformers_export import write_transformers
 
         model, written = load_model(self.name, **self.checkpoint()), output
         if suffix == ".onnx":

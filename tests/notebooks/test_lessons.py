@@ -16,7 +16,6 @@ import pytest
 import torch
 
 pytest.importorskip("IPython")
-import jupytext
 import nbformat
 
 from dino_model.inference import quantities
@@ -199,6 +198,8 @@ def _code(notebook: nbformat.NotebookNode) -> list[str]:
 @every_lesson
 def test_every_claimed_number_is_in_the_outputs_before_its_text(lesson):
     file = EXECUTED / f"{lesson.stem}.ipynb"
+    import jupytext  # here: a second of every collection
+
     source = jupytext.read(lesson)
     assert any(_claims(cell.source) for cell in source.cells if cell.cell_type == "markdown")
     executed = nbformat.read(file, as_version=4) if file.is_file() else None

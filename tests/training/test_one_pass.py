@@ -5,12 +5,6 @@ from functools import partial
 import pytest
 import torch
 import torch.nn.functional as F
-from functorch.compile import make_boxed_func
-from torch._dynamo.utils import detect_fake_mode
-from torch._inductor.compile_fx import compile_fx, record_original_output_strides
-from torch._inductor.debug import DebugContext
-from torch._inductor.graph import GraphLowering
-from torch._inductor.virtualized import V
 
 from dino_model.models.backbones import BackboneConfig
 from dino_model.runtime.device import autocast
@@ -92,6 +86,13 @@ def test_compiled_block_has_few_fused_operations_and_bytes(monkeypatch):
 
     Inductor decides what to fuse, for a CPU, and no code is generated.
     """
+    from functorch.compile import make_boxed_func  # here: seconds of every collection
+    from torch._dynamo.utils import detect_fake_mode
+    from torch._inductor.compile_fx import compile_fx, record_original_output_strides
+    from torch._inductor.debug import DebugContext
+    from torch._inductor.graph import GraphLowering
+    from torch._inductor.virtualized import V
+
     found = []
 
     def count(module, inputs, **options):

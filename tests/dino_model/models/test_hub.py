@@ -16,8 +16,8 @@ from dino_model.models import position
 from dino_model.models.backbones import BackboneConfig, create_backbone
 from dino_model.models.catalogue import WeightsError, is_local, is_path
 from dino_model.models.description import describe_model
+from dino_model.models.export import write_transformers
 from dino_model.models.load import LoadedModel, load_model
-from dino_model.models.transformers_export import write_transformers
 from dino_model.runtime.download import DownloadError
 from tests.commands import dino
 from tests.dino_model.models.test_official import assert_equal_tokens, dinov2, dinov3, randomized

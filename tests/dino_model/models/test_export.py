@@ -1,7 +1,8 @@
 """ONNX files compared with the model that they were written from."""
 
+import sys
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 
 import numpy as np
 import pytest
@@ -10,18 +11,19 @@ from timm.models.vision_transformer import VisionTransformer
 
 from dino_model.models.attention import readable
 from dino_model.models.configs import PositionMode
+from dino_model.models.export import write_onnx
 from dino_model.models.load import load_model
-from dino_model.models.onnx_export import write_onnx
 from dino_model.models.position import install
 from tests.commands import dino
 
 pytestmark = pytest.mark.slow
 
-runtime = pytest.importorskip(
-    "onnxruntime", reason="ONNX is optional: pip install onnx onnxscript onnxruntime"
-)
-onnx = pytest.importorskip("onnx", reason="ONNX is optional: pip install onnx onnxscript onnxruntime")
-pytest.importorskip("onnxscript", reason="ONNX is optional: pip install onnx onnxscript onnxruntime")
+
+@pytest.fixture
+def runtime() -> ModuleType:
+    """ONNX Runtime, which is not imported while tests are collected."""
+    reason = "ONNX is optional: pip install onnx onnxscript onnxruntime"
+    return [pytest.importorskip(name, reason=reason) for name in ("onnx", "onnxscript", "onnxruntime")][-1]
 
 
 def plain_outputs(vit: VisionTransformer, images: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -42,7 +44,7 @@ def small_vit(**options) -> VisionTransformer:
 
 
 @pytest.mark.parametrize(("mode", "registers"), [("official", 0), ("size", 0), ("antialias", 2)])
-def test_qkv_of_any_size_equals_the_model(tmp_path: Path, mode: PositionMode, registers: int):
+def test_qkv_of_any_size_equals_the_model(tmp_path: Path, runtime, mode: PositionMode, registers: int):
     vit = small_vit(reg_tokens=registers, no_embed_class=registers > 0)
     torch.nn.init.normal_(vit.pos_embed)
     install(vit, mode)
@@ -58,7 +60,7 @@ def test_qkv_of_any_size_equals_the_model(tmp_path: Path, mode: PositionMode, re
         np.testing.assert_allclose(found, expected, atol=1e-4)
 
 
-def test_compressed_qkv_of_the_embedded_model_keeps_its_attention(tmp_path, monkeypatch):
+def test_compressed_qkv_of_the_embedded_model_keeps_its_attention(tmp_path, runtime, monkeypatch):
     images = torch.randn(1, 3, 96, 136)
     with torch.no_grad():
         _, expected = plain_outputs(load_model("embedded").backbone, images)
@@ -67,7 +69,7 @@ def test_compressed_qkv_of_the_embedded_model_keeps_its_attention(tmp_path, monk
     def export_once(*given, **options):
         if not programs:
             programs.append(export(*given, **options).model_proto.SerializeToString())
-        return SimpleNamespace(model_proto=onnx.ModelProto.FromString(programs[0]))
+        return SimpleNamespace(model_proto=sys.modules["onnx"].ModelProto.FromString(programs[0]))
 
     monkeypatch.setattr(torch.onnx, "export", export_once)
     for dtype, megabytes, error in (("fp16", 6.2, 1e-3), ("int8", 3.5, 1e-2)):
