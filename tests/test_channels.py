@@ -17,8 +17,6 @@ from tests.commands import dino as dino_model
 from tests.training.runs import pretrain, resume, stop_after, values, weights
 from training.__main__ import main as training
 
-pytestmark = pytest.mark.slow
-
 CHANNELS = ("--channels", "5", "--probe-every", "3")
 
 
@@ -68,6 +66,7 @@ def test_pretrain_of_channels_resumes_bitwise(bands, run, tmp_path, monkeypatch)
     torch.testing.assert_close(weights(parts), weights(run), rtol=0, atol=0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("augment", ["batch", "device"])
 def test_pretrain_adapts_model_of_rgb(bands, tmp_path, augment, capfd):
     words = ["--init-backbone", "random:vit_tiny/8", "--augment", augment, "--position-mode", "size"]

@@ -16,9 +16,6 @@ from dino_model.models.load import load_model
 from dino_model.models.position import install
 from tests.commands import dino
 
-pytestmark = pytest.mark.slow
-
-
 @pytest.fixture
 def runtime() -> ModuleType:
     """ONNX Runtime, which is not imported while tests are collected."""
@@ -43,6 +40,7 @@ def small_vit(**options) -> VisionTransformer:
     return VisionTransformer(32, 8, embed_dim=24, depth=2, num_heads=2, num_classes=0, **options).eval()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("mode", "registers"), [("official", 0), ("size", 0), ("antialias", 2)])
 def test_qkv_of_any_size_equals_the_model(tmp_path: Path, runtime, mode: PositionMode, registers: int):
     vit = small_vit(reg_tokens=registers, no_embed_class=registers > 0)
@@ -60,6 +58,7 @@ def test_qkv_of_any_size_equals_the_model(tmp_path: Path, runtime, mode: Positio
         np.testing.assert_allclose(found, expected, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_compressed_qkv_of_the_embedded_model_keeps_its_attention(tmp_path, runtime, monkeypatch):
     images = torch.randn(1, 3, 96, 136)
     with torch.no_grad():
@@ -82,5 +81,6 @@ def test_compressed_qkv_of_the_embedded_model_keeps_its_attention(tmp_path, runt
 
 
 def test_qkv_of_a_model_without_cls_is_refused(tmp_path: Path):
+    pytest.importorskip("onnxscript", reason="ONNX is optional")
     with pytest.raises(ValueError, match="has no \\[CLS\\] token with learned positions"):
         write_onnx(load_model("random:resnet50").backbone, tmp_path / "model.onnx")
