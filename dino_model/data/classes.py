@@ -65,8 +65,8 @@ class LabelOptions:
     """Class in samples of WebDataset: an extension such as cls or txt, json:FIELD, or none for folders."""
 
     def __post_init__(self) -> None:
-        self.split_of_folder()
-        self.split_of_value()
+        self.parse_splits("split_folders")
+        self.parse_splits("split_values")
         if self.header_row is not None and self.header_row < 0:
             raise SettingError(f"--header-row is {self.header_row}: expected a line from 1, or 0 for none.")
         if self.class_columns and self.class_column:
@@ -76,22 +76,16 @@ class LabelOptions:
         """Return these options only, without those of a subclass."""
         return LabelOptions(**{field.name: getattr(self, field.name) for field in fields(LabelOptions)})
 
-    def split_of_folder(self) -> dict[str, Split] | None:
-        """Return the split of each folder of `split_folders`; empty for none, None by default."""
-        return _parse_splits("--split-folders", self.split_folders)
-
-    def split_of_value(self) -> dict[str, Split] | None:
-        """Return the split of each value of `split_values`; None by default."""
-        return _parse_splits("--split-values", self.split_values)
-
-
-def _parse_splits(option: str, text: str | None) -> dict[str, Split] | None:
-    if text is None or text == "none":
-        return None if text is None else {}
-    pairs = [part.partition("=")[::2] for part in text.split(",")]
-    if any(split not in SPLITS or not name for split, name in pairs):
-        raise SettingError(f"{option} is {text!r}: expected train=A,test=B with your names for A and B.")
-    return {name.strip().rstrip("/"): SPLITS[split] for split, name in pairs}
+    def parse_splits(self, option: Literal["split_folders", "split_values"]) -> dict[str, Split] | None:
+        """Return the split of each folder, or of each value of a table; empty for none, None by default."""
+        text: str | None = getattr(self, option)
+        if text is None or text == "none":
+            return None if text is None else {}
+        pairs = [part.partition("=")[::2] for part in text.split(",")]
+        if any(split not in SPLITS or not name for split, name in pairs):
+            name = option.replace("_", "-")
+            raise SettingError(f"--{name} is {text!r}: expected train=A,test=B with your names for A and B.")
+        return {name.strip().rstrip("/"): SPLITS[split] for split, name in pairs}
 
 
 class Row(NamedTuple):

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from dino_model.data.classes import SPLITS, LabelOptions, Row, Rows, Split, UnclearError
 from dino_model.data.images import suffix_of
-from dino_model.runtime.errors import count_names, pluralize
+from dino_model.runtime.errors import count_names, list_names, pluralize
 from dino_model.runtime.files import printable
 
 SYSTEM_FOLDERS = frozenset(
@@ -91,29 +91,32 @@ def label_by_folders(found: Rows, options: LabelOptions) -> Rows:
                 _check_repeated_classes({folder: paths[folder] for folder in ends if paths[folder]})
     except UnclearError as error:
         return found._replace(reason=str(error))
-    level = {"path": slice(None), "top": slice(1), "last": slice(-1, None)}[options.class_level]
+    part, kind = {
+        "path": (slice(None), "path of the folders"),
+        "top": (slice(1), "top folder"),
+        "last": (slice(-1, None), "last folder"),
+    }[options.class_level]
     classes = {
-        folder: (printable("/".join(path[level])),)
+        folder: (printable("/".join(path[part])),)
         for folder, path in paths.items()
         if path and (folder in ends or options.class_level == "top")
     }
     folders = _folders(found)
     rows = [row._replace(classes=classes.get(f, ())) for row, f in zip(found.rows, folders, strict=True)]
-    is_divided = any(splits.values())
-    if is_divided and not found.has_splits:
-        rows = [row._replace(split=splits[f]) for row, f in zip(rows, folders, strict=True)]
-    kind = {"path": "path of the folders", "top": "top folder", "last": "last folder"}[options.class_level]
-    reading = f"class: {kind}{' below the split' if is_divided else ''}"
-    return found._replace(rows=rows, reading=reading, has_splits=found.has_splits or is_divided)
+    reading = f"class: {kind}{' below the split' * any(splits.values())}"
+    return _divide_rows(found._replace(rows=rows, reading=reading), splits)
 
 
 def divide_by_folders(found: Rows, options: LabelOptions) -> Rows:
     """Divide images whose classes are not those of their folders, unless they have splits."""
     try:
-        splits = {} if found.has_splits else divide(_folders(found), options, has_classes=True)[1]
+        return _divide_rows(found, {} if found.has_splits else divide(_folders(found), options)[1])
     except UnclearError as error:
         return found._replace(reason=str(error))
-    if not any(splits.values()):
+
+
+def _divide_rows(found: Rows, splits: Mapping[str, Split]) -> Rows:
+    if found.has_splits or not any(splits.values()):
         return found
     rows = [row._replace(split=splits[f]) for row, f in zip(found.rows, _folders(found), strict=True)]
     return found._replace(rows=rows, has_splits=True)
@@ -123,10 +126,8 @@ def _folders(found: Rows) -> list[str]:
     return [posixpath.dirname(row.name) for row in found.rows]
 
 
-def divide(
-    folders: Iterable[str], options: LabelOptions, *, has_classes: bool = False
-) -> tuple[dict[str, Folder], dict[str, Split]]:
-    """Divide the folders that hold images into splits; `has_classes`: a table has the classes.
+def divide(folders: Iterable[str], options: LabelOptions) -> tuple[dict[str, Folder], dict[str, Split]]:
+    """Divide the folders that hold images into splits.
 
     Returns class path and split of each folder. The class path is what is below the split, or above it if
     nothing is below. It has no level at which all images share one folder.
@@ -135,40 +136,32 @@ def divide(
         UnclearError: The splits are not clear.
     """
     parts = {folder: tuple(folder.split("/")) if folder else () for folder in folders}
-    ends = _ends(parts)
-    named = options.split_of_folder()
+    ends, named = _ends(parts), options.parse_splits("split_folders")
     if named:
         return _divide_by_names(parts, ends, named)
     if named is None:
         depth = _common_depth([parts[folder] for folder in ends])
         below = {folder: path[depth:] for folder, path in parts.items()}
-        tops = {
-            path[0]: SPLITS[path[0].lower()] for path in below.values() if path and path[0].lower() in SPLITS
-        }
-        if _are_splits(tops.values()):
-            filled = {path[0] for path in _trim(below, ends).values() if len(path) > 1}
-            if flat := sorted(tops.keys() - filled):
-                listed = ", ".join(sorted(map(printable, tops)))
-                if has_classes:
-                    raise UnclearError(f"the images are in the folders {listed}: {SPLIT_HINT}")
-                hint = f"{printable(flat[0])} holds no class folders: {SPLIT_HINT}"
-                raise UnclearError(f"of its folders {listed}, {hint}")
-            return _divide_by_names(parts, ends, tops, range(depth, depth + 1))
-        inner = defaultdict(set)
+        inside = defaultdict[Folder, dict[str, Split]](dict)  # names of splits in each folder
         for path in below.values():
             for level, part in enumerate(path):
-                inner[path[:level]].add(SPLITS.get(part.lower(), ""))
-        if folder := next(
-            (folder for folder in sorted(inner) if folder and _are_splits(inner[folder])), None
-        ):
-            name = printable("/".join(folder))
-            raise UnclearError(f"{name} holds folders train and test or val: {SPLIT_HINT}")
+                inside[path[:level]] |= {part: SPLITS[part.lower()]} if part.lower() in SPLITS else {}
+        found = {
+            folder: names
+            for folder, names in inside.items()
+            if "train" in names.values() and len({*names.values()}) > 1
+        }
+        filled = {path[0] for path in _trim(below, ends).values() if len(path) > 1}
+        if () in found and found[()].keys() <= filled:
+            return _divide_by_names(parts, ends, found[()], range(depth, depth + 1))
+        if found:
+            folder = min(found)
+            where = f" of {printable('/'.join(folder))}" if folder else ""
+            raise UnclearError(
+                f"the folders {list_names(sorted(found[folder]))}{where} are splits only as top folders that"
+                f" hold class folders: {SPLIT_HINT}"
+            )
     return _trim(parts, ends), dict.fromkeys(parts, "")
-
-
-def _are_splits(splits: Iterable[Split]) -> bool:
-    found = {*splits} - {""}
-    return "train" in found and len(found) > 1
 
 
 def _divide_by_names(

@@ -381,7 +381,7 @@ def _read_flags(columns: _Columns, used: Sequence[str]) -> list[tuple[str, ...]]
 
 
 def _read_splits(columns: _Columns, column: Sequence[str], options: LabelOptions) -> Sequence[Split]:
-    given = options.split_of_value()
+    given = options.parse_splits("split_values")
     if not column:
         if given is not None:
             raise columns.error("--split-values needs a column split: pass --split-column")
