@@ -12,8 +12,6 @@ from typing import Any
 import numpy as np
 from PIL import Image, ImageChops, ImageOps, UnidentifiedImageError, features
 
-from dino_model.runtime.errors import pluralize
-
 with contextlib.suppress(ImportError):  # an optional decoder of HEIC
     importlib.import_module("pillow_heif").register_heif_opener()
 
@@ -102,7 +100,7 @@ def read(
                 raise Image.DecompressionBombError
             if at_least:
                 image.draft(None, (at_least, at_least))  # JPEG only
-            _check_bands(image)
+            _check_bands(image, source)
             _check_pages(image)
             image.load()
             _check_depth(image, source)
@@ -146,19 +144,21 @@ def _tag(image: Image.Image, number: int, default: Any) -> Any:
     return getattr(image, "tag_v2", {}).get(number, default)
 
 
-def _check_bands(image: Image.Image) -> None:
-    """Refuse a TIFF with channels that it does not declare, or with bits that would be lost."""
-    samples = _tag(image, _SAMPLES, 1)
-    if samples > 1 and _tag(image, _PLANES, 1) == 2 and max(_tag(image, _BITS, (8,))) > 8:
-        raise ImageError(f"has planes of more than 8 bits: pass --channels {samples} to read them")
-    if _SIGNED in _tag(image, _SAMPLE_FORMAT, ()) and max(_tag(image, _BITS, (8,))) == 8:
-        raise ImageError(f"has signed values of 8 bits: pass --channels {samples} to read them")
+def _check_bands(image: Image.Image, source: bytes) -> None:
+    """Refuse channels that a file does not declare, and values that Pillow would lose."""
+    samples, bits = _tag(image, _SAMPLES, 1), max(_tag(image, _BITS, (8,)))
     extra = samples - _COLORS.get(_tag(image, _PHOTOMETRIC, 1), 1)
-    if extra > 0 and not set(_tag(image, _EXTRA_SAMPLES, (0,))) <= {1, 2}:
-        raise ImageError(
-            f"has {pluralize(samples, 'channel')}, and does not declare the last as alpha: pass "
-            f"--channels {samples} to read all"
-        )
+    is_declared = set(_tag(image, _EXTRA_SAMPLES, (0,))) <= {1, 2}
+    is_gray_with_alpha = image.format == "PNG" and source[24:26] == b"\x10\x04"  # read as RGBA
+    for is_lost, what, channels in (
+        (samples > 1 and _tag(image, _PLANES, 1) == 2 and bits > 8, "planes of more than 8 bits", samples),
+        (_SIGNED in _tag(image, _SAMPLE_FORMAT, ()) and bits == 8, "signed values of 8 bits", samples),
+        (extra > 0 and not is_declared, f"{samples} channels, the last not declared as alpha", samples),
+        (is_gray_with_alpha, "gray of 16 bits with alpha", 4),
+        (image.mode[0] == "I" and image.has_transparency_data, "gray of 16 bits with a transparent value", 1),
+    ):
+        if is_lost:
+            raise ImageError(f"has {what}: pass --channels {channels} to read them as they are stored")
 
 
 def _check_pages(image: Image.Image) -> None:
@@ -185,11 +185,7 @@ def is_deep(image: Image.Image, source: bytes) -> bool:
 
 
 def _check_depth(image: Image.Image, source: bytes) -> None:
-    """Refuse colors of 16 bits, of which Pillow keeps the upper 8, that would be nearly black, and gray."""
-    if image.format == "PNG" and source[24:26] == b"\x10\x04":  # gray and alpha, read as RGBA
-        raise ImageError("has gray of 16 bits with alpha: pass --channels 4 to scale it by its own values")
-    if image.mode.startswith("I") and image.has_transparency_data:
-        raise ImageError("has gray of 16 bits with a transparent value: pass --channels 1 to read all values")
+    """Refuse colors of 16 bits, of which Pillow keeps the upper 8, that would be nearly black."""
     if image.mode in ("RGB", "RGBA") and is_deep(image, source):
         bands, missing = image.getbands(), no_data(str(_tag(image, _NO_DATA, "")))
         values = np.asarray(image)[..., :3]
