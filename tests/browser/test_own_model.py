@@ -8,8 +8,8 @@ import pytest
 
 from benchmarks.serving import serving
 from dino_model import photographs
-from dino_model.models.load import load_model
 from dino_model.models.export import write_transformers
+from dino_model.models.load import load_model
 from tests.browser.actions import MODEL, message
 from tests.browser.conftest import LOCAL, serving_here
 from tests.training.runs import pretrain

@@ -16,6 +16,7 @@ from dino_model.models.load import load_model
 from dino_model.models.position import install
 from tests.commands import dino
 
+
 @pytest.fixture
 def runtime() -> ModuleType:
     """ONNX Runtime, which is not imported while tests are collected."""
