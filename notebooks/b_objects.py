@@ -22,6 +22,11 @@ from segmentation.masks import bounding_box, components
 from segmentation.metrics import jaccard
 from segmentation.voc_eval import centered_box
 
+# %% [markdown]
+# The next cell computes the keys of one image and the products of all pairs of patches.
+#
+# **Prediction.** The pointer is on the sheep. Which patches have similar keys: those near the pointer, or those of the sheep?
+
 # %%
 image, truth = photographs.image("sheep"), photographs.mask("sheep")
 predictor = AttentionPredictor(size=224, precision="fp32")
@@ -33,7 +38,7 @@ similarity = flat @ flat.T  # [patches, patches]
 show(image, predictor.at(160), quantity="key-cosine")
 
 # %% [markdown]
-# Point at the sheep and at the grass: bright patches have keys with a large cosine. The keys of the sheep form one group.
+# Point at the sheep and at the grass: bright patches have keys with a large cosine. The keys of the whole sheep form one group.
 #
 # ## LOST: start from the patch with the fewest similar patches
 #

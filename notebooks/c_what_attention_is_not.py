@@ -44,6 +44,8 @@ hide = check("C.1", hide)
 # - *similarity*: the patches whose token is most similar to [CLS],
 # - *center*: the patches nearest to the center of the image,
 # - *random*.
+#
+# **Prediction.** Which orders hide the sheep, and which one hides most of the grass?
 
 # %% tags=["hide-input"]
 SIZE, GRID = 112, 14
@@ -88,6 +90,9 @@ drawing.images(
 )
 
 # %% [markdown]
+# Attention, similarity and the center all hide much of the sheep; random patches are everywhere. So a fair control hides central
+# patches, too, not only random ones.
+#
 # ## Thirty images, two networks
 #
 # The metric is the cosine of the [CLS] feature before and after hiding. A small cosine means that the output depends on the
