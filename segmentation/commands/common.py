@@ -134,8 +134,6 @@ class NamedMaskOptions(MaskOptions):
     mask_name: str | None = None
     """Name of a mask without suffix, such as {stem}_mask. None: that of its image. Or OLD=NEW to replace a
     part of an image name."""
-    crowds: bool = False
-    """Regions of a COCO file with iscrowd are objects. Default: void."""
 
 
 def check_head(head: int, predictor: "AttentionPredictor") -> None:

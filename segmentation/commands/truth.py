@@ -12,7 +12,7 @@ from dino_model.inference.options import TileOptions
 from dino_model.runtime.batch import read_ahead
 from dino_model.runtime.errors import pluralize
 from dino_model.runtime.outputs import SkippedInputs
-from segmentation.annotations import LabelSet, MaskReader, MaskRules, NamedClass, Scope, find_classes
+from segmentation.annotations import LabelSet, MaskReader, MaskRules, NamedClass, Scope
 from segmentation.coco import CocoMasks
 from segmentation.commands import common
 from segmentation.commands.common import InputImage, NamedMaskOptions
@@ -86,26 +86,23 @@ class TrueMasks:
         if not path.exists():
             raise DataError(f"{path} does not exist; pass a folder of masks or a COCO .json file")
         if path.is_dir():
-            if options.crowds:
-                raise DataError(f"{path} is a folder, and --crowds is for the iscrowd regions of a COCO file")
             self.images = [self._with_mask(image, options.mask_name or "{stem}") for image in images]
             self.images = self._without_masks()
             if self.images and len(self.missing) == len(self.images):
                 raise next(iter(self.missing.values()))
             files = [image.truth for image in self.images if image.truth]
             label_set = head.label_set if head else None
-            classes = find_classes(path, classes) if scope == "set" else ()
             rules = MaskRules() if head else options.mask_rules(classes)
             self.reader = MaskReader(files, rules, scope=scope, label_set=label_set)
             self.label_set = self.reader.label_set or LabelSet()
             print(self.reader.table(), flush=True)
         else:
             for field in fields(NamedMaskOptions):
-                if field.name != "crowds" and getattr(options, field.name) != field.default:
+                if getattr(options, field.name) != field.default:
                     option = f"--{field.name.replace('_', '-')}"
                     raise DataError(f"{path} is a COCO file; leave out {option}, which is for files of masks")
             self.images, self.label_set = [replace(image, truth=path) for image in images], LabelSet()
-            self.coco = CocoMasks(path, crowds=options.crowds)
+            self.coco = CocoMasks(path)
             names = classes or (map(NamedClass, head.names) if head and not foreground else ())
             labels = self.coco.label_set(tuple(names), is_exact=head is None)
             files = [Path(image.file_name) for image in images]
