@@ -123,7 +123,7 @@ class CocoMasks:
         self.file, self.damaged, self.notes = file, list[str](), list[str]()
         self._annotations = defaultdict[Any, list[dict[str, Any]]](list)  # of each image
         self._found = dict[str, Path]()
-        strays, used, crowds = Counter[Any](), set[int](), 0
+        strays, used, crowds = Counter[Any](), set[Any](), 0
         try:
             content = json.loads(read_text(file))
             unique = {(image["id"], image["file_name"]): image for image in content["images"]}

@@ -3,16 +3,16 @@
 docs/protocols.md, "J and F", describes the protocol and the differences from davis2017-evaluation.
 """
 
-import os
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
+from dino_model.runtime.ahead import load_ahead
 from dino_model.runtime.errors import pluralize
+from dino_model.runtime.progress import progress
 from segmentation.annotations import MaskReader, MaskRules
 from segmentation.datasets import nearby_hint
 from segmentation.frames import frame_files
@@ -34,7 +34,6 @@ COUNTED: dict[tuple[DavisTask, Objects], tuple[str, str]] = {
     ("unsupervised", "first-mask"): ("1 to the highest label of the first mask", "all true masks"),
 }
 """Objects and frames that count in each protocol, in words."""
-MAX_THREADS = 4  # sequences scored in parallel
 MAX_PROPOSALS = 20  # per sequence, in the unsupervised protocol
 EMPTY = 256  # label of an empty proposal; no uint8 mask has it
 STATISTICS = [f"{kind}_{name}" for kind in "JF" for name in ("mean", "recall", "decay")]
@@ -118,8 +117,6 @@ def score_folders(
     objects: Objects = "first-mask",
     sequences: Sequence[str] = (),
     rules: MaskRules | None = None,
-    listed: Path | None = None,
-    progress: Callable[[Iterable[Any]], Iterable[Any]] = iter,
 ) -> dict[str, Any]:
     """Score a folder of predicted masks against a folder of true masks.
 
@@ -131,15 +128,13 @@ def score_folders(
         objects: first-mask: the labels from 1 to the highest of the first true mask, as officially.
             appearance: every label, on the true masks after the first one that has it, as YouTube-VOS does.
         rules: How masks are read; the threshold is 1 for DAVIS-2016.
-        listed: File with the order of the frames, see `frame_files`.
-        progress: Wraps the iterator over the sequences.
 
     Returns:
         JSON types. `dataset` and `per_sequence` are as of `mean_scores`, `per_object` as of `object_scores`
         by names such as dog_1. `not_scored` has sequences with unusable masks and the reasons. `notes` has a
         sentence on each object that the first mask lacks or that appears later, and on each sparse ground
         truth. The last note
-        names folders of predictions that are not scored.
+        names folders of predictions without ground truth.
 
     Raises:
         DataError: A folder is missing, or no sequence can be scored.
@@ -150,10 +145,9 @@ def score_folders(
         )
     names, others = _pair_folders(ground_truth, predictions, sequences)
     rules = rules or MaskRules()
-    score = partial(_score_sequence, ground_truth, predictions, task, objects, rules, listed)
-    # Decoding and counting release the interpreter lock. Each thread holds a frame or two.
-    with ThreadPoolExecutor(min(os.cpu_count() or 1, MAX_THREADS)) as threads:
-        results = dict(zip(names, progress(threads.map(score, names)), strict=True))
+    score = partial(_score_sequence, ground_truth, predictions, task, objects, rules)
+    # Decoding and counting release the interpreter lock.
+    results = dict(zip(names, progress(load_ahead(score, names), "score", len(names)), strict=True))
     not_scored = {name: str(result) for name, result in results.items() if isinstance(result, ValueError)}
     scored = {name: result[:2] for name, result in results.items() if not isinstance(result, ValueError)}
     read = {result[2] for result in results.values() if not isinstance(result, ValueError)}
@@ -201,7 +195,6 @@ def _score_sequence(
     task: DavisTask,
     objects: Objects,
     rules: MaskRules,
-    listed: Path | None,
     name: str,
 ) -> tuple[dict[str, dict[str, Any]], list[str], str] | ValueError:
     """Score each object of a sequence, in ascending order of the labels, with notes and how masks are read.
@@ -209,7 +202,7 @@ def _score_sequence(
     Returns errors.
     """
     try:
-        masks = frame_files(ground_truth / name, listed)
+        masks = frame_files(ground_truth / name)
         scored = masks if task == "unsupervised" else masks[1:-1] if objects == "first-mask" else masks[1:]
         pairs = _pair_files(masks, scored, predictions / name)
         reader = MaskReader([*masks, *(file for file, _ in pairs)], rules, keep=True)

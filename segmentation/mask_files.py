@@ -122,31 +122,31 @@ def count_values(values: NDArray[Any]) -> dict[int, int]:
 
 
 Listings = dict[Path, dict[str, list[Path]]]
-"""Files of folders by their names without suffix."""
+"""Files of folders by their names without suffix, for further calls of `find_mask`."""
 
 
 def find_mask(folder: Path, stem: str, template: str = "{stem}", listings: Listings | None = None) -> Path:
     """Return the mask of an image by its name without suffix.
 
     `template` is the name of the mask without suffix, such as `{stem}_mask`, or `OLD=NEW` to replace a part
-    of the stem. `listings` keeps the files of folders for further calls.
+    of the stem.
 
     Raises:
         DataError: There is none, or several; the message has the nearest names.
     """
-    old, is_replaced, new = template.partition("=")
     inner, _, base = stem.rpartition("/")
+    old, is_replaced, new = template.partition("=")
     name = base.replace(old, new) if is_replaced else template.replace("{stem}", base)
-    if inner and not (folder / inner).is_dir():
-        raise DataError(f"the folder {folder / inner} is missing: masks are in folders as their images")
-    listings = {} if listings is None else listings
-    if folder / inner not in listings:
-        listings[folder / inner] = {}
-        for file in sorted((folder / inner).iterdir()) if folder.is_dir() else ():
+    place, listings = folder / inner, {} if listings is None else listings
+    if not place.is_dir():
+        raise DataError(f"the folder {place} is missing: masks are in folders as their images")
+    if place not in listings:
+        listings[place] = {}
+        for file in sorted(place.iterdir()):
             if not file.is_dir():
-                listings[folder / inner].setdefault(file.stem, []).append(file)
-    files = listings[folder / inner]
-    found = list(files[name]) if name in files else []
+                listings[place].setdefault(file.stem, []).append(file)
+    files = listings[place]
+    found = files.get(name, [])
     for suffixes in (_SUFFIXES, _LOSSY_SUFFIXES):
         found = [file for file in found if file.suffix.lower() in suffixes] or found
     if len(found) == 1:
@@ -155,7 +155,7 @@ def find_mask(folder: Path, stem: str, template: str = "{stem}", listings: Listi
         raise DataError(f"{folder} has {' and '.join(f.name for f in found)} for {stem}; keep one of them")
     near = [file.name for each in get_close_matches(name, files, 3, 0) for file in files[each]][:3]
     raise DataError(
-        f"the mask {folder / inner / name}.png is missing; nearest names there: {', '.join(near) or 'none'}."
+        f"the mask {place / name}.png is missing; nearest names there: {', '.join(near) or 'none'}."
         " Pass --mask-name, such as '{stem}_mask'"
     )
 
@@ -169,7 +169,8 @@ def _decode(path: Path, content: bytes, threshold: int | None) -> StoredMask:
             import tifffile  # reads kinds of numbers that Pillow lacks
 
             with tifffile.TiffFile(io.BytesIO(content)) as file:
-                tag = file.pages[0].tags.get(_NO_DATA)
+                page: Any = file.pages[0]
+                tag = page.tags.get(_NO_DATA)
                 return _gray(path, file.series[0].asarray(), tag.value if tag else None)
         found = f"not an image of {', '.join(_EXACT)}" if content else "empty (0 bytes)"
         raise DataError(f"the mask {path} is {found}; {_EXPECTED}") from None

@@ -104,7 +104,6 @@ class Attention(
         return common.parse_point(self.point)
 
     def items(self) -> Sequence[InputImage]:
-        """Check the options, list the images with their true masks."""
         check_mass(self.mass, "--mass")
         make_room(self.report)
         if self.masks and not self.report:
@@ -114,7 +113,6 @@ class Attention(
         return self._truths.images if self._truths else self._items
 
     def settings(self) -> dict[str, Any]:
-        """Describe the model, the masks and the channels."""
         settings: dict[str, Any] = {"mass": self.mass, "point": self._point, "block": self.block}
         settings |= common.model_settings(self._predictor)
         if self._truths:
@@ -124,7 +122,6 @@ class Attention(
         return settings
 
     def read(self, item: InputImage) -> Loaded:
-        """Read an image and its true mask."""
         image = self._predictor.check_patches(item.read())
         return image, self._truths.read_one(item, image.shape) if self._truths else None
 
@@ -155,7 +152,6 @@ class Attention(
         return {"head": central_head(mask), "jaccard": scores}
 
     def finish(self, items: Sequence[InputImage], output: OutputFolder) -> dict[str, Any]:
-        """Write the contact sheet and the report."""
         self._write_sheet(common.choose_evenly(items), output)
         facts: dict[str, Any] = {"images": len(items), "model": self._predictor.model.name}
         facts["masks keep"] = f"{self.mass:.0%}"

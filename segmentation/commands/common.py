@@ -48,7 +48,6 @@ class InputImage:
         return "/".join(self.name.split("/")[-2:])
 
     def read(self) -> ImageArray:
-        """Read the image; raises ImageError as `Images.read`."""
         return self.collection.read(self.index)
 
 

@@ -98,7 +98,6 @@ class Discover(common.NamedMaskOptions, ModelOptions, BatchCommand[InputImage, L
         return TrueMasks(self.masks, images, self, scope="image", foreground=True)
 
     def items(self) -> Sequence[InputImage]:
-        """Check the options, list the images with their boxes or masks."""
         if not self.methods:
             raise ValueError(f"--methods names none; choose among {', '.join(METHODS)}")
         for name in self.methods:
@@ -116,7 +115,6 @@ class Discover(common.NamedMaskOptions, ModelOptions, BatchCommand[InputImage, L
         return self._truths.images if self._truths else common.list_inputs(common.open_inputs(self.inputs))
 
     def settings(self) -> dict[str, Any]:
-        """Describe what the scores depend on."""
         if self._needs_attention:
             common.check_head(self.head, self._predictor)
         is_resized = self._resize in ("pad", "native")
@@ -136,7 +134,6 @@ class Discover(common.NamedMaskOptions, ModelOptions, BatchCommand[InputImage, L
         return settings | (self._truths.settings() if self._truths else {})
 
     def read(self, item: InputImage) -> Loaded:
-        """Read an image and its true mask."""
         image = self._predictor.check_patches(item.read())
         return image, self._truths.read_one(item, image.shape) if self._truths else None
 
@@ -165,7 +162,6 @@ class Discover(common.NamedMaskOptions, ModelOptions, BatchCommand[InputImage, L
         return record
 
     def finish(self, items: Sequence[InputImage], output: OutputFolder) -> dict[str, Any]:
-        """Write tables, COCO files and the contact sheet; print the scores."""
         rows = [
             {"image": item.name, "method": method, **scores}
             for item in items

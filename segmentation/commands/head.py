@@ -180,7 +180,6 @@ class Apply(HeadOptions, BatchCommand[InputImage | Inputs, ImageArray | Frames])
     kind: ClassVar[str] = "inputs"
 
     def items(self) -> Sequence[InputImage | Inputs]:
-        """List the images and videos."""
         videos = [path for path in self.inputs if (mimetypes.guess_type(path)[0] or "").startswith("video/")]
         sources = [path for path in self.inputs if path not in videos]
         images = common.list_inputs(common.open_inputs(sources, tiles=self)) if sources or not videos else []
@@ -190,12 +189,10 @@ class Apply(HeadOptions, BatchCommand[InputImage | Inputs, ImageArray | Frames])
         return items
 
     def settings(self) -> dict[str, Any]:
-        """Describe the model and the head."""
         digest = hashlib.sha256(self.head.read_bytes()).hexdigest()
         return common.model_settings(self._predictor) | {"head": digest}
 
     def read(self, item: InputImage | Inputs) -> ImageArray | Frames:
-        """Read an image, or open a video."""
         if isinstance(item, Inputs):
             return open_frames(item.files[0])
         return self._predictor.check_patches(item.read())
@@ -216,7 +213,6 @@ class Apply(HeadOptions, BatchCommand[InputImage | Inputs, ImageArray | Frames])
         return len(loaded.times)
 
     def finish(self, items: Sequence[InputImage | Inputs], output: OutputFolder) -> dict[str, Any]:
-        """Print the number of inputs."""
         print(pluralize(len(items), "input"))
         return {"masks": {item.name: output.finished[item.name] for item in items}}
 
@@ -243,7 +239,6 @@ class HeadScore(TruthOptions, common.NamedMaskOptions, HeadOptions, JsonOptions)
     """
 
     def run(self) -> None:
-        """Segment, score, print."""
         make_room(self.json)
         task, predictor = self._saved.task, self._predictor
         images = self.find(self.image_list)
@@ -280,7 +275,6 @@ class Curve(FitOptions, ComputeOptions, JsonOptions):
     """Numbers of masks, spread evenly over the list; all masks are always added."""
 
     def run(self) -> None:
-        """Fit and score heads of every number of masks, print a table."""
         from dino_model.models.load import load_model
 
         make_room(self.json)

@@ -323,7 +323,7 @@ def test_video_writes_attention_with_times_and_reports_missing_end(tmp_path, mon
     times = [0.0, 0.1, 0.5, 0.6]
     clip = VideoFile(write_video(tmp_path / "clip.webm", draw_frames(4, (50, 34)), *times))
     clip.expected = 9
-    monkeypatch.setattr("segmentation.commands.video.open_frames", lambda path, fps, listed: clip)
+    monkeypatch.setattr("segmentation.commands.video.open_frames", lambda path, fps: clip)
     out = tmp_path / "out"
     options = {"input": tmp_path / "clip.webm", "output": out, "model": MODEL, "size": 32, "format": suffix}
     Video(**options).run()
@@ -391,7 +391,7 @@ def test_masks_of_any_frames_are_propagated_and_wrong_ones_named(tmp_path):
     Video(clip, output=tmp_path / "b", mask=(f"3={masks / 'f3.png'}",), **options).run()
     assert (read_labels(tmp_path / "b" / "masks" / "00000.png") == 3).any()
     wrong = {
-        "f1.png; expected numbers of frames": {"input": clip, "masks": masks},
+        "f1.png; expected numbers such as": {"input": clip, "masks": masks},
         "a mask belongs to frame 9": {"input": folder, "mask": (f"9={masks / 'f1.png'}",)},
         "f3.png has the name of frame 3: pass --mask 3=": {"input": folder, "mask": (f"{masks}/f3.png",)},
         "two masks belong to one frame": {"input": folder, "masks": masks, "mask": (f"1={masks}/f1.png",)},
