@@ -58,8 +58,8 @@ class FitOptions(TruthOptions, common.NamedMaskOptions):
     foreground: bool = False
     """Make every label other than 0 and 255 class 1."""
     classes: Path | None = None
-    """Text file with one class a line: name, or name #rrggbb. They are matched by name with COCO files and
-    labelmap.txt; for masks of values, they name the labels from 0, background, on. voc: PASCAL VOC's."""
+    """Text file with one class a line: name, or name #rrggbb; or CVAT's labelmap.txt. COCO's categories are
+    matched by name; for masks of values, they name the labels from 0, background, on. voc: PASCAL VOC's."""
 
     def chosen_size(self, images: Sequence[InputImage]) -> int:
         """Return the short side of the input, and print it if it follows from the images.
