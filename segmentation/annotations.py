@@ -18,9 +18,6 @@ from dino_model.runtime.errors import pluralize
 from segmentation.labels import VOID, DataError, Labels, palette
 from segmentation.mask_files import NO_COLOR, NO_VALUE, Space, StoredMask, is_gray, read_mask
 
-Scope = Literal["set", "image"]
-"""Masks that share labels: all of them, as of a folder or a video, or those of one image."""
-
 VOC_CLASSES = (
     *("aeroplane", "bicycle", "bird", "boat", "bottle", "bus", "car", "cat", "chair", "cow", "diningtable"),
     *("dog", "horse", "motorbike", "person", "pottedplant", "sheep", "sofa", "train", "tvmonitor"),
@@ -150,7 +147,7 @@ class MaskReader:
     Colors that are all of PASCAL VOC's palette keep its labels. The order of the files has no influence.
 
     Attributes:
-        label_set: How values become labels, for all masks; None if each image has its own.
+        label_set: How values become labels.
         damaged: Files that cannot be read, with the reasons.
     """
 
@@ -159,7 +156,6 @@ class MaskReader:
         files: Iterable[Path] = (),
         rules: MaskRules | None = None,
         *,
-        scope: Scope = "set",
         label_set: LabelSet | None = None,
         load: Callable[[Path], StoredMask] | None = None,
         keep: bool = False,
@@ -169,7 +165,6 @@ class MaskReader:
         Args:
             files: Mask files, or images for `load`.
             rules: What the user said.
-            scope: Masks that share labels.
             label_set: An earlier decision, which is repeated.
             load: Reads a mask; default: a mask file.
             keep: Keep decoded masks in memory, as far as they fit.
@@ -177,48 +172,43 @@ class MaskReader:
         Raises:
             DataError: Values that have no certain meaning; the message names the option that gives it.
         """
-        self.rules, self.label_set = rules or MaskRules(), label_set
-        if self.rules.threshold is not None and (
-            self.rules.ignore or self.rules.background or self.rules.palette or len(self.rules.classes) > 2
-        ):
+        rules = rules or MaskRules()
+        others = rules.ignore or rules.background or rules.palette or len(rules.classes) > 2
+        if rules.threshold is not None and others:
             raise DataError(
                 "--binary and --threshold make one object of all values: leave out --ignore, --background, "
                 "--palette and --classes of more than two, or leave out --binary and --threshold"
             )
-        threshold = label_set.threshold if label_set else self.rules.threshold
+        threshold = label_set.threshold if label_set else rules.threshold
         if threshold is not None and not 1 <= threshold <= 65535:
             raise DataError(f"--threshold is {threshold}; expected a value of masks from 1 on, such as 128")
         self._load = load or (lambda file: read_mask(file, threshold))
         self._kept: dict[Path, StoredMask] | None = {} if keep else None
         looks = sorted(load_ahead(self._look, dict.fromkeys(files)), key=lambda mask: mask.path)
-        self._own = dict[Path, LabelSet]()
-        if label_set or scope == "image":
-            looks = [self._check(mask) for mask in looks]
+        if label_set:
+            looks = [_check(mask, label_set) for mask in looks]
         self.masks = {mask.path: mask for mask in looks if not mask.error}
         self.damaged = {mask.path: mask.error for mask in looks if mask.error}
         if self.damaged and not self.masks:
             raise DataError(next(iter(self.damaged.values())))
-        if not label_set:
-            masks = [*self.masks.values()]
-            _check_values(masks, self.rules, "value" if scope == "image" else _space(masks, self.rules))
-            self.label_set = decide(masks, self.rules) if scope == "set" else None
+        self.label_set = label_set or decide([*self.masks.values()], rules)
 
     def read(self, file: Path) -> Labels:
         """Read a mask: uint8 [height, width]; raises DataError for a file that cannot be used."""
         mask = (self._kept or {}).get(file) or self._load(file)
-        return self._set_of(mask).apply(mask)
+        return self.label_set.apply(mask)
 
     def labels(self, file: Path) -> set[int]:
         """Return the labels in a mask, background and void included; its pixels are not read again."""
         mask = self.masks[file] if file in self.masks else self._load(file)
-        return {*self._set_of(mask).find(mask).values()}
+        return {*self.label_set.find(mask).values()}
 
     def palette(self) -> NDArray[np.uint8]:
         """Return colors of labels 0 to 255, those of the files if they have some: [256, 3]."""
         colors, own = palette(), dict[int, int | None]()
-        if self.label_set and self.label_set.space == "color":
+        if self.label_set.space == "color":
             own = dict(enumerate(self.label_set.values))
-        elif not self.label_set or not self.label_set.is_numbered:
+        elif not self.label_set.is_numbered:
             for mask in self.masks.values():
                 if any(color != index * 0x10101 for index, color in enumerate(mask.colors[:VOID])):
                     own = {**{index: color for index, color in enumerate(mask.colors) if color > 0}, **own}
@@ -227,20 +217,17 @@ class MaskReader:
                 colors[label] = [value >> 16, value >> 8 & 255, value & 255]
         return colors
 
-    def describe(self) -> str:
-        """Describe in one sentence how the masks are read."""
-        return self.label_set.describe() if self.label_set else "masks: labels of each image by itself"
-
     def table(self) -> str:
         """Format class, color or id, files and pixels of each label, and what is dropped."""
         files, pixels = Counter[tuple[int, str, str]](), Counter[tuple[int, str, str]]()
         for mask in self.masks.values():
             rows = Counter[tuple[int, str, str]]()
-            for value, label in self._set_of(mask).find(mask).items():
+            for value, label in self.label_set.find(mask).items():
                 rows[self._row(mask, value, label)] += mask.counts[value]
             files.update(rows.keys())
             pixels.update(rows)
-        lines = [f"{self.describe()[:300]}; {pluralize(len(self.masks) + len(self.damaged), 'file')}"]
+        number = pluralize(len(self.masks) + len(self.damaged), "file")
+        lines = [f"{self.label_set.describe()[:300]}; {number}"]
         if files:
             lines.append(f"{'label':>5}  {'class':<24}{'value':<10}{'files':>7}{'pixels':>14}")
         lines += [
@@ -252,11 +239,8 @@ class MaskReader:
 
     def _row(self, mask: StoredMask, value: int, label: int) -> tuple[int, str, str]:
         """Return label, class, and color or id of a value of a mask."""
-        if not (label_set := self.label_set):
-            return (
-                (label, "void" if label else "background", "") if label in (0, VOID) else (1, "objects", "")
-            )
-        shown, key = "", mask.keys(label_set.space)[value]
+        label_set, shown = self.label_set, ""
+        key = mask.keys(label_set.space)[value]
         if label_set.space == "color" or label_set.is_numbered:
             shown = label_set.show(key) if key >= 0 else ""
         elif mask.kind == "palette" and mask.colors[value] not in (NO_COLOR, value * 0x10101):
@@ -272,23 +256,14 @@ class MaskReader:
             self._kept[file] = mask
         return replace(mask, values=np.zeros((0, 0), np.uint8))
 
-    def _check(self, mask: StoredMask) -> StoredMask:
-        """Add the error of a mask whose values have no labels."""
-        try:
-            self._set_of(mask).find(mask)
-        except DataError as error:
-            return replace(mask, error=mask.error or str(error))
-        return mask
 
-    def _set_of(self, mask: StoredMask) -> LabelSet:
-        """Return the labels of a mask; of a palette mask alone by index, unless its colors are VOC's."""
-        if self.label_set:
-            return self.label_set
-        if mask.path not in self._own:
-            by = self.rules.palette or ("color" if _has_voc_colors(mask) else "index")
-            rules = replace(self.rules, palette=by, background=self.rules.background or "0")
-            self._own[mask.path] = decide([mask], rules)
-        return self._own[mask.path]
+def _check(mask: StoredMask, label_set: LabelSet) -> StoredMask:
+    """Add the error of a mask whose values have no labels."""
+    try:
+        label_set.find(mask)
+    except DataError as error:
+        return replace(mask, error=mask.error or str(error))
+    return mask
 
 
 def decide(masks: Sequence[StoredMask], rules: MaskRules) -> LabelSet:
@@ -302,6 +277,7 @@ def decide(masks: Sequence[StoredMask], rules: MaskRules) -> LabelSet:
     if rules.threshold is not None:
         return LabelSet(names=names or ("background", "foreground"), threshold=rules.threshold)
     space = _space(masks, rules)
+    _check_values(masks, rules, space)
     found, void = {*_count_keys(masks, space)}, {_parse(text, space, classes) for text in rules.ignore}
     background: int | None = None
     if rules.background != "none" or space == "value":
@@ -377,12 +353,6 @@ def _space(masks: Sequence[StoredMask], rules: MaskRules) -> Space:
     return "value"
 
 
-def _has_voc_colors(mask: StoredMask) -> bool:
-    """Return whether a palette has colors of VOC only, and black."""
-    used = {*mask.keys("color").values()} if mask.kind == "palette" else set()
-    return 0 in used and used <= {*_VOC, NO_COLOR}
-
-
 def _count_keys(masks: Iterable[StoredMask], space: Space) -> Counter[int]:
     """Count the pixels of each color or value over all masks."""
     counts = Counter[int]()
@@ -394,7 +364,7 @@ def _count_keys(masks: Iterable[StoredMask], space: Space) -> Counter[int]:
 
 def _check_values(masks: Sequence[StoredMask], rules: MaskRules, space: Space) -> None:
     """Refuse masks whose values have no certain meaning; the message names the option that gives it."""
-    if not masks or rules.threshold is not None:
+    if not masks:
         return
     for mask in masks:
         value = mask.no_data
@@ -411,7 +381,6 @@ def _check_values(masks: Sequence[StoredMask], rules: MaskRules, space: Space) -
         )
     if rules.background:
         return
-    space = "color" if any(mask.is_colored for mask in masks) else space
     counts = _count_keys(masks, space)
     void, top = {_parse(text, space, rules.classes) for text in rules.ignore}, max(counts)
     if 0 in void:
@@ -436,7 +405,7 @@ def _check_values(masks: Sequence[StoredMask], rules: MaskRules, space: Space) -
         )
     for mask in masks if space == "value" and top <= VOID and not void and not rules.palette else ():
         color = mask.colors[0] if mask.kind == "palette" and 0 in mask.counts else 0
-        if not is_gray(color) and not _has_voc_colors(mask):
+        if not is_gray(color):
             raise DataError(f"index 0 of {mask.path} is #{color:06x}, unusual for a background: {_PALETTE}")
 
 

@@ -242,18 +242,13 @@ def _decode(segmentation: Any, height: int, width: int) -> Mask:
         if (size := [*segmentation.get("size", ())]) not in ([], [height, width]):
             raise ValueError(f"its size is {size}, the image's [{height}, {width}]")
         return decode({"size": [height, width], "counts": segmentation["counts"]})
-    polygons = []
-    for polygon in segmentation:
-        numbers = np.array(polygon, dtype=float)
-        if numbers.size % 2:
-            raise ValueError(f"a polygon has {numbers.size} numbers; expected pairs")
-        corners = numbers.reshape(-1, 2)
-        if corners.size and corners.max() <= 1 < min(height, width):
-            raise ValueError("its corners are from 0 to 1; expected pixels")
-        if len(corners) < 3 or not np.isfinite(corners).all():
-            raise ValueError("a polygon has fewer than three corners, or one that is not finite")
-        if abs(corners).max() > _FARTHEST:
-            raise ValueError(f"a corner is farther than {_FARTHEST:,} pixels")
-        polygons.append(corners.ravel().tolist())
-    merged = coco_mask.merge(coco_mask.frPyObjects(polygons, height, width))
+    polygons = [np.array(polygon, dtype=float).ravel() for polygon in segmentation]
+    for numbers in polygons:
+        is_near = bool((abs(numbers) <= _FARTHEST).all()) and numbers.max(initial=0) > 1  # not from 0 to 1
+        if len(numbers) < 6 or len(numbers) % 2 or not is_near:
+            raise ValueError(
+                f"a polygon is {numbers.tolist()!s:.60}; expected x, y of three corners or more, in pixels "
+                f"up to {_FARTHEST:,}"
+            )
+    merged = coco_mask.merge(coco_mask.frPyObjects([each.tolist() for each in polygons], height, width))
     return np.asarray(coco_mask.decode(merged), dtype=bool)

@@ -145,11 +145,6 @@ class VocSample(NamedTuple):
     objects: Path | None
 
     @property
-    def file_name(self) -> str:
-        """Name of the image file."""
-        return self.image.name
-
-    @property
     def files(self) -> list[Path]:
         """The image and its annotations."""
         return [path for path in (self.image, self.classes, self.objects) if path]
@@ -202,14 +197,14 @@ def list_voc_samples(root: Path, split: str = "val", *, objects: bool = True) ->
 
 
 class VocMasks:
-    """Reads the annotations of the images of a split: classes by VOC's colors, objects of each image."""
+    """Reads the annotations of the images of a split: by VOC's colors, unless rules say indices."""
 
     def __init__(self, samples: Sequence[VocSample], rules: MaskRules) -> None:
         """Look at all masks; raises DataError for classes in other colors than those of PASCAL VOC."""
-        rules = replace(rules, classes=VOC_LIST)
-        self.classes = MaskReader([sample.classes for sample in samples], rules)
+        rules = replace(rules, palette=rules.palette or "color" if rules.threshold is None else None)
+        self.classes = MaskReader([sample.classes for sample in samples], replace(rules, classes=VOC_LIST))
         files = [sample.objects for sample in samples if sample.objects]
-        self.objects = MaskReader(files, replace(rules, classes=()), scope="image") if files else None
+        self.objects = MaskReader(files, rules) if files else None
 
     def table(self) -> str:
         """Format the classes, and the objects if there are some."""

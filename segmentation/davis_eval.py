@@ -181,12 +181,23 @@ def _pair_folders(
     ground_truth: Path, predictions: Path, wanted: Sequence[str]
 ) -> tuple[list[str], list[str]]:
     """Return the sequences to score, and those of the predictions that have no ground truth."""
-    names = _sequence_folders(ground_truth, "ground truth")
-    _sequence_folders(predictions, "predictions", names)
+    names, predicted = _sequences(ground_truth), _sequences(predictions)
+    for root, content, is_found in (
+        (ground_truth, "ground truth", bool(names)),
+        (predictions, "predictions", bool({*names} & {*predicted})),
+    ):
+        if not is_found:
+            fault = f"holds no sequences of {content}" if root.is_dir() else "does not exist"
+            hint = nearby_hint(root, lambda folder: bool({*(names or predicted)} & {*_sequences(folder)}))
+            raise DataError(f"{root} {fault}; expected one folder of PNGs per sequence{hint}")
     if unknown := [name for name in wanted if name not in names]:
         raise DataError(f"sequence {unknown[0]!r} is not in {ground_truth}; it has {', '.join(names)[:300]}")
-    others = sorted(set(_sequence_folders(predictions, "predictions")) - set(names))
-    return [name for name in names if name in wanted or not wanted], others
+    return [name for name in names if name in wanted or not wanted], sorted({*predicted} - {*names})
+
+
+def _sequences(root: Path) -> list[str]:
+    """List the folders of PNGs in a folder."""
+    return [folder.name for folder in sorted(root.glob("[!.]*/")) if next(folder.glob("*.png"), None)]
 
 
 def _score_sequence(
@@ -236,7 +247,7 @@ def _score_sequence(
         for label, J, F in zip(labels, region, boundary, strict=True)
         if appearances[label] < len(pairs)
     }
-    return scores, notes, reader.describe()
+    return scores, notes, reader.label_set.describe()
 
 
 def _appearances(masks: Sequence[Path], reader: MaskReader) -> dict[int, int]:
@@ -256,26 +267,6 @@ def _pair_files(masks: Sequence[Path], scored: Sequence[Path], predictions: Path
         number = f"{len(absent)} of {len(pairs)}"
         raise DataError(f"{number} predictions of {predictions.name} are missing, the first is {absent[0]}")
     return pairs
-
-
-def _sequence_folders(root: Path, content: str, wanted: Sequence[str] = ()) -> list[str]:
-    """List the folders of PNGs in a folder; only those `wanted`, if any are named."""
-    if not root.is_dir():
-        raise DataError(f"the folder of {content} {root} does not exist")
-
-    def masks_in(folder: Path) -> list[str]:
-        folders = (each for each in sorted(folder.glob("[!.]*/")) if not wanted or each.name in wanted)
-        return [each.name for each in folders if next(each.glob("*.png"), None)]
-
-    if not (names := masks_in(root)):
-        like = f" named as in the ground truth: {', '.join(wanted)[:200]}" if wanted else ""
-        hint = nearby_hint(root, lambda folder: bool(masks_in(folder)))
-        if not wanted and any(root.glob("*.png")):
-            hint = "; it holds PNGs itself: move them into a folder in it"
-        raise DataError(
-            f"{root} holds no sequences of {content}; expected one folder of PNGs per sequence{like}{hint}"
-        )
-    return names
 
 
 def _read_pairs(

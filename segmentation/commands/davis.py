@@ -5,10 +5,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
-import tyro
 
 from dino_model.data import images
 from dino_model.inference.options import ModelOptions
@@ -20,7 +19,7 @@ from segmentation import davis_eval, drawing
 from segmentation.annotations import MaskReader, read_labels
 from segmentation.coco import CocoWriter
 from segmentation.commands import common
-from segmentation.datasets import Clip, open_davis, read_names
+from segmentation.datasets import Clip, open_davis
 from segmentation.davis_eval import DavisTask, Objects
 from segmentation.frames import describe_order
 from segmentation.labels import VOID, DataError, Labels, check_size, object_ids, without_void, write_mask_png
@@ -42,6 +41,8 @@ class ScoreOptions(common.MaskOptions):
     objects: Objects = "first-mask"
     """first-mask: labels 1 to the highest of the first true mask, as officially. appearance: every label from
     the first true mask on that has it, scored after this mask, as in YouTube-VOS."""
+    sequences: tuple[str, ...] = ()
+    """Only these sequences."""
 
 
 @dataclass(frozen=True)
@@ -62,8 +63,6 @@ class Davis(ScoreOptions, ModelOptions, BatchCommand[Inputs, dict[int, Labels]])
     copied."""
     split: str = "val"
     """List of sequences in ImageSets/2017, or in another folder of ImageSets, such as 480p/val."""
-    sequences: tuple[str, ...] = ()
-    """Only these sequences."""
 
     kind: ClassVar[str] = "sequences"
 
@@ -201,21 +200,17 @@ class Score(ScoreOptions, JsonOptions):
     """Folder of the true masks, such as DAVIS/Annotations/480p."""
     predictions: Path
     """Folder of the predicted masks."""
-    sequence_list: Annotated[Path | None, tyro.conf.arg(name="list")] = None
-    """Text file of sequences to score, one per line, such as ImageSets/2017/val.txt; all by default."""
     protocol: DavisTask = "semi-supervised"
     """Predictions have the labels of the objects, or are proposals that are matched to them."""
 
     def run(self) -> None:
         make_room(self.json)
-        known = [folder.name for folder in self.ground_truth.glob("*/")]
-        sequences = read_names(self.sequence_list, known) if self.sequence_list else ()
         scores = davis_eval.score_folders(
             self.ground_truth,
             self.predictions,
             task=self.protocol,
             objects=self.objects,
-            sequences=sequences,
+            sequences=self.sequences,
             rules=self.mask_rules(),
         )
         print(format_scores(scores))

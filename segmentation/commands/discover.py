@@ -95,7 +95,7 @@ class Discover(common.NamedMaskOptions, ModelOptions, BatchCommand[InputImage, L
         if self.masks is None:
             return None
         images = common.list_inputs(common.open_inputs(self.inputs))
-        return TrueMasks(self.masks, images, self, scope="image", foreground=True)
+        return TrueMasks(self.masks, images, self, foreground=True)
 
     def items(self) -> Sequence[InputImage]:
         if not self.methods:

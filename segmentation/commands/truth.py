@@ -12,7 +12,7 @@ from dino_model.inference.options import TileOptions
 from dino_model.runtime.batch import read_ahead
 from dino_model.runtime.errors import pluralize
 from dino_model.runtime.outputs import SkippedInputs
-from segmentation.annotations import LabelSet, MaskReader, MaskRules, NamedClass, Scope
+from segmentation.annotations import LabelSet, MaskReader, MaskRules, NamedClass
 from segmentation.coco import CocoMasks
 from segmentation.commands import common
 from segmentation.commands.common import InputImage, NamedMaskOptions
@@ -69,7 +69,6 @@ class TrueMasks:
         images: Sequence[InputImage],
         options: NamedMaskOptions,
         *,
-        scope: Scope = "set",
         classes: tuple[NamedClass, ...] = (),
         foreground: bool = False,
         head: PatchTask | None = None,
@@ -90,8 +89,8 @@ class TrueMasks:
             if self.images and not files:
                 raise next(iter(self.missing.values()))
             rules = MaskRules() if head else options.mask_rules(classes)
-            self.reader = MaskReader(files, rules, scope=scope, label_set=head.label_set if head else None)
-            self.label_set = self.reader.label_set or LabelSet()
+            self.reader = MaskReader(files, rules, label_set=head.label_set if head else None)
+            self.label_set = self.reader.label_set
             print(self.reader.table(), flush=True)
             return
         for field in fields(NamedMaskOptions):
@@ -180,9 +179,9 @@ class TrueMasks:
         """Return the names of labels from 0 on, as far as they are known."""
         if self.foreground:
             return ("background", "foreground")
-        label_set = self.reader.label_set or LabelSet()
+        label_set = self.reader.label_set
         count = len(label_set.values)
         return label_set.names or [label_set.name(label) for label in range(count if count < VOID else 0)]
 
     def settings(self) -> dict[str, Any]:
-        return {"masks": self.reader.describe()}
+        return {"masks": self.reader.label_set.describe()}

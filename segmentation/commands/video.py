@@ -1,6 +1,5 @@
 """`python -m segmentation video`: attention of a video, or the labels of some frames propagated."""
 
-import re
 from collections import deque
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import ExitStack, closing
@@ -8,7 +7,7 @@ from dataclasses import asdict, dataclass
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import tyro
 
@@ -36,7 +35,7 @@ Results = Generator[tuple[list[ImageArray], Labels]]
 
 @dataclass(frozen=True)
 class Video(MaskOptions, ModelOptions, BatchCommand[Inputs, dict[int, Labels]]):
-    """Attention of a video; with --mask or --masks, the labels of some frames propagated.
+    """Attention of a video; with --masks, the labels of some frames propagated.
 
     Writes three videos. heads has every head next to the frame, mean the heat map of the mean of the heads,
     mask the outline of the kept patches. With masks, writes the video labels instead. Also writes
@@ -46,10 +45,9 @@ class Video(MaskOptions, ModelOptions, BatchCommand[Inputs, dict[int, Labels]]):
 
     input: tyro.conf.Positional[Path]
     """Video file, or folder of images numbered in their order."""
-    mask: Annotated[tuple[str, ...], tyro.conf.arg(metavar="[FRAME=]FILE …")] = ()
-    """Labels of frames to propagate, such as first.png or 12=later.png; frames count from 0."""
     masks: Path | None = None
-    """Folder of labels of frames: files with the names of frames, or their numbers for a video file."""
+    """Labels to propagate: a file for the first frame, or a folder of files with the names of frames, for a
+    video file their numbers from 0."""
     mass: float = 0.6
     """Share of the attention that a mask keeps, above 0 and up to 1."""
     preset: Literal["dino", "crw"] = "dino"
@@ -93,7 +91,7 @@ class Video(MaskOptions, ModelOptions, BatchCommand[Inputs, dict[int, Labels]]):
         if not self._mask_files:
             return settings | {"mass": self.mass}
         names = {str(number): file.name for number, file in self._mask_files.items()}
-        rules = {"mask_rules": asdict(self.mask_rules()), "values": self._reader.describe()}
+        rules = {"mask_rules": asdict(self.mask_rules()), "values": self._reader.label_set.describe()}
         return settings | rules | {"preset": self.preset, "masks": names}
 
     def read(self, item: Inputs) -> dict[int, Labels]:
@@ -141,27 +139,18 @@ class Video(MaskOptions, ModelOptions, BatchCommand[Inputs, dict[int, Labels]]):
     @cached_property
     def _mask_files(self) -> dict[int, Path]:
         """The mask file of each frame that has one, by its number in ascending order."""
-        files, frames = list[tuple[int, Path]](), self._frames
+        files, frames = dict[int, Path](), self._frames
         names = [file.stem for file in frames.files] if isinstance(frames, FrameFolder) else []
-        for text in self.mask:
-            match = re.fullmatch(r"(\d+)=(.+)", text)
-            if not match and (stem := Path(text).stem) in names[1:]:
-                number = names.index(stem)
-                raise DataError(
-                    f"{text} has the name of frame {number}: pass --mask {number}={text}, or 0={text}"
-                )
-            files.append((int(match[1]), Path(match[2])) if match else (0, Path(text)))
+        if self.masks and not self.masks.is_dir():
+            if self.masks.stem in names[1:]:
+                raise DataError(f"{self.masks} has the name of a later frame: pass a folder that holds it")
+            return {0: self.masks}
         for file in frame_files(self.masks) if self.masks else ():
             if file.stem not in names and (names or not file.stem.isdecimal()):
                 expected = f"the name of a frame of {self.input}" if names else "numbers such as 00012.png"
                 raise DataError(f"{self.masks} has {file.name}; expected {expected}")
-            files.append((names.index(file.stem) if names else int(file.stem), file))
-        numbered = dict(sorted(files))
-        if len(numbered) < len(files):
-            raise DataError("two masks belong to one frame; pass one of them")
-        if names and numbered and max(numbered) >= len(names):
-            raise DataError(f"a mask belongs to frame {max(numbered)}; the last is {len(names) - 1}")
-        return numbered
+            files[names.index(file.stem) if names else int(file.stem)] = file
+        return dict(sorted(files.items()))
 
     def _attention(self) -> Results:
         return attention_video(run_ahead(self._frames), self._predictor, mass=self.mass)

@@ -82,8 +82,9 @@ class Voc(VocProtocol, common.MaskOptions, ModelOptions, BatchCommand[VocSample,
             settings = common.model_settings(self._predictor)
             if isinstance(self.head, int):
                 common.check_head(self.head, self._predictor)
-        settings |= {"masks": self._masks.classes.describe(), "mask_rules": asdict(self.mask_rules())}
-        return settings | {"protocols": [asdict(each) for each in self._protocols]}
+        settings |= {"masks": self._masks.classes.label_set.describe()}
+        protocols = [asdict(each) for each in self._protocols]
+        return settings | {"mask_rules": asdict(self.mask_rules()), "protocols": protocols}
 
     def read(self, item: VocSample) -> Loaded:
         image = images.read(item.image, name=str(item.image))
@@ -175,7 +176,7 @@ def _write_coco(output: OutputFolder, samples: Sequence[VocSample], scores: list
         if score.targets:
             height, width = score.targets[0].mask["size"]
             masks = ((each.category, decode(each.mask), each.jaccard) for each in score.targets)
-            writer.add(sample.file_name, (height, width), masks)
+            writer.add(sample.image.name, (height, width), masks)
     writer.write()
 
 

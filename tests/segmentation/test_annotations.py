@@ -59,7 +59,6 @@ FORMS: dict[str, tuple[np.ndarray | tuple[np.ndarray, np.ndarray], MaskRules, np
     "palette": ((LABELS, palette()), MaskRules(), LABELS),
     "palette with a white background": ((LABELS, WHITE_FIRST), MaskRules(), LABELS),
     "gray": (LABELS, MaskRules(), LABELS),
-    "one bit with a threshold": (LABELS > 0, MaskRules(128), mapped(0, 1, 1, 1)),
     "one bit": (LABELS > 0, MaskRules(), mapped(0, 1, 1, 1)),
     "gray with alpha": (np.stack([LABELS, (LABELS > 0) * np.uint8(255)], -1), MaskRules(), LABELS),
     "transparent gray": (np.stack([LABELS, (LABELS != 3) * np.uint8(9)], -1), MaskRules(), LABELS % 3),
@@ -330,11 +329,6 @@ SETS: dict[str, tuple[Masks, MaskRules, Sequence[np.ndarray] | str]] = {  # mask
         MaskRules(palette="index"),
         [LABELS, mapped(0, 3, 1, 2)],
     ),
-    "reordered palette of another folder": (
-        [(LABELS, COLORS), REORDERED],
-        MaskRules(),
-        "--palette index.*--palette color",
-    ),
     "color at index 0": ([(LABELS, COLORS[[1, 0, 2, 3]])], MaskRules(), "--palette index.*--palette color"),
     "ignored color beside a white background": (
         [(LABELS, WHITE_FIRST)],
@@ -390,8 +384,7 @@ SETS: dict[str, tuple[Masks, MaskRules, Sequence[np.ndarray] | str]] = {  # mask
 @pytest.mark.parametrize("form", SETS)
 def test_masks_of_a_command_have_one_set_of_labels_in_any_order(form, tmp_path):
     masks, rules, expected = SETS[form]
-    folder = tmp_path / "{}" if "folder" in form else tmp_path
-    files = [write(Path(f"{folder}/{n}.png".format(n)), mask) for n, mask in enumerate(masks)]
+    files = [write(tmp_path / f"{n}.png", mask) for n, mask in enumerate(masks)]
     for order in (files, files[::-1]):
         if isinstance(expected, str):
             with pytest.raises(DataError, match=expected):
@@ -431,14 +424,6 @@ def test_value_of_missing_data_is_void_or_background_as_an_option_says(tmp_path)
         MaskReader([tmp_path / "a.tif"])
     found = MaskReader([tmp_path / "a.tif"], MaskRules(ignore=("99",))).read(tmp_path / "a.tif")
     np.testing.assert_array_equal(found, mapped(0, 1, 2, 255))
-
-
-def test_random_palettes_are_read_by_image(tmp_path):
-    other = np.array([[0, 0, 0], [90, 0, 0], [0, 90, 0], [0, 0, 90]])
-    files = [write(tmp_path / f"{n}.png", (LABELS, colors)) for n, colors in enumerate((COLORS, other))]
-    reader = MaskReader(files, scope="image")
-    for file in files:
-        np.testing.assert_array_equal(reader.read(file), LABELS)
 
 
 def test_classes_have_the_colors_of_a_labelmap_of_cvat_or_of_voc(tmp_path):

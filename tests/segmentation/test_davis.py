@@ -177,7 +177,7 @@ def test_propagation_runs_in_fp32_by_default(davis, tmp_path, monkeypatch, preci
     frames, mask = davis / "JPEGImages/480p/bear", davis / "Annotations/480p/bear/00000.png"
     options = {"precision": precision, "model": "random:vit_tiny/16", "size": 64}
     command(davis, tmp_path / "davis", features="model", sequences=("bear",), **options).run()
-    Video(frames, output=tmp_path / "labels", mask=(str(mask),), **options).run()
+    Video(frames, output=tmp_path / "labels", masks=mask, **options).run()
     files = (tmp_path / name / "provenance.json" for name in ("davis", "labels"))
     assert [json.loads(file.read_text())["precision"] for file in files] == [expected] * 2
 

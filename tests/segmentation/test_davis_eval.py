@@ -172,8 +172,6 @@ def test_wrong_folder_is_named(write, tmp_path):
         score_folders(truth, tmp_path / "nothing")
     with pytest.raises(DataError, match=rf"holds no sequences of predictions; .*{guess} looks right"):
         score_folders(truth, guess / "a")
-    with pytest.raises(DataError, match="it holds PNGs itself: move them into a folder in it"):
-        score_folders(truth / "a", guess)
     empty = boxes(5)
     empty[0] = 0
     with pytest.raises(DataError, match=r"marks no object; pass --binary .* or --objects appearance"):
@@ -184,10 +182,9 @@ def test_command_scores_list_and_names_faulty_sequences(write, tmp_path, capsys)
     for name in "abc":
         truth, guess = write(f"truth/{name}", boxes(5)), write(f"guess/{name}", boxes(5, 1))
     (guess / "b" / "00002.png").unlink()
-    listed, file = tmp_path / "val.txt", tmp_path / "scores.json"
-    listed.write_text("c\nb\n")
-    options = {"--ground-truth": truth, "--predictions": guess, "--list": listed, "--json": file}
-    words = [str(word) for option in options.items() for word in option]
+    file = tmp_path / "scores.json"
+    options = {"--ground-truth": truth, "--predictions": guess, "--json": file}
+    words = [*(str(word) for option in options.items() for word in option), "--sequences", "c", "b"]
     with pytest.raises(DataError, match="1 sequences are not scored: b"):
         segment(["score", *words])
     out = capsys.readouterr().out
