@@ -4,7 +4,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -42,15 +42,7 @@ VOC_LIST = tuple(map(NamedClass, ("background", *VOC_CLASSES), _VOC))
 
 @dataclass(frozen=True)
 class MaskRules:
-    """Options of the user about masks, those of `MaskOptions`.
-
-    Attributes:
-        threshold: Least value of object 1, if masks have one object.
-        ignore: Names, colors (#rrggbb) or values that are void.
-        background: Color or value of the background; `none` if every color is a class.
-        palette: Whether indices or colors are meant where palettes differ.
-        classes: Names of the labels from 0 on.
-    """
+    """Options of the user, as `MaskOptions` describes them; `classes` are names of the labels from 0 on."""
 
     threshold: int | None = None
     ignore: tuple[str, ...] = ()
@@ -184,9 +176,8 @@ class MaskReader:
             raise DataError(f"--threshold is {threshold}; expected a value of masks from 1 on, such as 128")
         self._load = load or (lambda file: read_mask(file, threshold))
         self._kept: dict[Path, StoredMask] | None = {} if keep else None
-        looks = sorted(load_ahead(self._look, dict.fromkeys(files)), key=lambda mask: mask.path)
-        if label_set:
-            looks = [_check(mask, label_set) for mask in looks]
+        look = partial(self._look, label_set)
+        looks = sorted(load_ahead(look, dict.fromkeys(files)), key=lambda mask: mask.path)
         self.masks = {mask.path: mask for mask in looks if not mask.error}
         self.damaged = {mask.path: mask.error for mask in looks if mask.error}
         if self.damaged and not self.masks:
@@ -247,23 +238,16 @@ class MaskReader:
             shown = f"#{mask.colors[value]:06x}"
         return label, "void" if label == VOID else label_set.name(label), shown
 
-    def _look(self, file: Path) -> StoredMask:
+    def _look(self, label_set: LabelSet | None, file: Path) -> StoredMask:
         try:
             mask = self._load(file)
+            if label_set:
+                label_set.find(mask)
         except DataError as error:
             return StoredMask(file, error=str(error))
         if self._kept is not None and mask.values.size * len(self._kept) < _KEPT_BYTES:
             self._kept[file] = mask
         return replace(mask, values=np.zeros((0, 0), np.uint8))
-
-
-def _check(mask: StoredMask, label_set: LabelSet) -> StoredMask:
-    """Add the error of a mask whose values have no labels."""
-    try:
-        label_set.find(mask)
-    except DataError as error:
-        return replace(mask, error=mask.error or str(error))
-    return mask
 
 
 def decide(masks: Sequence[StoredMask], rules: MaskRules) -> LabelSet:

@@ -223,7 +223,8 @@ def _score_sequence(
             raise DataError(f"the first mask {masks[0]} marks no object; {remedy}")
         if objects == "first-mask":
             missing = sorted(set(range(1, max(appearances))) - set(appearances))
-            notes = [f"the first mask lacks object {label}, which counts as officially" for label in missing]
+            lacking = f"the first mask lacks {pluralize(len(missing), 'object')} below its highest label"
+            notes = [f"{lacking}, which count as officially: {str(missing)[1:-1]:.60}"] * bool(missing)
             appearances |= dict.fromkeys(missing, 0)
             notes += [
                 f"object {label} first appears in {masks[first].name} and is not scored (see --objects)"

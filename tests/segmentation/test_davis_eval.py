@@ -129,7 +129,7 @@ def test_later_objects_score_as_officially(write, guessed, task):
         expected = np.mean([(float(jaccard(*m)) + contour_accuracy(*m)) / 2 for each in pairs for m in each])
     assert scores["dataset"]["J&F_mean"] == pytest.approx(expected, abs=1e-12)
     assert scores["notes"] == [
-        "a: the first mask lacks object 2, which counts as officially",
+        "a: the first mask lacks 1 object below its highest label, which count as officially: 2",
         "a: object 4 first appears in 00002.png and is not scored (see --objects)",
     ]
 
