@@ -116,7 +116,7 @@ class Attention(
         settings: dict[str, Any] = {"mass": self.mass, "point": self._point, "block": self.block}
         settings |= common.model_settings(self._predictor)
         if self._truths:
-            settings |= self._truths.settings() | {"mask_rules": asdict(self.mask_rules())}
+            settings |= self._truths.settings()
         if channel_range := self._predictor.model.channel_range:
             settings |= {"channels": asdict(channel_range), "shown": self._rgb}
         return settings

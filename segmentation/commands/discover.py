@@ -125,7 +125,6 @@ class Discover(common.NamedMaskOptions, ModelOptions, BatchCommand[InputImage, L
             "resize": self._resize if is_resized else f"{self._resize} {self.size}",
             "methods": ", ".join(self.methods),
             "count": self.count,
-            "mask_threshold": self.least_value,
             "head": self.head,
             "min_confidence": self.min_confidence,
             "edges": "guided filter" if self.refine else "patches",
@@ -181,7 +180,9 @@ class Discover(common.NamedMaskOptions, ModelOptions, BatchCommand[InputImage, L
                 writer.add(item.file_name, record["size"], masks)
             writer.write()
         drawing.save_image(output.path("contact_sheet.png"), _contact_sheet(output, items, self.methods))
-        protocol = {key: value for key, value in output.settings.items() if key != "weights"}
+        protocol = {
+            key: value for key, value in output.settings.items() if key not in ("weights", "mask_rules")
+        }
         print(_report(protocol, scores, self.dataset, len(items)))
         empty = (f"{method} {sum(not row['objects'] for row in rows)}" for method, rows in by_method.items())
         print(f"images without an object: {', '.join(empty)}")

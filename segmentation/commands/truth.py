@@ -1,7 +1,7 @@
 """Images with true masks, for every command that compares with them."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -79,6 +79,7 @@ class TrueMasks:
             DataError: No masks, or values that have no certain meaning.
         """
         self.path, self.foreground, self.skipped = path, foreground, SkippedInputs()
+        self._rules = MaskRules() if head else options.mask_rules(classes)
         self.coco: CocoMasks | None = None
         self.missing: dict[str, DataError] = {}
         if not path.exists():
@@ -88,8 +89,7 @@ class TrueMasks:
             files = [image.truth for image in self.images if image.truth]
             if self.images and not files:
                 raise next(iter(self.missing.values()))
-            rules = MaskRules() if head else options.mask_rules(classes)
-            self.reader = MaskReader(files, rules, label_set=head.label_set if head else None)
+            self.reader = MaskReader(files, self._rules, label_set=head.label_set if head else None)
             self.label_set = self.reader.label_set
             print(self.reader.table(), flush=True)
             return
@@ -184,4 +184,5 @@ class TrueMasks:
         return label_set.names or [label_set.name(label) for label in range(count if count < VOID else 0)]
 
     def settings(self) -> dict[str, Any]:
-        return {"masks": self.reader.label_set.describe()}
+        """Return what was read and how, for the provenance and scores."""
+        return {"masks": self.reader.label_set.describe(), "mask_rules": asdict(self._rules)}

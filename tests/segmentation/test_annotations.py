@@ -54,6 +54,10 @@ def through_jpeg(values: np.ndarray) -> np.ndarray:
     return cv2.imdecode(cv2.imencode(".jpg", large, [cv2.IMWRITE_JPEG_QUALITY, 90])[1], cv2.IMREAD_GRAYSCALE)
 
 
+def named(names: str) -> tuple[NamedClass, ...]:
+    return tuple(map(NamedClass, names.split()))
+
+
 ids = LABELS.astype(np.uint16)
 FORMS: dict[str, tuple[np.ndarray | tuple[np.ndarray, np.ndarray], MaskRules, np.ndarray]] = {
     "palette": ((LABELS, palette()), MaskRules(), LABELS),
@@ -86,14 +90,10 @@ FORMS: dict[str, tuple[np.ndarray | tuple[np.ndarray, np.ndarray], MaskRules, np
     "scribbles": (mapped(3, 1, 2, 0), MaskRules(ignore=("0",), background="3"), mapped(0, 1, 2, 255)),
     "class that is ignored": (
         LABELS,
-        MaskRules(ignore=("b",), classes=tuple(map(NamedClass, ["Background", "a", "b", "c"]))),
+        MaskRules(ignore=("b",), classes=named("Background a b c")),
         mapped(0, 1, 255, 3),
     ),
-    "label 0 is a class": (
-        LABELS,
-        MaskRules(background="none", classes=tuple(map(NamedClass, "abcd"))),
-        LABELS,
-    ),
+    "label 0 is a class": (LABELS, MaskRules(background="none", classes=named("a b c d")), LABELS),
     "white background": (WHITE_FIRST[LABELS], MaskRules(background="#ffffff"), mapped(0, 3, 2, 1)),
     "white background as a value": (WHITE_FIRST[LABELS], MaskRules(background="255"), mapped(0, 3, 2, 1)),
     "no background": (
@@ -108,11 +108,7 @@ FORMS: dict[str, tuple[np.ndarray | tuple[np.ndarray, np.ndarray], MaskRules, np
         LABELS,
     ),
     "inverted": (mapped(255, 0, 0, 0), MaskRules(background="255"), mapped(0, 1, 1, 1)),
-    "ignored color of a palette": (
-        (LABELS, COLORS),
-        MaskRules(ignore=("#00ff00",)),
-        mapped(0, 2, 255, 1),
-    ),
+    "ignored color of a palette": ((LABELS, COLORS), MaskRules(ignore=("#00ff00",)), mapped(0, 2, 255, 1)),
     "negative background": (
         LABELS.astype(np.int32) - 1,
         MaskRules(background="-1", ignore=("0",)),
@@ -315,7 +311,7 @@ SETS: dict[str, tuple[Masks, MaskRules, Sequence[np.ndarray] | str]] = {  # mask
     "no background left": ([LABELS], MaskRules(ignore=("0",)), "--background 3"),
     "classes without the background": (
         [LABELS],
-        MaskRules(classes=tuple(map(NamedClass, "abcd"))),
+        MaskRules(classes=named("a b c d")),
         "'a' would be label 0.*`background`.*--background none",
     ),
     "reordered palette": ([(LABELS, COLORS), REORDERED], MaskRules(), "--palette index.*--palette color"),
@@ -338,7 +334,7 @@ SETS: dict[str, tuple[Masks, MaskRules, Sequence[np.ndarray] | str]] = {  # mask
     "gray beside colors": ([LABELS, COLORS[LABELS]], MaskRules(), r"0\.png is gray with the value 1"),
     "label without a name": (
         [LABELS],
-        MaskRules(classes=tuple(map(NamedClass, ["background", "b", "c"]))),
+        MaskRules(classes=named("background b c")),
         "has 3, which has no label: add it to --classes",
     ),
     "0 and 255 beside labels": ([LABELS, mapped(0, 255, 255, 255)], MaskRules(), "--ignore 255.*--binary"),
@@ -356,14 +352,10 @@ SETS: dict[str, tuple[Masks, MaskRules, Sequence[np.ndarray] | str]] = {  # mask
         MaskRules(classes=(NamedClass("red", 0xFF0000), NamedClass("blue", 0xFF))),
         "has #00ff00, which has no label.*--classes.*--ignore '#00ff00'",
     ),
-    "class without a color": (
-        [COLORS[LABELS]],
-        MaskRules(classes=tuple(map(NamedClass, "abcd"))),
-        "`a #rrggbb`",
-    ),
+    "class without a color": ([COLORS[LABELS]], MaskRules(classes=named("a b c d")), "`a #rrggbb`"),
     "ids with names": (
         [np.array([0, 301, 300, 7], np.uint16)[LABELS]],
-        MaskRules(classes=tuple(map(NamedClass, ["background", "b", "c", "d"]))),
+        MaskRules(classes=named("background b c d")),
         "--classes cannot name",
     ),
     "color for values": ([LABELS], MaskRules(background="#00ff00"), "is a color"),
