@@ -92,9 +92,9 @@ class ReadableViT:
             return "the mean of [CLS] and the distillation token after the final norm"
         pools = {"token": "[CLS]", "avg": "the mean of the patches", "map": "the attention-pooled patches"}
         pool = pools.get(vit.global_pool, f"the patches, pooled by {vit.global_pool!r}")
-        if not _is_identity(vit.norm):
+        if not isinstance(vit.norm, nn.Identity):
             return f"{pool} after the final norm"
-        if _is_identity(vit.fc_norm):
+        if isinstance(vit.fc_norm, nn.Identity):
             return f"{pool} without a final norm"
         return f"{pool} after the final norm" if self.has_cls else f"{pool}, then the final norm"
 
@@ -110,12 +110,6 @@ class ReadableViT:
         """Return the rows and columns of patches of an image of this size, padding included."""
         return -(-height // self.patch_size[0]), -(-width // self.patch_size[1])
 
-    def _check(self, images: Tensor) -> None:
-        if images.ndim != 4 or images.shape[1] != self.channels or 0 in images.shape:
-            raise ValueError(
-                f"images have shape {list(images.shape)}, expected [batch, {self.channels}, height, width]"
-            )
-
     def calls(self, images: Tensor, stop: int = -1, *, keep: int | None = None) -> list[BlockCall]:
         """Return the calls of the blocks on images [batch, channels, height, width] of any size, normalized.
 
@@ -124,7 +118,10 @@ class ReadableViT:
         Raises:
             ValueError: Images of another shape or number of channels, or no such block.
         """
-        self._check(images)
+        if images.ndim != 4 or images.shape[1] != self.channels or 0 in images.shape:
+            raise ValueError(
+                f"images have shape {list(images.shape)}, expected [batch, {self.channels}, height, width]"
+            )
         vit, images = _fit_to_patches(self.vit, images.to(self._first.weight.dtype))
         last, calls = self.block_index(stop), deque[BlockCall](maxlen=keep)
         recording = copy.copy(vit)  # other threads may use the model itself
@@ -265,10 +262,6 @@ def _expect(code: str, value: object, shape: Sequence[int | None], words: str) -
     if isinstance(value, Tensor) and len(found) == len(shape) and all(fits):
         return value
     raise ValueError(f"{code} returned {found or type(value).__name__}, expected {words}")
-
-
-def _is_identity(layer: nn.Module) -> bool:
-    return isinstance(layer, nn.Identity)
 
 
 def find_vit(model: Layer) -> ReadableViT | None:

@@ -23,11 +23,6 @@ PETS = {"cat/a.PNG": 0, "cat/b.png": 40, "cat/c.jpg": 80, "dog/a.png": 120, "dog
 OF_SOURCES = LabelOptions(sources="classes")
 
 
-@pytest.fixture(autouse=True)
-def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setenv("DINO_CACHE", str(tmp_path / "cache"))
-
-
 def values(images: Images) -> list[int]:
     return [int(images.read(i)[0, 0, 0]) for i in range(len(images))]
 

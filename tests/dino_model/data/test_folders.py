@@ -12,11 +12,6 @@ SPLITS = "refused: --split-folders"
 TOP = "refused: --class-level --split-folders"
 
 
-@pytest.fixture(autouse=True)
-def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setenv("DINO_CACHE", str(tmp_path / "cache"))
-
-
 @pytest.mark.parametrize(
     ("names", "options", "expected"),
     [

@@ -15,11 +15,6 @@ LISTS = '{"y": ["x", "y"]}'
 JSON = '{"caption": "x", "label": 1, "name": "cat"}'
 
 
-@pytest.fixture(autouse=True)
-def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setenv("DINO_CACHE", str(tmp_path / "cache"))
-
-
 @pytest.mark.parametrize(
     ("members", "options", "expected"),
     [
