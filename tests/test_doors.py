@@ -378,16 +378,8 @@ def count_masks(count, keys):
         (count_masks, 2, None),  # arguments go by their names, in any order
         (count_masks, 300, "new found 300 objects, expected at most 254"),
         (lambda key: [], 2, "method New has an argument 'key': choose among keys, attention, mass, count"),
-        (
-            lambda keys: [Discovery(keys[..., 0], (0, 0))],
-            2,
-            r"new returned a float64 mask of \(2, 3\), expected bool",
-        ),
-        (
-            lambda keys: [Discovery(keys[0, :, 0] > 0, (0, 0))],
-            2,
-            r"a bool mask of \(3,\), expected bool of \(2, 3\)",
-        ),
+        (lambda keys: [Discovery(keys[..., 0], (0, 0))], 2, r"returned a float64 mask of \(2, 3\)"),
+        (lambda keys: [Discovery(keys[0, :, 0] > 0, (0, 0))], 2, r"a bool mask of \(3,\), expected"),
         (lambda keys: Discovery(keys[..., 0] > 0, (0, 0)), 2, "new returned a Discovery, expected a list of"),
         (lambda keys: [keys[..., 0] > 0], 2, "new returned a ndarray, expected a list of Discovery"),
         (lambda keys: [Discovery(keys[..., 0] > 0, (2, 0))], 2, "the seed 2, 0, outside of its mask"),

@@ -55,21 +55,13 @@ TOP = "refused: --class-level --split-folders"
         # splits by option
         ("train test", "split_folders=none", "test train"),
         ("siteA/cat siteB/cat siteB/dog", "split_folders=none", "siteA/cat siteB/cat siteB/dog"),
-        (
-            "train/cat train/dog eval/cat",
-            "split_folders=train=train,test=eval",
-            "test:cat train:cat train:dog",
-        ),
+        ("train/cat eval/cat", "split_folders=train=train,test=eval", "test:cat train:cat"),
         (
             "s_train/s_train/sea s_train/s_train/ice s_test/s_test/sea s_pred",
             "split_folders=train=s_train,test=s_test",
             "test:sea train:ice train:sea",
         ),
-        (
-            "cat/train cat/test dog/train",
-            "split_folders=train=train,test=test",
-            "test:cat train:cat train:dog",
-        ),
+        ("a/train a/test b/train", "split_folders=train=train,test=test", "test:a train:a train:b"),
         ("cat dog val/cat val/dog", "split_folders=val=val", "train:cat train:dog val:cat val:dog"),
         ("a/cat b/cat", "split_folders=train=a,test=c", SPLITS),
         ("a/cat a/dog b/cat b/dog c/cat c/dog", "split_folders=test=c", SPLITS),

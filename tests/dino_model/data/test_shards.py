@@ -12,6 +12,7 @@ from tests.dino_model.data.samples import make_tar, read_labels
 KEY = "refused: --class-key"
 SEPARATOR = "refused: --label-separator"
 LISTS = '{"y": ["x", "y"]}'
+DIVIDED = {"train/a.jpg": "", "train/a.cls": "7", "val/b.jpg": "", "val/b.cls": "7"}
 JSON = '{"caption": "x", "label": 1, "name": "cat"}'
 
 
@@ -47,16 +48,8 @@ JSON = '{"caption": "x", "label": 1, "name": "cat"}'
         ({"cat/a.jpg": "", "cat/a.json": JSON, "dog/b.jpg": ""}, {"class_key": "none"}, "cat dog"),
         ({"cat/a.jpg": "", "cat/a.json": '{"by": "ann"}', "dog/b.jpg": ""}, {}, KEY),
         # splits by folders
-        (
-            {"train/a.jpg": "", "train/a.cls": "7", "val/b.jpg": "", "val/b.cls": "7"},
-            {},
-            "refused: --split-folders",
-        ),
-        (
-            {"train/a.jpg": "", "train/a.cls": "7", "val/b.jpg": "", "val/b.cls": "7"},
-            {"split_folders": "train=train,val=val"},
-            "train:7 val:7",
-        ),
+        (DIVIDED, {}, "refused: --split-folders"),
+        (DIVIDED, {"split_folders": "train=train,val=val"}, "train:7 val:7"),
         # text
         ({"a.jpg": "", "a.txt": "cat"}, {}, KEY),
         ({"a.jpg": "", "a.txt": "cat"}, {"class_key": "txt"}, "cat"),

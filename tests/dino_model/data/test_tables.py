@@ -9,6 +9,7 @@ from dino_model.data.collection import open_images
 from dino_model.data.images import ImageError
 from tests.dino_model.data.samples import class_names, make_folder, read_labels
 
+OTHER_SPLITS = "path,label,split\n1.jpg,cat,query\n2.jpg,dog,gallery\n"
 IMAGE = "refused: --class-column --header-row --image-column"
 CLASS = "refused: --class-column --class-columns"
 
@@ -85,23 +86,11 @@ CLASS = "refused: --class-column --class-columns"
         # splits
         ("path,label,split\n1.jpg,cat,TRAIN\n2.jpg,dog,validation\n", "", "train:cat val:dog"),
         ("path,label,split\n1.jpg,cat,train\n2.jpg,dog,\n", "", "train:cat :dog"),
-        (
-            "path,label,split\n1.jpg,cat,query\n2.jpg,dog,gallery\n",
-            "",
-            "refused: --split-column --split-values",
-        ),
-        (
-            "path,label,split\n1.jpg,cat,query\n2.jpg,dog,gallery\n",
-            "split_values=train=gallery,test=query",
-            "test:cat train:dog",
-        ),
+        (OTHER_SPLITS, "", "refused: --split-column --split-values"),
+        (OTHER_SPLITS, "split_values=train=gallery,test=query", "test:cat train:dog"),
         ("path,label,split\n1.jpg,cat,query\n2.jpg,dog,x\n", "split_column=none", "cat dog"),
         ("path,label,fold\n1.jpg,cat,0\n2.jpg,dog,1\n", "", "cat dog"),
-        (
-            "path,label,split\n1.jpg,cat,train\n1.jpg,cat,val\n2.jpg,dog,val\n",
-            "",
-            "refused: --split-column",
-        ),
+        ("path,label,split\n1.jpg,cat,train\n1.jpg,cat,val\n2.jpg,x,val\n", "", "refused: --split-column"),
         (
             "path,label,fold\n1.jpg,cat,0\n2.jpg,dog,1\n",
             "split_column=fold split_values=train=0,val=1",

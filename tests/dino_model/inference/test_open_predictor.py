@@ -151,39 +151,18 @@ def _change_blocks(blocks: Any) -> nn.Module:
     ("create", "error"),
     [
         (lambda: _change(embed=property()), "this one lacks embed"),
-        (
-            lambda: _change(patch_size=(8, 16)),
-            r"patch_size of this Changed is \(8, 16\), expected an integer",
-        ),
+        (lambda: _change(patch_size=(8, 16)), r"patch_size of this Changed is \(8, 16\)"),
         (lambda: _change(patch_size=16), r"embed returned \[1, 25, 48\], expected .* 2 × 3 patches"),
-        (
-            lambda: _change(prefix_tokens=0),
-            r"embed returned \[1, 25, 48\], expected .* 0 prefix tokens and 4 × 6",
-        ),
+        (lambda: _change(prefix_tokens=0), r"returned \[1, 25, 48\], expected .* 0 prefix tokens and 4 × 6"),
         (lambda: _change(embed=lambda self, images: (images,)), "embed returned tuple, expected"),
-        (
-            lambda: _change(queries_keys=lambda self, block, tokens: None),
-            "queries_keys returned NoneType, expected",
-        ),
+        (lambda: _change(queries_keys=lambda *_: None), "queries_keys returned NoneType, expected"),
         (lambda: _change(heads=4), "heads of this Changed is 4, but its blocks have 3"),
-        (
-            lambda: _change_blocks(nn.ModuleDict({"0": nn.Identity()})),
-            "blocks of this OwnViT is a ModuleDict",
-        ),
+        (lambda: _change_blocks(nn.ModuleDict({"0": nn.Identity()})), "blocks of .* is a ModuleDict"),
         (lambda: _change_blocks(nn.ModuleList()), "an nn.ModuleList of one block or more"),
-        (
-            lambda: _change_blocks([nn.Linear(48, 40), nn.Identity()]),
-            r"block 0 returned \[1, 25, 40\], expected \[1, 25, 48",
-        ),
-        (
-            lambda: OwnViT().half(),
-            r"the weights of OwnViT are float16, expected float32: pass module.float\(\)",
-        ),
+        (lambda: _change_blocks([nn.Linear(48, 40), nn.Identity()]), r"block 0 returned \[1, 25, 40\]"),
+        (lambda: OwnViT().half(), r"weights of OwnViT are float16, .*: pass module.float\(\)"),
         (lambda: OwnViT().to("meta"), "the weights of OwnViT are on the meta device: load them first"),
-        (
-            lambda: timm.create_model("swin_tiny_patch4_window7_224"),
-            "SwinTransformer cannot be read: expected one of",
-        ),
+        (lambda: timm.create_model("swin_tiny_patch4_window7_224"), "cannot be read: expected one of"),
         (
             lambda: VisionTransformer(56, 8, embed_dim=48, depth=1, num_heads=3, pos_embed="none"),
             r"takes images of 56 × 56, found 32 × 48: create it with dynamic_img_size=True, or choose size=5",
