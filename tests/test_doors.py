@@ -303,7 +303,7 @@ def test_door_model_is_a_model_of_every_command_and_of_the_page(monkeypatch, tmp
     found = stored.features[stored.names.index(f"narrow/{query.name}")]
     np.testing.assert_allclose(found, expected, atol=1e-4)
     for words in (f"search {query} --index {index} {sheet}", f"predict {images} --head {head} {table}"):
-        with pytest.raises(WeightsError, match="names own code, which is not run unless you name it"):
+        with pytest.raises(WeightsError, match="names own code, which runs only if you name it"):
             dino([*words.split(), "--overwrite"] if "predict" in words else words.split())
     models = Models("my_vit:MyViT", device="cpu")
     predictor = models.ready(models.first)

@@ -182,9 +182,7 @@ def sort_classes(names: Iterable[str]) -> tuple[str, ...]:
         if re.fullmatch(r"-?\d+(\.\d+)?", name):
             forms[float(name)].append(name)
     if equal := next((each for each in forms.values() if len(each) > 1), None):
-        raise UnclearError(
-            f"the classes {list_names(map(repr, equal))} are equal numbers: write them in one way"
-        )
+        raise UnclearError(f"classes {list_names(map(repr, equal))} are equal numbers: write them in one way")
     numeric = all(name.isdecimal() for name in unique)
     return tuple(sorted(unique, key=lambda name: (int(name), name) if numeric else (0, name)))
 

@@ -69,10 +69,8 @@ def read_folder(folder: Path, suffixes: Collection[str]) -> Rows:
         unreadable += (f"{name} (a link to a missing folder)" for name in missing)
         found += (posixpath.normpath(f"{relative(parent)}/{name}") for name in names)
     images = sorted(name for name in found if is_image(name, suffixes))
-    notes = (
-        *count_names("folder", "left out", left_out),
-        *count_names("folder", "cannot be read", unreadable),
-    )
+    notes = count_names("folder", "left out", left_out)
+    notes += count_names("folder", "cannot be read", unreadable)
     return Rows([Row(name) for name in images], notes=notes, ignored=len(found) - len(images))
 
 
@@ -177,7 +175,7 @@ def _divide_by_names(
     if missing := sorted(names.keys() - {*tops.values()}):
         first = ", ".join(sorted(map(printable, parts))[:2])
         raise UnclearError(
-            f"--split-folders names {missing[0]!r}, and no folder has this name: folders are {first}, …"
+            f"--split-folders names {missing[0]!r}, which no folder has: folders are {first}, …"
         )
     others: Split = "" if "train" in names.values() else "train"
     # A folder that holds only one of its own name counts once: programs unpack archives in this way.

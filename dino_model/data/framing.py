@@ -107,9 +107,7 @@ class Framing:
                 rows, columns = (side // self.cut * self.cut for side in scaled.shape[-2:])
                 scaled = scaled[..., :rows, :columns]
             if not scaled.numel():
-                raise ValueError(
-                    f"an image of {tuple(images.shape[-2:])} pixels is too small for scale {scale:g}"
-                )
+                raise ValueError(f"an image of {tuple(images.shape[-2:])} is too small for scale {scale:g}")
             yield scaled
 
 

@@ -79,7 +79,7 @@ def read_tar(tar: Path | str, suffixes: Collection[str], options: LabelOptions, 
         notes += count_names("further image", "of a WebDataset sample", more)
         both = first[_sample(more[0])[0]], more[0]
         reason = (
-            f"{' and '.join(map(printable, both))} are of one sample: pass --image-key {_sample(both[0])[1]}"
+            f"{' and '.join(map(printable, both))} are one sample: pass --image-key {_sample(both[0])[1]}"
         )
     elif options.class_key != "none" and (fields or options.class_key):
         try:
@@ -156,9 +156,7 @@ def is_tar(path: Path) -> bool:
         with path.open("rb") as file:
             is_packed = file.read(4) in (b"PK\x03\x04", b"\x28\xb5\x2f\xfd")  # zip, Zstandard
         if is_packed or tarfile.is_tarfile(path):
-            raise ImageError(
-                f"{path} is compressed: unpack it, then pass its folder or a plain tar"
-            ) from None
+            raise ImageError(f"{path} is compressed: unpack it, pass its folder or a plain tar") from None
         return False
 
 

@@ -85,9 +85,7 @@ class FeatureType:
             output: Tensor = vit.output(images) if vit else backbone(images)
             return output
         if vit is None or vit.summary == "class-attention":
-            raise ValueError(
-                f"the blocks of a {kind} have no [CLS] and patch tokens: choose the tokens output"
-            )
+            raise ValueError(f"blocks of a {kind} have no [CLS] and patch tokens: choose the tokens output")
         if self.tokens == "cls" and self.blocks and not vit.has_cls:
             raise ValueError(
                 f"a {kind} outputs {vit.output_title}, not a [CLS] token: choose the tokens output or mean"

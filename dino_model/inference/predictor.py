@@ -94,9 +94,7 @@ class AttentionPredictor:
         self.heads, self.blocks = self._vit.heads, self._vit.depth
         self.patch_size, patch_width = self._vit.patch_size
         if self.patch_size != patch_width:
-            raise ValueError(
-                f"{self.model.name} has patches of {self.patch_size} × {patch_width}, expected square ones"
-            )
+            raise ValueError(f"{self.model.name} has no square patches: {self.patch_size} × {patch_width}")
         self.prefix_tokens = self._vit.prefix_tokens
         self.size, self.resize = size, resize
         self._channels = self._vit.channels or len(self.model.mean)
@@ -168,9 +166,7 @@ class AttentionPredictor:
         if self._vit.summary == "cls":
             return self._attention_of(0, block)
         if self._vit.summary is None:
-            raise ValueError(
-                f"{self.model.name} has no [CLS] token: compute the attention of a point instead"
-            )
+            raise ValueError(f"{self.model.name} has no [CLS] token: compute the attention of a point")
         if self._vit.block_index(block) != self.blocks - 1:
             raise ValueError(
                 f"{self.model.name} has no [CLS] token in block {block}, only a query after the last block: "

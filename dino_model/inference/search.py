@@ -121,9 +121,8 @@ class SearchIndex:
         """
         query = self.extractor.feature(image, box)[None]
         cosines, numbers = nearest(query, self.features, count)
-        return [
-            (self.names[i], value) for i, value in zip(numbers[0].tolist(), cosines[0].tolist(), strict=True)
-        ]
+        names = (self.names[number] for number in numbers[0].tolist())
+        return [*zip(names, cosines[0].tolist(), strict=True)]
 
     def read(self, name: str) -> NDArray[np.uint8]:
         """Read an image of the index: uint8 [height, width, 3]."""

@@ -196,9 +196,7 @@ class ModuleViT(ReadableViT):
         kind = type(vit).__name__
         for name, least in (("heads", 1), ("patch_size", 1), ("prefix_tokens", 0)):
             if type(value := getattr(vit, name)) is not int or value < least:
-                raise ValueError(
-                    f"{name} of this {kind} is {value!r}, expected an integer of at least {least}"
-                )
+                raise ValueError(f"{name} of this {kind} is {value!r}, expected an integer from {least} on")
         if not isinstance(vit.blocks, nn.ModuleList | nn.Sequential | list) or not len(vit.blocks):
             raise ValueError(
                 f"blocks of this {kind} is a {type(vit.blocks).__name__}, expected an nn.ModuleList of one "
@@ -299,9 +297,7 @@ def readable(model: Layer) -> ReadableViT:
     for number, block in enumerate(model.blocks):
         for layer in (block, getattr(block, "attn", None)):
             if type(layer) not in family.attention:
-                raise ValueError(
-                    f"block {number} has a {type(layer).__name__}, whose attention cannot be read"
-                )
+                raise ValueError(f"block {number} has a {type(layer).__name__}, which cannot be read")
     return vit
 
 

@@ -24,9 +24,7 @@ def create_backbone(config: BackboneConfig) -> nn.Module:
     Parameter names equal those of the official DINO checkpoints.
     """
     if config.architecture not in ARCHITECTURES:
-        raise ValueError(
-            f"unknown architecture {config.architecture!r}: choose one of {', '.join(ARCHITECTURES)}"
-        )
+        raise ValueError(f"unknown architecture {config.architecture!r}: choose {', '.join(ARCHITECTURES)}")
     if config.architecture == "resnet50":
         # torchvision's start, as in the official code: no branch begins at zero.
         return timm.create_model("resnet50", num_classes=0, in_chans=config.in_channels, zero_init_last=False)
@@ -36,9 +34,7 @@ def create_backbone(config: BackboneConfig) -> nn.Module:
         if value < 1:
             raise ValueError(f"{name} is {value}, expected at least 1")
     if config.image_size < config.patch_size:
-        raise ValueError(
-            f"image_size {config.image_size} is smaller than one patch of {config.patch_size} pixels"
-        )
+        raise ValueError(f"image_size {config.image_size} is smaller than one patch of {config.patch_size}")
     if width % heads:
         raise ValueError(f"width {width} cannot be split over {heads} heads: choose a multiple of {heads}")
     if not 0 <= config.drop_path < 1:

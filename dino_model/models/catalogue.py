@@ -81,9 +81,7 @@ class OfficialWeights:
 
 
 _VIT = partial(BackboneConfig, position_mode="official")
-_VITS8 = (
-    "The paper gives a VOC12 Jaccard of 44.7 for ViT-S/8 without saying for which of its two checkpoints."
-)
+_VITS8 = "The paper gives a VOC12 Jaccard of 44.7 for ViT-S/8, not saying for which checkpoint of two."
 OFFICIAL = {
     name: OfficialWeights(title, f"dino_{stem}_pretrain", config, parameters, scores, note)
     for name, title, stem, config, parameters, scores, note in (

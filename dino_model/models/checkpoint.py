@@ -186,9 +186,7 @@ def write_safetensors(
     }
     broken = [name for name, tensor in tensors.items() if not tensor.isfinite().all()]
     if broken:
-        raise WeightsError(
-            f"{broken[0]} has values that {dtype} cannot hold: choose fp32, or repair the weights"
-        )
+        raise WeightsError(f"{broken[0]} has values that {dtype} cannot hold: choose fp32, or repair it")
     settings = {"backbone": asdict(config), "mean": mean, "std": std}
     settings |= {"channel_range": asdict(channel_range)} if channel_range else {}
     metadata = {"format": FORMAT} | {name: json.dumps(value) for name, value in settings.items()}
@@ -200,9 +198,7 @@ def load_strictly(backbone: nn.Module, tensors: Mapping[str, Tensor], where: str
     """Copy tensors into a backbone that has exactly these names and shapes; raise WeightsError otherwise."""
     integers = [name for name, tensor in tensors.items() if not tensor.is_floating_point()]
     if quantized := [name for name in integers if name.endswith((".weight", ".bias"))]:
-        raise WeightsError(
-            f"{where} has quantized weights ({list_names(quantized)}): expected floating-point numbers"
-        )
+        raise WeightsError(f"{where} has quantized weights ({list_names(quantized)}): expected floats")
     try:
         names = backbone.load_state_dict(dict(tensors), strict=False)
     except RuntimeError as error:  # of shapes; its second line names the first tensor

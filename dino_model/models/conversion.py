@@ -105,9 +105,7 @@ def _build_described(
     if "architecture" in config:
         architecture, described = str(config["architecture"]), config.get("pretrained_cfg", {})
         if not timm.is_model(architecture):
-            raise WeightsError(
-                f"{name} holds a {architecture!r}, which timm {timm.__version__} does not have"
-            )
+            raise WeightsError(f"{name} is a {architecture!r}, which timm {timm.__version__} does not have")
         if missing := {"mean", "std"} - described.keys():
             raise WeightsError(f"{name} does not describe its normalization: {missing.pop()} is missing")
         classes = {"num_classes": config.get("num_classes", 0)}

@@ -118,9 +118,7 @@ def load_model(
                 torch.manual_seed(0)
                 model = _build(name, stored, "random weights, seed 0", where=None)
         case "code" if named_by:
-            raise WeightsError(
-                f"{named_by} names own code, which is not run unless you name it: --model {name}"
-            )
+            raise WeightsError(f"{named_by} names own code, which runs only if you name it: --model {name}")
         case "code":
             model = _load_own(name)
         case "hosted":
