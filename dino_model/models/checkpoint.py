@@ -10,6 +10,7 @@ import argparse
 import codecs
 import json
 import re
+import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from math import isfinite
@@ -21,6 +22,7 @@ import safetensors
 import safetensors.torch
 import torch
 from torch import Tensor, nn
+from torch.serialization import safe_globals
 
 from dino_model.data.channels import ChannelRange
 from dino_model.models.catalogue import SUFFIXES, WeightsError, read_json
@@ -237,7 +239,8 @@ def read_torch(path: Path) -> dict[str, Any]:
         WeightsError: Another file, a broken one, or one whose pickle has another protocol or other types.
     """
     try:
-        with torch.serialization.safe_globals(_HARMLESS), path.open("rb") as file:  # of any suffix
+        # A file that is opened here may have any suffix. PyTorch warns of protocols that are refused below.
+        with path.open("rb") as file, safe_globals(_HARMLESS), warnings.catch_warnings(action="ignore"):
             payload = torch.load(file, map_location="cpu", weights_only=True)
     except Exception as error:  # a broken file can raise anything at all
         if not (culprit := re.search(r"GLOBAL (\S+)|operand 149", str(error))):  # 149: of protocols 4 and 5
