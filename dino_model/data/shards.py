@@ -96,11 +96,9 @@ def read_tar(tar: Path | str, suffixes: Collection[str], options: LabelOptions, 
                 raise UnclearError(f"no sample has the class {source}: {KEY_HINT}")
         except UnclearError as error:
             reason = str(error)
-    reading, several = (
-        source and f"class: {source} of WebDataset",
-        options.label_separator not in (None, "none"),
-    )
-    return Rows(rows, reading, reason, several=bool(source) and several, notes=notes, ignored=ignored)
+    reading = source and f"class: {source} of WebDataset"
+    several = bool(source) and options.label_separator not in (None, "none")
+    return Rows(rows, reading, reason, several=several, notes=notes, ignored=ignored)
 
 
 def _sample(name: str) -> tuple[str, str]:

@@ -9,6 +9,7 @@ import unicodedata
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import cache
+from itertools import compress
 from operator import eq
 from pathlib import Path
 from typing import Literal
@@ -373,11 +374,9 @@ def _read_flags(columns: _Columns, used: Sequence[str]) -> list[tuple[str, ...]]
             f"{title} has {printable(cell)!r}: --class-columns expects 0 and 1, or -1 and 1; replace values"
             " that mean unknown or not visible"
         )
-    rows = zip(*found.values(), strict=True)
-    return [
-        tuple(printable(title) for title, cell in zip(found, row, strict=True) if flags[cell] == 1)
-        for row in rows
-    ]
+    names = [printable(title) for title in found]
+    rows = ([flags[cell] == 1 for cell in row] for row in zip(*found.values(), strict=True))
+    return [tuple(compress(names, row)) for row in rows]
 
 
 def _read_splits(columns: _Columns, column: Sequence[str], options: LabelOptions) -> Sequence[Split]:

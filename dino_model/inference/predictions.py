@@ -39,11 +39,7 @@ def write_predictions(
     for number, (name, row) in enumerate(zip(names, probabilities.tolist(), strict=True)):
         order = sorted(range(len(row)), key=lambda index: -row[index])
         chosen = [index for index in order if row[index] >= MIN_PROBABILITY] if several else order[:1]
-        found = [
-            "|".join(classes[index] for index in chosen),
-            "|".join(f"{row[index]:.4f}" for index in chosen),
-        ]
-        rows.append(
-            [printable(name), *found, *(map(printable, nearest[number]) if nearest is not None else ())]
-        )
+        found = ["|".join(classes[i] for i in chosen), "|".join(f"{row[i]:.4f}" for i in chosen)]
+        others = map(printable, nearest[number]) if nearest is not None else ()
+        rows.append([printable(name), *found, *others])
     write_csv(path, [header, *rows])
