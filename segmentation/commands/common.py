@@ -48,6 +48,7 @@ class InputImage:
         return "/".join(self.name.split("/")[-2:])
 
     def read(self) -> ImageArray:
+        """Read the image; raises ImageError as `Images.read`."""
         return self.collection.read(self.index)
 
 
@@ -110,14 +111,10 @@ class MaskOptions:
     palette: Literal["index", "color"] | None = None
     """Whether indices or colors of palette masks are the labels, where palettes differ."""
 
-    @property
-    def least_value(self) -> int | None:
-        """Least value of object 1, if masks have one object."""
-        return 1 if self.binary and self.threshold is None else self.threshold
-
     def mask_rules(self, classes: tuple[NamedClass, ...] = ()) -> MaskRules:
         """Return these options, with names of classes."""
-        return MaskRules(self.least_value, self.ignore, self.background, self.palette, classes)
+        threshold = 1 if self.binary and self.threshold is None else self.threshold
+        return MaskRules(threshold, self.ignore, self.background, self.palette, classes)
 
     def mask_reader(self, files: Sequence[Path], title: str = "") -> MaskReader:
         """Look at all masks, and print what their values mean."""
