@@ -5,7 +5,7 @@ PYTHON      ?= python3
 VENV        ?= .venv
 CONSTRAINTS ?= constraints.txt
 WORKERS     ?= 2
-BENCHMARKS  ?= $(filter-out __init__ measure steps serving load features official,$(patsubst benchmarks/%.py,%,$(wildcard benchmarks/*.py)))
+BENCHMARKS  ?= $(filter-out __init__ measure steps serving load official,$(patsubst benchmarks/%.py,%,$(wildcard benchmarks/*.py)))
 
 venv_python := $(VENV)/bin/python
 pip_install := $(venv_python) -m pip install --disable-pip-version-check -c $(CONSTRAINTS)

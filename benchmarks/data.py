@@ -3,18 +3,26 @@
 python -m benchmarks.data [--device cuda] [--json FILE]
 """
 
+import io
 import tempfile
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from statistics import median
+from timeit import timeit
 from typing import Any
 
 import torch
 import tyro
 from PIL import Image
+from torchvision.io import ImageReadMode, decode_image
 
 from benchmarks.measure import Benchmark, Computation, median_seconds
 from dino_model import photographs
 from dino_model.data.collection import open_images
+from dino_model.data.images import read
 from training.augmentation.batches import CropDataset, LoadedBatch
 from training.augmentation.crop_config import CropConfig
 from training.augmentation.crops import Crops, MultiCrop
@@ -23,6 +31,8 @@ from training.recipes.recipe import Recipe
 SIZE, IMAGES = (500, 375), 12
 FOLDER = Path(tempfile.gettempdir()) / "dino-benchmark-images"
 LOCAL_CROPS = 10
+DECODED = 60
+"""Decoded images of each kind."""
 GOAL = 3000
 """Images per second that an H100 is to be fed with, by the 16 cores of its machine."""
 
@@ -58,10 +68,46 @@ class Data(Benchmark):
         rates = {
             name: IMAGES / median_seconds(stage, stage, self.repeats)[0] for name, stage in stages.items()
         }
-        return tuple(
-            f"{name:48s} {rate:8,.0f} images/s, {GOAL / rate:.1f} cores or devices for {GOAL:,}"
-            for name, rate in rates.items()
+        return (
+            *(
+                f"{name:48s} {rate:8,.0f} images/s, {GOAL / rate:.1f} cores or devices for {GOAL:,}"
+                for name, rate in rates.items()
+            ),
+            decoding([images.read_bytes(index) for index in range(IMAGES)]),
+            decoding([large_jpeg()]),
+            decoding([large_jpeg()], at_least=CropConfig().canvas_size),
         )
+
+
+def decoding(files: list[bytes], at_least: int = 0) -> str:
+    """Compare `read` and its first two steps with torchvision's decoder, in turns: medians of an image."""
+    tensors = [torch.frombuffer(bytearray(file), dtype=torch.uint8) for file in files]
+    ways: dict[str, Callable[[int], object]] = {
+        "read": lambda number: read(files[number], at_least=at_least),
+        "Pillow's opening": lambda number: Image.open(io.BytesIO(files[number])),
+        "Pillow's opening and decoding": lambda number: Image.open(io.BytesIO(files[number])).load(),
+        "torchvision": lambda number: decode_image(tensors[number], ImageReadMode.RGB),
+    }
+    turns = [
+        [
+            timeit(partial(way, number % len(files)), timer=time.process_time, number=1)
+            for way in ways.values()
+        ]
+        for number in range(DECODED)
+    ]
+    times = (1000 * median(turn) for turn in zip(*turns, strict=True))
+    parts = (f"{name} {taken:.2f} ms" for name, taken in zip(ways, times, strict=True))
+    height, width, _ = read(files[0]).shape
+    return f"decoding {width} × {height}, at least {at_least or height}: {', '.join(parts)}"
+
+
+def large_jpeg() -> bytes:
+    """One of the package's images as a JPEG of 12 megapixels."""
+    file = io.BytesIO()
+    Image.fromarray(photographs.image(photographs.names()[0])).resize((4000, 3000)).save(
+        file, "JPEG", quality=90
+    )
+    return file.getvalue()
 
 
 def worker(*, finish: bool = False, **options: Any) -> Computation:

@@ -6,16 +6,17 @@ The device computes products and other operations one after the other, while the
 A step therefore takes the longer of both. Nothing of this is measured.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import tyro
 
 from benchmarks import fake_cuda
 from dino_model.models.configs import BackboneConfig
 from dino_model.runtime.files import write_json
+from dino_model.runtime.precision import ComputePrecision
 from training.augmentation.crop_config import CropConfig
 from training.methods.dino_ablations_config import AblationsConfig
 from training.methods.dino_config import DINOConfig
@@ -35,6 +36,7 @@ IMAGENET = 1_281_167
 """Images of ImageNet-1k's training set."""
 EPOCHS = (100, 300, 800)
 MODELS = {
+    "ViT-Ti/16": BackboneConfig("vit_tiny", 16, drop_path=0.1),
     "ViT-S/16": BackboneConfig("vit_small", 16, drop_path=0.1),
     "ViT-S/8": BackboneConfig("vit_small", 8, drop_path=0.1),
     "ViT-B/16": BackboneConfig("vit_base", 16, drop_path=0.1),
@@ -58,7 +60,7 @@ class StepTime(NamedTuple):
 
 @dataclass(frozen=True)
 class Plan:
-    """DINO with 2 × 224 + 8 × 96, K = 65,536, 64 images per GPU, half precision. Computed, not measured."""
+    """DINO with 2 × 224 + 8 × 96, K = 65,536. Computed, not measured."""
 
     gpu: str = "A100"
     """GPU of the hours and costs, one of `benchmarks.plan.BANDWIDTHS`."""
@@ -74,6 +76,10 @@ class Plan:
     """Assumed time of the host in µs for a dispatcher operation; not measured on a GPU's machine."""
     models: tuple[str, ...] = tuple(MODELS)
     """Networks, of `benchmarks.plan.MODELS`."""
+    batch: int = IMAGES
+    """Images of a step on each GPU."""
+    precision: ComputePrecision = "bf16"
+    """Precision of the step. fp32: the step is counted, and no time is computed."""
     checkpoint_activations: bool = False
     """Compute blocks again in the backward pass."""
     patch_loss: bool = False
@@ -82,34 +88,47 @@ class Plan:
     """Write the results to this file."""
 
     def run(self) -> None:
-        """Count, compute, print two tables in Markdown for each network."""
+        """Count and compute, and print tables in Markdown."""
         if reason := fake_cuda.missing():
             print(f"plan: skipped, {reason}")
             return
-        from benchmarks.fake_cuda.steps import count_step  # PyTorch, which the process must not find here
+        from benchmarks.fake_cuda.steps import (
+            StepCost,
+            count_step,
+        )  # PyTorch, which the process must not find here
 
-        rows, costs = [], {}
         method = AblationsConfig(patch_loss="ibot") if self.patch_loss else DINOConfig()
-        count = partial(count_step, checkpoint_activations=self.checkpoint_activations)
-        print("Computed, not measured. Parts of a step in ms.\n")
-        print("| network | GPU | products | other traffic | host | images/s |", "|---" * 6 + "|", sep="\n")
+        costs, rows = dict[str, StepCost](), list[dict[str, Any]]()
+        print(
+            "| network | operations, counted | GiB | outside of products | peak GiB |",
+            "|---" * 5 + "|",
+            sep="\n",
+        )
         with fake_cuda.process() as process:
             for model in self.models:
-                recipe = Recipe(MODELS[model], method, CropConfig(), epochs=100, batch_size=IMAGES)
-                costs[model] = cost = process.submit(count, recipe, "bf16").result()
-                for gpu in BANDWIDTHS:
-                    time = self.step_time(cost, gpu)
-                    rate = IMAGES / time.total
-                    parts = " | ".join(f"{1000 * part:.1f}" for part in time)
-                    print(f"| {model} | {gpu} | {parts} | {rate:,.0f} |", flush=True)
-                    rows.append({"model": model, "gpu": gpu, "images_per_second": rate, **cost._asdict()})
-        print(
-            "\n| network | operations, counted | GiB | outside of products | peak GiB |\n" + "|---" * 5 + "|"
-        )
+                recipe = Recipe(MODELS[model], method, CropConfig(), epochs=100, batch_size=self.batch)
+                options = {"checkpoint_activations": self.checkpoint_activations}
+                costs[model] = cost = process.submit(count_step, recipe, self.precision, **options).result()
+                sizes = (cost.all_traffic, cost.traffic, cost.memory)
+                parts = " | ".join(f"{size / 2**30:.1f}" for size in sizes)
+                print(f"| {model} | {cost.operations:,} | {parts} |", flush=True)
+        if self.precision != "fp32":
+            rows = self.print_times(costs)
+        if self.json:
+            write_json(self.json, {"name": "plan", "images": self.batch, "rows": rows})
+
+    def print_times(self, costs: Mapping[str, "StepCost"]) -> list[dict[str, Any]]:
+        """Compute and print the times of a step on every GPU, and hours and costs; return the rows."""
+        rows = []
+        print("\nComputed, not measured. Parts of a step in ms.\n")
+        print("| network | GPU | products | other traffic | host | images/s |", "|---" * 6 + "|", sep="\n")
         for model, cost in costs.items():
-            sizes = (cost.all_traffic, cost.traffic, cost.memory)
-            parts = " | ".join(f"{size / 2**30:.1f}" for size in sizes)
-            print(f"| {model} | {cost.operations:,} | {parts} |")
+            for gpu in BANDWIDTHS:
+                time = self.step_time(cost, gpu)
+                rate = self.batch / time.total
+                parts = " | ".join(f"{1000 * part:.1f}" for part in time)
+                print(f"| {model} | {gpu} | {parts} | {rate:,.0f} |")
+                rows.append({"model": model, "gpu": gpu, "images_per_second": rate, **cost._asdict()})
         print(f"\n{self.gpus} {self.gpu}, hours and costs, computed, not measured\n")
         print("| network | GFLOP per image |", " | ".join(f"{n} epochs" for n in EPOCHS), "|")
         print("|---" * (2 + len(EPOCHS)) + "|")
@@ -117,9 +136,8 @@ class Plan:
             if row["gpu"] == self.gpu:
                 hours = [n * IMAGENET / (self.gpus * row["images_per_second"]) / 3600 for n in EPOCHS]
                 runs = " | ".join(f"{n:,.0f} h, {n * self.gpus * self.price:,.0f}" for n in hours)
-                print(f"| {row['model']} | {row['flops'] / IMAGES / 1e9:.0f} | {runs} |")
-        if self.json:
-            write_json(self.json, {"name": "plan", "images": IMAGES, "rows": rows})
+                print(f"| {row['model']} | {row['flops'] / self.batch / 1e9:.0f} | {runs} |")
+        return rows
 
     def step_time(self, cost: "StepCost", gpu: str) -> StepTime:
         """Seconds of the parts of a step on a GPU."""
