@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from training.distributed import gather, gather_with_gradient
+from training.distributed import all_mean, gather, gather_with_gradient
 
 SMALLEST_DISTANCE = 1e-8
 """Distance of equal features in `koleo`, whose logarithm is finite."""
@@ -161,8 +161,9 @@ def observe_usage(targets: Tensor) -> dict[str, Tensor]:
 
 
 def spread(vectors: Tensor) -> Tensor:
-    """Spread of directions [..., images, width]: 0 if all are equal, 1 for random directions."""
-    return unit(vectors).var(dim=-2, correction=0).sum(-1).sqrt().mean()
+    """Spread of directions [..., images, width] on all ranks: 0 if all are equal, 1 for random directions."""
+    mean = all_mean(unit(vectors).mean(dim=-2))
+    return (1 - mean.square().sum(-1)).clamp(min=0).sqrt().mean()
 
 
 def unit(vectors: Tensor) -> Tensor:

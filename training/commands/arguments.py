@@ -26,7 +26,7 @@ from dino_model.runtime.precision import Precision
 from training.methods.table import METHODS
 from training.recipes import named_recipes
 from training.recipes.recipe import Recipe, method_of, recipe_of
-from training.recipes.validation import at_least
+from training.recipes.validation import at_least, flag
 from training.run.folder import Run, RunError, SaveSchedule
 
 PROGRAM = "python -m training pretrain"
@@ -102,10 +102,10 @@ class RunOptions(LabelOptions):
     accumulate: int = 1
     """Micro-batches of a step, computed one after the other to save memory; the result does not change."""
     checkpoint_activations: bool = False
-    """Keep only the input of every block and recompute it for the gradients: slower, to save memory; the
-    result does not change."""
+    """Keep only the input of every block of a ViT and recompute the rest for the gradients: slower, to save
+    memory."""
     compile: bool = False
-    """Compile every block with torch.compile: minutes at the start, for long runs on a GPU."""
+    """Compile the blocks of a ViT with torch.compile: minutes at the start, for long runs on a GPU."""
     checkpoints: SaveSchedule = field(default_factory=SaveSchedule)
     """Checkpoints of the run."""
     probe_every: int = 1000
@@ -215,10 +215,23 @@ def parse(arguments: Sequence[str]) -> Pretrain:
 
 
 def _parse_all(arguments: Sequence[str], default: Pretrain) -> Pretrain:
+    own, method = option_names(default), default.settings.method.name
+    for word in arguments:
+        name = word.partition("=")[0].replace("--no-", "--")
+        owners = [other for other, config in METHODS.items() if name in option_names(config())]
+        if owners and name not in own:
+            raise SettingError(f"{name} is for --method {' or '.join(owners)}, and --method is {method}")
     with name_rules():
         options: Pretrain = tyro.cli(FLAT, args=arguments, default=default, prog=PROGRAM)
     settings = dataclasses.replace(options.settings, method=options.settings.method.resolve())
     return dataclasses.replace(options, settings=settings)
+
+
+def option_names(settings: Any) -> set[str]:
+    """Names of the options of settings and of their parts, such as --epochs."""
+    values = {field.name: getattr(settings, field.name) for field in dataclasses.fields(settings)}
+    parts = [option_names(value) for value in values.values() if dataclasses.is_dataclass(value)]
+    return {flag(name) for name in values}.union(*parts)
 
 
 def create_parser() -> Any:

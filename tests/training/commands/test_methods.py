@@ -82,6 +82,8 @@ BAD = [
     ("swav", "--queue-start-epoch 3", "training ends after 3 epochs"),
     ("swav", "--accumulate 2", "--method swav needs the whole batch at once"),
     ("byol", "--accumulate 2", "batch normalization needs the whole batch at once"),
+    ("byol", "--epsilon 0.05", "--epsilon is for --method swav, and --method is byol"),
+    ("byol", "--no-sharpen", "--sharpen is for --method dino, and --method is byol"),
     ("byol", "--batch-size 1", "batch normalization needs 2 images or more at once"),
     ("distill", "--global-crops 2", "--global-crops is 2, but distill reads 1"),
     ("distill", "--teacher nowhere.pth", "no file or folder 'nowhere.pth'"),
