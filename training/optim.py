@@ -92,7 +92,11 @@ class Muon(torch.optim.AdamW):
         super().step()
 
     def _step_matrices(self, parameters: list[Tensor], group: ParameterGroup) -> None:
-        moments = [self._momentum(parameter) for parameter in parameters]
+        for parameter in parameters:
+            if not self.state[parameter]:  # AdamW expects a step in every state that it loads
+                buffer = torch.zeros_like(parameter)
+                self.state[parameter] = {"step": torch.zeros(()), "momentum_buffer": buffer}
+        moments = [self.state[parameter]["momentum_buffer"] for parameter in parameters]
         gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
         torch._foreach_lerp_(moments, gradients, 1 - group["momentum"])
         directions = torch.stack(torch._foreach_lerp(gradients, moments, group["momentum"]))  # Nesterov
@@ -101,14 +105,6 @@ class Muon(torch.optim.AdamW):
         rate = 0.2 * max(parameters[0].shape) ** 0.5 * group["lr"]
         torch._foreach_mul_(parameters, 1 - group["lr"] * group["weight_decay"])
         torch._foreach_add_(parameters, list(updates.to(directions.dtype)), alpha=-rate)
-
-    def _momentum(self, parameter: Tensor) -> Tensor:
-        state = self.state[parameter]
-        if not state:
-            state["step"] = torch.zeros(())  # AdamW expects it in every state that it loads
-            state["momentum_buffer"] = torch.zeros_like(parameter)
-        buffer: Tensor = state["momentum_buffer"]
-        return buffer
 
 
 class LARS(torch.optim.Optimizer):

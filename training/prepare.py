@@ -32,15 +32,8 @@ def prepare_model(
 ) -> Method:
     """Build a recipe's method and prepare it for training.
 
-    Args:
-        recipe, plan, images: As in `training.session.Session`.
-        seed: Of the weights; torch's global generator keeps its state.
-        device: Of the networks.
-        precision: Of the products outside of the loss.
-        compile, checkpoint_activations: As in `prepare_networks`.
-
-    Returns:
-        The method on the device, with batch normalization over all ranks.
+    The arguments are those of `training.session.Session`. torch's global generator keeps its state. Batch
+    normalization is over all ranks.
     """
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)

@@ -80,7 +80,7 @@ class RunOptions(LabelOptions):
     overwrite: bool = False
     """Replace the run in --output."""
     method: MethodName | None = None
-    """Pretraining method. Default: the method that has --recipe, dino if it is one of several."""
+    """Pretraining method. Default: dino."""
     recipe: RecipeName | None = None
     """Defaults of the settings below. Default: the method's first recipe."""
     exclude: Path | None = None
@@ -246,10 +246,7 @@ def of_recipe(
 ) -> tuple[Pretrain, named_recipes.NamedRecipe]:
     """Options of a new run with its recipe, and the recipe; errors as `choose_recipe`.
 
-    Args:
-        choice: Options.
-        images: Number and short side of the images.
-        channels: Statistics of images that are not read as RGB.
+    `images` are their number and short side in pixels.
     """
     method, name = named_recipes.choose_recipe(choice.method, choice.recipe)
     if name == named_recipes.SMALL_DATA:

@@ -21,7 +21,7 @@ from dino_model.inference.features import OUTPUT, FeatureType, has_cls
 from dino_model.models.load import LoadedModel
 from dino_model.runtime.errors import pluralize
 from training.augmentation.randomness import mix
-from training.evaluation.datasets import every_fifth, open_labeled
+from training.evaluation.datasets import class_labels, every_fifth, open_labeled
 from training.evaluation.options import CopyDetection, CopyDetectionSynthetic, Evaluation
 from training.evaluation.retrieval import average_precision, ranks_of
 from training.evaluation.run import Metrics, evaluate_models, extract, framing_of
@@ -185,8 +185,7 @@ def evaluate(options: CopyDetection) -> None:
 def evaluate_synthetic(options: CopyDetectionSynthetic) -> None:
     """Run `evaluate copy-detection synthetic`."""
     images = open_labeled(options.data, options=options.label_options())
-    labels = torch.zeros(len(images)) if images.labels is None else torch.tensor(images.labels)
-    database = images.subset(every_fifth(labels)[1].tolist())
+    database = images.subset(every_fifth(class_labels(images))[1].tolist())
     count = min(DEFAULT_COPIES, len(database)) if options.copies is None else options.copies
     if count > len(database):
         raise ValueError(f"--copies is {count}: expected at most {len(database)}, the number of test images.")

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dino_model.data.classes import LabelOptions, Row, Rows, describe_classes, sort_classes
+from dino_model.data.classes import LabelOptions, describe_classes, sort_classes
 from dino_model.data.collection import Images, find_listed, label_by_table, open_images
 from dino_model.data.folders import is_left_out
 from dino_model.data.images import ImageError
@@ -141,7 +141,7 @@ def open_split(
         if train.splits is not None:
             unused = _describe_unused(Counter(train.splits), "train")
             train = _of_split(train, "train")
-        tested = _in_classes_of(train, tested.require_classes())
+        tested = tested.require_classes()
         return Split(train, tested, f"those in {(test_labels or test or data).name}", unused)
     images = open_labeled(data, arrays=arrays, options=options)
     if split is not None:
@@ -150,7 +150,7 @@ def open_split(
         return Split(train, images.subset(sorted(chosen)), f"those listed in {split.name}")
     if images.splits is None:
         try:
-            rest, fifth = every_fifth(_groups(images))
+            rest, fifth = every_fifth(class_labels(images))
         except ValueError as error:
             read = f"{images.reading}: {pluralize(len(images), 'image')}, {describe_classes(images.classes)}"
             raise ValueError(
@@ -200,25 +200,9 @@ def _describe_unused(counts: Mapping[str, int], *used: str) -> str:
     )
 
 
-def _groups(images: Images) -> Tensor:
+def class_labels(images: Images) -> Tensor:
     """Labels that images are divided by; one for all images if they have several classes."""
     return torch.zeros(len(images)) if images.labels is None else torch.tensor(images.labels)
-
-
-def _in_classes_of(train: Images, test: Images) -> Images:
-    """Name the test classes as the training classes that have more levels: `a/cat` instead of `cat`."""
-    classes = {*_class_names(train)}
-    if {*_class_names(test)} <= classes or test.labels is None:
-        return test
-    ends = defaultdict(set)
-    for name in classes:
-        for depth in range(name.count("/") + 1):
-            ends[name.split("/", depth)[-1]].add(name)
-    names = [min(ends[name]) if len(ends[name]) == 1 else name for name in _class_names(test)]
-    if not {*names} <= classes:
-        return test
-    rows = [Row(image, (name,)) for image, name in zip(test.names, names, strict=True)]
-    return replace(test.with_labels(Rows(rows)), reading=test.reading)
 
 
 def every_fifth(labels: Tensor) -> tuple[Tensor, Tensor]:
@@ -227,7 +211,7 @@ def every_fifth(labels: Tensor) -> tuple[Tensor, Tensor]:
     On Caltech-101, in the order of names, this gives 6,982 and 1,695 images.
 
     Args:
-        labels: int64 [images].
+        labels: int64 [images]; of images with several classes, bool [images, classes], which are one group.
 
     Returns:
         Ascending indices of the training and of the test images.
@@ -236,6 +220,7 @@ def every_fifth(labels: Tensor) -> tuple[Tensor, Tensor]:
         ValueError: No class has five images.
     """
     is_test = torch.zeros(len(labels), dtype=torch.bool)
+    labels = labels if labels.ndim == 1 else torch.zeros(len(labels))
     for label in labels.unique():
         is_test[(labels == label).nonzero()[4::5, 0]] = True
     if not is_test.any():

@@ -195,7 +195,7 @@ def evaluate(options: Linear) -> None:
     specs = "; ".join(str(FeatureSpec.parse(text)) for text in options.features)
     outcomes = Outcomes(options, split)
     measure = partial(_train_and_test, outcomes, options)
-    held_out = len(every_fifth(_groups(split.labels(split.train)))[1])
+    held_out = len(every_fifth(split.labels(split.train))[1])
     unsure = f"input and rate are selected on {pluralize(held_out, 'image')}: other images can give others"
     warnings = [unsure] * (head_file is None and held_out < MIN_HELD_OUT)
     description = (
@@ -255,7 +255,7 @@ def _train_and_test(outcomes: Outcomes, options: Linear, model: LoadedModel) -> 
     blocks = max(FeatureSpec.parse(text).blocks for text in options.features)
     raw_train, test = extract_parts(options, model, split, feature_type(model, blocks))
     train = raw_train._replace(features=in_blocks(model, raw_train.features, blocks))
-    fit, held_out = every_fifth(_groups(train.labels))
+    fit, held_out = every_fifth(train.labels)
     learned = Labeled(train.features[fit], train.labels[fit], train.images.subset(fit.tolist()), ())
     grid = _fit(options, model, learned, len(split.classes))
     scores = grid.score(train.features[held_out], train.labels[held_out])
@@ -271,11 +271,6 @@ def _train_and_test(outcomes: Outcomes, options: Linear, model: LoadedModel) -> 
     metrics = _test(outcomes, model, spec, classifier, test)
     broken = [*train.broken, *test.broken]
     return {"metrics": metrics, "chosen": chosen, "grid": scores.tolist(), "broken": broken}
-
-
-def _groups(labels: Tensor) -> Tensor:
-    """Labels by which every fifth image is held out; one group for images of several classes."""
-    return labels if labels.ndim == 1 else torch.zeros(len(labels))
 
 
 def _last_blocks(model: LoadedModel, test: Labeled, blocks: int, wanted: int) -> Labeled:

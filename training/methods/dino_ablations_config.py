@@ -80,14 +80,9 @@ class AblationsConfig(DINOConfig):
             raise SettingError("--loss infonce compares outputs as they are: pass --teacher-output none")
         if self.queue and self.loss != "infonce":
             raise SettingError(f"--queue is for --loss infonce: leave it out with {self.loss}")
-        if self.patch_loss == "ibot":
-            self._check_patch_loss()
-
-    def _check_patch_loss(self) -> None:
-        """Raise SettingError unless both networks get all patches of the same views, as probabilities."""
         needed = {"kept_tokens": 1.0, "views": 2, "loss": "cross-entropy", "teacher_output": "centering"}
-        for name, value in needed.items():
-            if (found := getattr(self, name)) != value:
+        for name, value in needed.items():  # both networks get all patches of the same views
+            if self.patch_loss == "ibot" and (found := getattr(self, name)) != value:
                 raise SettingError(
                     f"--patch-loss ibot needs {flag(name)} {value}, not {found}: leave one of them out"
                 )

@@ -63,7 +63,7 @@ class FrozenTeacher:
 
     Args:
         model: Any model; for attention one whose maps can be read.
-        attention: Compute attention rows.
+        attention: Compute attention rows; else `heads` is 0.
         cls_row: The row of the [CLS] token is compared.
         size: Side of its images in pixels; 0: as many patches as the student has.
 
@@ -74,6 +74,7 @@ class FrozenTeacher:
     def __init__(self, model: LoadedModel, *, attention: bool, cls_row: bool, size: int = 0) -> None:
         self.model, self.size = model, size
         self.network: Any = model.backbone
+        self.width = int(self.network.num_features)
         if model.channel_range:
             raise SettingError(f"the teacher {model.name} takes {len(model.mean)} channels, expected RGB")
         self.fingerprint = model_fingerprint(model.backbone)
@@ -86,18 +87,9 @@ class FrozenTeacher:
                 raise SettingError(f"no attention of the teacher {model.name}: {error}; {remedy}") from None
             if self.vit.summary == "class-attention" or (cls_row and self.vit.summary != "cls"):
                 raise SettingError(f"the last block of the teacher {model.name} has no [CLS] token: {remedy}")
+        self.heads = self.vit.heads if self.vit else 0
         embedding = getattr(self.network, "patch_embed", None)
         self.stride = int(np.ravel(embedding.patch_size)[0]) if embedding else CONVOLUTION_STRIDE
-
-    @property
-    def width(self) -> int:
-        """Width of its tokens."""
-        return int(self.network.num_features)
-
-    @property
-    def heads(self) -> int:
-        """Attention heads of its last block; 0 if no attention is compared."""
-        return self.vit.heads if self.vit else 0
 
     def input_size(self, grid: int) -> int:
         """Side in pixels of its images, for a student of `grid` x `grid` patches."""

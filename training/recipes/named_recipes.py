@@ -57,25 +57,15 @@ def recipe_names() -> list[str]:
 
 
 def choose_recipe(method: str | None, name: str | None) -> tuple[str, str]:
-    """Choose method and recipe, of which either may be left out.
-
-    The default method is the first of the table. A recipe that it lacks belongs to the only other method that
-    has it. The default recipe is the method's first.
+    """Choose method and recipe: where one is left out, the first of the table, or of the method.
 
     Raises:
-        SettingError: The method, or every method, lacks the recipe; or several others have it.
+        SettingError: The method lacks the recipe.
     """
-    default, owners = next(iter(METHODS)), [owner for owner in METHODS if name in list_recipes(owner)]
-    if method is None and (name is None or default in owners):
-        method = default
-    elif method is None and len(owners) == 1:
-        (method,) = owners
-    elif method is None and owners:
-        raise SettingError(f"several methods have a recipe {name!r}: pass --method {' or '.join(owners)}")
-    elif method is None:
-        raise SettingError(f"no method has a recipe {name!r}: choose {', '.join(recipe_names())}")
+    method = method or next(iter(METHODS))
     names = list_recipes(method)
     if name is not None and name not in names:
+        owners = [owner for owner in METHODS if name in list_recipes(owner)]
         elsewhere = f"; --method {' or '.join(owners)} has it" if owners else ""
         raise SettingError(f"{method} has no recipe {name!r}: choose {' or '.join(names)}{elsewhere}")
     return method, name or names[0]

@@ -65,29 +65,22 @@ def findings(lines: Sequence[Line], run: RunSettings) -> dict[str, str]:
     if not lines:
         return {}
     collapsed = collapse(lines, run.remedy)
+    waiting = late(lines[1:], "data_wait") or 0.0  # workers start in the first step
     problems = {
         "gradients": exploding_gradients(lines),
         "collapse": collapsed,
         "rank": None if collapsed else lost_rank(lines, run.rank_remedy),  # a collapse lowers it
+        "data": (waiting > MAX_WAITING and len(lines) >= MIN_STEPS)
+        and f"the data loader starves training: {waiting:.0%} of a step is spent waiting for images; raise "
+        "--workers, pass --augment device or batch, or store the images smaller",
+        "epochs": run.steps_per_epoch < MIN_STEPS_PER_EPOCH
+        and f"too few steps per epoch: {run.steps_per_epoch}, as a batch is {run.batch_size} images; "
+        "schedules that change once an epoch (temperature, warm-up) jump: lower --batch-size or add images",
+        "momentum": slow_teacher(run),
+        "copy": run.teacher_momentum == 0  # Table 7, "student copy": 0.1 % k-NN
+        and "the teacher is a copy of the student, so the targets follow every step of the student and the "
+        "features stay poor; use --teacher momentum with --teacher-momentum 0.99 or higher",
     }
-    waiting = late(lines[1:], "data_wait") or 0.0  # workers start in the first step
-    if waiting > MAX_WAITING and len(lines) >= MIN_STEPS:
-        problems["data"] = (
-            f"the data loader starves training: {waiting:.0%} of a step is spent waiting for images; raise "
-            "--workers, pass --augment device or batch, or store the images smaller"
-        )
-    if run.steps_per_epoch < MIN_STEPS_PER_EPOCH:
-        problems["epochs"] = (
-            f"too few steps per epoch: {run.steps_per_epoch}, as a batch is {run.batch_size} images; "
-            "schedules that change once an epoch (temperature, warm-up) jump: lower --batch-size or add "
-            "images"
-        )
-    problems["momentum"] = slow_teacher(run)
-    if run.teacher_momentum == 0:  # Table 7, "student copy": 0.1 % k-NN
-        problems["copy"] = (
-            "the teacher is a copy of the student, so the targets follow every step of the student and the "
-            "features stay poor; use --teacher momentum with --teacher-momentum 0.99 or higher"
-        )
     return {cause: sentence for cause, sentence in problems.items() if sentence}
 
 
@@ -114,37 +107,30 @@ def collapse(lines: Sequence[Line], remedy: str) -> str | None:
 def diagnose(logs: Line, remedy: str = MethodConfig.remedy) -> str | None:
     """Describe the collapse that the metrics of a step show, with the option to change; or return None.
 
+    Let H be the mean entropy of DINO's targets. Section 5.3 of the paper names two collapses: one prototype
+    for all images (H = 0) and all prototypes equal (H = ln K). In both the divergence from the student falls
+    to 0, but it falls last. Two values of a batch show a collapse earlier. The number of prototypes in use is
+    exp of the entropy of the mean output. The mutual information of image and prototype is the logarithm of
+    this number minus H.
+
     Args:
         logs: Metrics by name: `teacher_entropy`, `kl` and `ln_k` of DINO (`prototypes` is optional),
             `code_entropy` and `kl` of SwAV, or `spread`.
         remedy: Options that avoid equal outputs, of the method.
     """
-    if logs.keys() >= {"teacher_entropy", "kl", "ln_k"} and (sentence := _distribution_collapse(logs)):
-        return sentence
     if "code_entropy" in logs and logs["kl"] < COLLAPSED_KL:
         entropy = f"entropy {logs['code_entropy']:.3f} of {logs['ln_k']:.3f}"
         return f"collapse: the codes hardly depend on the image ({entropy}, KL {logs['kl']:.4f}); {remedy}"
     if logs.get("spread", 1.0) < COLLAPSED_SPREAD:
         spread = f"spread {logs['spread']:.4f} of 1"
         return f"collapse: projections of different images are nearly equal, {spread}; {remedy}"
-    return None
-
-
-def _distribution_collapse(logs: Line) -> str | None:
-    """Name the collapse of a teacher's output and the option to change, or return None.
-
-    Let H be the mean entropy of the teacher's outputs. Section 5.3 of the paper names two collapses: one
-    prototype for all images (H = 0) and all prototypes equal (H = ln K). In both the divergence from the
-    student falls to 0, but it falls last. Two values of a batch show a collapse earlier. The number of
-    prototypes in use is exp of the entropy of the mean output. The mutual information of image and prototype
-    is the logarithm of this number minus H.
-    """
+    if not logs.keys() >= {"teacher_entropy", "kl", "ln_k"}:
+        return None
     entropy, kl, uniform = logs["teacher_entropy"], logs["kl"], logs["ln_k"]
     number, used = math.exp(uniform), max(1.0, logs.get("prototypes", math.inf))
     all_equal, information = entropy > 0.99 * uniform, math.log(used) - entropy
     few = used < min(FEW_PROTOTYPES, number / 8)
-    learns = kl >= (UNIFORM_KL if all_equal else COLLAPSED_KL) and information >= MIN_INFORMATION
-    if learns and not few:
+    if not few and kl >= (UNIFORM_KL if all_equal else COLLAPSED_KL) and information >= MIN_INFORMATION:
         return None
     if few or entropy < 0.05 * uniform:
         batch = f"a batch uses {used:.1f} of {number:.0f}, " if few else ""

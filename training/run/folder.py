@@ -132,16 +132,12 @@ class Run:
                 "or pass another --output"
             )
         steps, file = max(self.milestones(), default=(0, self.folder))
-        if steps:  # that of step 0 may be left by a run that was killed at its start
+        if steps or (self.log.exists() and any(read_log(self.log))):  # step 0: it was killed at its start
+            found = f"the weights after {steps:,} steps" if steps else f"the {LOG} of a run"
+            start = f", or start from them in another folder with --init-from {file}" if steps else ""
             raise RunError(
-                f"{self.folder} has no {CHECKPOINT}, but the weights after {steps:,} steps: put {CHECKPOINT} "
-                f"back, or start from them in another folder with --init-from {file}; --overwrite replaces "
-                "the run"
-            )
-        if self.log.exists() and any(read_log(self.log)):
-            raise RunError(
-                f"{self.folder} has the {LOG} of a run, but no {CHECKPOINT}: put {CHECKPOINT} back, or "
-                "replace the run with --overwrite"
+                f"{self.folder} has no {CHECKPOINT}, but {found}: put {CHECKPOINT} back{start}; --overwrite "
+                "replaces the run"
             )
 
     def remove(self) -> None:

@@ -6,6 +6,7 @@ The doctor, the page and every other reader take lines, metrics and panels from 
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -97,17 +98,16 @@ def read_log(path: Path) -> tuple[list[dict[str, Any]], list[int]]:
     Returns:
         The records, each with an integer `step`; and the numbers, from 1, of lines that are no such record.
     """
+    records: list[dict[str, Any]] = []
+    damaged: list[int] = []
     lines = path.read_bytes().split(b"\n")[:-1]  # after the last newline a line is still being written
-    found = [(number, _parse_record(line)) for number, line in enumerate(lines, 1)]
-    records = [record for _, record in found if record is not None]
-    return records, [number for number, record in found if record is None]
-
-
-def _parse_record(line: bytes) -> dict[str, Any] | None:
-    """Record of a line of the log; None if it is no object with a step."""
-    try:
-        record = json.loads(line)
-    except (ValueError, RecursionError):
-        return None
-    step = record.get("step") if isinstance(record, dict) else None
-    return record if type(step) is int and 0 <= step < MAX_STEPS else None
+    for number, line in enumerate(lines, 1):
+        record = None
+        with suppress(ValueError, RecursionError):
+            record = json.loads(line)
+        step = record.get("step") if isinstance(record, dict) else None
+        if type(step) is int and 0 <= step < MAX_STEPS:
+            records.append(record)
+        else:
+            damaged.append(number)
+    return records, damaged

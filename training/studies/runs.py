@@ -74,9 +74,6 @@ class Result:
 def train_run(run: Run, recipe: Recipe, seed: int, data: StudyData) -> Result:
     """Train a run to its end, from its last checkpoint if there is one; returns its result.
 
-    Args:
-        run, recipe, seed, data: The run, and what it is trained on.
-
     Raises:
         RunError: Another process trains the run, or its files are damaged.
     """

@@ -51,7 +51,11 @@ DAMAGES = {
         "has no checkpoint.pt, but the weights after 6 steps: put checkpoint.pt back, or start from them in "
         "another folder with --init-from {run}/step-00000006.pt; --overwrite replaces the run",
     ),
-    "all weights gone": (lose_weights, "--resume", "has the log.jsonl of a run, but no checkpoint.pt"),
+    "all weights gone": (
+        lose_weights,
+        "--resume",
+        "has no checkpoint.pt, but the log.jsonl of a run: put checkpoint.pt back; --overwrite",
+    ),
     "checkpoint without configuration": (
         lambda run: (run / "config.json").unlink(),
         "--resume",
