@@ -74,7 +74,6 @@ class FrozenTeacher:
     def __init__(self, model: LoadedModel, *, attention: bool, cls_row: bool, size: int = 0) -> None:
         self.model, self.size = model, size
         self.network: Any = model.backbone
-        self.width = int(self.network.num_features)
         if model.channel_range:
             raise SettingError(f"the teacher {model.name} takes {len(model.mean)} channels, expected RGB")
         self.fingerprint = model_fingerprint(model.backbone)
@@ -90,6 +89,11 @@ class FrozenTeacher:
         self.heads = self.vit.heads if self.vit else 0
         embedding = getattr(self.network, "patch_embed", None)
         self.stride = int(np.ravel(embedding.patch_size)[0]) if embedding else CONVOLUTION_STRIDE
+
+    @property
+    def width(self) -> int:
+        """Width of its tokens."""
+        return int(self.network.num_features)
 
     def input_size(self, grid: int) -> int:
         """Side in pixels of its images, for a student of `grid` x `grid` patches."""

@@ -102,7 +102,7 @@ def read_log(path: Path) -> tuple[list[dict[str, Any]], list[int]]:
     damaged: list[int] = []
     lines = path.read_bytes().split(b"\n")[:-1]  # after the last newline a line is still being written
     for number, line in enumerate(lines, 1):
-        record = None
+        record: Any = None
         with suppress(ValueError, RecursionError):
             record = json.loads(line)
         step = record.get("step") if isinstance(record, dict) else None
