@@ -15,7 +15,7 @@ from dino_model.runtime.outputs import JsonOptions, OutputOptions
 from dino_model.runtime.precision import Precision
 from training.recipes.validation import at_least
 from training.run.folder import Run
-from training.studies.laws import GRIDS, LAWS, Law
+from training.studies.laws import LAWS, Law
 
 if TYPE_CHECKING:
     from training.studies.report import Outcome
@@ -27,7 +27,7 @@ class StudyCommand(OutputOptions, JsonOptions):
     """Test a law of the paper: write a figure, a table and a sentence with the effect and its interval."""
 
     name: Positional[str]
-    """collapse, teacher, multicrop, loss or emergence; `grids` lists comparisons that need a GPU."""
+    """collapse, teacher, multicrop, loss or emergence."""
     output: Path = Path("study")
     """Folder for runs and results."""
     seeds: int | None = None
@@ -41,11 +41,8 @@ class StudyCommand(OutputOptions, JsonOptions):
 
     def run(self) -> int:
         """Train the missing runs, then report."""
-        if self.name == "grids":
-            print(GRIDS)
-            return 0
         if self.name not in LAWS:
-            raise SettingError(f"Unknown study {self.name!r}. Available: {', '.join(LAWS)}, grids.")
+            raise SettingError(f"Unknown study {self.name!r}. Available: {', '.join(LAWS)}.")
         at_least(self, **{name: 1 for name in ("seeds", "epochs") if getattr(self, name) is not None})
         from dino_model.data.collection import open_images
         from dino_model.runtime.device import choose_device, choose_precision

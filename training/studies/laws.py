@@ -1,7 +1,7 @@
-"""The laws of the paper that short runs can show, one contrast each, and grids that need a GPU.
+"""The laws of the paper that short runs can show, one contrast each.
 
 Every contrast is fixed here, before a run: the difference of two values in each seed (or image). Effects
-of 1 to 2 points, which five seeds cannot resolve, are in `GRIDS`.
+of 1 to 2 points, which five seeds cannot resolve, are left out.
 """
 
 from collections.abc import Callable, Mapping
@@ -170,14 +170,3 @@ _LAWS = (
 )
 LAWS = {law.name: law for law in _LAWS}
 """Every law by its name on the command line."""
-
-GRIDS = """ViT-S/16, 100 epochs of ImageNet: 250 to 390 V100 hours a run (Table 8). Add to
-  python -m training pretrain --data imagenet/train --epochs 100 --output runs/NAME
-one of (source; largest effect, in points of k-NN top-1 unless named):
-  --heads 6|8|12|16                              (appendix D; 1.0)
-  --prototypes 1024|4096|16384|65536|262144      (appendix C; 1.9)
-  --batch-size 128|256|512|1024                  (Table 9; 2.0)
-  --patch-size 16|8|5                            (Table 2; 3.8)
-  --local-crops 0|2|6|10                         (Table 8; 6.8, linear)
-  --method dino|byol|moco-v2|swav                (Table 13; 10.8)"""
-"""Comparisons whose effects need a GPU and long runs."""

@@ -148,5 +148,3 @@ def test_study_emergence_shows_on_package_images(tmp_path):
 def test_study_with_unknown_name_lists_names(tmp_path, capsys):
     assert study(tmp_path / "study", name="ghost") == 1
     assert "Available: collapse, teacher, multicrop" in capsys.readouterr().err
-    assert study(tmp_path / "study", name="grids") == 0
-    assert "--patch-size 16|8|5" in capsys.readouterr().out
