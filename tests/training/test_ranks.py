@@ -25,7 +25,6 @@ from dino_model.runtime import ranks
 from tests.training.ranks import Group
 from tests.training.runs import CROPS, METHODS, RECIPE, TINY, noise, out_of_memory_at, resume, values
 from training import __main__ as command
-from training.methods import table
 from training.methods.head import ProjectionHead
 from training.methods.network import Network
 from training.one_pass import OnePass
@@ -88,10 +87,6 @@ def test_training_of_several_ranks_equals_that_of_one(trained, method):
     sums = [json.loads(file.read_text())[method] for file in trained.glob("4/*.json")]
     assert found == pytest.approx(alone, rel=2e-5, abs=1e-5)
     assert sums == pytest.approx([total] * 4, rel=2e-5)
-
-
-def test_every_method_trains_on_several_ranks():
-    assert {method.name for method in METHODS.values()} == set(table.METHODS)
 
 
 def test_training_in_one_pass_equals_that_of_a_pass_per_size(trained):

@@ -7,8 +7,6 @@ from dino_model.models.load import load_model
 from tests.training.runs import NETWORK, resume, stop_after, train, values, weights
 from training.commands.arguments import parse
 
-pytestmark = pytest.mark.slow
-
 OWN = {
     "dino": "--prototypes 24 --hidden 16 --bottleneck 8 --local-crops 2",
     "byol": "--prototypes 16 --hidden 16 --predictor 16",
@@ -45,6 +43,7 @@ def pretrain(images, output, method, *more):
     return train(*words, *NETWORK, *OWN[method].split(), *more)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("method", "more"), VARIANTS)
 def test_pretrain_of_every_method_resumes_bitwise(method, more, images, tmp_path, monkeypatch):
     whole, parts = tmp_path / "whole", tmp_path / "parts"

@@ -1,7 +1,6 @@
 """The command on small runs, and its errors."""
 
 import argparse
-import json
 import os
 import resource
 import shutil
@@ -28,24 +27,6 @@ REPOSITORY = Path(__file__).parents[3]
 def own_images(images, tmp_path):
     """A copy of the images that a test may damage."""
     return Path(shutil.copytree(images, tmp_path / "images"))
-
-
-def test_pretrain_writes_log_configuration_and_checkpoint(trained):
-    lines = Run(trained).lines()
-    assert [line["step"] for line in lines] == list(range(6))  # 10 images: 2 steps in each of 3 epochs
-    assert {"images_per_second", "data_wait", "lr", "weight_decay"} <= lines[0].keys()
-    probed = [line for line in lines if "knn_teacher" in line]
-    assert [line["step"] for line in probed] == [2, 5]
-    assert {"knn_student", "lift_teacher", "lift_student"} <= probed[0].keys()
-    assert lines[0]["loss"] == pytest.approx(lines[0]["teacher_entropy"] + lines[0]["kl"], abs=1e-5)
-    assert Run(trained).config()["backbone"]["width"] == 24
-    provenance = json.loads((trained / "provenance.json").read_text())
-    assert {"torch", "python"} <= provenance["versions"].keys()
-    assert provenance["precision"] == "fp32"
-    assert "class: path of the folders" in provenance["reading"]
-    state = torch.load(Run(trained).checkpoint, weights_only=True)
-    assert state["step"] == 6
-    assert "teacher.backbone.cls_token" in state["method"]
 
 
 def test_resume_inside_and_between_curriculum_stages_gives_the_same_run(images, tmp_path, monkeypatch):

@@ -1,5 +1,6 @@
-"""Help, usage errors and an early end of the command, without a training."""
+"""Help, usage errors, an early end of the command, and what it writes."""
 
+import json
 import os
 import signal
 import subprocess
@@ -7,9 +8,11 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 from tests.training.runs import pretrain
 from training import __main__ as command
+from training.run.folder import Run
 
 REPOSITORY = Path(__file__).parents[3]
 
@@ -57,3 +60,21 @@ def test_pretrain_with_wrong_options_refuses_before_data_or_torch(tmp_path):
     assert ended.stdout == "1 1 1 False\n"
     for message, line in zip(wrong.values(), ended.stderr.splitlines(), strict=True):
         assert message in line
+
+
+def test_pretrain_writes_log_configuration_and_checkpoint(trained):
+    lines = Run(trained).lines()
+    assert [line["step"] for line in lines] == list(range(6))  # 10 images: 2 steps in each of 3 epochs
+    assert {"images_per_second", "data_wait", "lr", "weight_decay"} <= lines[0].keys()
+    probed = [line for line in lines if "knn_teacher" in line]
+    assert [line["step"] for line in probed] == [2, 5]
+    assert {"knn_student", "lift_teacher", "lift_student"} <= probed[0].keys()
+    assert lines[0]["loss"] == pytest.approx(lines[0]["teacher_entropy"] + lines[0]["kl"], abs=1e-5)
+    assert Run(trained).config()["backbone"]["width"] == 24
+    provenance = json.loads((trained / "provenance.json").read_text())
+    assert {"torch", "python"} <= provenance["versions"].keys()
+    assert provenance["precision"] == "fp32"
+    assert "class: path of the folders" in provenance["reading"]
+    state = torch.load(Run(trained).checkpoint, weights_only=True)
+    assert state["step"] == 6
+    assert "teacher.backbone.cls_token" in state["method"]

@@ -8,6 +8,7 @@ import torch
 from dino_model.models.backbones import BackboneConfig
 from tests.training.methods.tiny import build, random_batch
 from tests.training.runs import METHODS
+from training.methods import table
 from training.optim import create_optimizer, decay_groups
 from training.recipes.recipe import Plan
 from training.train import train_step
@@ -29,3 +30,7 @@ def test_every_method_trains_a_resnet(name, optimizer):
         metrics = train_step(method, stepper, batch, step, plan, nullcontext()).read()
         assert torch.tensor(list(metrics.values())).isfinite().all()
     assert not all(torch.equal(old, new) for old, new in zip(before, network.parameters(), strict=True))
+
+
+def test_every_method_of_the_table_is_one_of_those_that_tests_train():
+    assert {method.name for method in METHODS.values()} == set(table.METHODS)
