@@ -7,6 +7,7 @@ value to all views of `page.views`. A visible view fetches arrays and draws; the
 is opened. The first value is part of the document and needs no event.
 """
 
+import html
 import json
 import re
 from collections.abc import Mapping
@@ -99,9 +100,8 @@ def build(backend: Backend) -> gr.Blocks:
 
 
 def model_facts(value: Mapping[str, Any]) -> str:
-    """Return the line below the model of the header: its size, and the grid of patches."""
-    facts = dict(value["facts"])
-    return f"{facts['Size']} · {facts['Grid']}"
+    """Return the line below the model of the header: size and patches; the pointer shows the rest."""
+    return f'<span title="{html.escape(value["details"])}">{value["facts"]}</span>'
 
 
 class _Blocks(gr.Blocks):

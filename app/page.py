@@ -17,8 +17,6 @@ from app.limits.errors import LabError
 from app.store.backend import Backend
 from app.store.engine import Encoding
 from app.store.images import EXAMPLES, clean_name, pin
-from app.values import shape_of
-from dino_model.inference.resize import fed_size
 
 
 def work() -> gr.Column:
@@ -63,9 +61,6 @@ class Page:
 
     The header has one image, model and resolution. A choice there changes `count`, and the page sends the
     value of the new encoding to all `views`. Hidden components carry values between scripts and handlers.
-
-    Args:
-        backend: Models, images and limits.
 
     Attributes:
         image: Hidden: "NAME" of an example, or "NAME/TITLE" of a user's own image.
@@ -125,12 +120,12 @@ class Page:
     def show_image(self, image: object, model: object, size: object) -> dict[str, Any]:
         """Return the value of a view for an image, which is encoded when the view fetches arrays."""
         name, title = split(image)
-        key, predictor, (height, width) = self.backend.prepare(name, model, size)
+        key, predictor, shape = self.backend.prepare(name, model, size)
         parameters = sum(one.numel() for one in predictor.model.backbone.parameters())
-        patch = predictor.patch_size
-        used = fed_size(height, width, key.size, "short-side", patch)
-        rows, columns = used[0] // patch, used[1] // patch
-        return shape_of(predictor, (height, width), (rows, columns)) | {
+        network = f"{predictor.blocks} blocks of {predictor.heads} heads"
+        source = f"{predictor.model.source}, {network}, {predictor.precision} on {predictor.device}"
+        grid = f"{shape['columns']} × {shape['rows']} patches of {predictor.patch_size} pixels"
+        return shape | {
             "token": key.token,
             "source": f"{name}/{title}" if title else name,
             "name": title or name,
@@ -140,15 +135,8 @@ class Page:
             "pin": pin(name) if name in EXAMPLES else None,
             "image": self.address(name),
             "arrays": f"lab/arrays/{key.token}",
-            "facts": [
-                ["Model", key.model],
-                ["Weights", predictor.model.source],
-                ["Size", f"{parameters / 1e6:.1f} M parameters"],
-                ["Network", f"{predictor.blocks} blocks of {predictor.heads} heads"],
-                ["Image", f"{width} × {height} pixels, resized to {used[1]} × {used[0]}"],
-                ["Grid", f"{columns} × {rows} patches of {patch} pixels"],
-                ["Precision", f"{predictor.precision} on {predictor.device}"],
-            ],
+            "facts": f"{parameters / 1e6:.1f} M parameters · {grid}",
+            "details": source,
         }
 
     def shows(self, function: Callable[..., Any]) -> Callable[..., Any]:
@@ -164,32 +152,22 @@ class Page:
         return f"lab/{'thumbnails' if small else 'images'}/{name}.jpg"
 
     def save(self, event: Callable[..., Any], draw: Callable[[Any], tuple[str, bytes]], js: str) -> None:
-        """Let an event download a file that a handler draws.
+        """Let an event, such as `view.exported`, download a file.
 
-        Args:
-            event: Such as `button.click`, or `view.exported` with its `exportRequest`.
-            draw: Takes the JSON of the script; returns the name of the file and its bytes.
-            js: An expression, such as `viewOf("explore").request`.
+        `draw` takes the JSON of the expression `js`; it returns the name of the file and its bytes.
         """
 
         def write(request: Any) -> str:
-            return write_download(*draw(request))
+            name, content = draw(request)
+            path = Path(tempfile.mkdtemp(dir=os.environ.get("GRADIO_TEMP_DIR")), clean_name(name))
+            path.write_bytes(content)
+            return str(path)
 
-        self.save_result(event, fairness.in_turn(write), js)
-
-    def save_result(self, event: Callable[..., Any], handler: Callable[..., Any], js: str) -> None:
-        """Let an event download the file whose path a handler returns, see `write_download`."""
         options = HEAVY | {"trigger_mode": "once"}
+        handler = fairness.in_turn(write, turns=fairness.FINDING)
         saved = event(handler, [self.request], self.saved, js=f"async () => [{js}]", **options)
         # The link is there once Gradio has drawn it.
         saved.success(None, js="() => setTimeout(() => document.querySelector('#saved').click(), 50)")
-
-
-def write_download(name: str, content: bytes) -> str:
-    """Write a file that the browser will fetch; return its path."""
-    path = Path(tempfile.mkdtemp(dir=os.environ.get("GRADIO_TEMP_DIR")), clean_name(name))
-    path.write_bytes(content)
-    return str(path)
 
 
 def dropdown(choices: Sequence[Any], **props: Any) -> gr.Dropdown:

@@ -45,7 +45,7 @@ def attention_value(
     }
 
 
-def shape_of(predictor: AttentionPredictor, size: tuple[int, int], grid: tuple[int, int]) -> dict[str, Any]:
+def shape_of(predictor: AttentionPredictor, size: tuple[int, int], grid: tuple[int, int]) -> dict[str, int]:
     """Return the size of an image (height, width), its grid (rows, columns), and heads and blocks."""
     return {
         "width": size[1],

@@ -57,8 +57,8 @@ def attention_view(
         head: "mean", "max", "heads" or a number. A handler changes it by `gr.HTML(shown_head="max")`, because
             `gr.HTML` has a parameter `head` of its own.
         props: `elem_id` and other arguments of `gr.HTML`, and these settings.
-            - quantity: "attention", "key-similarity", "logits", "key-cosine", "token-cosine", "token-norm",
-              "key-pca" or "token-pca".
+            - quantity: "attention", "key-similarity", "logits", "key-cosine", "token-cosine", "token-norm"
+              or "key-pca".
             - block: From 1; 0 is the last.
             - layer: "light", "heat" or "mask".
             - mass: 10..100. opacity: 0..100. colormap: A name. outline: True draws it on every layer.
@@ -80,8 +80,7 @@ def view(name: str, value: Mapping[str, Any] | None = None, *, routes: bool = Fa
     """Show a value in the view of app/static/views/NAME_view.js; see the module for its contract.
 
     Args:
-        name: attention, chart, class_map, clip, mask, pair, scribble or signal.
-        value: JSON, or None for an empty view.
+        name: attention, chart, class_map, clip, mask, pair, rail, scribble or signal.
         routes: Whether the server has `app.handlers.arrays.routes`.
         props: Settings of the view and arguments of `gr.HTML`.
     """

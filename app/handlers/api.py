@@ -9,7 +9,7 @@ import numpy as np
 from pydantic import Field
 
 from app.handlers import matching, objects
-from app.handlers.attention_maps import MapSettings, attention
+from app.handlers.attention_maps import attention
 from app.handlers.objects import ObjectSettings
 from app.limits import fairness
 from app.limits.bounds import take_upload
@@ -28,6 +28,14 @@ from segmentation.metrics import jaccard
 File = str | dict
 """Name of an example, or a file: base64 text, which may be URL-safe or wrapped, or that of `handle_file`."""
 URL_SAFE = str.maketrans("-_", "+/")
+
+
+class Query(ClientValue):
+    """A block, and row and column of a patch."""
+
+    block: int
+    row: int = Field(ge=0)
+    column: int = Field(ge=0)
 
 
 class RunLengths(ClientValue):
@@ -79,17 +87,16 @@ class Endpoints:
         """
         if (row is None) != (column is None):
             raise LabError("A patch needs a row and a column.")
-        settings = MapSettings.of({"block": block, "query": "cls" if row is None else f"{row},{column}"})
+        query = Query.of({"block": block, "row": row or 0, "column": column or 0})
+        patch = None if row is None else (query.row, query.column)
         encoding = await self._encoding(image, model, size, request)
 
         def compute() -> dict:
             blocks = encoding.predictor.blocks
             if not 1 <= abs(block) <= blocks:
-                raise LabError(
-                    f"There is no block {block}: this model has blocks 1 to {blocks}; -1 is the last."
-                )
+                raise LabError(f"There is no block {block}: the model has 1 to {blocks}; -1 is the last.")
             number = block % blocks if block < 0 else block - 1
-            maps = attention(encoding, number, settings.patch)
+            maps = attention(encoding, number, patch)
             rows, columns = encoding.predictor.grid
             return {"rows": rows, "columns": columns, "block": number + 1, "maps": maps.tolist()}
 

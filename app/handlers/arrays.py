@@ -4,6 +4,7 @@ lab/static/VERSION/PATH          files of app/static, which `app.limits.guard` l
 lab/images/NAME.jpg           an image at the size of a screen
 lab/thumbnails/NAME.jpg         its center, 96 × 96 pixels
 lab/arrays/TOKEN/KIND/BLOCK      an array of an encoding, immutable; see `KINDS`
+lab/shapes/TOKEN                 what `app.values.shape_of` returns of an encoding, as JSON
 lab/directions/A/B               vectors for the cosines of a pair, see `matching.direction_bytes`
 lab/clips/CLIP/NUMBER.jpg        a frame of a clip
 lab/tracked/NAME/NUMBER.png      the labels of a tracked frame, a palette PNG
@@ -14,6 +15,7 @@ lab/maps/NAME/thumbnails.jpg     an image of each of its classes, in one
 
 import asyncio
 import hashlib
+import json
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import cache
 from typing import Any, NamedTuple
@@ -31,18 +33,17 @@ from app.handlers.matching import direction_bytes
 from app.limits import fairness
 from app.limits.errors import LabError, NotHere
 from app.store.backend import Backend
-from app.store.engine import Encoding
+from app.store.engine import Encoding, Key
 from app.store.images import EXAMPLES, thumbnail
 from app.values import jpeg, screen_jpeg
 
 IMMUTABLE = "private, max-age=31536000, immutable"
 KINDS: Mapping[str, tuple[str, Callable[[Encoding, int], np.ndarray]]] = {
     "blocks": ("<f2", lambda encoding, block: np.stack(encoding.queries_keys(block))),
-    "tokens": ("<f2", lambda encoding, block: encoding.features(block)),
+    "tokens": ("<f2", Encoding.features),
     "rollout": ("<f2", rollout),
-    "norms": ("<f4", lambda encoding, block: norms_and_outliers(encoding, block)),
-    "key-pca": ("<f4", lambda encoding, block: colors_and_variance(encoding, block, "key-pca")),
-    "token-pca": ("<f4", lambda encoding, block: colors_and_variance(encoding, block, "token-pca")),
+    "norms": ("<f4", norms_and_outliers),
+    "key-pca": ("<f4", colors_and_variance),
 }
 """Little-endian arrays by kind, which `static/views/encoding.js` decodes.
 
@@ -50,7 +51,7 @@ Queries and keys are [2, heads, tokens, d], tokens [tokens, width], and the roll
 and marks of outliers are [2, rows, columns]. Principal components are colors in [0, 1], [rows, columns, 3],
 followed by the shares of the variance that they explain, [3].
 """
-TOKENS = {"arrays": 1, "directions": 2}
+TOKENS = {"arrays": 1, "shapes": 1, "directions": 2}
 """Number of tokens in the addresses of arrays, which need a turn."""
 
 
@@ -83,6 +84,10 @@ def read(backend: Backend, address: str) -> Content:
             dtype, make = KINDS[kind]
             array = make(backend.encoding(token), int(block)).astype(dtype)
             return Content(array.tobytes(), cached=IMMUTABLE)
+        case ["shapes", token]:
+            key = Key.of(token)
+            *_, shape = backend.prepare(key.image, key.model, key.size)
+            return Content(json.dumps(shape).encode(), "application/json")
         case ["directions", a, b]:
             return Content(direction_bytes(backend, a, b), cached=IMMUTABLE)
         case ["images" | "thumbnails" as size, file]:

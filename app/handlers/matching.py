@@ -43,11 +43,7 @@ def load_pair(backend: Backend, a: str, b: str) -> tuple[Half, Half]:
 
 
 def match(backend: Backend, a: str, b: str, ratio: float) -> tuple[dict[str, Any], Encoding]:
-    """Match two encoded images, the second at several scales.
-
-    Args:
-        a, b: Tokens of encodings by one model.
-        ratio: Largest distance of matching patches, relative to the distance of the next best patch.
+    """Match two images encoded by one model, given by their tokens, the second at several scales.
 
     Returns:
         1. The scale with the most matches, these matches, and the possible scales. A match has a and b (y

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import numpy as np
 from pydantic import AfterValidator, Field
 
-from app.handlers.attention_maps import MASS, attention, map_of_head
+from app.handlers.attention_maps import attention
 from app.limits.errors import ClientValue, LabError
 from app.store.engine import Encoding
 from app.store.images import labels_png
@@ -21,6 +21,7 @@ from segmentation.labels import Labels
 from segmentation.masks import ImageArray, Mask, enlarge
 from segmentation.video import shrunk
 
+MASS = "a share of the attention from 0.01 to 1"
 MOST_OBJECTS = 6
 COLORS = drawing.head_colors(MOST_OBJECTS + 1)[1:]
 """Colors of objects. The first head's color, that of fur and wood, is left out."""
@@ -59,7 +60,10 @@ def find(encoding: Encoding, settings: ObjectSettings) -> list[Discovery]:
     needs = discovery.discovery_method(settings.method).needs
     inputs: dict[discovery.Need, Any] = {"mass": settings.mass, "count": settings.count}
     if "attention" in needs:
-        inputs["attention"] = map_of_head(attention(encoding), settings.head)
+        maps = attention(encoding)
+        if settings.head != "mean" and int(settings.head) >= len(maps):
+            raise LabError(f"There is no head {settings.head}: this model has heads 0 to {len(maps) - 1}.")
+        inputs["attention"] = maps.mean(axis=0) if settings.head == "mean" else maps[int(settings.head)]
     if "keys" in needs:
         if encoding.predictor.grid == (1, 1):
             raise LabError("An image of a single patch cannot be divided: choose a higher resolution.")

@@ -60,12 +60,9 @@ def rail(
     """Show a tile that opens files, the user's own ones, and examples; "select" announces a choice.
 
     Args:
-        page: Of the page.
-        kind: What it offers.
         examples: Name, title and address of the thumbnail of each.
         elem_id: Also its name in the browser's memory of what was shown last.
-        props: `start`, the chosen example; `address`, the name of the choice in the address of the
-            page; `camera`, the view that shows the frames of the live camera.
+        props: Those of app/static/views/rail_view.js.
     """
     functions = [answer_refusals(function) for function in own_functions(page.backend)]
     return page.view(

@@ -114,7 +114,7 @@ def masks_file(backend: Backend, raw_request: object) -> tuple[str, bytes]:
     for number, image in enumerate(images, 1):
         encoding = backend.encoding(image.token)
         labels = classifier.segment(encoding.patch_features(), encoding.predictor.image_size)
-        name = f"{stem(encoding.key.image if encoding.example else image.name)}.png"
+        name = f"{stem(image.name)}.png"
         files[f"{number}-{name}" if name in files else name] = labels_png(labels, np.array(PALETTE, np.uint8))
     if len(files) == 1:
         return next(iter(files.items()))

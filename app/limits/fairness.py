@@ -31,11 +31,10 @@ class _Ticket:
 
 
 class FairTurns:
-    """A queue with `width` places at work and a fair order among the clients that wait. For one event loop.
+    """A queue with `width` requests at work and a fair order among the clients that wait. For one event loop.
 
     Args:
         name: What clients wait for, as it appears in messages: "the model".
-        width: Number of requests that run at once.
         max_waiting: Number of waiting requests from which on only clients without any are taken in.
         max_per_client: Number of requests that one client may have waiting or running.
     """
@@ -52,13 +51,21 @@ class FairTurns:
     async def wait(self, client: Hashable) -> AsyncIterator[int]:
         """Wait for a turn, and hold it until the generator is closed.
 
-        Args:
-            client: See `client_of`.
-
         Yields:
             The number of requests ahead, at least every `RECHECK_SECONDS`; 0 once the turn has come.
+
+        Raises:
+            Busy: The queue is full: it takes only the first request of a client.
         """
-        ticket = self._join(client)
+        own = sum(ticket.client == client for ticket in (*self._waiting, *self._running))
+        full = len(self._waiting) >= self.max_waiting
+        if own >= self.max_per_client or (own and full):
+            reason = "and many of other clients" if full else "the most that one client may have"
+            raise Busy(
+                f"{own} of your requests wait for {self.name}, {reason}: send the next when one is answered."
+            )
+        ticket = _Ticket(client)
+        self._waiting.append(ticket)
         try:
             while ahead := self._requests_ahead(ticket):
                 yield ahead
@@ -76,7 +83,7 @@ class FairTurns:
 
     @contextlib.asynccontextmanager
     async def turn(self, client: Hashable) -> AsyncIterator[None]:
-        """Wait for a turn and hold it until the end of the block. Raises Busy as `wait`."""
+        """Wait for a turn, as `wait`, and hold it until the end of the block."""
         async with contextlib.aclosing(self.wait(client)) as places:  # type: ignore[type-var]
             async for ahead in places:
                 if not ahead:
@@ -87,19 +94,6 @@ class FairTurns:
         """Run a blocking function as `in_thread` when its turn comes."""
         async with self.turn(client):
             return await in_thread(work, *inputs)
-
-    def _join(self, client: Hashable) -> _Ticket:
-        """Enter the queue. A full queue takes only the first request of a client."""
-        own = sum(ticket.client == client for ticket in (*self._waiting, *self._running))
-        full = len(self._waiting) >= self.max_waiting
-        if own >= self.max_per_client or (own and full):
-            reason = "and many of other clients" if full else "the most that one client may have"
-            raise Busy(
-                f"{own} of your requests wait for {self.name}, {reason}: send the next when one is answered."
-            )
-        ticket = _Ticket(client)
-        self._waiting.append(ticket)
-        return ticket
 
     def _requests_ahead(self, ticket: _Ticket) -> int:
         """Return the number of requests before this one; at 0 the ticket moves from waiting to running.

@@ -55,11 +55,9 @@ class Guard:
     """ASGI middleware that checks every request before Gradio and sets the headers of every response.
 
     Args:
-        app: The application.
         hosts: Names under which the app may be addressed, see `host_names`.
         users: Passwords by user. Without users, no password is needed.
         frame_ancestors: Origins of pages that may show the app in a frame.
-        limits: Upper bounds.
     """
 
     def __init__(
@@ -238,11 +236,7 @@ def is_address(host: str) -> bool:
 
 
 def trusted_addresses(proxies: Sequence[str]) -> list[str]:
-    """Return addresses and networks whose X-Forwarded headers are trusted: `proxies` and this machine.
-
-    Raises:
-        ValueError: Text is no address and no network.
-    """
+    """Return addresses and networks whose X-Forwarded headers are trusted: `proxies` and this machine."""
     try:
         return ["127.0.0.1", "::1", *(str(ipaddress.ip_network(proxy, strict=False)) for proxy in proxies)]
     except ValueError as error:
@@ -250,28 +244,18 @@ def trusted_addresses(proxies: Sequence[str]) -> list[str]:
 
 
 def host_names(host: str, further: Sequence[str] = ()) -> list[str]:
-    """Return the names under which the app may be addressed; others are refused, against DNS rebinding.
-
-    Raises:
-        ValueError: If the app listens on every address and no name is given.
-    """
-    if host not in EVERY_ADDRESS:
-        return [*LOCAL_NAMES, host, *further]
-    if not further:
+    """Return the names under which the app may be addressed; others are refused, against DNS rebinding."""
+    everywhere = host in EVERY_ADDRESS
+    if everywhere and not further:
         raise ValueError(
             f"--host {host!r} listens on every address: "
             "name the hosts that users type with --allowed-hosts NAME …"
         )
-    return [*LOCAL_NAMES, *further]
+    return [*LOCAL_NAMES, *([] if everywhere else [host]), *further]
 
 
 def read_users(file: Path | None) -> dict[str, str]:
-    """Read passwords by user from a file with lines USER:PASSWORD, or from the variable `USERS_VARIABLE`.
-
-    Raises:
-        OSError: The file cannot be read.
-        ValueError: A line lacks user or password, or the file is empty.
-    """
+    """Read passwords by user from a file with lines USER:PASSWORD, or from the variable `USERS_VARIABLE`."""
     if file is not None and not file.is_file():
         raise FileNotFoundError(
             f"--auth names no file: write USER:PASSWORD into one, or set {USERS_VARIABLE}"

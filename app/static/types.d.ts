@@ -35,7 +35,6 @@ type EncodingValue = Size &
     size?: number;
     random?: boolean;
     pin?: [number, number];
-    facts?: [string, string][];
   };
 
 type Shape = { heads: number; tokens: number; prefix: number };

@@ -19,7 +19,9 @@ from app.store.engine import Encoding, Key
 from app.store.images import EXAMPLES, ImageStore
 from app.store.models import Models
 from app.store.runs import Runs
+from app.values import shape_of
 from dino_model.inference.predictor import AttentionPredictor
+from dino_model.inference.resize import fed_size
 from dino_model.inference.search import SearchIndex
 from segmentation import example_clips
 from segmentation.labels import Labels
@@ -40,11 +42,7 @@ class Start:
 class Backend:
     """Models, images and their encodings, clips, runs and class maps. It holds no state of a user.
 
-    Args:
-        models: Models that users may choose.
-        limits: Upper bounds on what users may request.
-        size: Resolution that the page opens with.
-        index: Images that users may search by similarity.
+    `size` is the resolution that the page opens with; users search the images of `index` by similarity.
     """
 
     def __init__(
@@ -83,17 +81,15 @@ class Backend:
 
     def prepare(
         self, image: str, model: object, size: object
-    ) -> tuple[Key, AttentionPredictor, tuple[int, int]]:
-        """Load a model and check an image as `encode`, which would accept both.
-
-        Returns:
-            Key of the encoding, the model, and height and width of the image in pixels.
-        """
+    ) -> tuple[Key, AttentionPredictor, dict[str, int]]:
+        """Load a model and check an image as `encode`; return key, model and `shape_of` the encoding."""
         key = self._key(image, model, size)
         pixels, predictor = self.images.read(image), self.models.ready(model)
         height, width = pixels.shape[0], pixels.shape[1]
         engine.check_patches((height, width), key.size, predictor.patch_size, self.limits)
-        return key, predictor, (height, width)
+        patch = predictor.patch_size
+        used = fed_size(height, width, key.size, "short-side", patch)
+        return key, predictor, shape_of(predictor, (height, width), (used[0] // patch, used[1] // patch))
 
     def forget(self, image: str) -> None:
         """Delete a user's image and its encodings, or a user's clip."""
@@ -131,13 +127,7 @@ class Backend:
         client: Hashable,
         objects: Mapping[int, Sequence[int]] | None = None,
     ) -> AsyncIterator[TrackedClip]:
-        """Track objects as `clips.track`; other requests use the model between two frames.
-
-        Args:
-            clip, masks, objects: As `clips.track`.
-            model, size: As `encode`, which checks them.
-            client: See `fairness.client_of`.
-        """
+        """Track objects as `clips.track`; other requests use the model between two frames."""
 
         def start() -> Generator[TrackedClip]:
             predictor = self.encode(self.clips.image_of(clip), model, size).predictor.at(size)

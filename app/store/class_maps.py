@@ -21,12 +21,9 @@ SHIPPED = STATIC / "maps"
 
 
 class Maps:
-    """The maps of the package and those in a folder. New maps appear without a restart.
+    """The maps of the package and those in --models-dir. New maps appear without a restart.
 
     A damaged map is left out and reported once on stderr.
-
-    Args:
-        folder: --models-dir, or None.
     """
 
     def __init__(self, folder: Path | None) -> None:

@@ -47,15 +47,9 @@ COLORS = drawing.head_colors(MAX_OBJECTS + 1)[1:]
 
 @dataclass(frozen=True)
 class Clip:
-    """A few seconds of video.
+    """A few seconds of video: JPEG files of one size, (height, width), and a sentence if frames are left out.
 
-    Attributes:
-        name: The user's name for the clip.
-        frames: JPEG files of one size, in order.
-        size: Height and width of the frames.
-        sent_size: Height and width before they were reduced.
-        fps: Frames per second.
-        note: One sentence about frames that were left out, or empty.
+    `sent_size` is that of the frames before they were reduced.
     """
 
     name: str
@@ -72,7 +66,7 @@ class Clip:
 
     @property
     def stem(self) -> str:
-        """Name without suffix and without characters that file systems or HTTP headers reject."""
+        """Name for files."""
         return stem(self.name, "clip")
 
     def decode(self, start: int = 0, stop: int | None = None) -> Iterator[ImageArray]:
@@ -88,10 +82,7 @@ def example(name: str) -> Clip:
 
 
 def read(path: Path, limits: Limits, name: str) -> Clip:
-    """Decode a clip within the limits. Its first bytes decide the format, not its suffix.
-
-    Errors have `name`, the user's name for the clip.
-    """
+    """Decode a clip within the limits. Its first bytes decide the format; errors have its name."""
     _check(path, limits, name)
     try:
         video = open_frames(path)
@@ -109,7 +100,12 @@ def read(path: Path, limits: Limits, name: str) -> Clip:
         ) from error
     if len(frames) < 2:
         raise LabError(f"{name} has {len(frames) or 'no'} readable frame: a clip needs at least two.")
-    note = _note(len(frames), video.expected, more)
+    missing, note = video.expected - len(frames), ""
+    first = f"Only the first {len(frames)}{f' of {video.expected:,}' if missing > 0 else ''} frames"
+    if more:
+        note = f"{first} are used: that is the limit."
+    elif missing > max(2, video.expected // 20):
+        note = f"{first} can be decoded: the file is damaged or cut short."
     return Clip(name, tuple(frames), (small.shape[0], small.shape[1]), sent_size, video.fps, note)
 
 
@@ -124,19 +120,17 @@ def _check(path: Path, limits: Limits, name: str) -> None:
             f"{name} is empty or not a known video format: "
             "send MP4, MOV, WebM, MKV, AVI, MPEG, OGG, FLV or an animated GIF, WebP, PNG or AVIF."
         )
-    width, height = _animation_size(path, limits, name) if animated else _video_size(path)
+    if animated:
+        width, height = _animation_size(path, limits, name)
+    else:
+        capture, sides = cv2.VideoCapture(str(path), cv2.CAP_FFMPEG), ("WIDTH", "HEIGHT")
+        width, height = (int(capture.get(getattr(cv2, f"CAP_PROP_FRAME_{side}"))) for side in sides)
+        capture.release()
     if width * height > limits.max_frame_megapixels * MEGABYTE:
         raise LabError(
             f"{name} has frames of {width} × {height} pixels, more than the "
             f"{limits.max_frame_megapixels} million allowed: send smaller frames."
         )
-
-
-def _video_size(path: Path) -> tuple[int, int]:
-    capture = cv2.VideoCapture(str(path), cv2.CAP_FFMPEG)
-    width, height = (int(capture.get(side)) for side in (cv2.CAP_PROP_FRAME_WIDTH, cv2.CAP_PROP_FRAME_HEIGHT))
-    capture.release()
-    return width, height
 
 
 def _animation_size(path: Path, limits: Limits, name: str) -> tuple[int, int]:
@@ -160,15 +154,6 @@ def runs_of(labels: Labels) -> tuple[int, ...]:
     return tuple(np.stack([flat[starts].astype(int), lengths], axis=1).ravel().tolist())
 
 
-def _note(used: int, total: int, more: bool) -> str:
-    of_all = f" of {total:,}" if total > used else ""
-    if more:
-        return f"Only the first {used}{of_all} frames are used: that is the limit."
-    if total - used > max(2, total // 20):
-        return f"Only the first {used}{of_all} frames can be decoded: the file is damaged or cut short."
-    return ""
-
-
 def limits_in_words(limits: Limits) -> str:
     """Describe what may be uploaded."""
     return (
@@ -180,13 +165,7 @@ def limits_in_words(limits: Limits) -> str:
 
 @dataclass
 class TrackedClip:
-    """Objects that are tracked through a clip.
-
-    Attributes:
-        clip: The frames.
-        ids: Labels of the objects.
-        masks: Palette PNGs of the finished frames; those of marked frames are the user's.
-    """
+    """Labels of objects that are tracked through a clip, and palette PNGs of the finished frames."""
 
     clip: Clip
     ids: tuple[int, ...]
@@ -208,11 +187,8 @@ def track(
     """Track the objects of marked frames through a clip, forward and backward, as `propagate_steps`.
 
     Args:
-        clip: The frames.
         masks: Labels of marked frames by their number, uint8 [height, width]; 0 is background.
-        predictor: Computes the patch features.
         model: Name of the model in errors.
-        limits: Upper bound on the number of patches.
         objects: Objects that each mask decides, as `propagate_steps`.
 
     Yields:
@@ -241,16 +217,7 @@ def track(
 
 
 def from_runs(runs: Any, size: tuple[int, int], most: int = MAX_OBJECTS) -> Labels:
-    """Decode a client's run lengths in reading order, [label, pixels, label, pixels, …].
-
-    Args:
-        runs: Any JSON.
-        size: Height and width of the image.
-        most: Largest label.
-
-    Returns:
-        Labels, uint8 [height, width].
-    """
+    """Decode a client's run lengths, any JSON, as `runs_of`: labels up to `most`, uint8 [height, width]."""
     is_valid = isinstance(runs, Sequence) and all(type(value) is int and value >= 0 for value in runs)
     if is_valid and len(runs) % 2 == 0:
         labels, lengths = runs[::2], runs[1::2]

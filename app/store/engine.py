@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 from app.limits.bounds import RESOLUTIONS, Limits
 from app.limits.errors import LabError, NotHere
-from app.store.images import EXAMPLES
 from dino_model.inference.predictor import AttentionPredictor
 from dino_model.inference.resize import fed_size
 from segmentation.masks import ImageArray
@@ -55,21 +54,11 @@ class Key:
 
 @dataclass(frozen=True)
 class Encoding:
-    """An image encoded by a model.
-
-    Attributes:
-        nbytes: Memory of the tokens.
-        predictor: Holds the tokens of the image after every block.
-    """
+    """An image encoded by a model: a predictor that holds the tokens after every block, and their bytes."""
 
     key: Key
     nbytes: int
     predictor: AttentionPredictor = field(repr=False)
-
-    @property
-    def example(self) -> bool:
-        """True for the examples of the package."""
-        return self.key.image in EXAMPLES
 
     def queries_keys(self, block: int) -> QueriesKeys:
         """Return queries and keys of one block, counted from 0."""

@@ -7,7 +7,7 @@ import html
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -52,20 +52,19 @@ class Choice(NamedTuple):
     source: str
 
 
-Catalogue = Mapping[str, Choice]
-"""Choices by the names that clients send."""
+class Source(NamedTuple):
+    """Argument of `load_model`, which may be a path, and the version of its file, empty if published."""
+
+    place: str
+    version: str
 
 
-def catalogue(first: str = "embedded", folder: Path | None = None, *, downloads: bool = True) -> Catalogue:
-    """List the first model, those of the package, those in a folder and the published ones.
+def catalogue(
+    first: str = "embedded", folder: Path | None = None, *, downloads: bool = True
+) -> dict[str, Choice]:
+    """List the first model, those of the package, those in a folder and the published ones, by name.
 
-    Args:
-        first: Any name that `load_model` takes, or a path.
-        folder: Checkpoint files and training runs in it are offered by name, checkpoints of runs as RUN@STEP.
-        downloads: Whether to offer models that are not on this machine.
-
-    Raises:
-        FileNotFoundError: `folder` is no folder.
+    Checkpoints of the runs in the folder are RUN@STEP. Raises FileNotFoundError if it is no folder.
     """
     choices = {
         "embedded": Choice("embedded · distilled from DINOv2", "embedded"),
@@ -73,7 +72,14 @@ def catalogue(first: str = "embedded", folder: Path | None = None, *, downloads:
         "random:embedded": Choice("random:embedded · the same network, untrained", "random:embedded"),
     }
     if folder is not None:
-        choices |= _in_folder(folder)
+        if not folder.is_dir():
+            raise FileNotFoundError(f"--models-dir names no folder: {folder}")
+        for entry in sorted(folder.iterdir()):
+            if entry.suffix in SUFFIXES or Run(entry).checkpoint.is_file():
+                choices[entry.name] = Choice(f"{entry.name} · from this server's folder", str(entry))
+        for run in run_folders(folder):
+            for step, file in milestones(run):
+                choices[f"{run.name}@{step}"] = Choice(f"{run.name} · step {step:,}", str(file))
     attentive = {name: one.title for name, one in OFFICIAL.items() if one.config.architecture != "resnet50"}
     for name, title in (attentive | SUPERVISED).items():
         if is_local(name):
@@ -84,42 +90,13 @@ def catalogue(first: str = "embedded", folder: Path | None = None, *, downloads:
     return {name: choices.get(first, Choice(name, first))} | choices
 
 
-def _in_folder(folder: Path) -> dict[str, Choice]:
-    if not folder.is_dir():
-        raise FileNotFoundError(f"--models-dir names no folder: {folder}")
-    choices = {
-        entry.name: Choice(f"{entry.name} · from this server's folder", str(entry))
-        for entry in sorted(folder.iterdir())
-        if entry.suffix in SUFFIXES or Run(entry).checkpoint.is_file()
-    }
-    for run in run_folders(folder):
-        for step, file in milestones(run):
-            choices[f"{run.name}@{step}"] = Choice(f"{run.name} · step {step:,}", str(file))
-    return choices
-
-
-class Source(NamedTuple):
-    """Argument of `load_model`, which may be a path, and the version of its file, empty if published."""
-
-    place: str
-    version: str
-
-
 class Models:
     """The models that users may choose, and those used last as predictors.
 
     Args:
-        first: The model the page opens with, any name that `load_model` takes.
-        folder: Checkpoints and runs, or None. New files appear without a restart.
-        downloads: Whether models that are not on this machine are offered and downloaded.
+        first, folder, downloads, heads, any_model, precision, device: As the options of `python -m app`. New
+            files in the folder appear without a restart.
         limits: Bound on the memory for weights.
-        heads: Attention heads of the first model, see `load_model`.
-        any_model: Whether users may open models that are not on the list: files and runs of this machine, and
-            models of timm and the Hugging Face Hub.
-        precision, device: As in `AttentionPredictor`.
-
-    Raises:
-        FileNotFoundError: There is no such folder.
     """
 
     def __init__(
@@ -145,7 +122,7 @@ class Models:
         self.on_forgotten: Callable[[AttentionPredictor], None] = lambda predictor: None
         self.first = next(iter(self.offer()))
 
-    def offer(self) -> Catalogue:
+    def offer(self) -> dict[str, Choice]:
         """Return the models on offer."""
         return catalogue(self._first, self.folder, downloads=self.downloads)
 
@@ -160,7 +137,12 @@ class Models:
             raise LabError("The model must be named by text.")
         offered = self.offer()
         place = offered[name].source if name in offered else self._other(name)
-        return Source(place, _version(place))
+        try:
+            path = Path(place)
+            file = Run(path).checkpoint if path.is_dir() else path
+            return Source(place, f"{file.stat().st_mtime_ns:x}" if is_path(place) else "")
+        except OSError:
+            return Source(place, "")
 
     def _other(self, name: str) -> str:
         if not self.any_model:
@@ -209,11 +191,7 @@ class Models:
         return None if self._predictors.get(self.source(name)) else partial(self.ready, name)
 
     def load_first(self) -> None:
-        """Load the model that the page opens with; the terminal shows the progress of a download.
-
-        Raises:
-            OSError, TypeError, ValueError: As `load_model` and `AttentionPredictor`.
-        """
+        """Load the model that the page opens with; the terminal shows the progress of a download."""
         source = self.source(self.first)
         if not self.downloads and missing_files(source.place):
             raise DownloadError(f"{self.first} is not on this machine, and --no-downloads is set")
@@ -258,14 +236,3 @@ class Models:
                 f"{name} is not on this machine and could not be downloaded: "
                 "choose another model, or try again later."
             ) from error
-
-
-def _version(place: str) -> str:
-    """Return the modification time of a file on this machine; empty for published models."""
-    if not is_path(place):
-        return ""
-    path = Path(place)
-    try:
-        return f"{(Run(path).checkpoint if path.is_dir() else path).stat().st_mtime_ns:x}"
-    except OSError:
-        return ""

@@ -7,6 +7,7 @@ part of the package. A client chooses a run by name and never sends a path.
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -42,12 +43,10 @@ class Checkpoint(NamedTuple):
 
 @dataclass(frozen=True)
 class Log:
-    """The complete lines of a log file.
+    """The complete lines of a log file, in which steps of a later phase follow those of the phase before.
 
     Attributes:
-        path: The file.
-        version: Modification time in nanoseconds and size of the file.
-        last: The last step, counted over all phases; -1 without lines.
+        last: The last step; -1 without lines.
         newest: The finite numbers of the last record.
         broken: Number of lines that are not a JSON object with a step.
         not_finite: Number of NaN or infinite values by quantity; the curves leave them out.
@@ -55,8 +54,6 @@ class Log:
         curves: By quantity, steps and values as [2, points]: all, or the means of `POINTS` bins of them.
     """
 
-    path: Path
-    version: tuple[int, int]
     last: int
     newest: Mapping[str, float]
     broken: int
@@ -65,13 +62,9 @@ class Log:
     curves: Mapping[str, NDArray[np.float64]]
 
 
-def summarize_log(path: Path) -> Log:
-    """Read a log and thin its curves; steps of a later phase follow those of the phase before.
-
-    Raises:
-        OSError: The file cannot be read.
-    """
-    status = path.stat()
+@lru_cache(64)
+def summarize_log(path: Path, version: tuple[int, int]) -> Log:
+    """Read a log with this modification time and size; raise OSError if it cannot be read."""
     records, damaged = read_log(path)
     steps: list[int] = []
     phase, first, phases = None, 0, []
@@ -83,19 +76,14 @@ def summarize_log(path: Path) -> Log:
     charted = [name for chart in CHARTS for name in chart.select(logged_names(records))]
     curves, not_finite = {}, {}
     for name in dict.fromkeys([*metric_names(records), *charted]):
-        logged = [type(record.get(name)) in (int, float) for record in records]
-        curve = np.array(
-            [(step, record[name]) for step, record, here in zip(steps, records, logged, strict=True) if here],
-            np.float64,
-        ).reshape(-1, 2)
+        pairs = zip(steps, (record.get(name) for record in records), strict=True)
+        curve = np.array([pair for pair in pairs if type(pair[1]) in (int, float)], np.float64).reshape(-1, 2)
         finite = np.isfinite(curve[:, 1])
         curves[name], not_finite[name] = _thin(curve[finite].T), int((~finite).sum())
-    newest = {name: value for name, value in (records or [{}])[-1].items() if type(value) in (int, float)}
+    newest = (records or [{}])[-1].items()
     return Log(
-        path=path,
-        version=(status.st_mtime_ns, status.st_size),
         last=steps[-1] if steps else -1,
-        newest={name: value for name, value in newest.items() if math.isfinite(value)},
+        newest={name: one for name, one in newest if type(one) in (int, float) and math.isfinite(one)},
         broken=len(damaged),
         not_finite={name: count for name, count in not_finite.items() if count},
         phases=tuple(phases[1:]),
@@ -105,13 +93,7 @@ def summarize_log(path: Path) -> Log:
 
 @dataclass(frozen=True)
 class TrainingRun:
-    """A run that a client may choose.
-
-    Attributes:
-        name: The name for requests.
-        folder: None for a run of `SHIPPED`, of which only the log is kept.
-        log: Its contents.
-    """
+    """A run by its name; `folder` is None for a run of `SHIPPED`, of which only the log is kept."""
 
     name: str
     folder: Path | None
@@ -121,7 +103,7 @@ class TrainingRun:
     def settings(self) -> RunSettings | None:
         """The run's configuration; None if it cannot be read."""
         try:
-            return run_settings(Run(self.log.path.parent).config())
+            return run_settings(Run(self.folder or SHIPPED[self.name][1].parent).config())
         except (RunError, OSError, KeyError, TypeError, AttributeError, ValueError, ZeroDivisionError):
             return None
 
@@ -140,22 +122,16 @@ class TrainingRun:
 
 
 class Runs:
-    """The runs in a folder and those of the package. New runs appear without a restart.
-
-    Args:
-        folder: --models-dir; None for the runs of the package only.
-    """
+    """The runs in --models-dir and those of the package. New runs appear without a restart."""
 
     def __init__(self, folder: Path | None) -> None:
         self.folder = folder
-        self._logs: dict[Path, Log] = {}
 
     def folders(self) -> dict[str, Path | None]:
         """Return the folders of runs by name, the last written first, and None for those of the package."""
-        folders = sorted(run_folders(self.folder), key=lambda folder: -_modification_time(Run(folder).log))
+        folders = sorted(run_folders(self.folder), key=lambda folder: -Run(folder).log.stat().st_mtime_ns)
         found: dict[str, Path | None] = {folder.name: folder for folder in folders}
-        found |= {name: None for name in SHIPPED if name not in found}
-        return found
+        return found | {name: None for name in SHIPPED if name not in found}
 
     def choices(self) -> list[tuple[str, str]]:
         """Return (title, name) of every run, for a dropdown."""
@@ -166,10 +142,8 @@ class Runs:
         try:
             folder = self.folders()[name]
             path = Run(folder).log if folder else SHIPPED[name][1]
-            found, log = path.stat(), self._logs.get(path)
-            if not log or log.version != (found.st_mtime_ns, found.st_size):
-                log = self._logs[path] = summarize_log(path)
-            return TrainingRun(name, folder, log)
+            status = path.stat()
+            return TrainingRun(name, folder, summarize_log(path, (status.st_mtime_ns, status.st_size)))
         except (KeyError, TypeError, OSError) as error:
             raise NotHere("There is no such run (any more): choose another.") from error
 
@@ -230,11 +204,3 @@ def run_folders(folder: Path | None) -> list[Path]:
     """Return the folders with a log directly inside a folder, by name."""
     entries = sorted(folder.iterdir()) if folder and folder.is_dir() else []
     return [entry for entry in entries if Run(entry).log.is_file()]
-
-
-def _modification_time(path: Path) -> int:
-    """Return the time at which a file was written, in nanoseconds; 0 without the file."""
-    try:
-        return path.stat().st_mtime_ns
-    except OSError:
-        return 0

@@ -1,11 +1,13 @@
 """The tab Compare: the maps of two models on one image, under one pointer."""
 
+from functools import partial
 from typing import Any
 
 import gradio as gr
 
+from app.handlers.exports import export_file
 from app.page import HEAVY, LIGHT, Page, dropdown, export_button, inspector, segments, work
-from app.tabs.explore import MODES, drawing_controls, save_exports, set_each
+from app.tabs.explore import MODES, drawing_controls, set_each
 
 TITLE = "Compare"
 USES = ("image", "model", "size")
@@ -37,7 +39,7 @@ def build(page: Page) -> None:
     other.focus(lambda: gr.Dropdown(choices=backend.models.choices()), None, other, **LIGHT)
     set_each(list(SIDES), controls)
     for view, side in zip((left, right), SIDES, strict=True):
-        save_exports(page, view, side)
+        page.save(view.exported, partial(export_file, backend), f"viewOf('{side}').exportRequest")
 
 
 def _view(page: Page, side: str) -> gr.HTML:

@@ -1,13 +1,13 @@
 """The tab Explore: attention of every head, for the whole image or for the patch under the pointer."""
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import gradio as gr
 
 from app.handlers.exports import export_file
-from app.limits.fairness import client_of
-from app.page import LIGHT, Page, export_button, inspector, script, segments, work, write_download
+from app.page import LIGHT, Page, export_button, inspector, script, segments, work
 from app.store.images import WALK
 from app.tabs import searching
 
@@ -21,7 +21,7 @@ MODES = {
         ("Keys of each head", "key-cosine"),
         ("Tokens", "token-cosine"),
     ],
-    "overview": [("PCA of keys", "key-pca"), ("PCA of tokens", "token-pca"), ("Norms", "token-norm")],
+    "overview": [("PCA of keys", "key-pca"), ("Norms", "token-norm")],
 }
 """Variants of each mode, the default first."""
 LAYERS = [("Heat", "heat"), ("Light", "light"), ("Mask", "mask")]
@@ -33,7 +33,6 @@ COLORMAPS = [
     ("Gray", "gray"),
     ("Blue to red, zero in the middle", "coolwarm"),
 ]
-NO_PROGRESS = gr.Progress()
 
 
 def build(page: Page) -> None:
@@ -66,24 +65,9 @@ def build(page: Page) -> None:
     # The view changes settings itself: from the address, by its tiles, and back after a refusal.
     state = f"async () => (await pageModule).stateOf({list(MODES)}, {list(controls)})"
 
-    save_exports(page, view, "explore")
+    page.save(view.exported, partial(export_file, page.backend), "viewOf('explore').exportRequest")
     for event in (view.shown, view.edited):  # no events that `gr.on` takes
         event(None, None, [*quantity, *controls.values()], js=state)
-
-
-def save_exports(page: Page, view: gr.HTML, elem_id: str) -> None:
-    """Write the files that an attention view asks for."""
-
-    async def export(
-        sent: Any, request: gr.Request, progress: gr.Progress = NO_PROGRESS
-    ) -> AsyncIterator[Any]:
-        def report(done: int, count: int) -> None:
-            progress((done, count), unit="images")
-
-        async for written in export_file(page.backend, sent, client_of(request), report):
-            yield write_download(*written) if written else gr.skip()
-
-    page.save_result(view.exported, export, f"viewOf('{elem_id}').exportRequest")
 
 
 def drawing_controls(prefix: str = "") -> dict[str, Any]:

@@ -1,13 +1,13 @@
 """The tab Learn: eight topics from patches to the teacher, each with a question, next to one shared view.
 
-Texts are in app/static/learn.md; placeholders such as {grid} stand for numbers of the current image.
+Texts are in app/static/learn.md; placeholders such as {grid} stand for numbers of the image. The style sheet
+shows the controls of a topic, and the training curves in the last, by `data-lesson` of the page.
 """
 
 import json
 import re
 from collections.abc import Mapping
 from functools import cache, partial
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import gradio as gr
@@ -26,59 +26,45 @@ TITLE = "Learn"
 USES = ("image", "size")
 APPLY = """(text) => {
   const { lesson, center, ...settings } = JSON.parse(text || "{}");
-  const view = viewOf("learn-view");
-  if (!view) return;
-  view.element.dataset.lesson = lesson;
-  view.set(settings);
-  view.hoverAt(center ? { x: 0.5, y: 0.5 } : null);
+  document.body.dataset.lesson = lesson;
+  viewOf("learn-view")?.set(settings);
+  viewOf("learn-view")?.hoverAt(center ? { x: 0.5, y: 0.5 } : null);
 }"""
 TRAINED, RANDOM = "embedded-dino", "random:embedded"
 MASS = 0.6
 PLAIN: Mapping[str, Any] = {"head": "mean", "layer": "light", "mass": 60, "opacity": 80, "block": 0}
+MASK: Mapping[str, Any] = {"layer": "mask", "head": "narrowest"}
+VIEWS: tuple[Mapping[str, Any], ...] = (
+    {"opacity": 0},
+    {"head": "heads"},
+    {"center": True},
+    MASK,
+    MASK,
+    {},
+    {},
+    {},
+)
+"""Settings of the view for each topic, in addition to `PLAIN`."""
+RANDOM_TOPIC = 6  # has a choice of the weights
 
 
 class Lesson(NamedTuple):
-    """A step of the tab Learn."""
+    """A topic: its title, and Markdown with placeholders; the answer is hidden until it is opened."""
 
     title: str
     body: str
-    """Markdown with placeholders such as {grid}."""
     answer: str
-    """Likewise, hidden until it is opened."""
     paper: str
-    """Markdown with links to the sections of the paper."""
-    settings: Mapping[str, Any] = MappingProxyType({})
-    """Settings of the view in addition to `PLAIN`."""
-    narrowest: bool = False
-    """True if the view shows the head with the smallest entropy."""
-    controls: tuple[str, ...] = ()
-    """Further controls: "mass", "block" or "weights"."""
-    plot: bool = False
-    """True if the training curves replace the view."""
-
-
-_VIEWS: tuple[dict[str, Any], ...] = (
-    {"settings": {"opacity": 0}},
-    {"settings": {"head": "heads"}},
-    {"settings": {"center": True}},
-    {"settings": {"layer": "mask"}, "narrowest": True, "controls": ("mass",)},
-    {"settings": {"layer": "mask"}, "narrowest": True},
-    {"controls": ("block",)},
-    {"controls": ("weights",)},
-    {"plot": True},
-)
 
 
 @cache
 def lessons() -> tuple[Lesson, ...]:
     """Return the lessons in their order."""
     texts = re.split(r"^## ", (STATIC / "learn.md").read_text(encoding="utf-8"), flags=re.MULTILINE)[1:]
-    found = []
-    for text, view in zip(texts, _VIEWS, strict=True):
-        title, _, rest = text.partition("\n")
-        body, answer, paper = map(str.strip, re.split("### (?:Answer|Paper)\n", rest))
-        found.append(Lesson(title, body, answer, paper, **view))
-    return tuple(found)
+    parts = (text.split("\n", 1) for text in texts)
+    return tuple(
+        Lesson(title, *map(str.strip, re.split("### (?:Answer|Paper)\n", rest))) for title, rest in parts
+    )
 
 
 def fill(text: str, numbers: Mapping[str, str]) -> str:
@@ -86,24 +72,19 @@ def fill(text: str, numbers: Mapping[str, str]) -> str:
     return re.sub(r"\{(\w+)\}", lambda found: numbers.get(found[1], "…"), text)
 
 
-def settings(lesson: Lesson, encoding: Encoding) -> dict[str, Any]:
-    """Return the settings of the view for a lesson."""
-    values = {**PLAIN, **lesson.settings}
-    return values | {"head": str(_entropies(encoding).argmin())} if lesson.narrowest else values
+def settings(index: int, encoding: Encoding) -> dict[str, Any]:
+    """Return the settings of the view for a lesson; the narrowest head has the smallest entropy."""
+    values = {**PLAIN, **VIEWS[index], "lesson": index}
+    return values | {"head": str(_entropies(encoding).argmin())} if VIEWS[index] is MASK else values
 
 
-def numbers(encoding: Encoding, random: Encoding | None = None) -> dict[str, str]:
-    """Compute the numbers in the texts for an image.
-
-    Args:
-        encoding: By the trained model.
-        random: By random weights; without it, {random_area} is left out.
-    """
+def numbers(encoding: Encoding, random: Encoding) -> dict[str, str]:
+    """Compute the numbers in the texts for an image, encoded by the trained model and by random weights."""
     rows, columns = encoding.predictor.grid
     patches, prefix = rows * columns, encoding.predictor.prefix_tokens
     maps, entropies = attention(encoding), _entropies(encoding)
     narrowest, widest = int(entropies.argmin()), int(entropies.argmax())
-    found = {
+    return {
         "grid": f"{columns} × {rows} = {patches:,}",
         "tokens": f"{patches + prefix:,}",
         "finer": f"{4 * patches + prefix:,}",
@@ -112,10 +93,10 @@ def numbers(encoding: Encoding, random: Encoding | None = None) -> dict[str, str
         "mutual": _mutual(encoding),
         "area": _area(maps[narrowest]),
         "trained_area": _area(maps.mean(axis=0)),
+        "random_area": _area(attention(random).mean(axis=0)),
         "first_entropy": f"{_entropies(encoding, 0).mean():.2f} nats",
         "last_entropy": f"{entropies.mean():.2f} nats",
     }
-    return found if random is None else found | {"random_area": _area(attention(random).mean(axis=0))}
 
 
 def _entropies(encoding: Encoding, block: int = -1) -> np.ndarray:
@@ -152,19 +133,20 @@ def _percent(share: float) -> str:
 
 def build(page: Page) -> None:
     """Build the tab inside its `gr.Tab`."""
+    run = page.backend.runs.read(TRAINED)
     with work():
-        with gr.Column(elem_id="lesson-stage", min_width=0) as stage:
-            view = page.view("attention", elem_id="learn-view", pins=False)
-        curves = page.view("chart", elem_id="lesson-curves", visible="hidden")
+        view = page.view("attention", elem_id="learn-view", pins=False, blocks=True, aside="learn-aside")
+        curves = chart_value(CHARTS[1], run) | {"title": f"Training of {TRAINED}"}
+        page.view("chart", curves, elem_id="lesson-curves")
     with inspector():
         first = lessons()[0]
         choices = [(f"{index + 1} {one.title}", index) for index, one in enumerate(lessons())]
         number = gr.Radio(choices, value=0, label="Topic", elem_id="lesson")
         body = gr.Markdown(fill(first.body, {}), elem_id="lesson-body")
-        mass = gr.Slider(10, 100, value=60, step=1, label="Attention kept (%)", visible=False)
-        block = gr.Slider(1, 12, value=12, step=1, label="Block", visible=False)
+        mass = gr.Slider(10, 100, value=60, step=1, label="Attention kept (%)", elem_id="lesson-mass")
+        page.aside("learn-aside")
         trained = [("Trained with DINO", TRAINED), ("Random", RANDOM)]
-        weights = gr.Radio(trained, value=TRAINED, label="Weights", visible=False)
+        weights = gr.Radio(trained, value=TRAINED, label="Weights", elem_id="lesson-weights")
         with gr.Accordion("Answer", open=False) as accordion:
             answer = gr.Markdown(fill(first.answer, {}), elem_id="lesson-answer")
         paper = gr.Markdown(first.paper, elem_classes="note")
@@ -176,46 +158,25 @@ def build(page: Page) -> None:
 
     state = gr.Textbox("", visible="hidden", elem_id="lesson-state")
     inputs, show = [number, weights, page.image, page.size], fairness.in_turn(partial(_show, page))
-    outputs = [view, state, stage, curves, mass, block, weights, body, answer, paper]
+    outputs = [view, state, weights, body, answer, paper]
     shown = page.image_signal("learn-image").shown(show, inputs, outputs, **HEAVY)
     shown.success(None, state, None, js=APPLY, **LIGHT)
     for event in (number.change, weights.input):
         event(None, js="() => viewOf('learn-image')?.showAgain()", **LIGHT)
-    number.change(lambda: gr.Accordion(open=False), None, accordion, **LIGHT)
-    mass.input(None, mass, None, js="(mass) => viewOf('learn-view').set({ mass })", **LIGHT)
-    block.input(None, block, None, js="(block) => viewOf('learn-view').set({ block })", **LIGHT)
+    number.change(lambda: (gr.Accordion(open=False), 60), None, [accordion, mass], **LIGHT)
+    mass.change(None, mass, None, js="(mass) => viewOf('learn-view')?.set({ mass })", **LIGHT)
 
 
 def _show(page: Page, index: Any, weights: Any, image: Any, size: Any) -> list[Any]:
     """Return the values of all components that change with the lesson, the weights or the image."""
     if type(index) is not int or not 0 <= index < len(lessons()):
         raise LabError(f"The lesson must be a number from 0 to {len(lessons()) - 1}.")
+    weights = weights if index == RANDOM_TOPIC else TRAINED
+    encoding, random = (page.encode(image, name, size) for name in (TRAINED, RANDOM))
+    newest = page.backend.runs.read(TRAINED).log.newest
+    values = numbers(encoding, random)
+    values |= {name: f"{newest[name]:.4g}" for name in ("kl", "teacher_entropy", "ln_k")}
     lesson = lessons()[index]
-    value, shown, blocks, curves = gr.skip(), {}, 2, gr.HTML(visible="hidden")
-    if "weights" not in lesson.controls:
-        weights = TRAINED
-    if lesson.plot:
-        run = page.backend.runs.read(TRAINED)
-        values = {name: f"{run.log.newest[name]:.4g}" for name in ("kl", "teacher_entropy", "ln_k")}
-        curves = gr.HTML(chart_value(CHARTS[1], run) | {"title": f"Training of {TRAINED}"}, visible=True)
-    else:
-        encoding = page.encode(image, TRAINED, size)
-        random = page.encode(image, RANDOM, size) if "weights" in lesson.controls else None
-        value, shown, blocks = (
-            page.show_image(image, weights, size),
-            settings(lesson, encoding),
-            encoding.predictor.blocks,
-        )
-        values = numbers(encoding, random)
-    return [
-        value,
-        json.dumps(shown | {"lesson": index}),
-        gr.Column(visible=not lesson.plot),
-        curves,
-        gr.Slider(value=60, visible="mass" in lesson.controls),
-        gr.Slider(maximum=blocks, value=blocks, visible="block" in lesson.controls),
-        gr.Radio(value=weights, visible="weights" in lesson.controls),
-        fill(lesson.body, values),
-        fill(lesson.answer, values),
-        lesson.paper,
-    ]
+    texts = [fill(lesson.body, values), fill(lesson.answer, values), lesson.paper]
+    shown = json.dumps(settings(index, encoding))
+    return [page.show_image(image, weights, size), shown, weights, *texts]

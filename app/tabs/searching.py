@@ -44,7 +44,7 @@ def build(page: Page) -> None:
         results = gr.Gallery(label="Most similar", columns=3, height="auto", elem_id="search-results")
 
     for button, places in ((whole, "[]"), (part, PINNED)):
-        inputs = f"{{ token: view?.request?.token, places: {places} }}"
+        inputs = f"{{ token: view?.encoding?.token, places: {places} }}"
         script = f"() => {{ const view = viewOf('explore'); return [{inputs}]; }}"
         button.click(
             fairness.in_turn(partial(search_images, page.backend)),

@@ -111,5 +111,4 @@ def objects_file(backend: Backend, raw_request: object) -> tuple[str, bytes]:
     image = backend.images.read(encoding.key.image)
     labels = objects.labels_of(objects.find(encoding, request), encoding.predictor.grid)
     content = objects.FILES[request.file](objects.in_pixels(labels, image, request.refined))
-    name = encoding.key.image if encoding.example else request.name
-    return f"{stem(name)}-{request.method}-{request.file}", content
+    return f"{stem(request.name)}-{request.method}-{request.file}", content

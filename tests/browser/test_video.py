@@ -113,7 +113,7 @@ def test_correction_wins_from_its_frame_and_downloads_hold_it(video):
     assert set(np.unique(before[4])) == {0, 1, 2}
     assert set(np.unique(corrected)) == {0, 2}
     expect(video.locator("#tracking .lab-bottom [role=status]")).to_contain_text(
-        "Frame 5 has changed since: track again."
+        "The marks have changed since: track again."
     )
     video.locator("#track").click()
     actions.wait(video, f"{VIEW}.run.run === 2 && {VIEW}.run.state === 'done'")

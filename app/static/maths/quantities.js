@@ -1,4 +1,4 @@
-// Quantities that can be shown, by the names of `app.handlers.attention_maps.Quantity`.
+// Quantities that can be shown, by name; `app.tabs.explore.MODES` offers them.
 
 import {
   attentionMaps,
@@ -16,7 +16,7 @@ import {
  * `arrays` are finished colors of all patches. colormap: default.
  * @typedef {object} Quantity
  * @property {"attention" | "similarity" | "overview"} mode @property {string} says
- * @property {"blocks" | "tokens" | "norms" | "rollout" | "key-pca" | "token-pca"} arrays
+ * @property {"blocks" | "tokens" | "norms" | "rollout" | "key-pca"} arrays
  * @property {(arrays: any, token: number) => Float32Array[]} [maps]
  * @property {boolean} [signed] @property {boolean} [needsPatch] @property {boolean} [heads] @property {boolean} [colors]
  * @property {boolean} [fixed] @property {string} [colormap]
@@ -81,12 +81,6 @@ export const QUANTITIES = {
     mode: "overview",
     says: "Similar patches have similar colors · PCA of the keys",
     arrays: "key-pca",
-    colors: true,
-  },
-  "token-pca": {
-    mode: "overview",
-    says: "Similar patches have similar colors · PCA of the tokens",
-    arrays: "token-pca",
     colors: true,
   },
 };

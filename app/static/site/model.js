@@ -13,8 +13,7 @@ export async function loadModel() {
   const runtime = new URL("../ort/", import.meta.url).href;
   const ort = await import(`${runtime}ort.wasm.bundle.min.mjs`);
   ort.env.wasm.wasmPaths = runtime;
-  const threads = globalThis.crossOriginIsolated ? Math.min(4, navigator.hardwareConcurrency) : 1;
-  ort.env.wasm.numThreads = threads;
+  ort.env.wasm.numThreads = globalThis.crossOriginIsolated ? Math.min(4, navigator.hardwareConcurrency) : 1;
   const session = await ort.InferenceSession.create(bytes, { executionProviders: ["wasm"] });
   /** Compute queries and keys of every block: [blocks, 2, heads, tokens, d]. @param {Float32Array} input @param {Size} size */
   const run = async (input, { height, width }) => {
@@ -22,7 +21,7 @@ export async function loadModel() {
     const { queries_keys: found } = await session.run({ images: tensor }, ["queries_keys"]);
     return { dims: found.dims, values: /** @type {Float32Array} */ (await found.getData()) };
   };
-  return { facts, engine: `WebAssembly, ${threads} thread${threads > 1 ? "s" : ""}`, run };
+  return { facts, run };
 }
 
 /**
@@ -31,7 +30,7 @@ export async function loadModel() {
  * @param {number} size  pixels of the short side
  * @returns {Promise<any>} value of an attention view
  */
-export async function encode({ facts, engine, run }, file, name, size) {
+export async function encode({ facts, run }, file, name, size) {
   const image = await decode(file, name);
   const { width, height } = image;
   if (width * height > MOST_PIXELS) throw new Refusal(`${name} has ${width} × ${height} pixels, more than 50 million.`);
@@ -40,25 +39,16 @@ export async function encode({ facts, engine, run }, file, name, size) {
   const grid = `${rows} × ${columns} patches`;
   if (rows * columns > MOST_PATCHES)
     throw new Refusal(`${name} makes ${grid}, more than ${MOST_PATCHES}. Choose a lower resolution.`);
-  const begun = performance.now();
   const input = normalized(resample(pixelsOf(image), image, fed), fed, facts);
   const { dims, values } = await run(input, fed);
   const [blocks, , heads, tokens] = dims;
   const block = (at) => [`blocks/${at}`, values.subarray((at * values.length) / blocks, ((at + 1) * values.length) / blocks)]; // prettier-ignore
-  const seconds = (performance.now() - begun) / 1000;
   return {
     token: `${name}-${size}-${crypto.randomUUID()}`,
     source: name,
     ...{ name, size, width, height, rows, columns, heads, blocks, prefix: tokens - rows * columns },
     image: URL.createObjectURL(file),
     arrays: Object.fromEntries(Array.from({ length: blocks }, (_, at) => block(at))),
-    facts: [
-      ["Model", facts.model],
-      ["Image", `${width} × ${height} pixels, resized to ${fed.width} × ${fed.height}`],
-      ["Grid", `${grid} of ${facts.patch_size} pixels`],
-      ["Computed by", `ONNX Runtime Web, ${engine}`],
-      ["Encoded in", `${seconds.toFixed(2)} s`],
-    ],
   };
 }
 

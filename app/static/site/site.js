@@ -24,7 +24,6 @@ const view = new AttentionView({
   element: part("stage").firstElementChild,
   props: { numbers: true, blocks: true, aside: "aside" },
 });
-view.element["view"] = view;
 const model = loadModel();
 let newest = 0;
 

@@ -19,7 +19,7 @@ import { COLORMAPS, LIGHT } from "./paint.js";
 import { COLORS } from "./palette.js";
 import { STAGE_PIXELS, Stage } from "./stage.js";
 import { Tiles, colorBar } from "./tiles.js";
-import { PROPS, View } from "./view.js";
+import { PROPS, View, openViews } from "./view.js";
 import { walk } from "./walk.js";
 
 const SPEAK_AFTER = 500; // milliseconds of rest
@@ -43,9 +43,6 @@ const KEYS =
   "Move the pointer or use the arrow keys to choose a patch. Enter pins it, Delete removes the pin, Escape returns to the whole image.";
 const RANDOM = "Random weights: this network was not trained.";
 
-/** @type {Map<string, Set<AttentionView>>} */
-const GROUPS = new Map(); // views that share the pointer
-
 export class AttentionView extends View {
   quantity = "attention"; // on the screen, while `settings` may wait for arrays
   arrays = null; // of one block, with its number
@@ -68,7 +65,6 @@ export class AttentionView extends View {
   pinBox = el("div", { class: "lab-parts lab-pins", hidden: true }, this.hint, this.pinTiles.element, this.remove);
   where = el("span", { class: "lab-where" });
   what = el("span", { class: "lab-what lab-soft" });
-  facts = el("dl", { class: "lab-facts" });
   seek = rested(() => this.reload());
   speak = rested(() => (this.spoken.textContent = `${this.where.textContent}. ${this.what.textContent}.`), SPEAK_AFTER);
 
@@ -80,12 +76,10 @@ export class AttentionView extends View {
     this.stage.cell.append(el("div", { class: "lab-bottom" }, this.caption, this.scale));
     this.blocks = props.blocks && new Blocks(this);
     const readout = el("p", { class: "lab-readout" }, this.where, this.what);
-    const heading = el("summary", {}, "Numbers");
-    this.numbers = el("details", { hidden: !props.numbers }, heading, readout, this.facts);
-    if (props.group) GROUPS.set(props.group, (GROUPS.get(props.group) ?? new Set()).add(this));
+    const numbers = el("details", { hidden: !props.numbers }, el("summary", {}, "Numbers"), readout);
     const names = Object.keys(SETTINGS).map((name) => PROPS[name] ?? name);
     this.watch(names, () => this.set(this.given(SETTINGS)));
-    const aside = this.asideOf(this.blocks && this.blocks.element, this.pinBox, this.numbers);
+    const aside = this.asideOf(this.blocks && this.blocks.element, this.pinBox, numbers);
     this.mount("value", this.stage.cell, this.tiles.element, aside);
   }
 
@@ -137,8 +131,7 @@ export class AttentionView extends View {
   }
 
   show({ encoding, arrays, quantity }) {
-    const { props, element } = this;
-    const before = this.encoding;
+    const { props, element, encoding: before } = this;
     Object.assign(this, { encoding, arrays, quantity });
     const { heads, colors, fixed, needsPatch } = this.definition;
     this.likely = needsPatch ? (encoding.pinned ?? likelyPatch(arrays, encoding)) : null;
@@ -160,8 +153,6 @@ export class AttentionView extends View {
     this.banner.hidden = !encoding.value.random;
     this.tiles.element.hidden = props.tiles === false || !heads;
     this.pinBox.hidden = props.pins === false || colors || fixed;
-    const facts = encoding.value.facts ?? [];
-    this.facts.replaceChildren(...facts.flatMap(([term, text]) => [el("dt", {}, term), el("dd", {}, text)]));
     this.showPins();
     this.render();
     if (this.blocks) this.blocks.show();
@@ -184,9 +175,7 @@ export class AttentionView extends View {
     const each = Array.from({ length: this.encoding.heads }, (_, head) => entry(String(head), `Head ${head}`));
     const { head } = this.settings;
     if (head in SUMMARIES) this.summary = head;
-    const all = `conic-gradient(${COLORS.heads.slice(0, 6).map(css)})`;
-    const color = this.summary === "heads" ? all : css(this.colorOf(this.summary));
-    return [{ key: this.summary, label: SUMMARIES[this.summary], color }, ...each];
+    return [entry(this.summary, SUMMARIES[this.summary]), ...each];
   }
 
   restore() {
@@ -202,9 +191,10 @@ export class AttentionView extends View {
   }
 
   /** The views on the page that share the pointer, this one too. */
+  /** @returns {any[]} */
   get group() {
-    const group = [...(GROUPS.get(this.props.group) ?? [this])];
-    return group.filter(({ element, encoding }) => element.isConnected && encoding);
+    const { group } = this.props;
+    return group ? openViews().filter((view) => view.props.group === group && view.encoding) : [this];
   }
 
   /** Show the maps of a place as if the pointer were there. @param {Place} place */
@@ -298,10 +288,10 @@ export class AttentionView extends View {
   }
 
   /** Compute the maps of a patch, or of [CLS] for null. @param {Patch} patch */
-  mapsOf(patch = this.patch, arrays = this.arrays) {
+  mapsOf(patch = this.patch, arrays = this.arrays, encoding = this.encoding) {
     const { layer, mass } = this.settings;
     const diverging = layer === "heat" && COLORS.diverging.includes(this.colormap);
-    const heads = this.definition.maps(arrays, this.encoding.tokenOf(patch));
+    const heads = this.definition.maps(arrays, encoding.tokenOf(patch));
     return new Maps(heads, { mass: mass / 100, diverging, signed: this.definition.signed });
   }
 
@@ -313,7 +303,7 @@ export class AttentionView extends View {
 
   /** Return [red, green, blue] of a head, the mean or the maximum. @param {string} key */
   colorOf(key) {
-    return COLORS.summary[key] ?? COLORS.heads[Number(key) % COLORS.heads.length];
+    return COLORS.summary[key] ?? COLORS.heads[(Number(key) || 0) % COLORS.heads.length];
   }
 
   /** Draw the maps of another patch or setting, the pins, and the address. */
@@ -413,27 +403,23 @@ export class AttentionView extends View {
     return [sentence, definition.heads && of, masked && `mask of ${settings.mass} %`].filter(Boolean).join(" · ");
   }
 
-  /** Describe the place, and what is shown of it. */
+  /** Describe the place, and what is shown of it: the mass and area that are kept, or variance, or outliers. */
   describe() {
-    const { patch, arrays, encoding, definition } = this;
+    const { patch, arrays, encoding, definition, shown, maps } = this;
     const all = definition.colors || definition.fixed ? "All patches" : "[CLS], the token of the whole image";
     const where = patch ? `Patch row ${patch.row}, column ${patch.column}` : all;
     if (definition.colors) {
       const shares = Array.from(arrays.shares, percent).join(", ");
       return [where, `Principal components as red, green and blue: ${shares} of the variance`];
     }
-    if (!definition.fixed) return [where, this.describeMap()];
+    if (!definition.fixed) {
+      const { mass, area } = keptShares(maps.weights(shown === "heads" ? "mean" : shown), maps.kept(shown));
+      const values = definition.signed ? "the values above the minimum" : "the attention";
+      return [where, `The mask keeps ${percent(mass)} of ${values} on ${percent(area)} of the image`];
+    }
     const norm = patch ? `Norm ${decimals(arrays.norms[patch.row * encoding.columns + patch.column])} · ` : "";
     const count = arrays.outliers.reduce((sum, marked) => sum + marked, 0);
     return [where, `${norm}${count} ${count === 1 ? "outlier" : "outliers"} of over 6 deviations above the median`];
-  }
-
-  /** Describe the mass and area that are kept. */
-  describeMap() {
-    const { shown, definition, maps } = this;
-    const { mass, area } = keptShares(maps.weights(shown === "heads" ? "mean" : shown), maps.kept(shown));
-    const values = definition.signed ? "the values above the minimum" : "the attention";
-    return `The mask keeps ${percent(mass)} of ${values} on ${percent(area)} of the image`;
   }
 
   /** Values at the ends of the color bar and its colors; null if colors do not stand for values. */
@@ -446,15 +432,6 @@ export class AttentionView extends View {
 
   sections() {
     return attentionSections(this.group);
-  }
-
-  /** The view as arguments of `app.handlers.attention_maps.MapSettings`. */
-  get request() {
-    const { settings, encoding, patch, definition, shown, quantity, arrays } = this;
-    if (!encoding) return null;
-    const query = patch && !definition.colors && !definition.fixed ? `${patch.row},${patch.column}` : "cls";
-    const { token, name } = encoding;
-    return { mass: settings.mass / 100, block: arrays.number, show: shown, quantity, query, token, name };
   }
 
   /** Settings as the controls of the page have them. */

@@ -18,7 +18,6 @@ const HIT_RADIUS = 16; // pixels, as all that follow
 const LINE_HEIGHT = 15;
 const LETTER = 6.5; // mean width
 const MARGIN = 48;
-const MAX_LABEL = 26; // letters
 const PICTURE = 46; // side of a thumbnail
 const OVERLAP = 0.62; // smallest distance of two thumbnails, relative to their side
 const LINE = { fill: "none", stroke: "var(--accent)", "stroke-width": 2 };
@@ -48,6 +47,7 @@ export class ClassMapView extends View {
   fitted = true; // the user has not zoomed or panned
   points = [];
   groups = []; // { name, color }
+  numbers = []; // of the groups of all points
   hovered = null; // index of a point, as `chosen`
   chosen = null;
   neighbors = [];
@@ -56,7 +56,6 @@ export class ClassMapView extends View {
   visited = new Map(); // every image that was placed on this map, by its source
   /** @type {{ address: string, side: number, columns: number }} */
   pictures = null; // an image of every class, in one; null: symbols only
-  numbers = []; // of the groups of all points
   map = ""; // the last chosen
   opened = ""; // the map on the screen
   answered = null; // the last `placed`
@@ -81,15 +80,15 @@ export class ClassMapView extends View {
       pans: () => true,
     });
     this.plot.addEventListener("keydown", (event) => this.key(event) && event.preventDefault());
-    const buttons = [
+    const tools = [
       button("+", () => this.zoom(ZOOM), { "aria-label": "Zoom in" }),
       button("−", () => this.zoom(1 / ZOOM), { "aria-label": "Zoom out" }),
       button("⤢", () => this.fit(), { "aria-label": "Show all" }),
     ];
-    const tools = el("div", { class: "lab-tools", role: "group", "aria-label": "Zoom" }, ...buttons);
-    const words = [el("div", { class: "lab-top" }, tools), el("div", { class: "lab-bottom" }, this.readout)];
+    const top = el("div", { class: "lab-tools", role: "group", "aria-label": "Zoom" }, ...tools);
+    const cell = el("div", { class: "lab-cell" }, this.plot, el("div", { class: "lab-top" }, top));
+    cell.append(el("div", { class: "lab-bottom" }, this.readout));
     const groups = el("section", { "aria-label": "Groups" }, el("h3", {}, "Groups"), this.legend);
-    const cell = el("div", { class: "lab-cell" }, this.plot, ...words);
     this.mount(["value", "placed", "map"], cell, this.asideOf(this.selection, groups));
   }
 
@@ -138,9 +137,9 @@ export class ClassMapView extends View {
     this.fit();
     const items = groups.map((group, number) => {
       const count = this.numbers.filter((other) => other === number).length;
-      return count ? el("li", {}, ...this.item(group.name, number, String(count))) : false;
+      return count ? [el("li", {}, ...this.item(group.name, number, String(count)))] : [];
     });
-    this.legend.replaceChildren(...items.filter(Boolean));
+    this.legend.replaceChildren(...items.flat());
     this.element.dataset.map = name; // tests wait for it
   }
 
@@ -216,16 +215,11 @@ export class ClassMapView extends View {
   fit() {
     const { width, height } = this.size;
     if (!width || !this.points.length) return;
-    const ends = (values) => [Math.min(...values), Math.max(...values)];
-    const [left, right] = ends(this.points.map(({ x }) => x));
-    const [low, high] = ends(this.points.map(({ y }) => y));
+    const [x, y] = ["x", "y"].map((axis) => this.points.map((point) => point[axis]));
+    const [left, right, low, high] = [x, y].flatMap((values) => [Math.min(...values), Math.max(...values)]);
     const scale = Math.min((width - 2 * MARGIN) / (right - left || 1), (height - 2 * MARGIN) / (high - low || 1));
-    const frame = {
-      scale,
-      left: width / 2 - ((left + right) / 2) * scale,
-      top: height / 2 + ((low + high) / 2) * scale,
-    };
-    Object.assign(this, { fitScale: scale, fitted: true, frame });
+    const middle = { left: width / 2 - ((left + right) / 2) * scale, top: height / 2 + ((low + high) / 2) * scale };
+    Object.assign(this, { fitScale: scale, fitted: true, frame: { scale, ...middle } });
     this.draw();
   }
 
@@ -281,8 +275,7 @@ export class ClassMapView extends View {
 
   key({ key, ctrlKey, metaKey, altKey }) {
     if (ctrlKey || metaKey || altKey) return false;
-    const arrow = ARROWS[key];
-    if (arrow) this.step(arrow);
+    if (ARROWS[key]) this.step(ARROWS[key]);
     else if (key === "Enter" || key === " ") this.choose(this.hovered);
     else if (key === "+" || key === "=") this.zoom(ZOOM);
     else if (key === "-") this.zoom(1 / ZOOM);
@@ -330,26 +323,25 @@ export class ClassMapView extends View {
     if (!this.size.width) return;
     const places = points.map((point) => this.at(point));
     const center = places[chosen] ?? (placed && this.at(placed));
-    const lines = center ? neighbors.map((index) => `M${center.x} ${center.y}L${places[index].x} ${places[index].y}`) : []; // prettier-ignore
     const order = points.map((_, index) => index).sort((one, other) => this.weight(one) - this.weight(other));
-    const mark = (d, { x, y }, scale, attributes) =>
-      svg("path", { d, transform: `translate(${x} ${y}) scale(${scale})`, ...attributes });
-    const ring = ({ x, y }, r) => svg("circle", { cx: x, cy: y, r, ...LINE });
     const withPicture = this.pictured(order, places);
     const marks = order.map((index) => {
-      const group = this.numbers[index];
-      const opacity = this.faint(index) ? 0.35 : 1;
-      if (withPicture.has(index)) return this.picture(index, places[index], { opacity });
-      const fill = { fill: this.groups[group].color, opacity: this.faint(index) ? 0.22 : 1 };
-      return mark(SHAPES[group], places[index], this.weight(index) ? 1.4 : 1, fill);
+      const { x, y } = places[index];
+      if (withPicture.has(index)) return this.picture(index, places[index]);
+      const transform = `translate(${x} ${y}) scale(${this.weight(index) ? 1.4 : 1})`;
+      const { color: fill } = this.groups[this.numbers[index]];
+      return svg("path", { d: SHAPES[this.numbers[index]], transform, fill, opacity: this.faint(index) ? 0.22 : 1 });
     });
-    const rings = [...new Set([chosen, hovered])].filter((index) => places[index]).map((index) => ring(places[index], 12)); // prettier-ignore
+    const ringed = [...new Set([chosen, hovered])].filter((index) => places[index]);
+    const rings = ringed.map((index) => svg("circle", { cx: places[index].x, cy: places[index].y, r: 12, ...LINE }));
     const others = [...this.visited.values()].filter(({ source }) => source !== placed?.source);
     const own = others.map((other) => photo(other.picture, this.at(other), 0.7 * PICTURE, { opacity: 0.8 }));
-    const image = placed ? photoOfImage(placed.picture, center) : [];
+    const joined = center ? neighbors : [];
+    const d = joined.map((index) => `M${center.x} ${center.y}L${places[index].x} ${places[index].y}`).join("");
     this.plot.replaceChildren(
-      svg("path", { d: lines.join(""), opacity: 0.55, ...LINE }),
-      ...[...marks, ...own, ...rings, ...image, ...this.labels(order.reverse(), places)],
+      svg("path", { d, opacity: 0.55, ...LINE }),
+      ...[...marks, ...own, ...rings, ...(placed ? framed(placed.picture, center) : [])],
+      ...this.labels(order.reverse(), places),
     );
   }
 
@@ -357,66 +349,46 @@ export class ClassMapView extends View {
   pictured(order, places) {
     /** @type {Set<number>} */
     const chosen = new Set();
-    if (!this.pictures) return chosen;
-    const { width, height } = this.size;
-    for (const index of [...order].reverse()) {
-      const { x, y } = places[index];
-      const inside = x > -PICTURE && y > -PICTURE && x < width + PICTURE && y < height + PICTURE;
+    for (const index of this.pictures ? [...order].reverse() : []) {
       const free = (other) => distance(places[other], places[index]) >= OVERLAP * PICTURE;
-      if (inside && (this.weight(index) || [...chosen].every(free))) chosen.add(index);
+      if (this.weight(index) || [...chosen].every(free)) chosen.add(index);
     }
     return chosen;
   }
 
   /** Draw the picture of a class. @param {number} index @param {Point} at */
-  picture(index, { x, y }, attributes) {
+  picture(index, { x, y }) {
     const { address, side, columns } = this.pictures;
-    const [column, row] = [index % columns, Math.floor(index / columns)];
     const size = PICTURE * (this.weight(index) ? 1.25 : 1);
-    const [across, down] = [Math.min(columns, this.points.length), Math.ceil(this.points.length / columns)];
     const box = { x: x - size / 2, y: y - size / 2, width: size, height: size };
     const href = new URL(address, document.baseURI).href;
-    const sheet = svg("image", { href, width: across * side, height: down * side });
-    return svg("svg", { ...box, viewBox: `${column * side} ${row * side} ${side} ${side}`, ...attributes }, sheet);
+    const width = Math.min(columns, this.points.length) * side;
+    const sheet = svg("image", { href, width, height: Math.ceil(this.points.length / columns) * side });
+    const viewBox = `${(index % columns) * side} ${Math.floor(index / columns) * side} ${side} ${side}`;
+    return svg("svg", { ...box, viewBox, opacity: this.faint(index) ? 0.35 : 1 }, sheet);
   }
 
-  /** Write names next to their marks, important ones first, without covering other names or marks. */
+  /** Write names beside their marks, important ones first, without covering other names or marks. */
   labels(order, places) {
+    const { placed } = this;
+    const { width, height } = this.size;
     const shown = order.filter((index) => !this.faint(index));
     const half = this.pictures ? PICTURE / 2 : 5;
-    const taken = shown.map((index) => box(places[index].x - half, places[index].y - half, 2 * half, 2 * half));
-    const label = (text, at, reach, required, style = {}) => {
-      const side = this.sideFor(text, at, reach, required, taken);
+    const box = ({ x, y }, reach) => [x - reach, y - reach, x + reach, y + reach];
+    const taken = shown.map((index) => box(places[index], half));
+    const label = (text, { x, y }, reach, required, style) => {
+      if (x < 0 || y < 0 || x > width || y > height) return [];
+      const length = LETTER * text.length;
+      const sides = [x + reach + 5, x - reach - 5 - length].map((left) => [left, y - LINE_HEIGHT / 2, left + length, y + LINE_HEIGHT / 2]); // prettier-ignore
+      const inside = sides.filter(([left, , right]) => left >= 4 && right <= width - 4);
+      const side = inside.find((one) => !taken.some((other) => overlap(one, other))) ?? (required && (inside[0] ?? sides[0])); // prettier-ignore
       if (!side) return [];
       taken.push(side);
-      const drawn = svg("text", { x: side[0], y: side[3] - 3, "aria-hidden": "true", ...style });
-      drawn.textContent = text;
-      return [drawn];
+      return [svg("text", { x: side[0], y: side[3] - 3, "aria-hidden": "true", style }, document.createTextNode(text))];
     };
-    const { placed } = this;
-    if (placed) {
-      const { x, y } = this.at(placed);
-      taken.push(box(x - PICTURE, y - PICTURE, 2 * PICTURE, 2 * PICTURE));
-    }
-    const image = placed ? label(`image: ${shorten(placed.name)}`, this.at(placed), PICTURE, true, { style: "fill: var(--accent)" }) : []; // prettier-ignore
+    if (placed) taken.push(box(this.at(placed), PICTURE));
+    const image = placed ? label(`image: ${placed.name.slice(0, 26)}`, this.at(placed), PICTURE, true, "fill: var(--accent)") : []; // prettier-ignore
     return [...image, ...shown.flatMap((index) => label(this.points[index].name, places[index], half, this.weight(index) > 1))]; // prettier-ignore
-  }
-
-  /** Return the first free side of a mark; a required name takes the first if none is. */
-  sideFor(text, { x, y }, half, required, taken) {
-    const { width, height } = this.size;
-    if (x < 0 || y < 0 || x > width || y > height) return undefined;
-    const length = LETTER * text.length;
-    const corners = [
-      [x + half + 5, y - LINE_HEIGHT / 2],
-      [x - half - 5 - length, y - LINE_HEIGHT / 2],
-      [x - length / 2, y - half - LINE_HEIGHT - 2],
-      [x - length / 2, y + half + 2],
-    ];
-    const sides = corners.map(([left, top]) => box(left, top, length, LINE_HEIGHT));
-    const inside = sides.filter(([left, , right]) => left >= 4 && right <= width - 4);
-    const free = inside.find((side) => !taken.some((other) => overlap(side, other)));
-    return free ?? (required ? (inside[0] ?? sides[0]) : undefined);
   }
 }
 
@@ -427,7 +399,7 @@ function photo(address, { x, y }, size, attributes = {}) {
 }
 
 /** Draw the current image in a frame. @param {string} address @param {Point} at */
-function photoOfImage(address, at) {
+function framed(address, at) {
   const size = 1.6 * PICTURE;
   const frame = { x: at.x - size / 2 - 3, y: at.y - size / 2 - 3, width: size + 6, height: size + 6, rx: 8 };
   return [svg("rect", { ...frame, ...LINE, "stroke-width": 3 }), photo(address, at, size)];
@@ -435,15 +407,6 @@ function photoOfImage(address, at) {
 
 function summary({ group, num_images: count }) {
   return `${group}, ${count === 1 ? "1 image" : `${count} images`}`;
-}
-
-function shorten(name) {
-  return name.length > MAX_LABEL ? `${name.slice(0, MAX_LABEL - 9)}…${name.slice(-8)}` : name;
-}
-
-/** Return [left, top, right, bottom]. */
-function box(left, top, width, height) {
-  return [left, top, left + width, top + height];
 }
 
 function overlap(one, other) {

@@ -22,7 +22,8 @@ const FILM = 10; // frames of the film
 export class ClipView extends Editor {
   clip = null; // the prop `value`
   encoded = null; // the last prop `encoding`: Gradio drops a prop when Python updates another
-  run = null; // of tracking: { run, id, done, state, progress, marked }: number, name, finished frames, marks used
+  run = null; // of tracking: { run, id, done, state, progress }: number, name, finished frames
+  outdated = false; // the marks have changed since
   marks = new Map(); // paintings that differ from what was tracked, by number of the frame
   runs = 0; // number of the last run
   trailing = false; // show each frame as it is finished
@@ -82,13 +83,13 @@ export class ClipView extends Editor {
     this.take(clip.clip, () => new Painting({ width, height }, colors.length));
     Object.assign(this.scrub, { max: String(count), value: "1" });
     this.element.dataset.clip = clip.clip;
-    this.film.replaceChildren(
-      ...Array.from({ length: Math.min(FILM, count) }, (_, at, of = Math.min(FILM, count)) => {
-        const number = Math.floor(((at + 0.5) * count) / of);
-        const src = new URL(`${clip.frames}/${number}.jpg`, document.baseURI).href;
-        return el("img", { src, alt: "", loading: "lazy", onclick: () => this.seek(number) });
-      }),
-    );
+    const length = Math.min(FILM, count);
+    const film = Array.from({ length }, (_, at) => {
+      const number = Math.floor(((at + 0.5) * count) / length);
+      const src = new URL(`${clip.frames}/${number}.jpg`, document.baseURI).href;
+      return el("img", { src, alt: "", loading: "lazy", onclick: () => this.seek(number) });
+    });
+    this.film.replaceChildren(...film);
     this.seekTo(0);
     this.refresh();
   }
@@ -99,28 +100,16 @@ export class ClipView extends Editor {
 
   /** Begin to track; returns what the server needs. A mask decides the objects of its painting, and those tracked there. */
   begin() {
-    const marked = new Map([...this.marks].map(([number, { values }]) => [number, values.slice()]));
     this.pause();
     this.runs += 1;
-    this.run = { run: this.runs, id: "", done: 0, state: "waiting", progress: 0, marked };
-    this.trailing = true;
+    this.run = { run: this.runs, id: "", done: 0, state: "waiting", progress: 0 };
+    Object.assign(this, { trailing: true, outdated: false });
     this.refresh();
     const marks = [...this.marks].map(([frame, painting]) => {
       const objects = [...new Set([...painting.values, ...(painting.base ?? [])])].filter(Boolean);
       return { frame, runs: painting.runs(), objects };
     });
     return { clip: this.clip.clip, run: this.runs, marks };
-  }
-
-  /** Numbers of the frames whose marks differ from those of the run, rising. */
-  get changedMarks() {
-    const { marks, run } = this;
-    const before = run?.marked ?? new Map();
-    const differs = (number) => {
-      const [now, used] = [marks.get(number)?.values, before.get(number)];
-      return !now || !used || now.some((value, pixel) => value !== used[pixel]);
-    };
-    return [...new Set([...marks.keys(), ...before.keys()])].filter(differs).sort((one, other) => one - other);
   }
 
   /** Stop tracking; finished frames are kept. */
@@ -168,14 +157,9 @@ export class ClipView extends Editor {
   /** Take the user's painting of a frame, else one of its tracked objects. @param {Uint8Array} tracked */
   openFrame(number, tracked) {
     const { objects, active, most } = this.painting;
-    const known = tracked
-      ? [...new Set([...objects, ...tracked])].filter(Boolean).sort((one, other) => one - other)
-      : objects;
-    const fresh = Object.assign(
-      new Painting(this.clip, most, known),
-      { active },
-      tracked && { values: tracked.slice(), base: tracked },
-    );
+    const known = [...new Set([...objects, ...(tracked ?? [])])].filter(Boolean).sort((one, other) => one - other);
+    const fresh = Object.assign(new Painting(this.clip, most, known), { active });
+    if (tracked) Object.assign(fresh, { values: tracked.slice(), base: tracked });
     if (number !== this.number) Object.assign(this, { block: null, guide: null });
     Object.assign(this, { number, painting: this.marks.get(number) ?? fresh });
     if (!this.busy && !this.player) this.encodeSoon();
@@ -184,7 +168,7 @@ export class ClipView extends Editor {
   frame(number) {
     const { frames, width, height } = this.clip;
     const key = `${frames}/${number}.jpg`;
-    return this.frames.remembered(key, async () => [await this.decode(key), 4 * width * height]);
+    return this.frames.remembered(key, async () => [await decode(key), 4 * width * height]);
   }
 
   /** Decode the objects of a finished frame, one byte per pixel. @param {number} number @returns {Promise<Uint8Array>} */
@@ -192,14 +176,10 @@ export class ClipView extends Editor {
     const { width, height } = this.clip;
     const key = `lab/tracked/${this.run.id}/${number}.png`;
     return this.masks.remembered(key, async () => {
-      this.decoder.drawImage(await this.decode(key), 0, 0);
+      this.decoder.drawImage(await decode(key), 0, 0);
       const { data } = this.decoder.getImageData(0, 0, width, height);
       return [Uint8Array.from(new Uint32Array(data.buffer), (color) => this.objects.get(color) ?? 0), width * height];
     });
-  }
-
-  async decode(address) {
-    return createImageBitmap(new Blob([await fetchBytes(address)]));
   }
 
   /** Show a frame together with its objects; of several requests, the last. @param {number} number */
@@ -270,6 +250,7 @@ export class ClipView extends Editor {
 
   changed() {
     const { painting, number } = this;
+    this.outdated = true;
     if (painting.values.some((value, pixel) => value !== (painting.base?.[pixel] ?? 0)))
       this.marks.set(number, painting);
     else this.marks.delete(number);
@@ -290,17 +271,16 @@ export class ClipView extends Editor {
   }
 
   get statusText() {
-    const { clip, run, marks } = this;
+    const { clip, run, marks, outdated } = this;
     const numbers = [...marks.keys()].sort((one, other) => one - other).map((number) => number + 1);
     const marked = numbers.length ? `Ready to track. Marked frames: ${numbers.join(", ")}.` : "Nothing is marked yet.";
     if (!run) return `${marked} ${clip.note ?? ""}`.trim();
     const finished = `${run.done} of ${clip.count} frames`;
-    const [changed] = this.changedMarks;
-    const outdated = changed === undefined ? "" : ` Frame ${changed + 1} has changed since: track again.`;
+    const again = outdated ? " The marks have changed since: track again." : "";
     if (run.state === "waiting") return "Waiting for the model.";
     if (run.state === "running") return run.backward ? `Tracking backward. ${finished} are finished.` : finished;
-    if (run.state === "done") return `All ${clip.count} frames are finished.${outdated}`;
-    return `Stopped: ${finished} are finished and can be downloaded.${outdated}`;
+    if (run.state === "done") return `All ${clip.count} frames are finished.${again}`;
+    return `Stopped: ${finished} are finished and can be downloaded.${again}`;
   }
 
   listObjects() {
@@ -315,4 +295,9 @@ export class ClipView extends Editor {
     this.edit(() => this.painting.remove(number));
     this.chips.children[index]?.querySelector("button")?.focus();
   }
+}
+
+/** Fetch an image. @param {string} address */
+async function decode(address) {
+  return createImageBitmap(new Blob([await fetchBytes(address)]));
 }

@@ -21,7 +21,6 @@ const DECODERS = {
     return { norms, outliers: Uint8Array.from(outliers) };
   },
   "key-pca": colors,
-  "token-pca": colors,
 };
 
 /** A message of the server for the user. */

@@ -7,8 +7,9 @@ import { cocoFile, maskFile, save } from "./files.js";
 import { pictureFile } from "./picture.js";
 
 /**
- * Label, end of the file's name, and a function of the options: it returns a file, or null if the server writes it.
- * @typedef {[string, string, (options: Record<string, any>) => Promise<Blob | null> | Blob | null]} Format
+ * Label, end of the file's name, and a function of the options: it returns a file, or null if the server writes it. It
+ * may say how far it is.
+ * @typedef {[string, string, (options: Record<string, any>, say: (words: string) => void) => Promise<Blob | null> | Blob | null]} Format
  * options: name to a label, for a checkbox, or to a list of [value, label].
  * @typedef {{ title: string, options: Record<string, string | [string, string][]>, formats: Format[] }} Section
  */
@@ -19,7 +20,7 @@ export function openExport(view) {
   const write = async (make, options, ending) => {
     status.textContent = "Writing the file …";
     try {
-      const file = await make(options);
+      const file = await make(options, (words) => (status.textContent = words));
       if (file) save(file, view.fileName, ending);
       status.textContent = "";
     } catch (error) {

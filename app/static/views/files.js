@@ -1,4 +1,4 @@
-// Files that the browser writes: masks and cut-outs.
+// Files that the browser writes: masks, cut-outs, arrays and archives.
 
 import { el } from "./dom.js";
 
@@ -55,6 +55,52 @@ function checksum(bytes) {
     for (let bit = 0; bit < 8; bit++) sum = (sum >>> 1) ^ (sum & 1 ? 0xedb88320 : 0);
   }
   return ~sum >>> 0;
+}
+
+/** Encode an array as a file of NumPy. @param {any} values  a typed array @param {number[]} shape @param {string} kind  of NumPy */
+export function npyFile(values, shape, kind = "<f4") {
+  const size = shape.length === 1 ? `${shape[0]},` : shape.join(", ");
+  const fields = `{'descr': '${kind}', 'fortran_order': False, 'shape': (${size}), }`;
+  const header = `${fields}${" ".repeat(63 - ((10 + fields.length) % 64))}\n`;
+  const start = [0x93, ...new TextEncoder().encode("NUMPY"), 1, 0, header.length & 255, header.length >> 8];
+  return new Blob([Uint8Array.from(start), header, values]);
+}
+
+/** Encode a text as a file of NumPy. @param {string} text */
+export function npyText(text) {
+  return npyFile(
+    Uint32Array.from(text, (letter) => letter.codePointAt(0)),
+    [],
+    `<U${text.length}`,
+  );
+}
+
+/**
+ * Join files in a ZIP, uncompressed.
+ * @param {Record<string, Blob>} files  by name
+ */
+export async function zipFile(files) {
+  const parts = [];
+  const directory = [];
+  let place = 0;
+  for (const [key, file] of Object.entries(files)) {
+    const data = new Uint8Array(await file.arrayBuffer());
+    const name = new TextEncoder().encode(key);
+    const facts = new DataView(new ArrayBuffer(26)); // of both headers: version 2, names in UTF-8, stored, 1980-01-01
+    [20, 0x800, 0, 0, 33].forEach((field, at) => facts.setUint16(2 * at, field, true));
+    [checksum(data), data.length, data.length].forEach((field, at) => facts.setUint32(10 + 4 * at, field, true));
+    facts.setUint16(22, name.length, true);
+    const rest = new DataView(new ArrayBuffer(14)); // of the directory: no comment, and the place of the file
+    rest.setUint32(10, place, true);
+    parts.push("PK\x03\x04", facts, name, data);
+    directory.push("PK\x01\x02", Uint8Array.of(20, 0), facts, rest, name);
+    place += 30 + name.length + data.length;
+  }
+  const end = new DataView(new ArrayBuffer(18));
+  for (const at of [4, 6]) end.setUint16(at, Object.keys(files).length, true);
+  end.setUint32(8, new Blob(directory).size, true);
+  end.setUint32(12, place, true);
+  return new Blob([...parts, ...directory, "PK\x05\x06", end], { type: "application/zip" });
 }
 
 /** Encode the inside of an image as PNG. @param {Uint8Array} values @param {Size} size @param {CanvasImageSource} image */

@@ -38,6 +38,7 @@ export class View {
     this.props = props;
     this.emit = emit;
     this.watch = watch;
+    element["view"] = this;
     this.start = { ...settings, ...this.given(settings) };
     const { start = this.start, settings: last = {} } = SETTINGS_BY_ID.get(id) ?? {};
     const changed = Object.entries(last).filter(([name]) => start[name] === this.start[name]); // not by Python since
