@@ -171,10 +171,7 @@ class Page:
 
 
 def dropdown(choices: Sequence[Any], **props: Any) -> gr.Dropdown:
-    """Return a dropdown whose value its handlers check: they refuse an unknown one in a sentence.
-
-    A custom value of digits becomes a number.
-    """
+    """Return a dropdown whose handlers refuse unknown values; one of digits becomes a number."""
 
     def preprocess(value: Any) -> Any:  # Gradio's own refusal lists every choice
         return int(value) if isinstance(value, str) and re.fullmatch("[0-9]{1,5}", value) else value

@@ -38,17 +38,21 @@ class StaticSite:
     """Replace the files of an earlier call."""
 
     def run(self) -> None:
-        """Check, export, copy.
-
-        Raises:
-            SettingError: The runtime is missing, or the folder is not empty.
-        """
+        """Check, export, copy."""
         missing = [name for name in RUNTIME_FILES if not (RUNTIME / name).is_file()]
         if missing:
             raise SettingError(f"{RUNTIME} has no {missing[0]}: run `npm ci` first")
         check_output_folder(self.output, overwrite=self.overwrite)
         self.output.mkdir(parents=True, exist_ok=True)
-        self._write_model()
+        from dino_model.models.export import write_onnx
+        from dino_model.models.load import load_model
+
+        model = load_model(self.model)
+        vit: Any = model.backbone
+        write_onnx(vit, self.output / "model.onnx", "fp16")
+        patch = vit.patch_embed.patch_size[0]
+        facts = {"model": self.model, "patch_size": patch, "mean": model.mean, "std": model.std}
+        (self.output / "model.json").write_text(json.dumps(facts) + "\n", encoding="utf-8")
         for folder in ("maths", "views"):
             shutil.copytree(STATIC / folder, self.output / folder, dirs_exist_ok=True)
         copied = {
@@ -68,17 +72,6 @@ class StaticSite:
         contents = sorted(entry.name for entry in self.output.iterdir() if entry.name != PROVENANCE)
         write_provenance(self.output / PROVENANCE, settings, contents=contents)
         print(f"wrote {self.output}; open it with python -m http.server --directory {self.output}")
-
-    def _write_model(self) -> None:
-        from dino_model.models.export import write_onnx
-        from dino_model.models.load import load_model
-
-        model = load_model(self.model)
-        vit: Any = model.backbone
-        write_onnx(vit, self.output / "model.onnx", "fp16")
-        patch = vit.patch_embed.patch_size[0]
-        facts = {"model": self.model, "patch_size": patch, "mean": model.mean, "std": model.std}
-        (self.output / "model.json").write_text(json.dumps(facts) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

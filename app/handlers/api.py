@@ -94,7 +94,7 @@ class Endpoints:
         def compute() -> dict:
             blocks = encoding.predictor.blocks
             if not 1 <= abs(block) <= blocks:
-                raise LabError(f"There is no block {block}: the model has 1 to {blocks}; -1 is the last.")
+                raise LabError(f"There is no block {block}: this model has blocks 1 to {blocks}.")
             number = block % blocks if block < 0 else block - 1
             maps = attention(encoding, number, patch)
             rows, columns = encoding.predictor.grid

@@ -10,7 +10,6 @@ lab/clips/CLIP/NUMBER.jpg        a frame of a clip
 lab/tracked/NAME/NUMBER.png      the labels of a tracked frame, a palette PNG
 lab/maps/NAME/map.json           a class map without its features
 lab/maps/NAME/thumbnails.jpg     an image of each of its classes, in one
-
 """
 
 import asyncio
@@ -119,11 +118,7 @@ def _frame(files: Sequence[bytes], file: str) -> bytes:
 
 
 async def _unless_closed(request: Request, work: Coroutine[Any, Any, Content]) -> Content:
-    """Await work; cancel it if the client closes the connection before its end.
-
-    Raises:
-        Canceled: The client has left.
-    """
+    """Await work; cancel it and raise `Canceled` if the client closes the connection before its end."""
 
     async def wait_for_disconnect() -> None:
         while (await request.receive())["type"] != "http.disconnect":

@@ -31,7 +31,7 @@ class Figure(ClientValue):
         token: Of the encoding whose image is drawn.
         maps: Base64 of little-endian float32 [heads, rows, columns].
         label: Quantity and unit.
-        place: x and y of the query as shares of width and height; empty for [CLS].
+        place: x and y of the query as shares of width and height; None for [CLS].
         scale: "common": all maps have one, "own": each its own.
     """
 
@@ -39,10 +39,10 @@ class Figure(ClientValue):
     name: str
     token: str
     maps: str = Field(max_length=20_000_000)
-    shape: list[int] = Field(min_length=3, max_length=3)
+    shape: list[Annotated[int, Field(ge=1)]] = Field(min_length=3, max_length=3)
     label: str = Field(max_length=100)
     caption: str = Field(max_length=600)
-    place: list[Share] = Field(default=[], max_length=2)
+    place: list[Share] | None = Field(default=None, min_length=2, max_length=2)
     scale: Literal["own", "common"] = "common"
 
     def write(self, backend: Backend) -> bytes:
@@ -53,7 +53,7 @@ class Figure(ClientValue):
         except (binascii.Error, ValueError) as error:
             raise LabError("The maps do not fit their size: export them again.") from error
         heads, rows, columns = maps.shape
-        if not (0 < heads <= MOST_HEADS and 0 < rows * columns <= backend.limits.max_patches):
+        if heads > MOST_HEADS or rows * columns > backend.limits.max_patches:
             raise LabError("These are no maps of a model: export them again.")
         if not np.isfinite(maps).all():
             raise LabError("The maps have values that are not finite: choose another block.")

@@ -35,14 +35,7 @@ def _known_method(name: str) -> str:
 
 
 class ObjectSettings(ClientValue):
-    """Method and settings by which objects are found.
-
-    Attributes:
-        head, mass: For attention: "mean" or the number of a head from 0, and the share that is kept.
-        method: Name in `discovery.METHODS`.
-        count: Largest number of objects, for methods that need it.
-        refined: Whether edges follow those of the image.
-    """
+    """A method of `discovery.METHODS`, what it needs, and whether edges follow those of the image."""
 
     method: Annotated[str, AfterValidator(_known_method)] = "attention"
     head: str = Field(

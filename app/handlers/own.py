@@ -78,7 +78,6 @@ def rail(
     )
 
 
-Answer = dict[str, Any]
 Function = Callable[[Any, gr.Request], Awaitable[Any]]
 
 
@@ -86,12 +85,12 @@ def own_functions(backend: Backend) -> list[Function]:
     """Return what the script of a rail may call: each takes JSON of a client."""
     stores: Mapping[Kind, ImageStore | Clips] = {"image": backend.images, "clip": backend.clips}
 
-    async def keep(sent: Any, request: gr.Request) -> Answer:
+    async def keep(sent: Any, request: gr.Request) -> Any:
         """Read a sent file into memory and delete it; return its name."""
         file = Sent.of(sent)
         title = clean_name(file.title) or file.kind
 
-        def read() -> Answer:
+        def read() -> dict[str, str]:
             content = take_upload(file.path, backend.limits.max_upload_bytes)
             name = stores[file.kind].keep(content, title)
             halved = file.kind == "image" and backend.images.is_halved(content)
@@ -105,17 +104,17 @@ def own_functions(backend: Backend) -> list[Function]:
         file = Named.of(named)
         return stores[file.kind].holds(split(file.name)[0])
 
-    async def forget(named: Any, request: gr.Request) -> Answer:
+    async def forget(named: Any, request: gr.Request) -> Any:
         """Delete a file and what was computed from it."""
         backend.forget(split(Named.of(named).name)[0])
         return {}
 
-    async def frame(sent: Any, request: gr.Request) -> Answer:
+    async def frame(sent: Any, request: gr.Request) -> Any:
         """Encode a frame at a low resolution; return the value of an attention view. Nothing is kept."""
         live, client = Frame.of(sent), fairness.client_of(request)
         await backend.load(live.model, client)
 
-        def encode() -> Answer:
+        def encode() -> dict[str, Any]:
             predictor = backend.models.ready(live.model)
             size = FRAME_PATCHES * predictor.patch_size
             if not 1 <= live.block <= predictor.blocks:

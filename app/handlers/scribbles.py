@@ -36,13 +36,9 @@ SHOWN_SIDE = 640  # of labels for the screen
 
 
 class Scribble(ClientValue):
-    """An image and the strokes over it.
+    """An image, by its token, and the strokes over it.
 
-    Attributes:
-        token: Of an encoding.
-        rows, columns: Size of the map of strokes.
-        runs: Its run lengths, as `from_runs` decodes them: 0 is unmarked, else the color. Empty: no strokes.
-        name: Of the user's file.
+    `runs` has the run lengths of a map of [rows, columns]: 0 is unmarked, else the color. Empty: no strokes.
     """
 
     token: str
@@ -58,11 +54,7 @@ class Scribble(ClientValue):
 
 
 class ScribbleRequest(ClientValue):
-    """Images of the tab, the visible one first; the response repeats `key`.
-
-    Attributes:
-        own: Own images by their names in the rail; masks are made of them, too.
-    """
+    """Images of the tab, the visible one first, and own images of the rail; the response repeats `key`."""
 
     images: list[Scribble] = Field(min_length=1, max_length=MOST_IMAGES)
     key: str = Field(default="", max_length=200)
@@ -100,9 +92,8 @@ def segment_image(backend: Backend, raw_request: object) -> dict[str, Any]:
     return {"key": request.key, "rows": size[0], "columns": size[1], "runs": runs_of(labels)}
 
 
-def masks_file(backend: Backend, raw_request: object) -> tuple[str, bytes]:
+def masks_file(backend: Backend, request: ScribbleRequest) -> tuple[str, bytes]:
     """Write the mask of every image as a palette PNG, several in a ZIP: name and content."""
-    request = _strokes(raw_request)
     classifier, first = fit(backend, request.images)
     images = list(request.images)
     for name, title in map(split, request.own):
@@ -125,9 +116,9 @@ def masks_file(backend: Backend, raw_request: object) -> tuple[str, bytes]:
     return "masks.zip", archive.getvalue()
 
 
-def head_file(backend: Backend, raw_request: object) -> tuple[str, bytes]:
+def head_file(backend: Backend, request: ScribbleRequest) -> tuple[str, bytes]:
     """Write the head as `python -m segmentation head apply` reads it: name and content."""
-    classifier, encoding = fit(backend, _strokes(raw_request).images)
+    classifier, encoding = fit(backend, request.images)
     task = PatchTask(
         labels=classifier.labels,
         kind="knn",
@@ -137,21 +128,17 @@ def head_file(backend: Backend, raw_request: object) -> tuple[str, bytes]:
         names=("background", *(f"class {label}" for label in range(1, MOST_COLORS))),
         colors=as_tuples(PALETTE),
     )
-    weights = model_fingerprint(encoding.predictor.model.backbone)
+    weights, model = model_fingerprint(encoding.predictor.model.backbone), encoding.key.model
+    own = {"classifier": classifier.classifier, "task": task, "classes": task.classes}
     with tempfile.TemporaryDirectory(prefix="dino-lab-head-") as folder:
         path = Path(folder, "head.safetensors")
-        head = SavedClassifier(
-            classifier=classifier.classifier,
-            task=task,
-            classes=task.classes,
-            model=encoding.key.model,
-            weights=weights,
-        )
-        head.write(path)
+        SavedClassifier(**own, model=model, weights=weights).write(path)
         return path.name, path.read_bytes()
 
 
-def _strokes(raw_request: object) -> ScribbleRequest:
-    if not isinstance(raw_request, dict) or "images" not in raw_request:  # the view has no request yet
+def export_file(backend: Backend, sent: object) -> tuple[str, bytes]:
+    """Write the head or the masks of a client's `ScribbleRequest`: name and content."""
+    if not isinstance(sent, dict) or "images" not in sent:  # the view has no request yet
         raise LabError("Draw strokes of two classes first.")
-    return ScribbleRequest.of(raw_request)
+    write = head_file if sent.get("file") == "head.safetensors" else masks_file
+    return write(backend, ScribbleRequest.of(sent))

@@ -91,15 +91,8 @@ class Guard:
         if CALLS.search(scope["path"]):
             most[f"{address} calls"] = self.limits.max_calls_per_address
         answer: ASGIApp = self._refusal(scope, Headers(scope=scope), most) or self._check
-        self._under_way.update(most.keys())
-        try:
-            await answer(scope, receive, self._with_headers(send, scope["path"]))
-        finally:
-            self._under_way -= Counter(most.keys())  # drops addresses with nothing under way
-
-    def _with_headers(self, send: Send, path: str) -> Send:
-        """Return a `send` that adds security headers, and Cache-Control where the response has none."""
-        store = "private, max-age=31536000, immutable" if VERSIONED.search(path) else "private, no-store"
+        kept = VERSIONED.search(scope["path"])
+        store = "private, max-age=31536000, immutable" if kept else "private, no-store"
 
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
@@ -108,7 +101,11 @@ class Guard:
                 headers.setdefault("Cache-Control", store if message["status"] == 200 else "no-store")
             await send(message)
 
-        return send_with_headers
+        self._under_way.update(most.keys())
+        try:
+            await answer(scope, receive, send_with_headers)
+        finally:
+            self._under_way -= Counter(most.keys())  # drops addresses with nothing under way
 
     def _refusal(self, scope: Scope, headers: Headers, most: Mapping[str, int]) -> Response | None:
         """Return the response to a request that can be refused by its head alone.
@@ -131,9 +128,8 @@ class Guard:
             return refuse(403, FOREIGN)
         for name, bound in most.items():
             if self._under_way[name] >= bound:
-                return refuse(
-                    429, f"{bound} of your requests are under way, the most allowed: try again later."
-                )
+                sentence = f"{bound} of your requests are under way, the most allowed: try again later."
+                return refuse(429, sentence)
         if not headers.get("content-length", "0").isdecimal():
             return refuse(400, "The length of the request is no number.")
         return None

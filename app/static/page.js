@@ -13,8 +13,7 @@ Object.assign(window, { viewOf });
 
 /** Show the variant of a mode in Explore. @param {string} mode @param {string[]} variants  chosen in each mode */
 export function setQuantity(mode, ...variants) {
-  const quantity = variants.find((name) => QUANTITIES[name].mode === mode);
-  viewOf("explore")?.set({ quantity });
+  viewOf("explore")?.set({ quantity: variants.find((name) => QUANTITIES[name].mode === mode) });
 }
 
 /** Return mode, variants and settings of Explore for its controls. @param {string[]} modes @param {string[]} names */
@@ -28,14 +27,20 @@ export function stateOf(modes, names) {
 
 const VARIANTS = ["attention", "key-similarity", "key-pca"]; // the last shown in each mode
 
+const FRAME = 700; // milliseconds of a checkpoint
 let playing = 0; // timer of the film
 
 /** Show the checkpoints of a run one after the other, from the first if the last is shown; or stop. */
 export function playRun() {
   const [slider, play] = ["#checkpoint input[type=range]", "#play-run"].map((name) => document.querySelector(name));
-  const most = Number(slider["max"]);
-  const move = (number) => {
-    slider["value"] = number;
+  const { element } = viewOf("checkpoints");
+  let before = "";
+  const step = () => {
+    const [now, most] = [Number(slider["value"]), Number(slider["max"])];
+    if (!slider.checkVisibility() || (now >= most && before)) return stop();
+    if (element.dataset.token === before) return; // it is not computed yet
+    before = element.dataset.token;
+    slider["value"] = now >= most ? 0 : now + 1;
     slider.dispatchEvent(new Event("input", { bubbles: true }));
   };
   const stop = () => {
@@ -45,28 +50,13 @@ export function playRun() {
   };
   if (playing) return stop();
   play.textContent = "Stop";
-  move(Number(slider["value"]) >= most ? 0 : Number(slider["value"]) + 1);
-  let before = viewOf("checkpoints").element.dataset.token;
-  playing = window.setInterval(() => {
-    const { token } = viewOf("checkpoints").element.dataset;
-    const now = Number(slider["value"]);
-    if (!slider.checkVisibility() || now >= most) return stop();
-    if (token === before) return; // it is not computed yet
-    before = token;
-    move(now + 1);
-  }, FRAME);
+  step();
+  playing = window.setInterval(step, FRAME);
 }
-
-const FRAME = 700; // milliseconds of a checkpoint
 
 /** Return the image that the rail announces, and the next number of requests. @param {string} count */
 export function chosenImage(count) {
-  return [viewOf("images").chosen, increment(count)];
-}
-
-/** Count a request of the header. @param {string} count */
-function increment(count) {
-  return String(Number(count) + 1);
+  return [viewOf("images").chosen, String(Number(count) + 1)];
 }
 
 /** The page as it opens: names of the tabs, values of the controls in the address by name, and choices of some. */
@@ -91,7 +81,11 @@ export function restore(page, count) {
   const isStart = HEADER.every((name, at) => values[at] === start[name]);
   if (!tabs.includes(pendingTab)) pendingTab = "";
   viewOf("images")?.mark(values[0]);
-  return [{ __type__: "update", selected: pendingTab || tabs[0] }, isStart ? count : increment(count), ...values];
+  return [
+    { __type__: "update", selected: pendingTab || tabs[0] },
+    isStart ? count : String(Number(count) + 1),
+    ...values,
+  ];
 }
 
 /** Write the image, model and resolution of a response into the address. @param {string} image */
@@ -123,18 +117,15 @@ const PHONE = window.matchMedia("(width <= 760px)"); // as in the style sheet
 
 /** Place header and rail where they are on the screen, because the keyboard follows the order of the elements. */
 function arrange() {
-  const [rail, tabs, work] = ["#rail", ".tab-wrapper", ".work"].map((name) =>
-    [...document.querySelectorAll(name)].find((one) => name !== ".work" || one.checkVisibility()),
-  );
-  const choices = document.getElementById("choices");
+  const [rail, tabs, choices] = ["#rail", ".tab-wrapper", "#choices"].map((name) => document.querySelector(name));
+  const work = [...document.querySelectorAll(".work")].find((one) => one.checkVisibility());
   if (PHONE.matches) {
     tabs.before(choices);
     work?.after(rail);
   } else tabs.after(choices, rail);
+  document.querySelector("#work")?.removeAttribute("id");
   if (work) work.id = "work"; // of the skip link
 }
-
-PHONE.addEventListener("change", arrange);
 
 /** Enable what a tab uses, and write the tab into the address. @param {string} name @param {string[]} uses */
 export function tab(name, uses) {
@@ -146,7 +137,6 @@ export function tab(name, uses) {
     control.title = used ? "" : reason;
     for (const part of control.children) part.toggleAttribute("inert", !used);
   }
-  document.querySelector("#work")?.removeAttribute("id");
   arrange();
   if (pendingTab && pendingTab !== name) return;
   const chosen = !pendingTab;
@@ -203,12 +193,9 @@ function moveErrors() {
 }
 
 new MutationObserver(moveErrors).observe(toasts, { childList: true, subtree: true });
+PHONE.addEventListener("change", arrange);
 window.addEventListener("keydown", leaveList, true);
 window.addEventListener("popstate", goBack);
 window.addEventListener("dragover", drag);
-window.addEventListener(
-  "dragleave",
-  ({ relatedTarget }) => relatedTarget || document.body.removeAttribute("data-drop"),
-);
-window.addEventListener("drop", take);
-window.addEventListener("paste", take);
+window.addEventListener("dragleave", (event) => event.relatedTarget || document.body.removeAttribute("data-drop"));
+for (const name of ["drop", "paste"]) window.addEventListener(name, take);

@@ -165,16 +165,11 @@ def chart_value(chart: Panel, run: TrainingRun) -> dict[str, Any]:
 
 
 def status_text(run: TrainingRun) -> str:
-    """Describe the steps that are done, and where phases begin."""
+    """Describe the steps that are done, and the phases."""
     found, log = run.settings, run.log
-    planned = f" of {found.steps:,}" if found else ""
-    text = f"{log.last + 1:,}{planned} steps"
-    if log.phases:
-        steps = ", ".join(f"{step:,}" for step in log.phases)
-        text += f" · phases with other settings begin at steps {steps}: the loss may have other terms there"
-    if run.folder and not found:
-        text += " · its settings cannot be read, so the number of all steps is unknown"
-    return text
+    planned = f" of {found.steps:,}" if found else " of an unknown number of" if run.folder else ""
+    phases = f" in {len(log.phases) + 1} phases, whose losses may have other terms" if log.phases else ""
+    return f"{log.last + 1:,}{planned} steps{phases}"
 
 
 def warnings_text(run: TrainingRun) -> str:

@@ -18,7 +18,7 @@ SIDES = ("compare-left", "compare-right")
 def build(page: Page) -> None:
     """Build the tab inside its `gr.Tab`."""
     backend = page.backend
-    with work(), gr.Row(elem_id="compare"):
+    with work(), gr.Row(elem_id="compare", elem_classes="lab-pair"):
         left, right = (_view(page, side) for side in SIDES)
     with inspector():
         choices, typed = backend.models.choices(), {"allow_custom_value": True, "min_width": 200}

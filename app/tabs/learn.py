@@ -90,7 +90,6 @@ def numbers(encoding: Encoding, random: Encoding) -> dict[str, str]:
         "finer": f"{4 * patches + prefix:,}",
         "narrowest": f"head {narrowest} with {entropies[narrowest]:.2f} of {np.log(patches):.2f} nats",
         "widest": f"head {widest} with {entropies[widest]:.2f} of {np.log(patches):.2f} nats",
-        "mutual": _mutual(encoding),
         "area": _area(maps[narrowest]),
         "trained_area": _area(maps.mean(axis=0)),
         "random_area": _area(attention(random).mean(axis=0)),
@@ -109,22 +108,6 @@ def _entropies(encoding: Encoding, block: int = -1) -> np.ndarray:
 
 def _area(values: np.ndarray) -> str:
     return _percent(float(keep_mass_of_maps(values, MASS).mean()))
-
-
-def _mutual(encoding: Encoding) -> str:
-    """Describe how much attention the central patch and its strongest partner give each other."""
-    rows, columns = encoding.predictor.grid
-    own = (rows // 2, columns // 2)
-    given = attention(encoding, -1, own).mean(axis=0)
-    others = given.copy()
-    others[own] = -1
-    row, column = divmod(int(others.argmax()), columns)
-    back = attention(encoding, -1, (row, column)).mean(axis=0)[own]
-    return (
-        f"The patch in row {own[0]}, column {own[1]} gives {_percent(float(given[row, column]))} of its "
-        f"attention, averaged over the heads, to the patch in row {row}, column {column}, "
-        f"and receives {_percent(float(back))}."
-    )
 
 
 def _percent(share: float) -> str:

@@ -51,12 +51,7 @@ def build(page: Page) -> None:
 def match_images(
     page: Page, image: object, model: object, size: object, second: object, percent: Any
 ) -> dict[str, Any]:
-    """Match the image of the header with a second one; return the value of the view.
-
-    Args:
-        second: `TURNED`, or an image as `Page.image` names it.
-        percent: The ratio of `matching.match` in percent.
-    """
+    """Match the image of the header with a second one, or with `TURNED`; return the value of the view."""
     a = page.encode(image, model, size)
     name, title = split(image)
     if second == TURNED:

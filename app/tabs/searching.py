@@ -25,10 +25,9 @@ Share = Annotated[float, Field(ge=0, le=1)]
 
 
 class SearchRequest(ClientValue):
-    """The token of an encoding, and places (x, y) as shares of width and height.
+    """The token of an encoding, and corners of a part, (x, y) as shares of width and height.
 
-    Attributes:
-        places: Corners of the part to search by; empty for the whole image, None if no patch is pinned.
+    Without corners the whole image is meant; `places` is None if no patch is pinned.
     """
 
     token: str
@@ -46,13 +45,8 @@ def build(page: Page) -> None:
     for button, places in ((whole, "[]"), (part, PINNED)):
         inputs = f"{{ token: view?.encoding?.token, places: {places} }}"
         script = f"() => {{ const view = viewOf('explore'); return [{inputs}]; }}"
-        button.click(
-            fairness.in_turn(partial(search_images, page.backend)),
-            [page.request],
-            results,
-            js=script,
-            **HEAVY,
-        )
+        search = fairness.in_turn(partial(search_images, page.backend))
+        button.click(search, [page.request], results, js=script, **HEAVY)
 
 
 def search_images(backend: Backend, arguments: object) -> list[tuple[ImageArray, str]]:

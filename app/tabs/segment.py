@@ -43,30 +43,33 @@ def build(page: Page) -> None:
         way.change(None, way, None, js="(way) => { document.body.dataset.segment = way; }", **LIGHT)
         with gr.Column(elem_classes="of-objects", min_width=0):
             page.aside("segment-aside")
-            set_each(["segment"], _settings())
+            settings = {
+                "reach": gr.Slider(
+                    50, 99, 90, step=1, label="Key similarity kept (%)", elem_classes=["by-hand"]
+                ),
+                "mass": gr.Slider(
+                    10, 100, 60, step=1, label="Attention kept (%)", elem_classes=["by-attention"]
+                ),
+                "count": gr.Slider(
+                    1, objects.MOST_OBJECTS, 3, step=1, label="Most objects", elem_classes=["by-cuts"]
+                ),
+                "refined": gr.Checkbox(False, label="Edges follow the image", elem_classes=["computed"]),
+            }  # the style sheet hides those that a method does not use
+            set_each(["segment"], settings)
             export_button("segment")
         page.save(view.exported, partial(objects_file, page.backend), "viewOf('segment').exportRequest")
         with gr.Column(elem_classes="of-scribbles", min_width=0):
             page.aside("scribbles-aside")
             export_button("scribbles")
-            _scribbles(page, strokes)
 
+    page.save(
+        strokes.exported, partial(scribbles.export_file, page.backend), "viewOf('scribbles').exportRequest"
+    )
+    segment = fairness.in_turn(_update(scribbles.segment_image, page.backend), turns=fairness.READING)
+    strokes.edited(segment, page.request, strokes, js="() => [viewOf('scribbles').request]", **HEAVY)
     find = fairness.in_turn(_update(find_objects, page.backend), turns=fairness.FINDING)
     found = view.edited(find, page.request, view, js="() => [viewOf('segment').searchRequest]", **HEAVY)
     found.failure(None, js="() => viewOf('segment').failed()")
-
-
-def _scribbles(page: Page, view: gr.HTML) -> None:
-    segment = _update(scribbles.segment_image, page.backend)
-    segmenting = fairness.in_turn(segment, turns=fairness.READING)  # milliseconds, while somebody draws
-    view.edited(segmenting, page.request, view, js="() => [viewOf('scribbles').request]", **HEAVY)
-    page.save(view.exported, partial(_scribble_file, page.backend), "viewOf('scribbles').exportRequest")
-
-
-def _scribble_file(backend: Backend, sent: object) -> tuple[str, bytes]:
-    """Write masks, or the head."""
-    is_head = isinstance(sent, dict) and sent.get("file") == "head.safetensors"
-    return (scribbles.head_file if is_head else scribbles.masks_file)(backend, sent)
 
 
 def _update(find: Callable[[Backend, object], dict[str, Any]], backend: Backend) -> Callable[[object], Any]:
@@ -74,24 +77,11 @@ def _update(find: Callable[[Backend, object], dict[str, Any]], backend: Backend)
     return lambda request: gr.skip() if request is None else gr.HTML(found=find(backend, request))
 
 
-def _settings() -> dict[str, Any]:
-    """Build the settings of the view; the style sheet hides those that a method does not use."""
-    return {
-        "reach": gr.Slider(50, 99, 90, step=1, label="Key similarity kept (%)", elem_classes=["by-hand"]),
-        "mass": gr.Slider(10, 100, 60, step=1, label="Attention kept (%)", elem_classes=["by-attention"]),
-        "count": gr.Slider(
-            1, objects.MOST_OBJECTS, 3, step=1, label="Most objects", elem_classes=["by-cuts"]
-        ),
-        "refined": gr.Checkbox(False, label="Edges follow the image", elem_classes=["computed"]),
-    }
-
-
 def find_objects(backend: Backend, raw_request: object) -> dict[str, Any]:
     """Compute the objects that the view requests; `raw_request` is an `ObjectsRequest` from a client."""
     request = ObjectsRequest.of(raw_request)
     encoding = backend.encoding(request.token)
-    discovered = objects.find(encoding, request)
-    labels = objects.labels_of(discovered, encoding.predictor.grid)
+    labels = objects.labels_of(objects.find(encoding, request), encoding.predictor.grid)
     if request.refined:
         labels = objects.refine(labels, backend.images.read(encoding.key.image))
     return {
@@ -100,7 +90,6 @@ def find_objects(backend: Backend, raw_request: object) -> dict[str, Any]:
         "rows": labels.shape[0],
         "columns": labels.shape[1],
         "runs": runs_of(labels),
-        "seeds": [one.seed for one in discovered],
     }
 
 

@@ -1,6 +1,5 @@
 """The tab Training: the log of a run as curves, and the attention of its checkpoints."""
 
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -9,7 +8,7 @@ import gradio as gr
 from app.limits import fairness
 from app.limits.errors import LabError
 from app.page import HEAVY, LIGHT, Page, dropdown, export_button, inspector, script, work
-from app.store.runs import CHARTS, Checkpoint, TrainingRun, chart_value, status_text, warnings_text
+from app.store.runs import CHARTS, Checkpoint, chart_value, status_text, warnings_text
 
 TITLE = "Training"
 USES = ("image", "size")
@@ -51,19 +50,16 @@ def build(page: Page) -> None:
     run.focus(lambda: gr.Dropdown(choices=page.backend.runs.choices()), None, run, **LIGHT)  # new runs appear
     redrawn = run.input(partial(_read, page), run, shown, trigger_mode="always_last", **LIGHT)
     inputs = [run, checkpoint, page.image, page.size]
-    see = fairness.in_turn(partial(_see, page), partial(_loader, page))
+    load = lambda name, index, *_: page.backend.models.loader(_checkpoint(page, name, index).model)  # noqa: E731
+    see = fairness.in_turn(partial(_see, page), load)
     page.image_signal("training-image").shown(see, inputs, [view, label, charts[0]], **HEAVY)
     for event in (checkpoint.input, redrawn.success):
         event(None, js="() => viewOf('training-image')?.showAgain()", **LIGHT)
     play.click(None, None, None, js=script("playRun"), **LIGHT)
 
 
-def _loader(page: Page, name: Any, index: Any, image: Any, size: Any) -> Callable[[], object] | None:
-    return page.backend.models.loader(_checkpoint(page.backend.runs.read(name), index).model)
-
-
 def _see(page: Page, name: Any, index: Any, image: Any, size: Any) -> tuple[Any, str, Any]:
-    checkpoint = _checkpoint(page.backend.runs.read(name), index)
+    checkpoint = _checkpoint(page, name, index)
     value = page.show_image(image, checkpoint.model, size)
     return value, f"Shown: {checkpoint.label}", gr.HTML(marker=checkpoint.step)
 
@@ -80,10 +76,10 @@ def _read(page: Page, name: Any) -> list[Any]:
     ]
 
 
-def _checkpoint(run: TrainingRun, index: Any) -> Checkpoint:
-    checkpoints = run.checkpoints
+def _checkpoint(page: Page, name: Any, index: Any) -> Checkpoint:
+    checkpoints = page.backend.runs.read(name).checkpoints
     if type(index) is not int or not 0 <= index <= max(1, len(checkpoints) - 1):
         raise LabError("The checkpoint must be a number of the slider.")
     if not checkpoints:
-        raise LabError(f"{run.name} has no checkpoint yet.")
+        raise LabError(f"{name} has no checkpoint yet.")
     return checkpoints[min(index, len(checkpoints) - 1)]

@@ -107,15 +107,7 @@ def build(page: Page) -> None:
 async def track_objects(
     page: Page, marking: Any, name: Any, model: Any, size: Any, request: gr.Request
 ) -> AsyncIterator[dict[str, Any]]:
-    """Track marked objects through a clip; other requests use the model between two steps.
-
-    Args:
-        marking: A `Marking` from a client.
-        name: Of the clip, as in the text box.
-
-    Yields:
-        Progress for the view.
-    """
+    """Track a client's `Marking` of a clip and yield progress; other requests use the model between steps."""
     token, _ = split(name)
     marked = Marking.of(marking)
     if marked.clip != token:

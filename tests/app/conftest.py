@@ -99,8 +99,6 @@ def library_maps(predictor: AttentionPredictor, quantity: str, token: int, block
     grid, prefix = predictor.grid, predictor.prefix_tokens
     if quantity == "token-norm":
         return predictor.token_norms(block)[None]
-    if quantity == "token-pca":
-        return quantities.principal_colors(predictor.token_features(block))
     if quantity == "key-pca":
         return quantities.principal_colors(keys[:, prefix:].transpose(1, 0, 2).reshape(*grid, -1))
     if quantity == "rollout":

@@ -30,7 +30,7 @@ def test_arrays_are_those_of_the_encoding(client, encoding):
         "tokens": encoding.features(3),
         "norms": norms_and_outliers(encoding, 3),
         "rollout": rollout(encoding, 3).astype("<f2"),
-        "key-pca": colors_and_variance(encoding, 3, "key-pca"),
+        "key-pca": colors_and_variance(encoding, 3),
     }
     for kind, array in expected.items():
         address = f"lab/arrays/{encoding.key.token}/{kind}/3"
@@ -38,6 +38,13 @@ def test_arrays_are_those_of_the_encoding(client, encoding):
         assert "immutable" in answer.headers["cache-control"]
         found = np.frombuffer(answer.content, "<f2" if kind in ("blocks", "tokens", "rollout") else "<f4")
         np.testing.assert_array_equal(found.reshape(array.shape), array)
+
+
+def test_shape_of_another_image_is_that_of_its_encoding(client, backend, encoding):
+    other = backend.encode("kitten", encoding.key.model, 64)
+    found = client.get(f"/lab/shapes/{other.key.token}").json()
+    assert (found["rows"], found["columns"]) == other.predictor.grid
+    assert (found["height"], found["width"]) == other.predictor.image_size
 
 
 def test_images_and_static_files_are_served(client, photo):
@@ -51,6 +58,7 @@ def test_images_and_static_files_are_served(client, photo):
 
 def test_unknown_name_is_answered_with_404_and_one_sentence(client, encoding):
     paths = """arrays/guessed/blocks/0 arrays/TOKEN/all/0 arrays/TOKEN/blocks/-1 arrays/TOKEN/blocks/0/0
+        shapes/guessed
         images/guessed.jpg clips/sheep/30.jpg clips/sheep/x.jpg tracked/guessed/0.png maps/none/map.json
         maps/caltech101/map.png directions/a/b directions/TOKEN/a"""
     for path in ("", *paths.replace("TOKEN", encoding.key.token).split()):

@@ -2,31 +2,31 @@
 
 import pytest
 
-from app.handlers.attention_maps import MapSettings
+from app.handlers.objects import ObjectSettings
 from app.limits.errors import LabError
 from app.page import split
 
 
 def test_value_of_a_client_has_defaults_and_ignores_other_fields():
-    sent = {"block": 11, "query": "1,2", "show": "mean", "mass": 1, "path": "/etc/passwd"}
-    assert MapSettings.of(sent) == MapSettings(block=11, query="1,2", show="mean", mass=1.0)
+    sent = {"method": "lost", "count": 2, "mass": 1, "path": "/etc/passwd"}
+    assert ObjectSettings.of(sent) == ObjectSettings(method="lost", count=2, mass=1.0)
 
 
 @pytest.mark.parametrize(
     ("field", "values"),
     [
-        ("block", [None, "1", 1.5, True]),
+        ("count", [None, "1", 1.5, True, 0, 7]),
         ("mass", [7, float("nan"), float("inf"), "0.5"]),
-        *((name, ["x", 3]) for name in ("query", "quantity", "show")),
+        ("head", ["x", 3]),
     ],
 )
 def test_value_of_wrong_type_or_range_is_refused_in_one_sentence(field, values):
     for value in values:
         with pytest.raises(LabError, match=rf"^Invalid {field}: .*\.$"):
-            MapSettings.of({"block": 1, field: value})
+            ObjectSettings.of({field: value})
     for value in (None, [], "kitten"):
         with pytest.raises(LabError, match=r"^Invalid request: "):
-            MapSettings.of(value)
+            ObjectSettings.of(value)
 
 
 def test_message_for_the_toast_is_escaped():

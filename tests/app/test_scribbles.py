@@ -36,13 +36,13 @@ def marked(halves) -> dict[str, object]:
 
 
 def test_one_image_gives_a_palette_mask_and_several_a_zip(backend, marked, halves):
-    name, content = scribbles.masks_file(backend, {"images": [marked]})
+    name, content = scribbles.export_file(backend, {"images": [marked]})
     mask = Image.open(io.BytesIO(content))
     assert (name, mask.mode, mask.size) == ("halves.png", "P", SIZE[::-1])
     other = {"token": halves, "name": "../../halves.png"}
     plain = backend.images.keep(png(np.full((40, 40, 3), 90, np.uint8)))
     own = [f"{plain}/plain.jpg", "kitten", "forgotten/other.jpg"]
-    name, content = scribbles.masks_file(backend, {"images": [marked, other], "own": own})
+    name, content = scribbles.export_file(backend, {"images": [marked, other], "own": own})
     with zipfile.ZipFile(io.BytesIO(content)) as archive:
         assert (name, archive.namelist()) == ("masks.zip", ["halves.png", "2-halves.png", "plain.png"])
         second = np.array(Image.open(io.BytesIO(archive.read("2-halves.png"))))
@@ -50,13 +50,13 @@ def test_one_image_gives_a_palette_mask_and_several_a_zip(backend, marked, halve
 
 
 def test_command_applies_the_head_file_with_the_same_masks(backend, marked, halves, tmp_path):
-    _, content = scribbles.head_file(backend, {"images": [marked]})
+    _, content = scribbles.export_file(backend, {"images": [marked], "file": "head.safetensors"})
     head, image, output = tmp_path / "head.safetensors", tmp_path / "halves.png", tmp_path / "out"
     head.write_bytes(content)
     assert read_classifier(head, PatchTask).task.labels == (0, 1)
     image.write_bytes(png(backend.images.read(backend.encoding(halves).key.image)))
     Apply(inputs=(image,), head=head, output=output, device="cpu", precision="fp32").run()
-    _, mask = scribbles.masks_file(backend, {"images": [marked]})
+    _, mask = scribbles.export_file(backend, {"images": [marked]})
     applied = np.array(Image.open(output / "masks" / "halves.png"))
     np.testing.assert_array_equal(applied, np.array(Image.open(io.BytesIO(mask))))
 
@@ -76,9 +76,8 @@ def test_invalid_requests_and_images_of_several_resolutions_are_refused(backend,
     for wanted in (None, 3, {"images": []}, {"images": [{}] * 9}):
         with pytest.raises(LabError, match="Invalid"):
             scribbles.segment_image(backend, wanted)
-        for file in (scribbles.head_file, scribbles.masks_file):
-            with pytest.raises(LabError, match=r"Invalid|two classes"):
-                file(backend, wanted)
+        with pytest.raises(LabError, match=r"Invalid|two classes"):
+            scribbles.export_file(backend, wanted)
     other = backend.encode(backend.encoding(halves).key.image, backend.start.model, 96).key.token
     with pytest.raises(LabError, match="several"):
         scribbles.segment_image(backend, {"images": [marked, {"token": other}]})

@@ -2,6 +2,7 @@
 
 import io
 import json
+import zipfile
 
 import numpy as np
 import pytest
@@ -132,7 +133,7 @@ def test_hover_shows_the_attention_of_the_patch_without_a_request(page, predicto
 def test_every_quantity_equals_the_package(page, predictor):
     for block, (row, column) in ((11, (4, 6)), (5, (12, 0))):
         token = predictor.prefix_tokens + row * predictor.grid[1] + column
-        for quantity in ("rollout", "logits", "key-cosine", "token-cosine", "key-pca", "token-pca"):
+        for quantity in ("rollout", "logits", "key-cosine", "token-cosine", "key-pca"):
             expected = library_maps(predictor, quantity, token, block)
             assert np.ptp(expected) > 0.01 * np.abs(expected).max()
             actions.choose_quantity(page, quantity, block)
@@ -243,6 +244,9 @@ def test_mask_and_maps_that_are_saved_are_those_on_the_stage(page, predictor):
     assert np.array_equal(coco_mask.decode(run_lengths).astype(bool), expected)
     with np.load(io.BytesIO(files["maps.npz"])) as archive:
         np.testing.assert_allclose(archive["maps"], predictor.cls_attention(), atol=1e-3)
+        np.testing.assert_array_equal(archive["mask"][1], kept)
+        settings = {"quantity": "attention", "query": "cls", "block": 11, "mass": 0.4}
+        assert {name: archive[name].tolist() for name in settings} == settings
     page.evaluate(f"{VIEW}.set({{ outline: false, mass: 60 }})")
 
 
@@ -278,6 +282,28 @@ def test_other_files_have_outlines_pins_and_frames(page):
     name, gif = actions.export(page, "explore", "gif", over="blocks")
     assert name.endswith("animation.gif")
     assert actions.Image.open(io.BytesIO(gif)).n_frames == 12
+
+
+def test_zip_of_own_images_has_maps_and_masks_of_the_shown_patch_and_names_what_is_left_out(
+    open_page, image_file
+):
+    page = open_page(query="", locale="en-US")
+    actions.send_images(page, image_file("my cat.png", 200, 150), image_file("ribbon.png", 1000, 64))
+    actions.wait(page, f"{VIEW}.encoding.name === 'my cat.png'")
+    page.locator(STAGE).click(position=actions.center(page, 4, 6))
+    page.evaluate("viewOf('images').names = async () => [viewOf('images').chosen, '0123/gone.png']")
+    name, content = actions.export(page, "explore", "maps.zip")
+    archive = zipfile.ZipFile(io.BytesIO(content))
+    assert name == "my cat-maps.zip"
+    assert archive.namelist() == ["01-my-cat-maps.npz", "01-my-cat-mask.png", "left-out.txt"]
+    assert archive.read("left-out.txt").decode().startswith("gone.png: This image is no longer")
+    with np.load(io.BytesIO(archive.read("01-my-cat-maps.npz"))) as found:
+        np.testing.assert_allclose(found["maps"], actions.maps(page), atol=1e-6)
+    assert actions.image(archive.read("01-my-cat-mask.png")).shape == (150, 200)
+    examples = actions.export(page, "explore", "maps.zip", **{"Examples, too": True})[1]
+    assert len(zipfile.ZipFile(io.BytesIO(examples)).namelist()) == 3 + 2 * len(EXAMPLES)
+    figure = actions.export(page, "explore", "figure.png")[1]
+    assert actions.image(figure).shape[1] == 2100
 
 
 def test_grid_of_all_blocks_opens_the_chosen_head(page, predictor):

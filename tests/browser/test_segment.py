@@ -11,7 +11,7 @@ from dino_model.inference.classifier import read_classifier
 from dino_model.inference.predictor import AttentionPredictor
 from segmentation import discovery, edges
 from segmentation.heads import PatchTask
-from segmentation.masks import best_head, component_at, enlarge, keep_mass_of_maps
+from segmentation.masks import component_at, enlarge, keep_mass_of_maps
 from segmentation.metrics import jaccard
 from tests.app.conftest import library_maps
 from tests.browser import actions
@@ -28,7 +28,7 @@ def tab(open_shared):
     page.mouse.move(0, 0)
     page.locator("#segment-aside .lab-methods .lab-tile").first.click()
     page.locator("#segment .lab-tools").get_by_text("+ Click", exact=True).click()
-    page.evaluate(f"{VIEW}.set({{ mass: 60, refined: false, head: 'best' }})")
+    page.evaluate(f"{VIEW}.set({{ mass: 60, refined: false }})")
     page.locator("#segment .lab-clear").click()
     assert page.evaluate(f"{VIEW}.painting.labels === null")
     return page
@@ -83,18 +83,15 @@ def test_clicks_add_and_subtract_objects_and_files_hold_the_mask(tab, predictor)
     np.testing.assert_array_equal(decoded.astype(bool), mask)
 
 
-def test_kept_attention_of_every_head_equals_the_package_and_a_drawn_mask_scores_it(tab, predictor):
+def test_kept_attention_equals_the_package_and_a_drawn_mask_scores_it(tab, predictor):
     tab.locator("#segment").get_by_text("Draw", exact=True).click()
     actions.stroke(tab, STAGE, (0.3, 0.3), (0.6, 0.7))
     truth = _by_hand(tab)
     _choose(tab, ".lab-methods", "Attention")
-    kept = keep_mass_of_maps(predictor.cls_attention(), 0.6)
-    for head, mask in enumerate(kept):
-        np.testing.assert_array_equal(_choose(tab, ".lab-heads", f"Head {head}"), mask)
-        score = float(jaccard(enlarge(mask, truth.shape), truth))
-        assert float(_scores(tab)[0][2]) == pytest.approx(score, abs=6e-4)
-    best = _choose(tab, ".lab-heads", "Best")
-    np.testing.assert_array_equal(best, kept[best_head(enlarge(kept, truth.shape), truth)[0]])
+    mask = keep_mass_of_maps(predictor.cls_attention().mean(axis=0), 0.6)
+    np.testing.assert_array_equal(labels(tab, f"{VIEW}.labels()"), mask)
+    score = float(jaccard(enlarge(mask, truth.shape), truth))
+    assert float(_scores(tab)[0][2]) == pytest.approx(score, abs=6e-4)
 
 
 @pytest.mark.parametrize("method", ["LOST", "MaskCut"])

@@ -2,20 +2,11 @@
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { area, best, countOf, jaccard, outlinePath, union } from "../../app/static/maths/labels.js";
+import { area, countOf, jaccard, outlinePath, union } from "../../app/static/maths/labels.js";
 import { Painting, centers, fromRuns, tint } from "../../app/static/maths/painting.js";
 import { random } from "./random.js";
 
 const labels = (rows, columns, values) => ({ rows, columns, values: Uint8Array.from(values) });
-
-test("the best mask is the first of equals", () => {
-  const masks = new Map([
-    ["0", labels(1, 2, [0, 1])],
-    ["1", labels(1, 2, [1, 0])],
-    ["2", labels(1, 2, [1, 0])],
-  ]);
-  assert.equal(best(masks, labels(1, 2, [1, 0])), "1");
-});
 
 test("objects are counted and measured, one or all", () => {
   const found = labels(2, 2, [0, 1, 2, 2]);

@@ -87,19 +87,16 @@ function logits({ queries, keys, tokens, dim }, token, head) {
   return row;
 }
 
-/** Compute the softmax over all tokens and return the patches, whose sum is below 1. @param {Block} block */
-function attentionRow(block, token, head) {
-  const row = logits(block, token, head);
-  const [, peak] = range(row);
-  let total = 0;
-  for (let other = 0; other < row.length; other++) total += row[other] = Math.exp(row[other] - peak);
-  for (let other = 0; other < row.length; other++) row[other] /= total;
-  return row.subarray(block.prefix);
-}
-
-/** Compute the attention of one token: a map per head. @param {Block} block @param {number} token */
+/** Compute the attention of one token: a map per head, the softmax over all tokens. @param {Block} block @param {number} token */
 export function attentionMaps(block, token) {
-  return eachHead(block, (head) => attentionRow(block, token, head));
+  return eachHead(block, (head) => {
+    const row = logits(block, token, head);
+    const [, peak] = range(row);
+    let total = 0;
+    for (let other = 0; other < row.length; other++) total += row[other] = Math.exp(row[other] - peak);
+    for (let other = 0; other < row.length; other++) row[other] /= total;
+    return row.subarray(block.prefix);
+  });
 }
 
 /** Compute q · k / √d of one token: a map per head. @param {Block} block @param {number} token */
@@ -178,26 +175,6 @@ function lengthsOf(vectors, dim) {
   }
   LENGTHS.set(vectors, lengths);
   return lengths;
-}
-
-/**
- * Choose a patch on the object: the inner 3 × 3 patches to which [CLS] attends most. Single patches on the border often
- * attract attention without meaning.
- * @param {Block} block @param {Grid} grid @returns {Patch}
- */
-export function likelyPatch(block, { rows, columns }) {
-  const map = meanMap(attentionMaps(block, 0));
-  let best = { row: Math.floor(rows / 2), column: Math.floor(columns / 2) };
-  let most = -1;
-  for (let row = 1; row < rows - 1; row++) {
-    for (let column = 1; column < columns - 1; column++) {
-      let sum = 0;
-      for (let down = -1; down < 2; down++)
-        for (let right = -1; right < 2; right++) sum += map[(row + down) * columns + column + right];
-      if (sum > most) [most, best] = [sum, { row, column }];
-    }
-  }
-  return best;
 }
 
 /** Average maps patch by patch. @param {Float32Array[]} maps */

@@ -71,7 +71,6 @@ function box(width, height, radius) {
   };
 }
 
-/** Return a function that averages along one line. */
 function line(length, radius) {
   const reach = Math.min(radius, length - 1);
   const count = 2 * reach + 1;

@@ -36,12 +36,6 @@ export function jaccard(one, other, size = other, number = 0) {
   return union ? shared / union : 1;
 }
 
-/** Return the key of the mask most similar to another one, the first of equals. @param {Map<string, Labels>} masks */
-export function best(masks, other) {
-  const scores = [...masks.values()].map((mask) => jaccard(mask, other));
-  return [...masks.keys()][scores.indexOf(Math.max(...scores))];
-}
-
 /** Count the objects. @param {Labels} labels */
 export function countOf({ values }) {
   return values.reduce((count, value) => Math.max(count, value), 0);

@@ -23,7 +23,6 @@ export class Maps {
       if (key === "heads") return union(heads.map((_, head) => this.kept(String(head))));
       return keepMass(this.weights(key), mass);
     });
-    /** Minimum and maximum. */
     this.range = once((key) => range(this.map(key)));
     /** Values that are shown as nothing and as full. */
     this.scale = once((key) => displayRange(this.map(key), diverging));

@@ -9,19 +9,6 @@ import {
   tokenCosineMaps,
 } from "./attention.js";
 
-/**
- * mode: of the page, which offers variants of three. says: what colors mean, with SUBJECT and BLOCK to be filled in.
- * arrays: input of `maps`, by kind in their address. maps: maps of one token. signed: values are no shares. fixed: the map
- * does not depend on the token. needsPatch: [CLS] is not the default. heads: one map per head. colors:
- * `arrays` are finished colors of all patches. colormap: default.
- * @typedef {object} Quantity
- * @property {"attention" | "similarity" | "overview"} mode @property {string} says
- * @property {"blocks" | "tokens" | "norms" | "rollout" | "key-pca"} arrays
- * @property {(arrays: any, token: number) => Float32Array[]} [maps]
- * @property {boolean} [signed] @property {boolean} [needsPatch] @property {boolean} [heads] @property {boolean} [colors]
- * @property {boolean} [fixed] @property {string} [colormap]
- */
-
 /** @type {Record<string, Quantity>} */
 export const QUANTITIES = {
   "key-similarity": {

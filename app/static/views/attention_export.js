@@ -6,7 +6,7 @@ import { maskFile, npyFile, npyText, zipFile } from "./files.js";
 import { dataAddress, pictureFile } from "./picture.js";
 import { resized } from "../maths/labels.js";
 
-/** @typedef {import("./attention_view.js").AttentionView} AttentionView @typedef {import("./export.js").Format} Format */
+/** @typedef {import("./attention_view.js").AttentionView} AttentionView */
 
 const FRAME_SIDE = 640; // pixels of a frame of an animation
 const MOST_FRAMES = 96;
@@ -74,7 +74,7 @@ function askFigure(view, kind, options) {
     shape: [maps.heads.length, encoding.rows, encoding.columns],
     label: percent ? "attention (%)" : words,
     caption: `${words[0].toUpperCase()}${words.slice(1)} of ${of} in block ${arrays.number + 1} of ${model}, short side ${size} pixels. ${scaled}`,
-    place: place ? [place.x, place.y] : [],
+    place: place && [place.x, place.y],
     scale,
   });
 }

@@ -2,7 +2,7 @@
 //
 // Pointing, pinning and settings are computed in the browser; the server is called once per image, block and quantity.
 
-import { keptShares, likelyPatch } from "../maths/attention.js";
+import { keptShares } from "../maths/attention.js";
 import { css, decimals, figure, percent } from "../maths/format.js";
 import { outlinePath } from "../maths/labels.js";
 import { drawnSize } from "../maths/levels.js";
@@ -134,7 +134,7 @@ export class AttentionView extends View {
     const { props, element, encoding: before } = this;
     Object.assign(this, { encoding, arrays, quantity });
     const { heads, colors, fixed, needsPatch } = this.definition;
-    this.likely = needsPatch ? (encoding.pinned ?? likelyPatch(arrays, encoding)) : null;
+    this.likely = needsPatch ? encoding.pinned : null;
     if (before?.source !== encoding.source) {
       this.pins.read(this.linked, encoding);
       this.guided = null;
@@ -194,7 +194,8 @@ export class AttentionView extends View {
   /** @returns {any[]} */
   get group() {
     const { group } = this.props;
-    return group ? openViews().filter((view) => view.props.group === group && view.encoding) : [this];
+    const views = openViews(this.element.getRootNode());
+    return group ? views.filter((view) => view.props.group === group && view.encoding) : [this];
   }
 
   /** Show the maps of a place as if the pointer were there. @param {Place} place */
@@ -248,7 +249,6 @@ export class AttentionView extends View {
     this.render();
   }
 
-  /** Show one tile for [CLS] and one per pin. */
   showPins() {
     const { encoding, pins, pinTiles } = this;
     const entries = pins.list.map((pin, index) => {
@@ -320,7 +320,6 @@ export class AttentionView extends View {
     write({ ...settings, ...pins.written(encoding) }, this.start);
   }
 
-  /** Draw what depends on the pointer. */
   draw() {
     const { patch, shown, definition, stage, pins } = this;
     this.maps = definition.colors ? null : this.mapsOf(patch);
@@ -356,7 +355,6 @@ export class AttentionView extends View {
     return [0, 51, 102, 153, 204, 255].map((level) => css(bytes.subarray(4 * level, 4 * level + 3)));
   }
 
-  /** Draw the map of every pin. */
   paintPins() {
     const { pins, encoding, shown, pinTiles, definition } = this;
     if (definition.colors) return;
@@ -389,7 +387,6 @@ export class AttentionView extends View {
     return [{ path: outlinePath(this.mask()), color: masked ? css(this.colorOf(shown)) : "#fff" }];
   }
 
-  /** Say in one sentence what the colors mean. */
   says() {
     const { definition, patch, shown, encoding, settings } = this;
     const { heads } = encoding;

@@ -47,14 +47,16 @@ export class Blocks {
       film.open(encoding, Array.from({ length: encoding.blocks }, entry));
       for (const { canvas } of film.tiles.values()) canvas.clear();
       if (this.dialog?.open) this.open();
-      else if (CHEAP.includes(view.definition.arrays) && encoding.blocks * bytesOf(arrays) < MAX_BYTES) this.loadSoon();
+      else {
+        const bytes = Object.values(arrays).reduce((sum, values) => sum + (values.byteLength ?? 0), 0);
+        if (CHEAP.includes(view.definition.arrays) && encoding.blocks * bytes < MAX_BYTES) this.loadSoon();
+      }
     }
     this.arrays[arrays.number] = arrays;
     this.paint(arrays.number);
     this.mark();
   }
 
-  /** Show every head of every block. */
   open() {
     const { view, matrix } = this;
     const { encoding, definition } = view;
@@ -121,9 +123,4 @@ export class Blocks {
     this.mark(); // what is shown, until the block has come
     if (head) this.dialog.close();
   }
-}
-
-/** Count the bytes of the arrays of a block. */
-function bytesOf(arrays) {
-  return Object.values(arrays).reduce((sum, values) => sum + (values.byteLength ?? 0), 0);
 }

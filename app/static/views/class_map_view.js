@@ -306,7 +306,6 @@ export class ClassMapView extends View {
     this.animation = requestAnimationFrame(() => this.paint());
   }
 
-  /** Importance of a point. @param {number} index */
   weight(index) {
     if (index === this.hovered) return 3;
     if (index === this.chosen) return 2;
@@ -356,7 +355,6 @@ export class ClassMapView extends View {
     return chosen;
   }
 
-  /** Draw the picture of a class. @param {number} index @param {Point} at */
   picture(index, { x, y }) {
     const { address, side, columns } = this.pictures;
     const size = PICTURE * (this.weight(index) ? 1.25 : 1);
@@ -392,13 +390,11 @@ export class ClassMapView extends View {
   }
 }
 
-/** Draw an image around a place. @param {string} address @param {Point} at @param {number} size */
 function photo(address, { x, y }, size, attributes = {}) {
   const href = new URL(address, document.baseURI).href;
   return svg("image", { href, x: x - size / 2, y: y - size / 2, width: size, height: size, ...attributes });
 }
 
-/** Draw the current image in a frame. @param {string} address @param {Point} at */
 function framed(address, at) {
   const size = 1.6 * PICTURE;
   const frame = { x: at.x - size / 2 - 3, y: at.y - size / 2 - 3, width: size + 6, height: size + 6, rx: 8 };

@@ -112,7 +112,6 @@ export class ClipView extends Editor {
     return { clip: this.clip.clip, run: this.runs, marks };
   }
 
-  /** Stop tracking; finished frames are kept. */
   stop() {
     if (this.busy && this.run.done) this.run.state = "stopped";
     else if (this.busy) this.run = null;
@@ -146,7 +145,6 @@ export class ClipView extends Editor {
     if (this.trailing && done) this.seekTo(done - 1);
   }
 
-  /** Change the objects of the frame. @param {() => void} change */
   edit(change) {
     if (this.busy) return;
     this.pause();
@@ -289,7 +287,6 @@ export class ClipView extends Editor {
     super.listObjects((number) => `Object ${number}`, remove);
   }
 
-  /** Remove an object, and focus its neighbor. @param {number} number */
   remove(number) {
     const index = this.painting.objects.indexOf(number);
     this.edit(() => this.painting.remove(number));
@@ -297,7 +294,6 @@ export class ClipView extends Editor {
   }
 }
 
-/** Fetch an image. @param {string} address */
 async function decode(address) {
   return createImageBitmap(new Blob([await fetchBytes(address)]));
 }

@@ -41,8 +41,9 @@ export class Encoding {
     this.heads = value.heads;
     this.blocks = value.blocks;
     this.prefix = value.prefix;
-    /** @type {Patch} */
-    this.pinned = value.pin ? this.patchAt({ x: value.pin[0], y: value.pin[1] }) : null;
+    const [x, y] = value.pin ?? [0.5, 0.5]; // on the object of an example; of other images the center
+    /** The patch that is shown where none is chosen and [CLS] has no map. */
+    this.pinned = this.patchAt({ x, y });
   }
 
   /** False if the value holds the arrays of some blocks only. */
@@ -80,18 +81,13 @@ export class Encoding {
     const { arrays } = QUANTITIES[quantity];
     return memory.remembered(`${this.token}/${arrays}/${number}`, async () => {
       const shape = { heads: this.heads, tokens: this.prefix + this.rows * this.columns, prefix: this.prefix };
-      const bytes = await this.fetch(`${arrays}/${number}`, signal);
+      const [source, key] = [this.value.arrays, `${arrays}/${number}`];
+      /** @type {any} */
+      let bytes = typeof source === "string" ? await fetchBytes(`${source}/${key}`, signal) : source[key];
+      if (!bytes) throw new Refusal(`This view does not hold ${arrays} of block ${number + 1}.`);
+      if (typeof bytes === "string") bytes = fromBase64(bytes).buffer;
       return [{ ...DECODERS[arrays](bytes, shape), number }, 2 * bytes.byteLength];
     });
-  }
-
-  /** @param {string} key  KIND/BLOCK @param {AbortSignal} signal @returns {Promise<any>} */
-  async fetch(key, signal) {
-    const { arrays } = this.value;
-    if (typeof arrays === "string") return fetchBytes(`${arrays}/${key}`, signal);
-    const [kind, block] = key.split("/");
-    if (!arrays[key]) throw new Refusal(`This view does not hold ${kind} of block ${Number(block) + 1}.`);
-    return typeof arrays[key] === "string" ? fromBase64(arrays[key]).buffer : arrays[key];
   }
 }
 

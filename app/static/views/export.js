@@ -6,14 +6,6 @@ import { Refusal } from "./encoding.js";
 import { cocoFile, maskFile, save } from "./files.js";
 import { pictureFile } from "./picture.js";
 
-/**
- * Label, end of the file's name, and a function of the options: it returns a file, or null if the server writes it. It
- * may say how far it is.
- * @typedef {[string, string, (options: Record<string, any>, say: (words: string) => void) => Promise<Blob | null> | Blob | null]} Format
- * options: name to a label, for a checkbox, or to a list of [value, label].
- * @typedef {{ title: string, options: Record<string, string | [string, string][]>, formats: Format[] }} Section
- */
-
 /** Open a dialog with the sections that a view offers. @param {import("./view.js").View} view */
 export function openExport(view) {
   const status = el("p", { role: "status", class: "lab-soft" });
@@ -54,7 +46,7 @@ function field([name, choice]) {
 
 /**
  * Return the section of the stages in an element as they are on the screen.
- * @param {Element} place @param {import("./picture.js").Parts["scale"]} [scale]
+ * @param {Element} place @param {Parts["scale"]} [scale]
  * @returns {Section}
  */
 export function shownSection(place, scale) {

@@ -47,7 +47,6 @@ function chunk(kind, data) {
   return bytes;
 }
 
-/** Compute CRC-32. @param {Uint8Array} bytes */
 function checksum(bytes) {
   let sum = 0xffffffff;
   for (const byte of bytes) {

@@ -4,13 +4,6 @@ const WHEEL = 100; // largest turn of the wheel that counts
 const TREMBLE = 4; // pixels that a click may move
 export const ARROWS = { ArrowUp: [0, -1], ArrowDown: [0, 1], ArrowLeft: [-1, 0], ArrowRight: [1, 0] };
 
-/**
- * point: no button is pressed, or a drag does not pan; null: the pointer has left. press: a click that was no drag.
- * zoom: around a place of the screen; returns whether anything changed. pans: a drag pans, or zooms with two pointers.
- * @typedef {{ point: (event: PointerEvent) => void, press: (event: MouseEvent) => void, pan: (right: number, down: number) => void,
- *   zoom: (factor: number, at: { clientX: number, clientY: number }) => boolean, pans: (two: boolean) => boolean }} Gestures
- */
-
 /** Follow pointers on an element. @param {Element} element @param {Gestures} on */
 export function followPointers(element, on) {
   /** @type {Map<number, PointerEvent>} */

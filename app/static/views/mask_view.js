@@ -3,9 +3,9 @@
 // The mask that attention keeps is computed in the browser. Other methods and refined edges are computed by the
 // server: the view emits "edited", the server reads `searchRequest`, and the prop `found` repeats its key.
 
-import { attentionMaps, likelyPatch } from "../maths/attention.js";
+import { attentionMaps } from "../maths/attention.js";
 import { css, percent } from "../maths/format.js";
-import { area, best, countOf, jaccard, outlinePath, resized } from "../maths/labels.js";
+import { area, countOf, jaccard, outlinePath, resized } from "../maths/labels.js";
 import { fitted } from "../maths/levels.js";
 import { Maps } from "../maths/maps.js";
 import { Painting, fromRuns } from "../maths/painting.js";
@@ -24,19 +24,17 @@ const CLICK = {
   help: "Click an object: the connected patches with similar keys are added. − Click subtracts; draw or erase to correct.",
   needs: [],
 };
-const SETTINGS = { method: "click", head: "best", mass: 60, count: 3, refined: false }; // head: or "mean", a number
+const SETTINGS = { method: "click", mass: 60, count: 3, refined: false };
 const LONG_SIDE = 1024; // cells of a mask
 const KEYS =
   "Move with the arrow keys and press Enter to add the object. C adds, X subtracts, B draws and E erases; Enter then uses the tool. Control Z undoes.";
 
 export class MaskView extends Editor {
-  attention = []; // of [CLS], a map per head
+  attention = []; // of [CLS], a map per head; its mask is that of their mean
   found = new Map(); // by question
   pendingKey = ""; // key of the request that is not answered yet
-  bestHead = "mean";
   suggested = null;
   methods = new Tiles("Method", (method) => this.set({ method }), "lab-methods");
-  heads = new Tiles("Attention head", (head) => this.set({ head }), "lab-heads");
   scores = el("tbody");
   help = el("p", { class: "lab-soft" });
   searchSoon = rested(() => this.search());
@@ -48,25 +46,21 @@ export class MaskView extends Editor {
     const header = el("tr", {}, ...titles.map((title) => el("th", { scope: "col" }, title)));
     this.table = el("table", { class: "lab-scores" }, el("thead", {}, header), this.scores);
     this.watch("found", () => this.receive());
-    const { stage, help, methods, heads, table } = this;
-    this.mount("value", stage.cell, heads.element, this.asideOf(methods.element, help, table));
+    const { stage, help, methods, table } = this;
+    this.mount("value", stage.cell, this.asideOf(methods.element, help, table));
   }
 
   open(encoding, block) {
-    const color = css(COLORS.objects[0]);
     super.open(encoding, block);
     this.searchSoon.cancel();
     Object.assign(this, { pendingKey: "", found: new Map(), attention: attentionMaps(block, 0) });
-    if (Number(this.settings.head) >= encoding.heads) this.settings.head = "best";
     if (!this.choices.some(({ key }) => key === this.settings.method)) this.settings.method = "click"; // of an address
-    this.suggested = encoding.placeOf(encoding.pinned ?? likelyPatch(block, encoding));
+    this.suggested = encoding.placeOf(encoding.pinned);
     this.take(encoding.source, () => new Painting(fitted(encoding, LONG_SIDE)));
-    const heads = this.attention.map((_, head) => ({ key: String(head), label: `Head ${head}`, color }));
     this.methods.open(
       encoding,
       this.choices.map(({ key, label }) => ({ key, label })),
     );
-    this.heads.open(encoding, [{ key: "best", label: "Best", color }, { key: "mean", label: "Mean", color }, ...heads]);
     this.render();
   }
 
@@ -116,25 +110,18 @@ export class MaskView extends Editor {
     return this.choices.find(({ key }) => key === method);
   }
 
-  /** The settings as fields of `app.handlers.objects.ObjectSettings`. */
-  get objectSettings() {
-    const { method, head, mass, count, refined } = this.settings;
-    return { method, count, head: head === "best" ? this.bestHead : head, mass: mass / 100, refined };
-  }
-
   /** The view as arguments of a download. */
   get request() {
-    return this.encoding && { ...this.objectSettings, token: this.encoding.token, name: this.encoding.name };
+    const { encoding, settings } = this;
+    return encoding && { ...settings, mass: settings.mass / 100, token: encoding.token, name: encoding.name };
   }
 
   /** Return the fields that the labels of a method depend on; null if the browser computes them. */
   question(method, refined = false) {
-    const { count, head, mass, ...others } = this.objectSettings;
+    const { count, mass } = this.settings;
     if (method === "click" || (method === "attention" && !refined)) return null;
     const { needs } = this.choice(method);
-    const settings = Object.entries({ attention: { head }, mass: { mass }, count: { count } });
-    const needed = Object.assign({}, ...settings.map(([need, value]) => needs.includes(need) && value));
-    return { ...(refined && others), method, ...needed };
+    return { method, refined, ...(needs.includes("mass") && { mass: mass / 100 }), ...(needs.includes("count") && { count }) }; // prettier-ignore
   }
 
   /** The question to the server, with the key of its answer. */
@@ -156,8 +143,8 @@ export class MaskView extends Editor {
   receive() {
     const { found } = this.props;
     if (!found || found.token !== this.encoding?.token) return;
-    const { rows, columns, runs, seeds, key } = found;
-    this.found.set(key, { rows, columns, seeds, values: fromRuns(runs, rows * columns) });
+    const { rows, columns, runs, key } = found;
+    this.found.set(key, { rows, columns, values: fromRuns(runs, rows * columns) });
     if (this.pendingKey === key) this.pendingKey = "";
     this.render();
   }
@@ -168,48 +155,34 @@ export class MaskView extends Editor {
     this.render(false);
   }
 
-  /** The kept patches of every head and of the mean. @returns {Map<string, Labels>} */
-  get masks() {
-    const { attention, encoding, settings } = this;
-    const maps = new Maps(attention, { mass: settings.mass / 100 });
-    const { rows, columns } = encoding;
-    const mask = (key) => /** @type {const} */ ([key, { rows, columns, values: maps.kept(key) }]);
-    const heads = attention.map((_, head) => mask(String(head)));
-    const drawn = this.painting.labels;
-    this.bestHead = drawn ? best(new Map(heads), drawn) : "mean";
-    return new Map([...heads, mask("mean"), ["best", mask(this.bestHead)[1]]]);
-  }
-
-  /** Return the labels of a method; undefined if they are not computed yet. @param {Map<string, Labels>} masks */
-  labelsOf(method, masks, refined = false) {
+  /** Return the labels of a method; undefined if they are not computed yet. @returns {Labels} */
+  labelsOf(method, refined = false) {
     if (method === "click") return this.painting.labels;
     const found = this.found.get(JSON.stringify(this.question(method, refined)));
-    if (found || !refined) return found ?? (method === "attention" ? masks.get(this.settings.head) : undefined);
-    return this.labelsOf(method, masks);
+    if (found || method !== "attention") return found ?? (refined ? this.labelsOf(method) : undefined);
+    const { attention, encoding, settings } = this;
+    const { rows, columns } = encoding;
+    return { rows, columns, values: new Maps(attention, { mass: settings.mass / 100 }).kept("mean") };
   }
 
   /** Return the labels on the stage; undefined for the mask by hand. */
-  labels(masks = this.masks) {
+  labels() {
     const { method, refined } = this.settings;
-    return method === "click" ? undefined : this.labelsOf(method, masks, refined);
+    return method === "click" ? undefined : this.labelsOf(method, refined);
   }
 
   /** @param {boolean} search  request missing masks from the server */
   render(search = true) {
     if (!this.encoding) return;
-    const { masks, settings } = this;
-    const { method } = settings;
-    const labels = this.labels(masks);
+    const { method } = this.settings;
+    const labels = this.labels();
     const drawn = this.painting.labels;
     this.lights = method === "click";
     this.element.dataset.method = method;
     this.element.dataset.needs = this.choice(method).needs.join(" ");
-    for (const [key, tile] of this.heads.tiles) tile.canvas.labels(masks.get(key), COLORS.objects);
     for (const [key, tile] of this.methods.tiles)
-      tile.canvas.labels(key === method && labels ? labels : this.labelsOf(key, masks), COLORS.objects);
+      tile.canvas.labels(key === method && labels ? labels : this.labelsOf(key), COLORS.objects);
     this.methods.mark(method);
-    this.heads.mark(settings.head);
-    this.heads.element.hidden = !this.choice(method).needs.includes("attention");
     this.showMask();
     this.paint(labels);
     this.showScores(labels, drawn);
@@ -219,13 +192,12 @@ export class MaskView extends Editor {
 
   /** Draw the labels on the stage, with their outlines and seeds. @param {Labels} labels */
   paint(labels) {
-    const { stage, encoding } = this;
+    const { stage } = this;
     const color = (number) => css(COLORS.objects[number - 1]);
     stage.canvas.labels(labels, COLORS.objects);
     const outlines = numbers(labels).map((number) => ({ path: outlinePath(labels, number), color: color(number) }));
     stage.draw(outlines, labels);
-    const seeds = labels?.seeds ?? [];
-    stage.mark(seeds.map(([row, column], at) => ({ ...encoding.placeOf({ row, column }), color: color(at + 1) })));
+    stage.mark([]);
     this.apply();
   }
 
@@ -243,21 +215,17 @@ export class MaskView extends Editor {
     else if (labels && !found.length) lines.push(line("No object found", 0));
     if (drawn) lines.push(["Your mask", percent(area(drawn)), ""]);
     this.table.hidden = !lines.length;
-    this.scores.replaceChildren(...lines.map((cells) => scoreLine(cells)));
+    const row = (/** @type {any[]} */ [name, share, score, color]) => {
+      const swatch = color ? { class: "lab-swatch", style: `--pin: ${css(color)}` } : {};
+      return el("tr", {}, el("th", { scope: "row", ...swatch }, name), el("td", {}, share), el("td", {}, score));
+    };
+    this.scores.replaceChildren(...lines.map(row));
     this.spoken.textContent = lines.map((cells) => cells.slice(0, 3).filter(Boolean).join(", ")).join(". ");
-    const head = drawn ? `head ${this.bestHead}` : "needs your mask";
-    const best = method === "attention" ? ` Best: ${head}.` : "";
     const hand = drawn ? `Your mask: ${percent(area(drawn))} of the image` : "Click the object";
     const objects = labels ? `${found.length} ${found.length === 1 ? "object" : "objects"}` : lines[0]?.[0];
     this.status.textContent = method === "click" ? hand : `${this.choice(method).label}: ${objects}`;
-    this.help.textContent = `${this.choice(method).help}${best}`;
+    this.help.textContent = this.choice(method).help;
   }
-}
-
-/** @param {any[]} cells */
-function scoreLine([name, share, score, color]) {
-  const swatch = color ? { class: "lab-swatch", style: `--pin: ${css(color)}` } : {};
-  return el("tr", {}, el("th", { scope: "row", ...swatch }, name), el("td", {}, share), el("td", {}, score));
 }
 
 function numbers(labels) {

@@ -1,10 +1,5 @@
 // A user's own images and clips, kept by the browser: they survive a reload, the way back, and a restart of the server.
 
-/**
- * name: of the server's copy, if it has one, as NAME/TITLE. thumbnail: a small JPEG, if any.
- * @typedef {{ id: string, kind: "image" | "clip", title: string, file: Blob, thumbnail?: Blob, name: string }} Own
- */
-
 const DATABASE = "dino-attention-lab";
 const TABLE = "own";
 const SWITCH = "dino-attention-lab-forget"; // in localStorage: files are not kept
@@ -36,8 +31,8 @@ export class OwnStore extends EventTarget {
     } catch {
       this.problem = PRIVATE;
     }
-    for (const item of keeps ? this.items.values() : []) await this.write((table) => table.put(item));
-    if (!keeps) await this.write((table) => table.clear());
+    for (const item of keeps ? this.items.values() : []) await this.run("readwrite", (table) => table.put(item));
+    if (!keeps) await this.run("readwrite", (table) => table.clear());
     this.changed();
   }
 
@@ -56,23 +51,19 @@ export class OwnStore extends EventTarget {
   /** Add a file or replace its entry. @param {Own} item */
   async put(item) {
     this.items.set(item.id, item);
-    if (this.keeps) await this.write((table) => table.put(item), item.title);
+    if (this.keeps) await this.run("readwrite", (table) => table.put(item), item.title);
     this.changed();
   }
 
   /** Remove one file, or all of a kind. @param {Own[]} items */
   async remove(items) {
     for (const { id } of items) this.items.delete(id);
-    await this.write((table) => items.forEach(({ id }) => table.delete(id)));
+    await this.run("readwrite", (table) => items.forEach(({ id }) => table.delete(id)));
     this.changed();
   }
 
   changed() {
     this.dispatchEvent(new Event("change"));
-  }
-
-  async write(action, title = "") {
-    await this.run("readwrite", action, title);
   }
 
   /** Use the table; a failure becomes `problem`. @param {IDBTransactionMode} mode @param {(table: IDBObjectStore) => any} action */

@@ -18,7 +18,6 @@ import { View } from "./view.js";
 
 const MAX_LINES = 100; // of the matches with the largest cosines
 const PIXELS_PER_LINE = 8; // of the width of both images: on a phone, more lines would hide the images
-const HINT = "Point at a patch or tap it: similar patches light up in the other image.";
 const KEYS =
   "Move the pointer or use the arrow keys to choose a patch; the other image shows what is similar. Escape returns.";
 
@@ -31,23 +30,19 @@ export class PairView extends View {
   found = el("p", { class: "lab-found" });
   lines = svg("svg", { class: "lab-lines", "stroke-width": 1.5, "aria-hidden": "true" });
   scale = colorBar();
-  stages = ["Left image", "Right image"].map(
-    (label, side) => new Stage(`${label}: point at a patch`, KEYS, this.eventsOf(side)),
-  );
+  stages = ["Left image", "Right image"].map((label, side) => {
+    const point = (place) => this.point(side, place);
+    const key = (event) => event.key === "Escape" && (point(null), true);
+    return new Stage(`${label}: point at a patch`, KEYS, { point, press: point, key });
+  });
   stage = this.stages[0]; // shows what is opened
-  what = el("span", { class: "lab-chip lab-what" }, HINT);
+  what = el("span", { class: "lab-chip lab-what" });
   pair = el("div", { class: "lab-pair" }, ...this.stages.map(({ cell }) => cell), this.lines);
 
   constructor(mounted) {
     super(mounted);
     this.stages[1].cell.append(el("div", { class: "lab-bottom" }, this.what, this.scale));
     this.mount(["value", "matched"], this.pair, this.found);
-  }
-
-  /** @param {number} side @returns {import("./stage.js").StageEvents} */
-  eventsOf(side) {
-    const point = (place) => this.point(side, place);
-    return { point, press: point, key: ({ key }) => key === "Escape" && (point(null), true) };
   }
 
   resized() {
@@ -59,17 +54,14 @@ export class PairView extends View {
     if (!value.token) return;
     this.emitShown(value.token); // the server computes the matches
     if (matched?.a !== value.token || matched === this.shown) return;
-    return { value, matched, directions: await this.fetchDirections(matched, value, signal) };
-  }
-
-  /** Fetch the vectors of both images, which are the same for every ratio. @returns {Promise<Features>} */
-  async fetchDirections({ directions, b }, a, signal) {
-    return memory.remembered(`directions/${a.token}/${b.token}`, async () => {
-      const bytes = await fetchBytes(directions, signal);
-      const prefix = a.rows * a.columns;
-      const found = decodeTokens(bytes, { heads: 1, tokens: prefix + b.rows * b.columns, prefix });
-      return [found, 2 * bytes.byteLength];
+    const { b } = matched;
+    const directions = await memory.remembered(`directions/${value.token}/${b.token}`, async () => {
+      const bytes = await fetchBytes(matched.directions, signal); // the same for every ratio
+      const prefix = value.rows * value.columns;
+      const shape = { heads: 1, tokens: prefix + b.rows * b.columns, prefix };
+      return [decodeTokens(bytes, shape), 2 * bytes.byteLength];
     });
+    return { value, matched, directions };
   }
 
   show({ value, matched, directions }) {
@@ -105,19 +97,16 @@ export class PairView extends View {
     if (!this.shown) return;
     const { images, stages } = this;
     const side = this.hovered ? this.side : 0;
-    const patch = this.hovered ?? images[0].pinned; // of the object of an example
-    const found = patch && this.counterpart(side, patch);
-    const range = found && displayRange(found.map);
-    const places = stages.map((stage, at) => {
-      const shown = at === side ? patch : found?.patch;
-      stage.draw([], images[at], shown);
-      if (range && at !== side)
-        stage.canvas.values(found.map, images[at], drawnSize(images[at], STAGE_PIXELS), range, LIGHT);
-      else stage.canvas.clear();
-      return shown ? `Row ${shown.row}, column ${shown.column}. ` : "";
-    });
-    this.scale.hidden = !range;
-    this.what.textContent = found ? `Most similar: cosine ${decimals(found.cosine)}` : HINT;
+    const patch = this.hovered ?? images[0].pinned;
+    const found = this.counterpart(side, patch);
+    const size = drawnSize(images[1 - side], STAGE_PIXELS);
+    stages[side].draw([], images[side], patch);
+    stages[side].canvas.clear();
+    stages[1 - side].draw([], images[1 - side], found.patch);
+    stages[1 - side].canvas.values(found.map, images[1 - side], size, displayRange(found.map), LIGHT);
+    this.scale.hidden = false;
+    this.what.textContent = `Most similar: cosine ${decimals(found.cosine)}`;
+    const places = [patch, found.patch].map(({ row, column }) => `Row ${row}, column ${column}. `);
     this.spoken.textContent = places.join("") + this.what.textContent;
     this.drawLines();
   }
@@ -126,7 +115,6 @@ export class PairView extends View {
     return [shownSection(this.pair)];
   }
 
-  /** Draw lines between the best matches. */
   drawLines() {
     const { shown, images, stages, lines } = this;
     const box = this.pair.getBoundingClientRect();
@@ -143,17 +131,11 @@ export class PairView extends View {
       ];
     });
     const drawn = shown.matches.slice(0, Math.min(MAX_LINES, Math.round(box.width / PIXELS_PER_LINE)));
-    this.found.textContent = this.summary(drawn.length);
+    const some = drawn.length < shown.matches.length ? `, the best ${drawn.length} drawn` : "";
+    const none = "No patches match: point at single patches.";
+    this.found.textContent = shown.matches.length ? `${shown.matches.length} mutual nearest neighbors${some}.` : none;
     const color = ([y]) => `hsl(${Math.round(240 - (240 * (y + 0.5)) / images[0].height)} 90% 60%)`; // by height in the left image
     lines.replaceChildren(...drawn.map((match) => line(inA(match.a), inB(match.b), color(match.a))));
-  }
-
-  /** @param {number} drawn  number of lines */
-  summary(drawn) {
-    const { matches } = this.shown;
-    if (!matches.length) return "No patches match: point at single patches.";
-    const some = drawn < matches.length ? `, the best ${drawn} drawn` : "";
-    return `${matches.length} mutual nearest neighbors${some}.`;
   }
 }
 

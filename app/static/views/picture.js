@@ -2,12 +2,6 @@
 
 import { el } from "./dom.js";
 
-/**
- * What to draw over the images. scale: values at the ends of the color bar, and its colors. side: the longest, in pixels.
- * @typedef {{ outline?: boolean, pins?: boolean, scale?: { ends: string[], stops: string[] }, side?: number }} Parts
- * @typedef {{ x: number, y: number, width: number, height: number }} Box
- */
-
 const MOST_SIDE = 1600; // pixels
 const STYLES = ["fill", "stroke", "stroke-width", "paint-order", "font-family", "font-size"]; // of a plot
 const FONT = 'font-family="Helvetica, Arial, sans-serif"';
@@ -77,7 +71,6 @@ async function plotOf(plot) {
   return { width, height, file: new Blob([new XMLSerializer().serializeToString(copy)], { type: "image/svg+xml" }) };
 }
 
-/** Return the smallest box around elements. @param {Element[]} elements */
 function around(elements) {
   const boxes = elements.map((element) => element.getBoundingClientRect());
   const [x, y] = [Math.min(...boxes.map(({ left }) => left)), Math.min(...boxes.map(({ top }) => top))];
@@ -109,7 +102,6 @@ function drawLayers(context, stage, within) {
   context.restore();
 }
 
-/** Copy the lines of an element with their styles. */
 function linesOf(ink, within, ratio) {
   const { x, y, width, height } = within(ink);
   const { width: columns, height: rows } = ink.viewBox.baseVal;

@@ -12,8 +12,6 @@ import { store } from "./own_store.js";
 import { sendFile } from "./upload.js";
 import { openViews, refuseOnStage } from "./view.js";
 
-/** @typedef {import("./own_store.js").Own} Own */
-
 const THUMBNAIL = 96; // pixels
 
 export class RailView {
@@ -44,19 +42,10 @@ export class RailView {
     element.classList.add("lab-rail");
     const open = el("label", { class: "rail-open", title: props.label }, el("span", {}, "Open"), this.input);
     loadStyle(element);
-    element.replaceChildren(
-      open,
-      ...(props.camera ? camera(this) : []),
-      this.own,
-      this.more,
-      this.examples,
-      this.problem,
-    );
-    this.examples.replaceChildren(
-      ...props.examples.map(([name, title, src]) =>
-        tile(title, src, () => this.chooseExample(name), { "data-name": name }),
-      ),
-    );
+    const buttons = props.camera ? camera(this) : [];
+    element.replaceChildren(open, ...buttons, this.own, this.more, this.examples, this.problem);
+    for (const [name, title, src] of props.examples)
+      this.examples.append(tile(title, src, () => this.chooseExample(name), { "data-name": name }));
     store.addEventListener("change", () => this.draw());
     this.opened = this.restore();
   }
@@ -77,24 +66,21 @@ export class RailView {
   draw() {
     const items = store.list(this.kind);
     for (const image of this.own.querySelectorAll("img")) URL.revokeObjectURL(image.src);
-    this.own.replaceChildren(...items.map((item) => this.ownTile(item)));
+    const ownTile = (item) => {
+      const { id, title, thumbnail, name } = item;
+      const src = thumbnail && URL.createObjectURL(thumbnail);
+      const element = tile(title, src, () => this.choose(item), { "data-id": id, "data-name": name });
+      const attributes = { class: "rail-remove", "aria-label": `Remove ${title}` };
+      element.append(button("×", () => this.remove([item]), attributes));
+      return element;
+    };
+    this.own.replaceChildren(...items.map(ownTile));
     this.more.hidden = !items.length && store.keeps;
     this.keep.checked = store.keeps;
     this.say(this.note);
     this.mark(this.chosen);
   }
 
-  /** @param {Own} item */
-  ownTile(item) {
-    const { id, title, thumbnail, name } = item;
-    const src = thumbnail && URL.createObjectURL(thumbnail);
-    const element = tile(title, src, () => this.choose(item), { "data-id": id, "data-name": name });
-    const attributes = { class: "rail-remove", "aria-label": `Remove ${title}` };
-    element.append(button("×", () => this.remove([item]), attributes));
-    return element;
-  }
-
-  /** Mark the tile of what is shown. @param {string} name */
   mark(name) {
     this.chosen = name;
     for (const one of this.element.querySelectorAll(".rail-tile"))
@@ -181,10 +167,12 @@ export class RailView {
   /** Show a file at once in the open views; returns them. @param {Own} item @param {() => void} cancel @returns {Promise<any[]>} */
   async preview(item, cancel) {
     if (!this.props.previews || item.name === this.chosen) return [];
-    const image = URL.createObjectURL(item.file);
-    const size = await sizeOf(image);
+    const src = URL.createObjectURL(item.file);
+    const image = el("img", { src });
+    await image.decode().catch(() => {}); // the server may be able to
+    const { naturalWidth: width, naturalHeight: height } = image;
     const views = openViews();
-    for (const view of views) view.preview({ image: size && image, name: item.title, ...size }, cancel);
+    for (const view of views) view.preview({ image: width ? src : undefined, name: item.title, width, height }, cancel);
     return views;
   }
 
@@ -231,14 +219,6 @@ export class RailView {
 function tile(title, src, onclick, data) {
   const content = src ? el("img", { src, alt: title, loading: "lazy" }) : title;
   return el("div", { class: "rail-tile", ...data }, el("button", { type: "button", title, onclick }, content));
-}
-
-/** Return width and height of an image; null if the browser cannot decode it. @param {string} address */
-async function sizeOf(address) {
-  const image = new Image();
-  image.src = address;
-  await image.decode().catch(() => {});
-  return image.naturalWidth ? { width: image.naturalWidth, height: image.naturalHeight } : null;
 }
 
 /** Return the center of an image as a small JPEG; undefined if the browser cannot decode it. @param {Blob} file */

@@ -7,16 +7,6 @@ import { button, el, svg } from "./dom.js";
 import { ARROWS, followPointers } from "./gestures.js";
 import { PatchCanvas } from "./paint.js";
 
-/**
- * @typedef {object} StageEvents
- * @property {(place: Place) => void} [point]  by the pointer or the arrow keys; null: the pointer has left
- * @property {(place: Place, alt: boolean) => void} [press]  by a click, a tap or Enter
- * @property {() => void} [retract]  the last press was the first half of a double click
- * @property {(from: Place, to: Place) => void} [stroke]  the first has twice the same place
- * @property {() => void} [lift]  end of a stroke
- * @property {(event: KeyboardEvent) => boolean} [key]  returns whether the key has a meaning
- */
-
 export const STAGE_PIXELS = 400_000; // of a map on the stage: more are not visible
 const WIDE = 2.2; // ratio from which on two images are shown one above the other
 const MAX_ZOOM = 16;
@@ -82,23 +72,15 @@ export class Stage {
   draw(outlines, { rows, columns } = { rows: 1, columns: 1 }, patch = null, color = "#fff") {
     const box = (attributes) => svg("rect", { x: patch.column, y: patch.row, width: 1, height: 1, ...attributes });
     this.ink.setAttribute("viewBox", `0 0 ${columns} ${rows}`);
-    this.ink.replaceChildren(
-      ...outlines.flatMap(({ path, color: stroke }) => [
-        svg("path", { d: path, class: "lab-edge" }),
-        svg("path", { d: path, stroke }),
-      ]),
-      ...(patch ? [box({ class: "lab-edge" }), box({ stroke: color })] : []),
-    );
+    const edges = outlines.flatMap(({ path: d, color: stroke }) => [svg("path", { d, class: "lab-edge" }), svg("path", { d, stroke })]); // prettier-ignore
+    this.ink.replaceChildren(...edges, ...(patch ? [box({ class: "lab-edge" }), box({ stroke: color })] : []));
   }
 
   /** Draw numbered markers. @param {(Place & { color: string, number?: number | string })[]} marks */
   mark(marks) {
-    this.markers.replaceChildren(
-      ...marks.map(({ x, y, color, number }, index) => {
-        const style = `--pin: ${color}; left: ${100 * x}%; top: ${100 * y}%`;
-        return el("span", { class: "lab-marker", style }, String(number ?? index + 1));
-      }),
-    );
+    const marker = ({ x, y, color, number = undefined }, index) =>
+      el("span", { class: "lab-marker", style: `--pin: ${color}; left: ${100 * x}%; top: ${100 * y}%` }, String(number ?? index + 1)); // prettier-ignore
+    this.markers.replaceChildren(...marks.map(marker));
   }
 
   /** Move the pin of the first view; null hides it. @param {Place} place */
@@ -139,7 +121,11 @@ export class Stage {
 
   /** Follow a pointer that does not pan. @param {PointerEvent} event  null: it has left */
   follow(event) {
-    if (!event) return this.leave();
+    if (!event) {
+      if (this.last) return;
+      cancelAnimationFrame(this.frame);
+      return this.point(null);
+    }
     if (!this.open) return;
     const place = this.placeAt(event);
     const starts = this.paints && event.type === "pointerdown" && event.button === 0 && event.isPrimary;
@@ -149,16 +135,22 @@ export class Stage {
   }
 
   /**
-   * Zoom by a factor around a point of the screen, by default the center; 0 shows the whole image. Returns whether
-   * anything changes.
-   * @param {number} factor @param {{ clientX: number, clientY: number }} [point]
+   * Zoom by a factor around a point of the screen or a place, by default the center; 0 shows the whole image. Returns
+   * whether anything changes.
+   * @param {number} factor @param {{ clientX: number, clientY: number } | Place} [point]
    */
-  zoomAt(factor, point) {
+  zoomAt(factor, point = this.middle) {
     const { x, y, zoom } = this.window;
     const next = Math.min(MAX_ZOOM, Math.max(1, zoom * factor));
-    const at = point ? this.placeAt(point) : { x: x + 0.5 / zoom, y: y + 0.5 / zoom };
+    const at = "clientX" in point ? this.placeAt(point) : point;
     this.look({ zoom: next, x: at.x - ((at.x - x) * zoom) / next, y: at.y - ((at.y - y) * zoom) / next });
     return next !== zoom;
+  }
+
+  /** The place in the middle of the stage. @returns {Place} */
+  get middle() {
+    const { x, y, zoom } = this.window;
+    return { x: x + 0.5 / zoom, y: y + 0.5 / zoom };
   }
 
   /** Show a part of the image. @param {{ x: number, y: number, zoom: number }} part  as `window` */
@@ -184,12 +176,6 @@ export class Stage {
     this.on.lift?.();
   }
 
-  leave() {
-    if (this.last) return;
-    cancelAnimationFrame(this.frame);
-    this.point(null);
-  }
-
   point(place) {
     this.cursor = place;
     this.on.point?.(place);
@@ -208,7 +194,7 @@ export class Stage {
     if (this.on.key?.(event)) return true;
     if (ctrlKey || metaKey) return false;
     if (ARROWS[key]) this.walk(here, ARROWS[key], shiftKey ? 4 : 1);
-    else if (key in ZOOMS) this.zoomAt(ZOOMS[key], this.cursor && this.pointOf(here));
+    else if (key in ZOOMS) this.zoomAt(ZOOMS[key], this.cursor ?? this.middle);
     else if (key !== "Enter" && key !== " ") return false;
     else if (this.paints) {
       this.stroke(here);
@@ -225,12 +211,6 @@ export class Stage {
     const side = (axis) => Math.min(place[axis], Math.max(start[axis], place[axis] - 1 / zoom));
     if (zoom > 1) this.look({ zoom, x: side("x"), y: side("y") });
     this.point(place);
-  }
-
-  /** Return the point of the screen at a place. @param {Place} place */
-  pointOf({ x, y }) {
-    const box = this.sheet.getBoundingClientRect();
-    return { clientX: box.left + x * box.width, clientY: box.top + y * box.height };
   }
 
   /** @param {{ clientX: number, clientY: number }} event @returns {Place} */

@@ -18,20 +18,14 @@ export function sendFile(file, name, signal, progress = () => {}) {
     request.onabort = () => refuse(`${name} was not sent.`);
     request.onerror = () => refuse("The server does not answer. Try again in a moment.");
     request.onload = () => {
-      const answer = parsed(request.responseText);
+      const answer = request.getResponseHeader("content-type")?.includes("json")
+        ? JSON.parse(request.responseText)
+        : {};
       if (request.status === 200) return resolve(answer[0]);
       if (request.status === 413) return refuse(`${name} is larger than the server allows.`);
-      refuse(answer?.error ?? `The server answered with status ${request.status}. Try again in a moment.`);
+      refuse(answer.error ?? `The server answered with status ${request.status}. Try again in a moment.`);
     };
     request.open("POST", new URL("gradio_api/upload", document.baseURI));
     request.send(body);
   });
-}
-
-function parsed(text) {
-  try {
-    return JSON.parse(text);
-  } catch {
-    return null;
-  }
 }

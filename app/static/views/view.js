@@ -44,16 +44,11 @@ export class View {
     const changed = Object.entries(last).filter(([name]) => start[name] === this.start[name]); // not by Python since
     /** @type {Record<string, any>} */
     this.settings = { ...this.start, ...Object.fromEntries(changed) };
-    if (props.address) this.readAddress(settings);
-    if (id) SETTINGS_BY_ID.set(id, { start: this.start, settings: this.settings });
-  }
-
-  /** Take settings from the address. @param {Record<string, any>} settings  defaults */
-  readAddress(settings) {
-    this.linked = read();
-    const names = Array.isArray(this.props.address) ? this.props.address : Object.keys(settings);
-    for (const name of names)
+    const { address } = props;
+    if (address) this.linked = read();
+    for (const name of Array.isArray(address) ? address : Object.keys(settings))
       if (name in this.linked) this.settings[name] = settings[name].constructor(this.linked[name]);
+    if (id) SETTINGS_BY_ID.set(id, { start: this.start, settings: this.settings });
   }
 
   /** Return the settings that the props give. @param {Record<string, any>} settings  names as keys */
@@ -99,11 +94,14 @@ export class View {
     if (!this.value) return this.clear();
     if (this.waiting) return;
     this.previewing = 0;
-    const work = this.working.start(
-      "Computing the maps",
-      () => this.cancel(),
-      () => this.showImage(),
-    );
+    const { image, token } = this.value;
+    const hasImage = image && !this.live && this.stage;
+    const cancel = () => {
+      this.newest.cancel(); // the image stays without maps until the user tries again
+      this.refuse("The computation was canceled.", true);
+    };
+    const late = () => hasImage && token !== this.element.dataset.token && this.stage.preview(this.value);
+    const work = this.working.start("Computing the maps", cancel, late);
     try {
       const loaded = await this.newest.run((signal) => this.load(signal));
       if (!loaded) return;
@@ -115,18 +113,6 @@ export class View {
     } finally {
       this.working.end(work);
     }
-  }
-
-  /** Show the image of the value, whose maps take long. */
-  showImage() {
-    const { image, token } = this.value;
-    if (image && !this.live && this.stage && token !== this.element.dataset.token) this.stage.preview(this.value);
-  }
-
-  /** End the computation; the image stays without maps until the user tries again. */
-  cancel() {
-    this.newest.cancel();
-    this.refuse("The computation was canceled.", true);
   }
 
   /**
@@ -190,7 +176,7 @@ export class View {
     if (this.element.dataset.token) openExport(this);
   }
 
-  /** What can be exported. @returns {import("./export.js").Section[]} */
+  /** What can be exported. @returns {Section[]} */
   sections() {
     return [shownSection(this.stage.element)];
   }
@@ -225,9 +211,9 @@ export class View {
   }
 }
 
-/** Return the views on the screen that have a stage. @returns {View[]} */
-export function openViews() {
-  const views = [...document.querySelectorAll(".lab-view:has(.lab-cell)")].map((element) => element["view"]);
+/** Return the views on the screen that have a stage. @param {any} root  the page, or a shadow tree @returns {View[]} */
+export function openViews(root = document) {
+  const views = [...root.querySelectorAll(".lab-view:has(.lab-cell)")].map((element) => element["view"]);
   return views.filter((view) => view?.element.getClientRects().length);
 }
 
