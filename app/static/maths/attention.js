@@ -177,6 +177,26 @@ function lengthsOf(vectors, dim) {
   return lengths;
 }
 
+/**
+ * Choose a patch on the object: the inner 3 × 3 patches to which [CLS] attends most. Single patches on the border often
+ * attract attention without meaning.
+ * @param {Block} block @param {Grid} grid @returns {Patch}
+ */
+export function likelyPatch(block, { rows, columns }) {
+  const map = meanMap(attentionMaps(block, 0));
+  let best = { row: Math.floor(rows / 2), column: Math.floor(columns / 2) };
+  let most = -1;
+  for (let row = 1; row < rows - 1; row++) {
+    for (let column = 1; column < columns - 1; column++) {
+      let sum = 0;
+      for (let down = -1; down < 2; down++)
+        for (let right = -1; right < 2; right++) sum += map[(row + down) * columns + column + right];
+      if (sum > most) [most, best] = [sum, { row, column }];
+    }
+  }
+  return best;
+}
+
 /** Average maps patch by patch. @param {Float32Array[]} maps */
 export function meanMap(maps) {
   const mean = new Float32Array(maps[0].length);

@@ -2,7 +2,7 @@
 //
 // Pointing, pinning and settings are computed in the browser; the server is called once per image, block and quantity.
 
-import { keptShares } from "../maths/attention.js";
+import { keptShares, likelyPatch } from "../maths/attention.js";
 import { css, decimals, figure, percent } from "../maths/format.js";
 import { outlinePath } from "../maths/labels.js";
 import { drawnSize } from "../maths/levels.js";
@@ -134,7 +134,7 @@ export class AttentionView extends View {
     const { props, element, encoding: before } = this;
     Object.assign(this, { encoding, arrays, quantity });
     const { heads, colors, fixed, needsPatch } = this.definition;
-    this.likely = needsPatch ? encoding.pinned : null;
+    this.likely = needsPatch ? (encoding.pinned ?? likelyPatch(arrays, encoding)) : null;
     if (before?.source !== encoding.source) {
       this.pins.read(this.linked, encoding);
       this.guided = null;

@@ -41,9 +41,8 @@ export class Encoding {
     this.heads = value.heads;
     this.blocks = value.blocks;
     this.prefix = value.prefix;
-    const [x, y] = value.pin ?? [0.5, 0.5]; // on the object of an example; of other images the center
-    /** The patch that is shown where none is chosen and [CLS] has no map. */
-    this.pinned = this.patchAt({ x, y });
+    /** @type {Patch} */
+    this.pinned = value.pin ? this.patchAt({ x: value.pin[0], y: value.pin[1] }) : null; // on the object of an example
   }
 
   /** False if the value holds the arrays of some blocks only. */

@@ -3,7 +3,7 @@
 // The mask that attention keeps is computed in the browser. Other methods and refined edges are computed by the
 // server: the view emits "edited", the server reads `searchRequest`, and the prop `found` repeats its key.
 
-import { attentionMaps } from "../maths/attention.js";
+import { attentionMaps, likelyPatch } from "../maths/attention.js";
 import { css, percent } from "../maths/format.js";
 import { area, countOf, jaccard, outlinePath, resized } from "../maths/labels.js";
 import { fitted } from "../maths/levels.js";
@@ -55,7 +55,7 @@ export class MaskView extends Editor {
     this.searchSoon.cancel();
     Object.assign(this, { pendingKey: "", found: new Map(), attention: attentionMaps(block, 0) });
     if (!this.choices.some(({ key }) => key === this.settings.method)) this.settings.method = "click"; // of an address
-    this.suggested = encoding.placeOf(encoding.pinned);
+    this.suggested = encoding.placeOf(encoding.pinned ?? likelyPatch(block, encoding));
     this.take(encoding.source, () => new Painting(fitted(encoding, LONG_SIDE)));
     this.methods.open(
       encoding,

@@ -53,7 +53,8 @@ export class PairView extends View {
     const { value, matched } = this.props;
     if (!value.token) return;
     this.emitShown(value.token); // the server computes the matches
-    if (matched?.a !== value.token || matched === this.shown) return;
+    if (matched?.a !== value.token) return this.wait(value);
+    if (matched === this.shown) return;
     const { b } = matched;
     const directions = await memory.remembered(`directions/${value.token}/${b.token}`, async () => {
       const bytes = await fetchBytes(matched.directions, signal); // the same for every ratio
@@ -62,6 +63,13 @@ export class PairView extends View {
       return [decodeTokens(bytes, shape), 2 * bytes.byteLength];
     });
     return { value, matched, directions };
+  }
+
+  /** Show the left image at once; the rest follows. @param {EncodingValue & { name: string }} value */
+  wait(value) {
+    this.shown = null;
+    this.lines.replaceChildren();
+    this.stage.preview(value);
   }
 
   show({ value, matched, directions }) {
@@ -97,7 +105,7 @@ export class PairView extends View {
     if (!this.shown) return;
     const { images, stages } = this;
     const side = this.hovered ? this.side : 0;
-    const patch = this.hovered ?? images[0].pinned;
+    const patch = this.hovered ?? images[0].pinned ?? images[0].patchAt({ x: 0.5, y: 0.5 });
     const found = this.counterpart(side, patch);
     const size = drawnSize(images[1 - side], STAGE_PIXELS);
     stages[side].draw([], images[side], patch);
