@@ -56,7 +56,7 @@ class StaticSite:
         for folder in ("maths", "views"):
             shutil.copytree(STATIC / folder, self.output / folder, dirs_exist_ok=True)
         copied = {
-            "": [STATIC / "favicon.png"],
+            "": [STATIC / "favicon.png", STATIC / "page.css"],
             "site": [file for file in (STATIC / "site").iterdir() if file.name != "index.html"],
             "ort": [RUNTIME / name for name in RUNTIME_FILES],
             "examples": [photographs.FOLDER / f"{name}.jpg" for name in EXAMPLES],

@@ -40,7 +40,7 @@ def attention_value(
     return shape_of(predictor, (image.shape[0], image.shape[1]), predictor.grid) | {
         "token": f"{id(predictor):x}-{hash(image.tobytes()):x}",
         "name": name,
-        "image": image_address(image),
+        "image": data_address("image/jpeg", screen_jpeg(image)),
         "arrays": {key: base64.b64encode(array.tobytes()).decode() for key, array in arrays.items()},
     }
 
@@ -56,11 +56,6 @@ def shape_of(predictor: AttentionPredictor, size: tuple[int, int], grid: tuple[i
         "blocks": predictor.blocks,
         "prefix": predictor.prefix_tokens,
     }
-
-
-def image_address(image: np.ndarray) -> str:
-    """Return an image as a data address, at the size of a screen."""
-    return data_address("image/jpeg", screen_jpeg(image))
 
 
 def data_address(kind: str, content: bytes) -> str:

@@ -129,7 +129,7 @@ def head_file(backend: Backend, request: ScribbleRequest) -> tuple[str, bytes]:
         colors=as_tuples(PALETTE),
     )
     weights, model = model_fingerprint(encoding.predictor.model.backbone), encoding.key.model
-    own = {"classifier": classifier.classifier, "task": task, "classes": task.classes}
+    own: dict[str, Any] = {"classifier": classifier.classifier, "task": task, "classes": task.classes}
     with tempfile.TemporaryDirectory(prefix="dino-lab-head-") as folder:
         path = Path(folder, "head.safetensors")
         SavedClassifier(**own, model=model, weights=weights).write(path)

@@ -18,26 +18,11 @@ Contract of a tab
 - What needs no Python has `fn=None, js=…`: `viewOf("ELEM_ID")` in such a script is the view's instance.
 """
 
-from typing import Protocol
+from types import ModuleType
 
-from app.page import Page
 from app.tabs import class_map, compare, explore, learn, match, segment, training, video
 
-
-class Tab(Protocol):
-    """A module of `app.tabs`."""
-
-    TITLE: str
-
-    @property
-    def USES(self) -> tuple[str, ...]:
-        """Of "image", "model" and "size"."""
-
-    def build(self, page: Page) -> None:
-        """Build the tab inside its `gr.Tab`."""
-
-
-TABS: dict[str, Tab] = {
+TABS: dict[str, ModuleType] = {
     "explore": explore,
     "segment": segment,
     "compare": compare,

@@ -19,7 +19,11 @@ def build(page: Page) -> None:
     """Build the tab inside its `gr.Tab`."""
     backend = page.backend
     with work(), gr.Row(elem_id="compare", elem_classes="lab-pair"):
-        left, right = (_view(page, side) for side in SIDES)
+        shared: dict[str, Any] = {"pins": False, "title": True, "group": "compare", "exports": "compare"}
+        left, right = (
+            page.view("attention", elem_id=side, label=f"Image with maps, {side[8:]} model", **shared)
+            for side in SIDES
+        )
     with inspector():
         choices, typed = backend.models.choices(), {"allow_custom_value": True, "min_width": 200}
         other = dropdown(choices, value=OTHER, label="Compare with", elem_id="other", **typed)
@@ -40,9 +44,3 @@ def build(page: Page) -> None:
     set_each(list(SIDES), controls)
     for view, side in zip((left, right), SIDES, strict=True):
         page.save(view.exported, partial(export_file, backend), f"viewOf('{side}').exportRequest")
-
-
-def _view(page: Page, side: str) -> gr.HTML:
-    label = f"Image with maps of the {side.partition('-')[2]} model"
-    options: dict[str, Any] = {"pins": False, "title": True, "group": "compare", "exports": "compare"}
-    return page.view("attention", elem_id=side, label=label, **options)

@@ -1,35 +1,14 @@
 """The page shows the newest request although responses are late, fail, or come in another order."""
 
-import contextlib
 import re
 
 import pytest
-from playwright.sync_api import Error, expect
+from playwright.sync_api import expect
 
 from tests.browser import actions
 from tests.browser.conftest import serving_here
 
 VIEW = actions.EXPLORER
-
-
-class HeldRequests:
-    """Requests that wait until a test releases them, in an order of its own."""
-
-    def __init__(self, page, address) -> None:
-        self.page, self.routes = page, []
-        page.route(address, lambda route: self.routes.append(route))
-
-    def wait_for(self, count: int) -> None:
-        for _ in range(300):
-            if len(self.routes) >= count:
-                return
-            self.page.wait_for_timeout(50)
-        raise AssertionError(f"{len(self.routes)} requests came, {count} were expected")
-
-    def release(self, *order: int) -> None:
-        for index in order:
-            with contextlib.suppress(Error):
-                self.routes[index].fulfill(response=self.routes[index].fetch(timeout=60_000))
 
 
 @pytest.fixture
@@ -96,18 +75,6 @@ def test_damaged_file_of_several_is_named_and_the_others_are_opened(page, image_
     page.set_input_files(actions.FILE, [damaged, image_file("own.png")])
     _shows(page, name="own.png")
     expect(page.locator("#images .rail-note")).to_contain_text("cut.png is damaged or cut short.")
-
-
-def test_blocks_that_come_in_another_order_end_on_the_last_chosen(open_page):
-    page = open_page()
-    held = HeldRequests(page, re.compile(r"/blocks/\d+$"))  # also those of the film
-    for block in (1, 4, 7):
-        actions.choose_block(page, block)
-        page.wait_for_timeout(400)  # a rest
-    held.release(*reversed(range(len(held.routes))))
-    page.wait_for_selector("#explore [data-block='7']")
-    page.wait_for_timeout(300)
-    assert page.evaluate(f"{VIEW}.arrays.number") == 7
 
 
 def test_refused_resolution_and_failed_block_return_to_what_is_shown(page, image_file):

@@ -37,10 +37,10 @@ class SiteRail extends RailView {
   }
 }
 
-const names = part("rail").dataset.examples.split(" ");
+const names = part("rail").firstElementChild.dataset.examples.split(" ");
 const rail = new SiteRail({
   ...bare,
-  element: part("rail"),
+  element: part("rail").firstElementChild,
   emit: () => show(),
   props: {
     kind: "image",

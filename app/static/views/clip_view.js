@@ -275,10 +275,12 @@ export class ClipView extends Editor {
     if (!run) return `${marked} ${clip.note ?? ""}`.trim();
     const finished = `${run.done} of ${clip.count} frames`;
     const again = outdated ? " The marks have changed since: track again." : "";
-    if (run.state === "waiting") return "Waiting for the model.";
-    if (run.state === "running") return run.backward ? `Tracking backward. ${finished} are finished.` : finished;
-    if (run.state === "done") return `All ${clip.count} frames are finished.${again}`;
-    return `Stopped: ${finished} are finished and can be downloaded.${again}`;
+    return {
+      waiting: "Waiting for the model.",
+      running: run.backward ? `Tracking backward. ${finished} are finished.` : finished,
+      done: `All ${clip.count} frames are finished.${again}`,
+      stopped: `Stopped: ${finished} are finished and can be downloaded.${again}`,
+    }[run.state];
   }
 
   listObjects() {
