@@ -44,6 +44,12 @@ test("the patches of a click", () => {
   assert.deepEqual(proposal(BLOCK, { rows, columns }, { row: 0, column: 2 }, 0.9), bytes(TABLE.proposal));
 });
 
+test("a click takes no similar patches that do not touch it", () => {
+  const keys = Float32Array.of(0, 0, 1, 0, -1, 0, 1, 0); // of [CLS] and three patches in a row
+  const block = { queries: keys, keys, heads: 1, tokens: 4, dim: 2, prefix: 1 };
+  assert.deepEqual([...proposal(block, { rows: 1, columns: 3 }, { row: 0, column: 0 }, 0.9)], [1, 0, 0]);
+});
+
 for (const { map, mass, kept } of TABLE.keepMass)
   test(`the patches that keep ${mass} of a map`, () =>
     assert.deepEqual(attention.keepMass(floats(map), mass), bytes(kept)));
