@@ -190,7 +190,7 @@ export class MaskView extends Editor {
     if (search) this.searchSoon();
   }
 
-  /** Draw the labels on the stage, with their outlines and seeds. @param {Labels} labels */
+  /** Draw the labels on the stage, with their outlines. @param {Labels} labels */
   paint(labels) {
     const { stage } = this;
     const color = (number) => css(COLORS.objects[number - 1]);
