@@ -80,7 +80,7 @@ def view(name: str, value: Mapping[str, Any] | None = None, *, routes: bool = Fa
     """Show a value in the view of app/static/views/NAME_view.js; see the module for its contract.
 
     Args:
-        name: attention, chart, class_map, clip, mask, pair, rail, scribble or signal.
+        name: attention, chart, class_map, clip, mask, pair, rail or signal.
         routes: Whether the server has `app.handlers.arrays.routes`.
         props: Settings of the view and arguments of `gr.HTML`.
     """

@@ -89,7 +89,8 @@ def segment_image(backend: Backend, raw_request: object) -> dict[str, Any]:
     scale = min(1, SHOWN_SIDE / max(height, width))
     size = max(1, round(height * scale)), max(1, round(width * scale))
     labels = classifier.segment(encoding.patch_features(), size)
-    return {"key": request.key, "rows": size[0], "columns": size[1], "runs": runs_of(labels)}
+    found = {"token": request.images[0].token, "key": request.key, "rows": size[0], "columns": size[1]}
+    return found | {"runs": runs_of(labels)}
 
 
 def masks_file(backend: Backend, request: ScribbleRequest) -> tuple[str, bytes]:

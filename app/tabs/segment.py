@@ -1,6 +1,5 @@
 """The tab Segment: objects by a click, attention, LOST, TokenCut or MaskCut, and their scores."""
 
-from collections.abc import Callable
 from functools import partial
 from typing import Any, Literal
 
@@ -10,14 +9,13 @@ from pydantic import Field
 from app.handlers import objects, scribbles
 from app.handlers.objects import ObjectSettings
 from app.limits import fairness
-from app.page import HEAVY, LIGHT, Page, export_button, inspector, segments, work
+from app.page import HEAVY, Page, export_button, inspector, work
 from app.store.backend import Backend
 from app.store.clips import runs_of
 from app.store.images import stem
 from app.tabs.explore import set_each
 
 TITLE = "Segment"
-WAYS = [("Objects", "objects"), ("Scribbles", "scribbles")]
 USES = ("image", "model", "size")
 
 
@@ -36,45 +34,37 @@ def build(page: Page) -> None:
         places: dict[str, Any] = {"aside": "segment-aside", "methods": objects.method_choices()}
         view = page.view("mask", elem_id="segment", address=["method"], **places)
         page.views.append(view)
-        strokes = page.view("scribble", elem_id="scribbles", aside="scribbles-aside")
-        page.views.append(strokes)
     with inspector():
-        way = segments(WAYS, label="Segment by", elem_id="way")
-        way.change(None, way, None, js="(way) => { document.body.dataset.segment = way; }", **LIGHT)
-        with gr.Column(elem_classes="of-objects", min_width=0):
-            page.aside("segment-aside")
-            settings = {
-                "reach": gr.Slider(
-                    50, 99, 90, step=1, label="Key similarity kept (%)", elem_classes=["by-hand"]
-                ),
-                "mass": gr.Slider(
-                    10, 100, 60, step=1, label="Attention kept (%)", elem_classes=["by-attention"]
-                ),
-                "count": gr.Slider(
-                    1, objects.MOST_OBJECTS, 3, step=1, label="Most objects", elem_classes=["by-cuts"]
-                ),
-                "refined": gr.Checkbox(False, label="Edges follow the image", elem_classes=["computed"]),
-            }  # the style sheet hides those that a method does not use
-            set_each(["segment"], settings)
-            export_button("segment")
-        page.save(view.exported, partial(objects_file, page.backend), "viewOf('segment').exportRequest")
-        with gr.Column(elem_classes="of-scribbles", min_width=0):
-            page.aside("scribbles-aside")
-            export_button("scribbles")
+        page.aside("segment-aside")
+        most = objects.MOST_OBJECTS
+        settings = {
+            "reach": gr.Slider(50, 99, 90, step=1, label="Key similarity kept (%)", elem_classes="by-hand"),
+            "mass": gr.Slider(10, 100, 60, step=1, label="Attention kept (%)", elem_classes="by-attention"),
+            "count": gr.Slider(1, most, 3, step=1, label="Most objects", elem_classes="by-cuts"),
+            "refined": gr.Checkbox(False, label="Edges follow the image", elem_classes="computed"),
+        }  # the style sheet hides those that a method does not use
+        set_each(["segment"], settings)
+        export_button("segment")
+    page.save(view.exported, partial(_file, page.backend), "viewOf('segment').exportRequest")
 
-    page.save(
-        strokes.exported, partial(scribbles.export_file, page.backend), "viewOf('scribbles').exportRequest"
-    )
-    segment = fairness.in_turn(_update(scribbles.segment_image, page.backend), turns=fairness.READING)
-    strokes.edited(segment, page.request, strokes, js="() => [viewOf('scribbles').request]", **HEAVY)
-    find = fairness.in_turn(_update(find_objects, page.backend), turns=fairness.FINDING)
+    def find_labels(request: object) -> Any:
+        """Answer a request of objects or of strokes; a view without a request gets nothing."""
+        if request is None:
+            return gr.skip()
+        find = scribbles.segment_image if _has_strokes(request) else find_objects
+        return gr.HTML(found=find(page.backend, request))
+
+    find = fairness.in_turn(find_labels, turns=fairness.FINDING)
     found = view.edited(find, page.request, view, js="() => [viewOf('segment').searchRequest]", **HEAVY)
     found.failure(None, js="() => viewOf('segment').failed()")
 
 
-def _update(find: Callable[[Backend, object], dict[str, Any]], backend: Backend) -> Callable[[object], Any]:
-    """Return a handler that sends the answer of `find` to a view; a view without a request gets none."""
-    return lambda request: gr.skip() if request is None else gr.HTML(found=find(backend, request))
+def _has_strokes(request: object) -> bool:
+    return isinstance(request, dict) and "images" in request
+
+
+def _file(backend: Backend, request: object) -> tuple[str, bytes]:
+    return (scribbles.export_file if _has_strokes(request) else objects_file)(backend, request)
 
 
 def find_objects(backend: Backend, raw_request: object) -> dict[str, Any]:

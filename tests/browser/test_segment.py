@@ -127,22 +127,19 @@ def _check_files(tab, method: str, shown: np.ndarray) -> None:
 
 
 def test_strokes_of_two_classes_segment_the_image_and_download(tab, tmp_path):
-    stage = "#scribbles .lab-stage"
     tab.evaluate("viewOf('images').all.click()")  # of earlier tests: own images are segmented, too
-    tab.locator("#way label:has(input[value=scribbles])").click()
-    tab.wait_for_selector("#scribbles .lab-view[data-token]")
-    tab.locator("#scribbles .lab-tools").get_by_text("Draw", exact=True).click()
-    actions.stroke(tab, stage, (0.4, 0.5), (0.6, 0.5))
-    assert tab.evaluate("viewOf('scribbles').request") is None  # one class is not enough
-    tab.locator("#scribbles-aside").get_by_text("Background", exact=True).click()
-    actions.stroke(tab, stage, (0.05, 0.1), (0.95, 0.1))
-    actions.wait(tab, "viewOf('scribbles').labels")
-    shown = labels(tab, "viewOf('scribbles').labels")
+    tab.locator("#segment-aside .lab-methods .lab-tile").filter(has_text="Scribbles").click()
+    actions.stroke(tab, STAGE, (0.4, 0.5), (0.6, 0.5))
+    assert tab.evaluate(f"{VIEW}.request") is None  # one class is not enough
+    tab.locator("#segment-aside").get_by_text("Background", exact=True).click()
+    actions.stroke(tab, STAGE, (0.05, 0.1), (0.95, 0.1))
+    actions.wait(tab, f"{VIEW}.labels()")
+    shown = labels(tab, f"{VIEW}.labels()")
     height, width = shown.shape
     assert (shown[height // 2, int(0.45 * width) : int(0.55 * width)] == 1).mean() > 0.7
     assert (shown[height // 10, width // 10 : -width // 10] == 0).mean() > 0.9
-    mask = image(export(tab, "scribbles", "masks.zip")[1])  # one image: no ZIP
+    mask = image(export(tab, "segment", "masks.zip")[1])  # one image: no ZIP
     assert (enlarge(shown, mask.shape) == mask).mean() > 0.97
-    name, content = export(tab, "scribbles", "head.safetensors")
+    name, content = export(tab, "segment", "head.safetensors")
     (tmp_path / name).write_bytes(content)
     assert read_classifier(tmp_path / name, PatchTask).task.labels == (0, 1)
