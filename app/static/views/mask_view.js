@@ -67,16 +67,18 @@ export class MaskView extends Editor {
     const { scribbles } = this;
     Object.assign(this.settings, change);
     if (!this.encoding) return;
-    if (this.scribbles !== scribbles) this.takePainting();
+    if (this.scribbles !== scribbles) {
+      this.tools.querySelector(`[value=${scribbles ? "click" : "draw"}]`)["checked"] = true;
+      this.takePainting();
+    }
     this.render();
   }
 
   /** Take the mask by hand, or the strokes. */
   takePainting() {
-    const { encoding, scribbles, tools } = this;
+    const { encoding, scribbles } = this;
     Object.assign(this, { colors: [[255, 255, 255], ...(scribbles ? COLORS.objects : [])], digits: scribbles ? 1 : 0 });
     const strokes = () => new Painting(fitted(encoding, STROKES_SIDE), this.colors.length, [1, 2]);
-    tools.querySelector(`[value=${scribbles ? "draw" : "click"}]`)["checked"] = true;
     if (!scribbles) return this.take(encoding.source, () => new Painting(fitted(encoding, LONG_SIDE)));
     this.take(`strokes ${encoding.token}`, () => Object.assign(strokes(), { encoding }));
     this.listObjects();
