@@ -6,11 +6,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from app import STATIC
 from app.limits.errors import LabError, NotHere
 from app.store.class_maps import SHIPPED, Maps, place_image
 from dino_model import photographs
 from dino_model.inference.class_map import files as class_map_files
 from dino_model.inference.class_map.layout import place
+from dino_model.inference.class_map.names import GROUPS
 from dino_model.inference.feature_cache import weights_fingerprint
 from dino_model.inference.features import FeatureExtractor
 from dino_model.inference.predictor import AttentionPredictor
@@ -35,6 +37,11 @@ def test_shipped_map_has_weights_of_embedded_model():
     """If this fails, compute the map again with the command in docs/embedded-model.md."""
     for drawn in Maps(None).all().values():
         assert drawn.origin.weights == weights_fingerprint(load_model("embedded").backbone)
+
+
+def test_every_group_has_a_shape():
+    script = (STATIC / "views" / "class_map_view.js").read_text()
+    assert script.partition("const SHAPES = [")[2].partition("];")[0].count('"') == 2 * len(GROUPS)
 
 
 def test_example_lands_next_to_itself_as_in_the_library_and_a_map_of_other_weights_is_refused(

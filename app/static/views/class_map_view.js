@@ -39,6 +39,7 @@ const SHAPES = [
   "M6.5 0L-3.3-5.6V5.6z",
   "M0-6L5.2-3V3L0 6L-5.2 3V-3z",
   "M0-7.5L4 0L0 7.5L-4 0z",
+  "M0-7L1.8-2.4L6.7-2.2L2.8.9L4.1 5.7L0 2.9L-4.1 5.7L-2.8.9L-6.7-2.2L-1.8-2.4z",
 ];
 
 export class ClassMapView extends View {
@@ -377,7 +378,13 @@ export class ClassMapView extends View {
     const label = (text, { x, y }, reach, required, style) => {
       if (x < 0 || y < 0 || x > width || y > height) return [];
       const length = LETTER * text.length;
-      const sides = [x + reach + 5, x - reach - 5 - length].map((left) => [left, y - LINE_HEIGHT / 2, left + length, y + LINE_HEIGHT / 2]); // prettier-ignore
+      const corners = [
+        [x + reach + 5, y - LINE_HEIGHT / 2],
+        [x - reach - 5 - length, y - LINE_HEIGHT / 2],
+        [x - length / 2, y - reach - LINE_HEIGHT - 2],
+        [x - length / 2, y + reach + 2],
+      ];
+      const sides = corners.map(([left, top]) => [left, top, left + length, top + LINE_HEIGHT]);
       const inside = sides.filter(([left, , right]) => left >= 4 && right <= width - 4);
       const side = inside.find((one) => !taken.some((other) => overlap(one, other))) ?? (required && (inside[0] ?? sides[0])); // prettier-ignore
       if (!side) return [];
