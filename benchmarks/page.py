@@ -74,9 +74,7 @@ def measure_page(model: str, size: int, moves: int, images: int) -> dict[str, An
         seconds_to_upload(page, images)
         page.evaluate(MOVE, 30)  # until the browser has compiled the code
         session = page.context.new_cdp_session(page)
-        session.send(
-            "Performance.enable", {"timeDomain": "threadTicks"}
-        )
+        session.send("Performance.enable", {"timeDomain": "threadTicks"})
         before, begun = len(requests), script_seconds(session)
         page.evaluate(MOVE, moves)
         spent, own = script_seconds(session) - begun, (served.address, "data:", "blob:")
