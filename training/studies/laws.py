@@ -4,6 +4,7 @@ Every contrast is fixed here, before a run: the difference of two values in each
 of 1 to 2 points, which five seeds cannot resolve, are left out.
 """
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -68,6 +69,8 @@ class Law:
     """Points of figure and table in one seed."""
     unit: str = "points"
     quantity: str = "k-NN top-1, %"
+    largest: float = 100.0
+    """Largest value that the quantity can have; the smallest is 0."""
     paper: Mapping[str, float] = field(default_factory=dict)
     """The paper's values by variant, on ImageNet: of another task, so they are in the table only."""
     epochs: int = 12
@@ -118,6 +121,7 @@ _LAWS = (
         lambda runs: {name: run.entropy() for name, run in runs.items()},
         unit="ln K",
         quantity="entropy of the teacher / ln K",
+        largest=1.0,
         paper={"no centering": 0.0, "no sharpening": 1.0},
         seeds=3,
     ),
@@ -166,6 +170,7 @@ _LAWS = (
         ("trained", "random weights"),
         unit="times their area",
         quantity="lift of attention over the area of the object",
+        largest=math.inf,
     ),
 )
 LAWS = {law.name: law for law in _LAWS}

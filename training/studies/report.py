@@ -18,15 +18,20 @@ class Interval(NamedTuple):
     high: float
 
 
-def interval(values: Sequence[float]) -> Interval:
-    """Compute the mean and its 95 % interval by Student's t distribution; infinite for a single value."""
+def interval(values: Sequence[float], smallest: float = -math.inf, largest: float = math.inf) -> Interval:
+    """Compute the mean and its 95 % interval by Student's t distribution; infinite for a single value.
+
+    Args:
+        values: One for each seed or image.
+        smallest, largest: Bounds of the quantity, which also bound the interval.
+    """
     from scipy.stats import t as student_t  # a second to import
 
     mean = fmean(values)
     if len(values) < 2:
         return Interval(mean, -math.inf, math.inf)
     half = float(student_t.ppf(0.975, len(values) - 1)) * stdev(values) / math.sqrt(len(values))
-    return Interval(mean, mean - half, mean + half)
+    return Interval(mean, max(mean - half, smallest), min(mean + half, largest))
 
 
 @dataclass(frozen=True)
@@ -47,7 +52,8 @@ class Outcome:
     def effect(self) -> Interval:
         """The law's contrast, paired by seed or image."""
         better, worse = (self.values[name] for name in self.law.contrast)
-        return interval([high - low for high, low in zip(better, worse, strict=True)])
+        differences = [high - low for high, low in zip(better, worse, strict=True)]
+        return interval(differences, -self.law.largest, self.law.largest)
 
     @property
     def is_shown(self) -> bool:
@@ -79,7 +85,7 @@ def outcome_table(outcome: Outcome) -> list[str]:
     header = f"| variant | {law.quantity} | 95 % interval | paper, ImageNet | seconds of a run |"
     lines = [header, "|---|---|---|---|---|"]
     for name, values in outcome.values.items():
-        mean, low, high = interval(values)
+        mean, low, high = interval(values, 0, law.largest)
         spread = f"{low:.2f} to {high:.2f}" if math.isfinite(low) else "–"
         paper = f"{law.paper[name]:.1f}" if name in law.paper else "–"
         seconds = f"{outcome.seconds[name]:.0f}" if name in outcome.seconds else "–"
@@ -98,7 +104,7 @@ def draw_outcome(outcome: Outcome, path: Path) -> None:
         figure = Figure(figsize=(8, 4), dpi=110, layout="constrained")
         axes = figure.add_subplot()
         for place, values in enumerate(outcome.values.values()):
-            mean, low, high = interval(values)
+            mean, low, high = interval(values, 0, law.largest)
             error = [[mean - low], [high - mean]] if math.isfinite(low) else None
             axes.errorbar(place, mean, error, fmt="o", capsize=6, color=blue)
             axes.plot([place + 0.08] * len(values), values, ".", color=blue, alpha=0.6)

@@ -12,7 +12,7 @@ from training import __main__ as command
 from training.recipes.recipe import Plan
 from training.studies import laws, runs
 from training.studies.laws import LAWS
-from training.studies.report import Outcome, interval, verdict
+from training.studies.report import Outcome, interval, outcome_table, verdict
 from training.studies.runs import Result, StudyData, check_base
 
 
@@ -28,6 +28,17 @@ def result(teacher: float, student: float = 0.0, **metrics: float) -> Result:
 def test_interval_is_students_t():
     expected = (2, 2 - 2.4841, 2 + 2.4841)  # t = 4.3027 with 2 degrees of freedom
     assert interval([1.0, 2.0, 3.0]) == pytest.approx(expected, abs=1e-4)
+    assert interval([1.0, 2.0, 3.0], 0, 4) == (2, 0, 4)
+
+
+def test_table_and_effect_of_a_bounded_quantity_are_bounded():
+    values = {"no sharpening": [0.7, 1.0, 1.0], "no centering": [0.0, 0.0, 0.3]}
+    collapse = Outcome(LAWS["collapse"], values, {}, {})
+    assert collapse.effect.high == 1
+    assert [line.split(" | ")[2].split(" to ") for line in outcome_table(collapse)[2:]] == [
+        ["0.47", "1.00"],
+        ["0.00", "0.53"],
+    ]
 
 
 @pytest.mark.parametrize(
