@@ -210,6 +210,11 @@ class Distill(Method):
         if not config.compares_attention:
             return {}
         maps = inputs.output.attention.float().unflatten(3, (side, side))  # [batch, heads, 1 + rows, ...]
+        if config.attention_spread:
+            spread = distill_loss.spread_over_similar(
+                maps[:, :, 0].flatten(2), inputs.output.patches, config.attention_spread
+            )
+            maps = torch.cat([spread.unflatten(2, (side, side)).unsqueeze(2), maps[:, :, 1:]], dim=2)
         targets = view.cut(maps.flatten(1, 2)).unflatten(1, maps.shape[1:3]).flatten(3)
         places, inside = view.places(inputs.sampled, side)
         rows = torch.cat([torch.zeros_like(places[:, :1]), 1 + places], dim=1)  # [CLS] is token 0

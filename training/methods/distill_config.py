@@ -70,6 +70,9 @@ class DistillConfig(MethodConfig):
     """Weight of the divergence of the attention of [CLS] in the last block; 0: without this term."""
     rows_weight: float = 1.0
     """Weight of the divergence of the attention of sampled patches in the last block; 0: without."""
+    attention_spread: float = 0.0
+    """Temperature at which the teacher's attention of [CLS] is spread over patches with similar tokens. The
+    spread attention covers objects more evenly. 0: the teacher's attention itself."""
     sampled_rows: int = 32
     """Patches of an image whose attention is compared."""
     view_scales: tuple[float, ...] = (0.57, 0.71, 0.86, 0.86, 1.0, 1.0, 1.0, 1.0, 1.29, 1.57, 2.0)
@@ -88,7 +91,7 @@ class DistillConfig(MethodConfig):
     """Momentum of the moving average of the student, the network that is evaluated and exported."""
 
     def __post_init__(self) -> None:
-        at_least(self, teacher_size=0, sampled_rows=1, **dict.fromkeys(WEIGHTS, 0.0))
+        at_least(self, teacher_size=0, sampled_rows=1, attention_spread=0.0, **dict.fromkeys(WEIGHTS, 0.0))
         shares(self, "aligned", "gray", "average")
         if not 0 <= self.jitter <= 0.5:
             raise SettingError(f"--jitter is {self.jitter}, expected 0 to 0.5")

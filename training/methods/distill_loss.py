@@ -135,6 +135,22 @@ def standardize(tokens: Tensor, mean: Tensor, deviation: Tensor) -> Tensor:
     return (tokens.float() - mean) / deviation
 
 
+def spread_over_similar(maps: Tensor, tokens: Tensor, temperature: float) -> Tensor:
+    """Let each patch pass its attention on to all patches, in shares softmax(cosine / temperature).
+
+    Args:
+        maps: Attention over the patches, [batch, heads, patches].
+        tokens: Of the same patches, [batch, patches, width].
+        temperature: Above 0.
+
+    Returns:
+        Maps with the same sums, [batch, heads, patches].
+    """
+    tokens = F.normalize(tokens.float(), dim=-1)
+    shares = (tokens @ tokens.mT / temperature).softmax(dim=-1)  # [batch, from, to]
+    return maps @ shares
+
+
 def log_attention(
     query: Tensor, key: Tensor, tokens: Tensor, prefix: int, bias: Tensor | None = None
 ) -> Tensor:

@@ -103,9 +103,10 @@ def test_loss_of_the_teacher_itself_is_zero(teacher_file, collection):
     assert method(batch, UNMIRRORED).logs["rows_loss"] > 1e-4
 
 
-def test_loss_is_the_weighted_sum_of_the_terms_by_their_formulas(teacher_file, collection):
+@pytest.mark.parametrize("spread", [0.0, 0.2])
+def test_loss_is_the_weighted_sum_of_the_terms_by_their_formulas(spread, teacher_file, collection):
     weights = {"patch_weight": 2.0, "cls_weight": 3.0, "attention_weight": 5.0, "rows_weight": 7.0}
-    method = build(replace(PLAIN, teacher=teacher_file, **weights), collection)
+    method = build(replace(PLAIN, teacher=teacher_file, attention_spread=spread, **weights), collection)
     batch = squares_batch(collection)
     loss, logs, _ = method(batch, UNMIRRORED)
     inputs = method.teacher_batch(batch)
@@ -118,7 +119,12 @@ def test_loss_is_the_weighted_sum_of_the_terms_by_their_formulas(teacher_file, c
     attention = (query[:, :, :, None] * key[:, :, None, 1:]).sum(-1).div(8**0.5).softmax(-1)
     rows = torch.cat([torch.zeros(4, 1, dtype=torch.long), 1 + inputs.sampled], 1)
     attention = torch.stack([of_image[:, chosen] for of_image, chosen in zip(attention, rows, strict=True)])
-    divergence = (inputs.output.attention * (inputs.output.attention / attention).log()).sum(-1).mean(1)
+    targets = inputs.output.attention.clone()
+    if spread:
+        shares = (cosine(inputs.output.patches[:, :, None], inputs.output.patches[:, None]) / spread).exp()
+        shares /= shares.sum(2, keepdim=True)  # [batch, from, to]
+        targets[:, :, 0] = (targets[:, :, 0, :, None] * shares[:, None]).sum(2)
+    divergence = (targets * (targets / attention).log()).sum(-1).mean(1)
     expected = {"patch_loss": patch_loss, "cls_loss": cls_loss}
     expected |= {"attention_loss": divergence[:, 0].mean(), "rows_loss": divergence[:, 1:].mean()}
     torch.testing.assert_close(
