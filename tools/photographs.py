@@ -2,11 +2,14 @@
 
 python -m tools.photographs [--models embedded runs/a …] [--json FILE]
 
-Prints the Jaccard of the best head and the lift of the mean attention for each model. The baselines are
+Prints the Jaccard of the best head and the lift of the mean attention for each model, and the mean
+correlation of the attention of different patches (rows) and of the [CLS] maps of different heads, all in the
+last block. The baselines are
 random weights of the embedded architecture and a centered box. A composite is a smaller copy of an object on
 a landscape, or on the background of another image. No model was trained on these images.
 """
 
+import math
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -19,6 +22,7 @@ import numpy as np
 import pandas as pd
 import tyro
 from numpy.typing import NDArray
+from scipy.special import softmax
 
 from dino_model import photographs
 from dino_model.inference.predictor import AttentionPredictor
@@ -83,7 +87,10 @@ class PackageImages:
         for name in dict.fromkeys((BOX, "random:embedded", *self.models)):
             predictor = None if name == BOX else load(name, device="cpu")
             scores = {kind: score(scenes, predictor, protocol) for kind, scenes in sets.items()}
-            rows[name] = {kind: summary(sets[kind], values) for kind, values in scores.items()}
+            rows[name] = {
+                kind: summary(sets[kind], values) | correlations(sets[kind], predictor)
+                for kind, values in scores.items()
+            }
         table = pd.DataFrame({name: pd.DataFrame(row).unstack() for name, row in rows.items()}, dtype=float)
         print(table.T.to_string(float_format="{:.2f}".format, na_rep="–"))
         print("small: the third of the images with the smallest objects, large: that with the largest")
@@ -107,6 +114,26 @@ def score(
         attention = predictor.cls_attention(protocol.block)
         scores.append(voc_eval.score_attention(name, attention, annotation, protocol))
     return scores
+
+
+def correlations(scenes: Sequence[Scene], predictor: AttentionPredictor | None) -> Figures:
+    """Average Pearson correlations over pairs and images: of patches' attention, of heads' [CLS] maps."""
+    if predictor is None:
+        return {"rows": None, "heads": None}
+    values = []
+    for scene in scenes:
+        predictor.set_image(scene.image)
+        patches = math.prod(predictor.grid)
+        queries, keys = (of_tokens[:, -patches:].astype(np.float32) for of_tokens in predictor.queries_keys())
+        rows = softmax(queries @ keys.mT / math.sqrt(queries.shape[-1]), axis=-1).mean(axis=0)
+        heads = predictor.cls_attention().reshape(-1, patches)
+        values.append([_mean_correlation(rows), _mean_correlation(heads)])
+    return dict(zip(("rows", "heads"), np.mean(values, axis=0).tolist(), strict=True))
+
+
+def _mean_correlation(maps: NDArray[np.floating]) -> float:
+    """Average the correlation coefficients of all pairs of maps [maps, patches]."""
+    return float(np.corrcoef(maps)[np.triu_indices(len(maps), 1)].mean())
 
 
 def summary(scenes: Sequence[Scene], scores: Sequence[ImageScore]) -> Figures:

@@ -1,6 +1,6 @@
 """Ship a run of distillation as the embedded model, with everything that is made from it.
 
-python -m tools.ship RUN --data caltech101_112px.tar --voc VOCdevkit --davis DAVIS2016
+python -m tools.ship RUN [--weights FILE] --data caltech101_112px.tar --voc VOCdevkit --davis DAVIS2016
 
 Writes weights, log and the scores of the card in dino_model/embedded/, and the class map of the page. Draws
 docs/gallery.jpg, docs/trained-random.jpg and docs/distillation.png (the terms of the loss). All
@@ -58,6 +58,8 @@ class Ship:
     """VOCdevkit of the protocol: 63 frames of DAVIS."""
     davis: Path = field(kw_only=True)
     """DAVIS2016 of the protocol."""
+    weights: Path | None = None
+    """Weights to ship, such as a mean with those of other runs. Default: the average of the run."""
     output: Path = Path("output/ship")
     """Folder for the JSON of every command."""
 
@@ -67,10 +69,11 @@ class Ship:
         Raises:
             SystemExit: An input is missing, or a command failed.
         """
-        for path in (self.run_folder, self.data, self.voc, self.davis):
+        weights = self.weights or self.run_folder
+        for path in (self.run_folder, weights, self.data, self.voc, self.davis):
             if not path.exists():
                 raise SystemExit(f"{path} does not exist: nothing was changed")
-        run_command("dino_model", "export", self.run_folder, "--dtype", "fp16", "--output", WEIGHTS)
+        run_command("dino_model", "export", weights, "--dtype", "fp16", "--output", WEIGHTS, "--overwrite")
         run_command("tools.thin_log", self.run_folder, "--output", LOG)
         draw_terms(REPOSITORY / "docs/distillation.png")
         draw_comparison(REPOSITORY / "docs/trained-random.jpg")

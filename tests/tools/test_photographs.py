@@ -1,9 +1,12 @@
+import itertools
 import json
 
 import numpy as np
 import pytest
+import scipy.stats
 
 from dino_model import photographs
+from dino_model.inference.predictor import AttentionPredictor
 from tools import photographs as tool
 
 
@@ -56,3 +59,24 @@ def test_command_writes_what_it_prints(tmp_path, capsys, monkeypatch):
         assert f"{row['photographs']['jaccard']:.2f}" in printed
     assert figures["models"]["centered box"]["photographs"]["lift"] is None
     assert figures["models"]["random:embedded"]["photographs"]["lift"] == pytest.approx(1, abs=0.3)
+
+
+def test_correlations_are_over_all_pairs_of_patches_and_of_heads():
+    predictor = AttentionPredictor("random:vit_tiny/16", size=64, resize="squash", device="cpu")
+    scenes = [tool.Scene(name, *tool._object(name)) for name in ("kingfisher", "piglet")]
+    found = tool.correlations(scenes, predictor)
+    expected = {"rows": [], "heads": []}
+    for scene in scenes:
+        predictor.set_image(scene.image)
+        patches = [(row, column) for row in range(8, 64, 16) for column in range(8, 64, 16)]
+        height, width = scene.image.shape[:2]
+        maps = [
+            predictor.point_attention(row * height // 64, column * width // 64).mean(axis=0).ravel()
+            for row, column in patches
+        ]
+        heads = predictor.cls_attention().reshape(3, -1)
+        for name, vectors in (("rows", maps), ("heads", heads)):
+            expected[name] += [
+                scipy.stats.pearsonr(a, b).statistic for a, b in itertools.combinations(vectors, 2)
+            ]
+    assert found == pytest.approx({name: np.mean(values) for name, values in expected.items()}, abs=2e-3)
