@@ -4,6 +4,7 @@ Source: Wortsman et al. 2022, Model soups (arXiv:2203.05482).
 """
 
 import math
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
@@ -14,34 +15,44 @@ from dino_model.models.checkpoint import write_safetensors
 from dino_model.models.load import load_model
 
 
-def main(models: Positional[tuple[str, ...]], shares: tuple[float, ...], output: Path) -> None:
-    """Write the weighted mean of models in fp16.
+@dataclass(frozen=True)
+class MeanWeights:
+    """Write the weighted mean of models in fp16."""
 
-    Args:
-        models: Names, runs or files of one architecture, trained from the same weights.
-        shares: Weight of each model; their sum is 1.
-        output: File to write (.safetensors).
+    models: Positional[tuple[str, ...]]
+    """Names, runs or files of one architecture, trained from the same weights."""
+    shares: tuple[float, ...] = field(kw_only=True)
+    """Weight of each model; their sum is 1."""
+    output: Path = field(kw_only=True)
+    """File to write (.safetensors)."""
 
-    Raises:
-        SystemExit: The shares do not fit, or the architectures or normalizations differ.
-    """
-    if len(shares) != len(models) or not math.isclose(sum(shares), 1):
-        raise SystemExit(f"{len(shares)} shares with a sum of {sum(shares):g} for {len(models)} models")
-    first, *others = (load_model(name) for name in models)
-    for other in others:
-        if other.config is None or first.misfits(other.backbone, other.mean, other.std):
-            raise SystemExit(f"{other.name} has another architecture or normalization than {first.name}")
-    states = [model.backbone.state_dict() for model in (first, *others)]
-    with torch.no_grad():
-        for name, tensor in states[0].items():
-            parts = (share * state[name].double() for share, state in zip(shares, states, strict=True))
-            tensor.copy_(sum(parts, torch.zeros((), dtype=torch.float64)))
-    assert first.config is not None
-    write_safetensors(
-        first.backbone, output, config=first.config, mean=first.mean, std=first.std, dtype=torch.float16
-    )
-    print(f"mean of {', '.join(models)}: {output}")
+    def run(self) -> None:
+        """Load, average, write.
+
+        Raises:
+            SystemExit: The shares do not fit, or the architectures or normalizations differ.
+        """
+        shares = self.shares
+        if len(shares) != len(self.models) or not math.isclose(sum(shares), 1):
+            raise SystemExit(
+                f"{len(shares)} shares with a sum of {sum(shares):g} for {len(self.models)} models: "
+                "expected one for each, with a sum of 1"
+            )
+        first, *others = (load_model(name) for name in self.models)
+        for other in others:
+            if other.config is None or first.misfits(other.backbone, other.mean, other.std):
+                raise SystemExit(f"{other.name} has another architecture or normalization than {first.name}")
+        states = [model.backbone.state_dict() for model in (first, *others)]
+        with torch.no_grad():
+            for name, tensor in states[0].items():
+                parts = [share * state[name].double() for share, state in zip(shares, states, strict=True)]
+                tensor.copy_(torch.stack(parts).sum(dim=0))
+        if first.config is None:
+            raise SystemExit(f"{first.name} is no backbone of this package")
+        options = {"config": first.config, "mean": first.mean, "std": first.std, "dtype": torch.float16}
+        write_safetensors(first.backbone, self.output, **options)
+        print(f"mean of {', '.join(self.models)}: {self.output}")
 
 
 if __name__ == "__main__":
-    tyro.cli(main, prog="python -m tools.mean_weights")
+    tyro.cli(MeanWeights).run()

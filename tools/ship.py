@@ -13,6 +13,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,7 @@ REPOSITORY = Path(__file__).parents[1]
 WEIGHTS = EMBEDDED["embedded"]
 CARD, LOG = WEIGHTS.with_name("card.md"), WEIGHTS.with_name(run_folder.LOG)
 CLASS_MAP = REPOSITORY / "app/static/maps/caltech101"
+PHOTOGRAPHS_MAP = REPOSITORY / "app/static/maps/photographs/map.json"
 GALLERY_WIDTH = 2400
 """Pixels."""
 TERMS = {
@@ -83,6 +85,7 @@ class Ship:
             run_command("dino_model", "class-map", "--data", self.data, *settings, "--output", class_map)
             for file in CLASS_MAP.iterdir():
                 shutil.copyfile(class_map / file.name, file)
+            draw_photographs(Path(folder) / "photographs", settings[:2])
             list_file = Path(folder) / "photographs.txt"
             names = (photographs.FOLDER / f"{name}.jpg" for name in photographs.names())
             files.write_text(list_file, "".join(f"{name}\n" for name in names))
@@ -119,6 +122,22 @@ def run_command(module: str, *arguments: Any) -> None:
     print("python", *words, flush=True)
     if subprocess.run([sys.executable, *words]).returncode:
         raise SystemExit(f"stopped: python {' '.join(words)} failed")
+
+
+def draw_photographs(folder: Path, model: Sequence[Any]) -> None:
+    """Draw the class map of the package's images, each a class, with the groups of the former map."""
+    for name in (*photographs.names(), *photographs.landscapes()):
+        (folder / name).mkdir(parents=True)
+        shutil.copy(photographs.FOLDER / f"{name}.jpg", folder / name)
+    former = {
+        row["key"]: row["group"] for row in json.loads(PHOTOGRAPHS_MAP.read_text(encoding="utf-8"))["classes"]
+    }
+    drawn = folder.with_name("photographs-map")
+    run_command("dino_model", "class-map", "--data", folder, *model, "--size", 224, "--output", drawn)
+    content = json.loads((drawn / PHOTOGRAPHS_MAP.name).read_text(encoding="utf-8"))
+    for row in content["classes"]:
+        row |= {"group": former[row["key"]], "name": row["key"].replace("_", " ")}
+    files.write_text(PHOTOGRAPHS_MAP, json.dumps(content))
 
 
 def draw_terms(path: Path) -> None:

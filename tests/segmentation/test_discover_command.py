@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from dino_model import photographs
 from segmentation import datasets, discovery_eval
 from segmentation.commands.common import list_inputs, open_inputs
 from segmentation.commands.discover import Discover
@@ -27,9 +28,7 @@ def masked(devkit) -> dict:
 
 def test_min_confidence_leaves_images_without_an_object(tmp_path, capsys):
     Image.new("RGB", (64, 64), "gray").save(tmp_path / "plain.png")
-    square = Image.new("RGB", (64, 64), (60, 120, 60))
-    square.paste((250, 40, 30), (16, 16, 48, 48))
-    square.save(tmp_path / "square.png")
+    Image.fromarray(photographs.image("duck")).save(tmp_path / "duck.png")
     options = {"inputs": (tmp_path,), "size": 64, "methods": ("tokencut",), "min_confidence": 0.3}
     Discover(**options, output=tmp_path / "out").run()
     assert "images without an object: tokencut 1" in capsys.readouterr().out
