@@ -4,7 +4,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -17,6 +17,9 @@ from dino_model.runtime.ahead import load_ahead
 from dino_model.runtime.errors import pluralize
 from segmentation.labels import VOID, DataError, Labels, palette
 from segmentation.mask_files import NO_COLOR, NO_VALUE, Space, StoredMask, is_gray, read_mask
+
+Scope = Literal["set", "image"]
+"""Masks that share labels: all of them, as of a folder or a video, or those of one image."""
 
 VOC_CLASSES = (
     *("aeroplane", "bicycle", "bird", "boat", "bottle", "bus", "car", "cat", "chair", "cow", "diningtable"),
@@ -42,7 +45,15 @@ VOC_LIST = tuple(map(NamedClass, ("background", *VOC_CLASSES), _VOC))
 
 @dataclass(frozen=True)
 class MaskRules:
-    """Options of the user, as `MaskOptions` describes them; `classes` are names of the labels from 0 on."""
+    """Options of the user about masks, those of `MaskOptions`.
+
+    Attributes:
+        threshold: Least value of object 1, if masks have one object.
+        ignore: Names, colors (#rrggbb) or values that are void.
+        background: Color or value of the background; `none` if every color is a class.
+        palette: Whether indices or colors are meant where palettes differ.
+        classes: Names of the labels from 0 on.
+    """
 
     threshold: int | None = None
     ignore: tuple[str, ...] = ()
@@ -60,6 +71,7 @@ class LabelSet:
         values: The value or color of each label from 0 on; None for none.
         names: Of the labels from 0 on, as far as they are known.
         void: Values or colors that are void.
+        white: Value of the 1 of one-bit masks.
         threshold: Least value of the object, if masks have one.
     """
 
@@ -67,6 +79,7 @@ class LabelSet:
     values: tuple[int | None, ...] = tuple(range(VOID))
     names: tuple[str, ...] = ()
     void: tuple[int, ...] = (VOID,)
+    white: int = 1
     threshold: int | None = None
 
     @cached_property
@@ -77,7 +90,10 @@ class LabelSet:
     def find(self, mask: StoredMask) -> dict[int, int]:
         """Return the label of each stored value of a mask; raises DataError for one that has no label."""
         labels = dict[int, int]()
-        for value, key in sorted(mask.keys(self.space).items()):
+        for value, key in sorted(mask.keys(self.space, self.white).items()):
+            if value == mask.no_data and key != self.values[0]:
+                labels[value] = VOID
+                continue
             if key not in self._labels:
                 text = f"#{key:06x}" if self.space == "color" else str(key)
                 shown = "a color, but others are not" if key == NO_VALUE else f"{text}, which has no label"
@@ -139,7 +155,7 @@ class MaskReader:
     Colors that are all of PASCAL VOC's palette keep its labels. The order of the files has no influence.
 
     Attributes:
-        label_set: How values become labels.
+        label_set: How values become labels, for all masks; None if each image has its own.
         damaged: Files that cannot be read, with the reasons.
     """
 
@@ -148,6 +164,7 @@ class MaskReader:
         files: Iterable[Path] = (),
         rules: MaskRules | None = None,
         *,
+        scope: Scope = "set",
         label_set: LabelSet | None = None,
         load: Callable[[Path], StoredMask] | None = None,
         keep: bool = False,
@@ -157,6 +174,7 @@ class MaskReader:
         Args:
             files: Mask files, or images for `load`.
             rules: What the user said.
+            scope: Masks that share labels.
             label_set: An earlier decision, which is repeated.
             load: Reads a mask; default: a mask file.
             keep: Keep decoded masks in memory, as far as they fit.
@@ -164,42 +182,48 @@ class MaskReader:
         Raises:
             DataError: Values that have no certain meaning; the message names the option that gives it.
         """
-        rules = rules or MaskRules()
-        others = rules.ignore or rules.background or rules.palette or len(rules.classes) > 2
-        if rules.threshold is not None and others:
+        self.rules, self.label_set = rules or MaskRules(), label_set
+        if self.rules.threshold is not None and (
+            self.rules.ignore or self.rules.background or self.rules.palette or len(self.rules.classes) > 2
+        ):
             raise DataError(
                 "--binary and --threshold make one object of all values: leave out --ignore, --background, "
                 "--palette and --classes of more than two, or leave out --binary and --threshold"
             )
-        threshold = label_set.threshold if label_set else rules.threshold
+        threshold = label_set.threshold if label_set else self.rules.threshold
         if threshold is not None and not 1 <= threshold <= 65535:
             raise DataError(f"--threshold is {threshold}; expected a value of masks from 1 on, such as 128")
         self._load = load or (lambda file: read_mask(file, threshold))
         self._kept: dict[Path, StoredMask] | None = {} if keep else None
-        look = partial(self._look, label_set)
-        looks = sorted(load_ahead(look, dict.fromkeys(files)), key=lambda mask: mask.path)
+        looks = sorted(load_ahead(self._look, dict.fromkeys(files)), key=lambda mask: mask.path)
+        self._white, self._own = _white([mask for mask in looks if not mask.error]), dict[Path, LabelSet]()
+        if label_set or scope == "image":
+            looks = [self._check(mask) for mask in looks]
         self.masks = {mask.path: mask for mask in looks if not mask.error}
         self.damaged = {mask.path: mask.error for mask in looks if mask.error}
         if self.damaged and not self.masks:
             raise DataError(next(iter(self.damaged.values())))
-        self.label_set = label_set or decide([*self.masks.values()], rules)
+        if not label_set:
+            masks = [*self.masks.values()]
+            _check_values(masks, self.rules, "value" if scope == "image" else _space(masks, self.rules))
+            self.label_set = decide(masks, self.rules) if scope == "set" else None
 
     def read(self, file: Path) -> Labels:
         """Read a mask: uint8 [height, width]; raises DataError for a file that cannot be used."""
         mask = (self._kept or {}).get(file) or self._load(file)
-        return self.label_set.apply(mask)
+        return self._set_of(mask).apply(mask)
 
     def labels(self, file: Path) -> set[int]:
         """Return the labels in a mask, background and void included; its pixels are not read again."""
         mask = self.masks[file] if file in self.masks else self._load(file)
-        return {*self.label_set.find(mask).values()}
+        return {*self._set_of(mask).find(mask).values()}
 
     def palette(self) -> NDArray[np.uint8]:
         """Return colors of labels 0 to 255, those of the files if they have some: [256, 3]."""
         colors, own = palette(), dict[int, int | None]()
-        if self.label_set.space == "color":
+        if self.label_set and self.label_set.space == "color":
             own = dict(enumerate(self.label_set.values))
-        elif not self.label_set.is_numbered:
+        elif not self.label_set or not self.label_set.is_numbered:
             for mask in self.masks.values():
                 if any(color != index * 0x10101 for index, color in enumerate(mask.colors[:VOID])):
                     own = {**{index: color for index, color in enumerate(mask.colors) if color > 0}, **own}
@@ -208,21 +232,30 @@ class MaskReader:
                 colors[label] = [value >> 16, value >> 8 & 255, value & 255]
         return colors
 
+    def describe(self) -> str:
+        """Describe in one sentence how the masks are read."""
+        return self.label_set.describe() if self.label_set else "masks: labels of each image by itself"
+
     def table(self) -> str:
         """Format class, color or id, files and pixels of each label, and what is dropped."""
         files, pixels = Counter[tuple[int, str, str]](), Counter[tuple[int, str, str]]()
+        missing = Counter[int]()
         for mask in self.masks.values():
             rows = Counter[tuple[int, str, str]]()
-            for value, label in self.label_set.find(mask).items():
+            for value, label in self._set_of(mask).find(mask).items():
                 rows[self._row(mask, value, label)] += mask.counts[value]
+                missing[value] += label == VOID and value == mask.no_data
             files.update(rows.keys())
             pixels.update(rows)
-        number = pluralize(len(self.masks) + len(self.damaged), "file")
-        lines = [f"{self.label_set.describe()[:300]}; {number}"]
+        lines = [f"{self.describe()[:300]}; {pluralize(len(self.masks) + len(self.damaged), 'file')}"]
         if files:
             lines.append(f"{'label':>5}  {'class':<24}{'value':<10}{'files':>7}{'pixels':>14}")
         lines += [
             f"{row[0]:>5}  {row[1]:<24}{row[2]:<10}{files[row]:>7}{pixels[row]:>14,}" for row in sorted(files)
+        ]
+        lines += [
+            f"void: {value}, declared as missing data by {pluralize(count, 'file')}"
+            for value, count in sorted((+missing).items())
         ]
         lines += [f"dropped: {reason}" for reason in list(self.damaged.values())[:5]]
         lines += [f"dropped: {len(self.damaged) - 5} more"] * (len(self.damaged) > 5)
@@ -230,24 +263,43 @@ class MaskReader:
 
     def _row(self, mask: StoredMask, value: int, label: int) -> tuple[int, str, str]:
         """Return label, class, and color or id of a value of a mask."""
-        label_set, shown = self.label_set, ""
-        key = mask.keys(label_set.space)[value]
+        if not (label_set := self.label_set):
+            return (
+                (label, "void" if label else "background", "") if label in (0, VOID) else (1, "objects", "")
+            )
+        shown, key = "", mask.keys(label_set.space, label_set.white)[value]
         if label_set.space == "color" or label_set.is_numbered:
             shown = label_set.show(key) if key >= 0 else ""
         elif mask.kind == "palette" and mask.colors[value] not in (NO_COLOR, value * 0x10101):
             shown = f"#{mask.colors[value]:06x}"
         return label, "void" if label == VOID else label_set.name(label), shown
 
-    def _look(self, label_set: LabelSet | None, file: Path) -> StoredMask:
+    def _look(self, file: Path) -> StoredMask:
         try:
             mask = self._load(file)
-            if label_set:
-                label_set.find(mask)
         except DataError as error:
             return StoredMask(file, error=str(error))
         if self._kept is not None and mask.values.size * len(self._kept) < _KEPT_BYTES:
             self._kept[file] = mask
         return replace(mask, values=np.zeros((0, 0), np.uint8))
+
+    def _check(self, mask: StoredMask) -> StoredMask:
+        """Add the error of a mask whose values have no labels."""
+        try:
+            self._set_of(mask).find(mask)
+        except DataError as error:
+            return replace(mask, error=mask.error or str(error))
+        return mask
+
+    def _set_of(self, mask: StoredMask) -> LabelSet:
+        """Return the labels of a mask; of a palette mask alone by index, unless its colors are VOC's."""
+        if self.label_set:
+            return self.label_set
+        if mask.path not in self._own:
+            by = self.rules.palette or ("color" if _has_voc_colors(mask) else "index")
+            rules = replace(self.rules, palette=by, background=self.rules.background or "0")
+            self._own[mask.path] = replace(decide([mask], rules), white=self._white)
+        return self._own[mask.path]
 
 
 def decide(masks: Sequence[StoredMask], rules: MaskRules) -> LabelSet:
@@ -261,12 +313,16 @@ def decide(masks: Sequence[StoredMask], rules: MaskRules) -> LabelSet:
     if rules.threshold is not None:
         return LabelSet(names=names or ("background", "foreground"), threshold=rules.threshold)
     space = _space(masks, rules)
-    _check_values(masks, rules, space)
     found, void = {*_count_keys(masks, space)}, {_parse(text, space, classes) for text in rules.ignore}
     background: int | None = None
     if rules.background != "none" or space == "value":
         background = _parse((rules.background or "0").replace("none", "0"), space, classes)
     if space == "value":
+        if classes and classes[0].color not in (None, 0):
+            raise DataError(
+                f"the masks have values, and the first class {names[0]!r} has the color "
+                f"#{classes[0].color:06x}, not black: pass --classes with names in the order of the values"
+            )
         if classes and not rules.background and names[0].casefold() != "background":
             raise DataError(
                 f"the first class {names[0]!r} would be label 0, the background: begin --classes with "
@@ -302,7 +358,7 @@ def decide(masks: Sequence[StoredMask], rules: MaskRules) -> LabelSet:
             f"the masks have {len(rest)} {'colors' if space == 'color' else 'ids'}, the first file is "
             f"{masks[0].path}; expected at most {VOID - 1}. Pass --threshold 128 if they are one object"
         )
-    label_set = LabelSet(space, values, names, tuple(sorted(void)))
+    label_set = LabelSet(space, values, names, tuple(sorted(void)), _white(masks))
     for mask in masks:
         label_set.find(mask)
     return label_set
@@ -337,47 +393,62 @@ def _space(masks: Sequence[StoredMask], rules: MaskRules) -> Space:
     return "value"
 
 
-def _count_keys(masks: Iterable[StoredMask], space: Space) -> Counter[int]:
-    """Count the pixels of each color or value over all masks."""
-    counts = Counter[int]()
+def _white(masks: Sequence[StoredMask]) -> int:
+    """Return the value of the 1 of one-bit masks: 255 beside masks of bytes."""
+    return VOID if any(mask.kind != "bits" for mask in masks) else 1
+
+
+def _has_voc_colors(mask: StoredMask) -> bool:
+    """Return whether a palette has colors of VOC only, and black."""
+    used = {*mask.keys("color").values()} if mask.kind == "palette" else set()
+    return 0 in used and used <= {*_VOC, NO_COLOR}
+
+
+def _count_keys(masks: Sequence[StoredMask], space: Space) -> Counter[int]:
+    """Count the pixels of each color or value over all masks, without missing data."""
+    counts, white = Counter[int](), _white(masks)
     for mask in masks:
-        for value, key in mask.keys(space).items():
-            counts[key] += mask.counts[value]
+        for value, key in mask.keys(space, white).items():
+            if value != mask.no_data:
+                counts[key] += mask.counts[value]
     return counts
 
 
 def _check_values(masks: Sequence[StoredMask], rules: MaskRules, space: Space) -> None:
-    """Refuse masks whose values have no certain meaning; the message names the option that gives it."""
-    if not masks:
+    """Refuse colors and ids without a background, palettes with another one, and masks of 0 and 255 only."""
+    if not masks or rules.threshold is not None or rules.background:
         return
-    for mask in masks:
-        value = mask.no_data
-        if value in mask.counts and str(value) not in (*rules.ignore, rules.background):
-            raise DataError(
-                f"the mask {mask.path} declares {value} as missing data: pass --ignore {value} or "
-                f"--background {value}"
-            )
-    bits = next((mask for mask in masks if mask.kind == "bits" and 1 in mask.counts), None)
-    if bits and any(mask.kind != "bits" for mask in masks):
-        raise DataError(
-            f"the mask {bits.path} has one bit, others have more: pass --binary if all masks have one "
-            "object, or save it with its label"
-        )
-    if rules.background:
-        return
+    space = "color" if any(mask.is_colored for mask in masks) else space
     counts = _count_keys(masks, space)
-    void, top = {_parse(text, space, rules.classes) for text in rules.ignore}, max(counts)
+    void = {_parse(text, space, rules.classes) for text in rules.ignore}
     if 0 in void:
         raise DataError(
             "--ignore has 0, the background: pass --background with the value or color that it has in these "
             "masks, such as --background 3, or --background none if every label is a class"
         )
-    is_binary = {*counts} <= {0, top}
-    binary = next((mask for mask in masks if is_binary or {*mask.keys("value")} == {0, top}), None)
-    if space == "value" and not void and top in (VOID, _WIDE_VOID) and binary:
+    top = max(counts, default=0)
+    bits = next((mask for mask in masks if mask.kind == "bits" and 1 in mask.counts), None)
+    bytewise = [mask for mask in masks if mask.kind != "bits"]
+    if space == "value" and bits and bytewise and not void and not _count_keys(bytewise, space)[VOID]:
         raise DataError(
-            f"the mask {binary.path} has 0 and {top} only, and {top} is void: pass --ignore {top} if it is, "
-            "--binary if all masks have one object, or save it with its label"
+            f"the mask {bits.path} has one bit, whose white is 255 beside masks of bytes, and no other has "
+            "255: pass --ignore 255 if it is void, --binary if all masks have one object, or save it as bytes"
+        )
+    for mask in masks:
+        if mask.no_data == 0 and 0 in mask.counts and 0 not in void:
+            raise DataError(
+                f"the mask {mask.path} declares 0 as missing data: pass --background 0 or --ignore 0"
+            )
+    if space == "value" and top in (VOID, _WIDE_VOID) and not void and {*counts} <= {0, top}:
+        raise DataError(
+            f"the masks have 0 and {top} only, the first is {masks[0].path}, and {top} is void: pass "
+            f"--binary if it marks an object, or --ignore {top} if it is void"
+        )
+    binary = next((mask for mask in masks if {*mask.keys("value")} == {0, VOID}), None)
+    if space == "value" and binary and not void and top == VOID:
+        raise DataError(
+            f"the mask {binary.path} has 0 and 255 only, others have labels, and 255 is void: pass "
+            "--ignore 255 if it is void, --binary if all masks have one object, or save it with its label"
         )
     is_one = space == "value" and len(counts.keys() - {VOID}) < 2 and top <= VOID
     if 0 not in counts and not rules.classes and not is_one:
@@ -387,9 +458,13 @@ def _check_values(masks: Sequence[StoredMask], rules: MaskRules, space: Space) -
             f"no pixel of the masks is {zero} of the background: pass --background '{text}', which most "
             f"pixels are, or --background none if every {zero.split()[-1]} is a class"
         )
-    for mask in masks if space == "value" and top <= VOID and not void and not rules.palette else ():
-        color = mask.colors[0] if mask.kind == "palette" and 0 in mask.counts else 0
-        if not is_gray(color):
+    if space == "color" or top > VOID:
+        return
+    if void:
+        return
+    for mask in masks:
+        color = mask.colors[0] if mask.kind == "palette" and 0 in mask.counts and not rules.palette else 0
+        if not is_gray(color) and not _has_voc_colors(mask):
             raise DataError(f"index 0 of {mask.path} is #{color:06x}, unusual for a background: {_PALETTE}")
 
 
@@ -401,8 +476,7 @@ def _check_colors(masks: Sequence[StoredMask], classes: Sequence[NamedClass]) ->
     for each in classes:
         if each.color is None:
             raise DataError(
-                f"the masks have colors, and the class {each.name!r} has none: write `{each.name} #rrggbb`, "
-                "or pass labelmap.txt of CVAT"
+                f"the masks have colors, and the class {each.name!r} has none: write `{each.name} #rrggbb`"
             )
 
 
@@ -453,6 +527,39 @@ def read_classes(file: Path) -> tuple[NamedClass, ...]:
             f"{file} has {names.most_common(1)[0] if names else 'no name'}; expected each name once"
         )
     return tuple(classes)
+
+
+def find_classes(folder: Path, classes: tuple[NamedClass, ...]) -> tuple[NamedClass, ...]:
+    """Return the classes of a folder of masks: those of a labelmap.txt of CVAT in it or beside it.
+
+    `classes`, the user's, are then matched by name, and give the order.
+
+    Raises:
+        DataError: A class that the labelmap lacks, or one of the labelmap that the user's classes lack; or a
+            labelmap of another form.
+    """
+    files = (each / "labelmap.txt" for each in (folder, folder.resolve().parent))
+    file = next((file for file in files if file.is_file()), None)
+    if file is None or any(each.color is not None for each in classes):
+        return classes
+    if not all(line.startswith("#") or _CVAT_LINE.fullmatch(line) for line in read_lines(file)):
+        if classes:
+            return classes
+        raise DataError(f"{file} is not CVAT's, with lines `name:red,green,blue::`: pass --classes FILE")
+    return match_names(file, read_classes(file), classes) if classes else read_classes(file)
+
+
+def match_names(
+    file: Path, known: Sequence[NamedClass], classes: Sequence[NamedClass]
+) -> tuple[NamedClass, ...]:
+    """Return the known classes of a file in the order of the user's; raises DataError if names differ."""
+    by_name = {each.name: each for each in known}
+    if differing := {each.name for each in classes} ^ by_name.keys():
+        raise DataError(
+            f"--classes and {file} differ in {', '.join(sorted(differing))[:200]}; the file has "
+            f"{', '.join(by_name)[:200]}"
+        )
+    return tuple(by_name[each.name] for each in classes)
 
 
 def read_labels(path: Path) -> Labels:

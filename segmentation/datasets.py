@@ -12,7 +12,7 @@ from dino_model.data import tables
 from dino_model.data.images import SUFFIXES, ImageError, suffix_of
 from segmentation.annotations import VOC_CLASSES, VOC_LIST, MaskReader, MaskRules
 from segmentation.frames import frame_files
-from segmentation.labels import DataError, Labels, check_size
+from segmentation.labels import DataError, Labels, check_size, object_ids
 from segmentation.masks import Box
 
 
@@ -39,6 +39,7 @@ def open_davis(
     *,
     split: str = "val",
     sequences: Sequence[str] = (),
+    listed: Path | None = None,
     appearance: bool = False,
 ) -> list[Clip]:
     """Find the sequences of a folder with the layout of DAVIS at 480p, or of YouTube-VOS, with meta.json.
@@ -48,27 +49,28 @@ def open_davis(
             Annotations.
         split: Name of a list of DAVIS in ImageSets without .txt; in ImageSets/2017 if it names no folder.
         sequences: Only these; empty for all of the list.
+        listed: File with the order of the frames, see `frame_files`.
         appearance: Objects may appear after the first frame; otherwise it has a mask.
 
     Raises:
         DataError: No list, or a sequence, folder, first mask or frame that is missing.
     """
     facts: dict[str, dict[str, Any]] = {}
-    if (listed := root / "meta.json").is_file() and not (root / "ImageSets").is_dir():
-        folder, facts = Path(), _read_meta(listed)
+    if (listed_in := root / "meta.json").is_file() and not (root / "ImageSets").is_dir():
+        folder, facts = Path(), _read_meta(listed_in)
         names = tuple(facts)
     else:
-        listed, folder = root / "ImageSets" / ("2017" * ("/" not in split)) / f"{split}.txt", Path("480p")
+        listed_in, folder = root / "ImageSets" / ("2017" * ("/" not in split)) / f"{split}.txt", Path("480p")
         lists = ", ".join(
             f"{file.parent.name}/{file.stem}" for file in sorted(root.glob("ImageSets/*/*.txt"))
         )
         hint = f"; pass --split with one of {lists}" if lists else nearby_hint(root, _is_video_root)
-        names = read_names(listed, _names_in(root / "JPEGImages/480p"), hint)
+        names = read_names(listed_in, _names_in(root / "JPEGImages/480p"), hint)
     if unknown := [name for name in sequences if name not in names]:
-        raise DataError(f"sequence {unknown[0]!r} is not in {listed}; it has {', '.join(names)[:300]}")
+        raise DataError(f"sequence {unknown[0]!r} is not in {listed_in}; it has {', '.join(names)[:300]}")
     clips = []
     for name in (name for name in names if name in sequences or not sequences):
-        clip = _find_clip(root / "JPEGImages" / folder / name, root / "Annotations" / folder / name)
+        clip = _find_clip(root / "JPEGImages" / folder / name, root / "Annotations" / folder / name, listed)
         if clip.masks[:1] == () or (not appearance and clip.masks[0].stem != clip.frames[0].stem):
             missing = root / "Annotations" / folder / name / f"{clip.frames[0].stem}.png"
             raise DataError(
@@ -96,11 +98,11 @@ def _read_meta(file: Path) -> dict[str, dict[str, Any]]:
     return facts
 
 
-def _find_clip(images: Path, annotations: Path) -> Clip:
+def _find_clip(images: Path, annotations: Path, listed: Path | None) -> Clip:
     for folder in (images, annotations):
         if not folder.is_dir():
             raise DataError(f"the folder {folder} is missing; restore it, or pass others with --sequences")
-    frames = frame_files(images)
+    frames = frame_files(images, listed)
     masks = {mask.stem: mask for mask in sorted(annotations.iterdir()) if mask.suffix.lower() == ".png"}
     if alone := [mask for stem, mask in masks.items() if stem not in {frame.stem for frame in frames}]:
         raise DataError(f"{alone[0]} has no frame in {images}; restore it or remove the mask")
@@ -136,6 +138,23 @@ def _names_in(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
 
 
+def read_frame_mask(
+    reader: MaskReader, file: Path, frame_size: tuple[int, ...], *, may_be_empty: bool = False
+) -> Labels:
+    """Read the labels of a frame of a video of this size (height, width): uint8 [H, W].
+
+    Raises:
+        DataError: Unreadable, of another size than the frames, or without object unless it `may_be_empty`.
+    """
+    labels = reader.read(file)
+    if not may_be_empty and not object_ids(labels):
+        threshold = reader.rules.threshold or 1
+        remedy = f"every pixel is below {threshold}" if threshold > 1 else "every pixel is 0 or 255 (void)"
+        raise DataError(f"the mask {file} marks no object: {remedy}")
+    check_size(f"the mask {file}", labels.shape, "the frames", frame_size)
+    return labels
+
+
 class VocSample(NamedTuple):
     """Image of the list with its two annotations."""
 
@@ -143,6 +162,11 @@ class VocSample(NamedTuple):
     image: Path
     classes: Path
     objects: Path | None
+
+    @property
+    def file_name(self) -> str:
+        """Name of the image file."""
+        return self.image.name
 
     @property
     def files(self) -> list[Path]:
@@ -197,14 +221,14 @@ def list_voc_samples(root: Path, split: str = "val", *, objects: bool = True) ->
 
 
 class VocMasks:
-    """Reads the annotations of the images of a split: by VOC's colors, unless rules say indices."""
+    """Reads the annotations of the images of a split: classes by VOC's colors, objects of each image."""
 
     def __init__(self, samples: Sequence[VocSample], rules: MaskRules) -> None:
         """Look at all masks; raises DataError for classes in other colors than those of PASCAL VOC."""
-        rules = replace(rules, palette=rules.palette or "color" if rules.threshold is None else None)
-        self.classes = MaskReader([sample.classes for sample in samples], replace(rules, classes=VOC_LIST))
+        rules = replace(rules, classes=VOC_LIST)
+        self.classes = MaskReader([sample.classes for sample in samples], rules)
         files = [sample.objects for sample in samples if sample.objects]
-        self.objects = MaskReader(files, rules) if files else None
+        self.objects = MaskReader(files, replace(rules, classes=()), scope="image") if files else None
 
     def table(self) -> str:
         """Format the classes, and the objects if there are some."""

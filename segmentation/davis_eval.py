@@ -3,16 +3,16 @@
 docs/protocols.md, "J and F", describes the protocol and the differences from davis2017-evaluation.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+import os
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
-from dino_model.runtime.ahead import load_ahead
 from dino_model.runtime.errors import pluralize
-from dino_model.runtime.progress import progress
 from segmentation.annotations import MaskReader, MaskRules
 from segmentation.datasets import nearby_hint
 from segmentation.frames import frame_files
@@ -34,6 +34,7 @@ COUNTED: dict[tuple[DavisTask, Objects], tuple[str, str]] = {
     ("unsupervised", "first-mask"): ("1 to the highest label of the first mask", "all true masks"),
 }
 """Objects and frames that count in each protocol, in words."""
+MAX_THREADS = 4  # sequences scored in parallel
 MAX_PROPOSALS = 20  # per sequence, in the unsupervised protocol
 EMPTY = 256  # label of an empty proposal; no uint8 mask has it
 STATISTICS = [f"{kind}_{name}" for kind in "JF" for name in ("mean", "recall", "decay")]
@@ -117,6 +118,8 @@ def score_folders(
     objects: Objects = "first-mask",
     sequences: Sequence[str] = (),
     rules: MaskRules | None = None,
+    listed: Path | None = None,
+    progress: Callable[[Iterable[Any]], Iterable[Any]] = iter,
 ) -> dict[str, Any]:
     """Score a folder of predicted masks against a folder of true masks.
 
@@ -128,13 +131,15 @@ def score_folders(
         objects: first-mask: the labels from 1 to the highest of the first true mask, as officially.
             appearance: every label, on the true masks after the first one that has it, as YouTube-VOS does.
         rules: How masks are read; the threshold is 1 for DAVIS-2016.
+        listed: File with the order of the frames, see `frame_files`.
+        progress: Wraps the iterator over the sequences.
 
     Returns:
         JSON types. `dataset` and `per_sequence` are as of `mean_scores`, `per_object` as of `object_scores`
         by names such as dog_1. `not_scored` has sequences with unusable masks and the reasons. `notes` has a
         sentence on each object that the first mask lacks or that appears later, and on each sparse ground
         truth. The last note
-        names folders of predictions without ground truth.
+        names folders of predictions that are not scored.
 
     Raises:
         DataError: A folder is missing, or no sequence can be scored.
@@ -145,9 +150,10 @@ def score_folders(
         )
     names, others = _pair_folders(ground_truth, predictions, sequences)
     rules = rules or MaskRules()
-    score = partial(_score_sequence, ground_truth, predictions, task, objects, rules)
-    # Decoding and counting release the interpreter lock.
-    results = dict(zip(names, progress(load_ahead(score, names), "score", len(names)), strict=True))
+    score = partial(_score_sequence, ground_truth, predictions, task, objects, rules, listed)
+    # Decoding and counting release the interpreter lock. Each thread holds a frame or two.
+    with ThreadPoolExecutor(min(os.cpu_count() or 1, MAX_THREADS)) as threads:
+        results = dict(zip(names, progress(threads.map(score, names)), strict=True))
     not_scored = {name: str(result) for name, result in results.items() if isinstance(result, ValueError)}
     scored = {name: result[:2] for name, result in results.items() if not isinstance(result, ValueError)}
     read = {result[2] for result in results.values() if not isinstance(result, ValueError)}
@@ -181,23 +187,12 @@ def _pair_folders(
     ground_truth: Path, predictions: Path, wanted: Sequence[str]
 ) -> tuple[list[str], list[str]]:
     """Return the sequences to score, and those of the predictions that have no ground truth."""
-    names, predicted = _sequences(ground_truth), _sequences(predictions)
-    for root, content, is_found in (
-        (ground_truth, "ground truth", bool(names)),
-        (predictions, "predictions", bool({*names} & {*predicted})),
-    ):
-        if not is_found:
-            fault = f"holds no sequences of {content}" if root.is_dir() else "does not exist"
-            hint = nearby_hint(root, lambda folder: bool({*(names or predicted)} & {*_sequences(folder)}))
-            raise DataError(f"{root} {fault}; expected one folder of PNGs per sequence{hint}")
+    names = _sequence_folders(ground_truth, "ground truth")
+    _sequence_folders(predictions, "predictions", names)
     if unknown := [name for name in wanted if name not in names]:
         raise DataError(f"sequence {unknown[0]!r} is not in {ground_truth}; it has {', '.join(names)[:300]}")
-    return [name for name in names if name in wanted or not wanted], sorted({*predicted} - {*names})
-
-
-def _sequences(root: Path) -> list[str]:
-    """List the folders of PNGs in a folder."""
-    return [folder.name for folder in sorted(root.glob("[!.]*/")) if next(folder.glob("*.png"), None)]
+    others = sorted(set(_sequence_folders(predictions, "predictions")) - set(names))
+    return [name for name in names if name in wanted or not wanted], others
 
 
 def _score_sequence(
@@ -206,6 +201,7 @@ def _score_sequence(
     task: DavisTask,
     objects: Objects,
     rules: MaskRules,
+    listed: Path | None,
     name: str,
 ) -> tuple[dict[str, dict[str, Any]], list[str], str] | ValueError:
     """Score each object of a sequence, in ascending order of the labels, with notes and how masks are read.
@@ -213,7 +209,7 @@ def _score_sequence(
     Returns errors.
     """
     try:
-        masks = frame_files(ground_truth / name)
+        masks = frame_files(ground_truth / name, listed)
         scored = masks if task == "unsupervised" else masks[1:-1] if objects == "first-mask" else masks[1:]
         pairs = _pair_files(masks, scored, predictions / name)
         reader = MaskReader([*masks, *(file for file, _ in pairs)], rules, keep=True)
@@ -223,8 +219,7 @@ def _score_sequence(
             raise DataError(f"the first mask {masks[0]} marks no object; {remedy}")
         if objects == "first-mask":
             missing = sorted(set(range(1, max(appearances))) - set(appearances))
-            lacking = f"the first mask lacks {pluralize(len(missing), 'object')} below its highest label"
-            notes = [f"{lacking}, which count as officially: {str(missing)[1:-1]:.60}"] * bool(missing)
+            notes = [f"the first mask lacks object {label}, which counts as officially" for label in missing]
             appearances |= dict.fromkeys(missing, 0)
             notes += [
                 f"object {label} first appears in {masks[first].name} and is not scored (see --objects)"
@@ -248,7 +243,7 @@ def _score_sequence(
         for label, J, F in zip(labels, region, boundary, strict=True)
         if appearances[label] < len(pairs)
     }
-    return scores, notes, reader.label_set.describe()
+    return scores, notes, reader.describe()
 
 
 def _appearances(masks: Sequence[Path], reader: MaskReader) -> dict[int, int]:
@@ -268,6 +263,26 @@ def _pair_files(masks: Sequence[Path], scored: Sequence[Path], predictions: Path
         number = f"{len(absent)} of {len(pairs)}"
         raise DataError(f"{number} predictions of {predictions.name} are missing, the first is {absent[0]}")
     return pairs
+
+
+def _sequence_folders(root: Path, content: str, wanted: Sequence[str] = ()) -> list[str]:
+    """List the folders of PNGs in a folder; only those `wanted`, if any are named."""
+    if not root.is_dir():
+        raise DataError(f"the folder of {content} {root} does not exist")
+
+    def masks_in(folder: Path) -> list[str]:
+        folders = (each for each in sorted(folder.glob("[!.]*/")) if not wanted or each.name in wanted)
+        return [each.name for each in folders if next(each.glob("*.png"), None)]
+
+    if not (names := masks_in(root)):
+        like = f" named as in the ground truth: {', '.join(wanted)[:200]}" if wanted else ""
+        hint = nearby_hint(root, lambda folder: bool(masks_in(folder)))
+        if not wanted and any(root.glob("*.png")):
+            hint = "; it holds PNGs itself: move them into a folder in it"
+        raise DataError(
+            f"{root} holds no sequences of {content}; expected one folder of PNGs per sequence{like}{hint}"
+        )
+    return names
 
 
 def _read_pairs(

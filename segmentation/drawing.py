@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 
 from dino_model.runtime.files import replace_file
-from segmentation.masks import Box, ImageArray, Interpolation, Mask, enlarge
+from segmentation.masks import Box, ImageArray, Interpolation, Mask, enlarge, keep_mass_of_maps
 
 Color = Sequence[int] | NDArray[np.uint8]
 """Red, green and blue, 0 to 255."""
@@ -96,18 +96,31 @@ def overlay_heat(
     return blend(image, layer, 0.6)
 
 
-def overlay_heads(image: ImageArray, attention: NDArray[np.floating], patches: Mask) -> ImageArray:
+def overlay_heads(
+    image: ImageArray,
+    attention: NDArray[np.floating],
+    *,
+    mass: float = 0.6,
+    patches: Mask | None = None,
+    opacity: float = 0.75,
+) -> ImageArray:
     """Draw every head in its own color over a dimmed gray image.
 
     A pixel takes the color of the head with the highest attention there, relative to the head's own maximum;
-    higher attention is more opaque. Only the marked `patches` of a head, [heads, rows, columns] as its
-    attention, are colored.
+    higher attention is more opaque. Only patches within a head's kept mass are colored.
+
+    Args:
+        attention: [heads, rows, columns].
+        mass: Share of each head's attention that is colored.
+        patches: Patches that are colored instead, Boolean [heads, rows, columns].
+        opacity: Opacity of the strongest patches, in [0, 1].
 
     Source: Fig. 3 of the paper, "Attention maps from multiple heads"; the colors are our own.
     """
     maps = np.asarray(attention, dtype=np.float32)
+    colored = keep_mass_of_maps(maps, mass) if patches is None else patches
     # The square root brings out the middle of the range: attention falls off steeply from its peak.
-    strengths = np.sqrt(np.where(patches, maps, 0) / maps.max(axis=(1, 2), keepdims=True))
+    strengths = np.sqrt(np.where(colored, maps, 0) / maps.max(axis=(1, 2), keepdims=True))
     size, colors = (image.shape[0], image.shape[1]), head_colors(len(attention))
     strongest = enlarge(strengths[0], size, "bilinear")  # [height, width]
     layer = np.broadcast_to(colors[0], image.shape).copy()
@@ -115,7 +128,7 @@ def overlay_heads(image: ImageArray, attention: NDArray[np.floating], patches: M
         enlarged = enlarge(strength, size, "bilinear")
         layer[enlarged > strongest] = color
         np.maximum(strongest, enlarged, out=strongest)
-    return blend(_dim(image), layer, 0.75 * strongest)
+    return blend(_dim(image), layer, opacity * strongest)
 
 
 def _dim(image: ImageArray) -> ImageArray:

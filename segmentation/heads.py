@@ -204,7 +204,6 @@ class PatchTask:
     def __post_init__(self) -> None:
         if not 0 <= min(self.labels) <= max(self.labels) < len(self.names) <= VOID:
             raise ValueError(f"its labels {self.labels} are not those of {len(self.names)} names")
-        _ = self.label_set  # refuses fields of another version
 
     @property
     def classes(self) -> tuple[str, ...]:

@@ -32,14 +32,18 @@ ANIMATED = re.compile(rb"RIFF....WEBP|\x89PNG|....ftypavi|\xff\xd8\xff|BM|II\*\0
 """First bytes of images, animated ones or stacks, that Pillow reads. FFmpeg reads GIF."""
 
 
-def open_frames(path: Path, *, fps: float = DEFAULT_FPS) -> "Frames":
+def open_frames(path: Path, *, fps: float = DEFAULT_FPS, listed: Path | None = None) -> "Frames":
     """Open a video file or animated image, or a folder of images in their order, shown at `fps`.
+
+    `listed` gives the order of a folder, see `frame_files`.
 
     Raises:
         DataError: No such file, no video, no frame, or frames without one sensible order.
     """
     if path.is_dir():
-        return FrameFolder(path, fps)
+        return FrameFolder(path, fps, listed)
+    if listed is not None:
+        raise DataError(f"--frames gives the order of a folder; {path} is a file")
     if not path.exists():
         raise DataError(f"{path} does not exist; pass a video file or a folder of frames")
     with path.open("rb") as file:
@@ -80,9 +84,9 @@ class Frames:
 class FrameFolder(Frames):
     """A folder of images."""
 
-    def __init__(self, folder: Path, fps: float = DEFAULT_FPS) -> None:
+    def __init__(self, folder: Path, fps: float = DEFAULT_FPS, listed: Path | None = None) -> None:
         super().__init__(folder.resolve())
-        files = frame_files(folder)
+        files = frame_files(folder, listed)
         self.files = [file for file in files if file.exists()]
         self.damaged = [f"{file.name} (a link to a missing file)" for file in files if not file.exists()]
         if not self.files:

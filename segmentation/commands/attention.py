@@ -88,7 +88,7 @@ class Attention(
     def _truths(self) -> TrueMasks | None:
         if self.masks is None:
             return None
-        return TrueMasks(self.masks, self._items, self, foreground=True)
+        return TrueMasks(self.masks, self._items, self, scope="image", foreground=True)
 
     @cached_property
     def _rgb(self) -> tuple[int, int, int]:
@@ -104,6 +104,7 @@ class Attention(
         return common.parse_point(self.point)
 
     def items(self) -> Sequence[InputImage]:
+        """Check the options, list the images with their true masks."""
         check_mass(self.mass, "--mass")
         make_room(self.report)
         if self.masks and not self.report:
@@ -113,15 +114,17 @@ class Attention(
         return self._truths.images if self._truths else self._items
 
     def settings(self) -> dict[str, Any]:
+        """Describe the model, the masks and the channels."""
         settings: dict[str, Any] = {"mass": self.mass, "point": self._point, "block": self.block}
         settings |= common.model_settings(self._predictor)
         if self._truths:
-            settings |= self._truths.settings()
+            settings |= self._truths.settings() | {"mask_rules": asdict(self.mask_rules())}
         if channel_range := self._predictor.model.channel_range:
             settings |= {"channels": asdict(channel_range), "shown": self._rgb}
         return settings
 
     def read(self, item: InputImage) -> Loaded:
+        """Read an image and its true mask."""
         image = self._predictor.check_patches(item.read())
         return image, self._truths.read_one(item, image.shape) if self._truths else None
 
@@ -152,6 +155,7 @@ class Attention(
         return {"head": central_head(mask), "jaccard": scores}
 
     def finish(self, items: Sequence[InputImage], output: OutputFolder) -> dict[str, Any]:
+        """Write the contact sheet and the report."""
         self._write_sheet(common.choose_evenly(items), output)
         facts: dict[str, Any] = {"images": len(items), "model": self._predictor.model.name}
         facts["masks keep"] = f"{self.mass:.0%}"
@@ -209,7 +213,7 @@ def _write_heads(
     size = (image.shape[0], image.shape[1])
     masks: Mask = enlarge(patches, size)  # [heads, height, width]
     names = [f"head {head}" for head in range(len(masks))]
-    colored = drawing.overlay_heads(image, attention, patches)
+    colored = drawing.overlay_heads(image, attention, patches=patches)
     drawing.save_image(place("heads.png"), drawing.with_names(colored, names))
     for head, (values, mask) in enumerate(zip(attention, masks, strict=True)):
         drawing.save_image(place(f"attention_head_{head}.png"), drawing.heat_map(values, size))
@@ -224,7 +228,7 @@ def _write_heads(
 def _write_point(
     place: Place, image: ImageArray, point: Point, attention: NDArray[np.float32], mass: float
 ) -> None:
-    colored = drawing.overlay_heads(image, attention, keep_mass_of_maps(attention, mass))
+    colored = drawing.overlay_heads(image, attention, mass=mass)
     drawing.save_image(place("point_heads.png"), drawing.draw_point(colored, *point))
     for head, values in enumerate(attention):
         heat = drawing.overlay_heat(image, values)

@@ -12,7 +12,7 @@ from dino_model.data.collection import Images, open_images
 from dino_model.data.images import ImageError
 from dino_model.inference.options import ModelOptions, TileOptions
 from dino_model.runtime.errors import pluralize
-from segmentation.annotations import MaskReader, MaskRules, NamedClass
+from segmentation.annotations import MaskReader, MaskRules, NamedClass, Scope
 from segmentation.labels import VOID, Labels
 from segmentation.masks import ImageArray
 
@@ -111,14 +111,18 @@ class MaskOptions:
     palette: Literal["index", "color"] | None = None
     """Whether indices or colors of palette masks are the labels, where palettes differ."""
 
+    @property
+    def least_value(self) -> int | None:
+        """Least value of object 1, if masks have one object."""
+        return 1 if self.binary and self.threshold is None else self.threshold
+
     def mask_rules(self, classes: tuple[NamedClass, ...] = ()) -> MaskRules:
         """Return these options, with names of classes."""
-        threshold = 1 if self.binary and self.threshold is None else self.threshold
-        return MaskRules(threshold, self.ignore, self.background, self.palette, classes)
+        return MaskRules(self.least_value, self.ignore, self.background, self.palette, classes)
 
-    def mask_reader(self, files: Sequence[Path], title: str = "") -> MaskReader:
+    def mask_reader(self, files: Sequence[Path], scope: Scope = "set", title: str = "") -> MaskReader:
         """Look at all masks, and print what their values mean."""
-        reader = MaskReader(files, self.mask_rules())
+        reader = MaskReader(files, self.mask_rules(), scope=scope)
         print(f"{title}{reader.table()}", flush=True)
         return reader
 
@@ -130,6 +134,8 @@ class NamedMaskOptions(MaskOptions):
     mask_name: str | None = None
     """Name of a mask without suffix, such as {stem}_mask. None: that of its image. Or OLD=NEW to replace a
     part of an image name."""
+    crowds: bool = False
+    """Regions of a COCO file with iscrowd are objects. Default: void."""
 
 
 def check_head(head: int, predictor: "AttentionPredictor") -> None:

@@ -1,13 +1,14 @@
 """`python -m segmentation davis` and `score`: labels propagated through DAVIS; J and F of any masks."""
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import numpy as np
+import tyro
 
 from dino_model.data import images
 from dino_model.inference.options import ModelOptions
@@ -15,14 +16,15 @@ from dino_model.runtime.batch import BatchCommand, Inputs
 from dino_model.runtime.errors import pluralize
 from dino_model.runtime.files import make_room
 from dino_model.runtime.outputs import JsonOptions, OutputFolder
+from dino_model.runtime.progress import progress
 from segmentation import davis_eval, drawing
 from segmentation.annotations import MaskReader, read_labels
 from segmentation.coco import CocoWriter
 from segmentation.commands import common
-from segmentation.datasets import Clip, open_davis
+from segmentation.datasets import Clip, open_davis, read_frame_mask, read_names
 from segmentation.davis_eval import DavisTask, Objects
 from segmentation.frames import describe_order
-from segmentation.labels import VOID, DataError, Labels, check_size, object_ids, without_void, write_mask_png
+from segmentation.labels import DataError, Labels, check_size, object_ids, without_void, write_mask_png
 from segmentation.masks import ImageArray
 from segmentation.video import draw_labels
 
@@ -31,18 +33,32 @@ if TYPE_CHECKING:
     from segmentation.propagation import ColorPatches
 
 COLUMNS = ("J&F_mean", "J_mean", "J_recall", "J_decay", "F_mean", "F_recall", "F_decay")
-SHOWN = 0, 0.25, 0.5, 0.75, 1  # frames of a sequence in the overview
 
 
 @dataclass(frozen=True, kw_only=True)
 class ScoreOptions(common.MaskOptions):
     """Options of the commands that compute J and F."""
 
+    frames: Path | None = None
+    """Text file with frames in their order, one SEQUENCE/FRAME a line."""
     objects: Objects = "first-mask"
     """first-mask: labels 1 to the highest of the first true mask, as officially. appearance: every label from
     the first true mask on that has it, scored after this mask, as in YouTube-VOS."""
-    sequences: tuple[str, ...] = ()
-    """Only these sequences."""
+
+    def score(
+        self, ground_truth: Path, predictions: Path, sequences: Sequence[str], task: DavisTask
+    ) -> dict[str, Any]:
+        """Score a folder of predicted masks, see `score_folders`."""
+        return davis_eval.score_folders(
+            ground_truth,
+            predictions,
+            task=task,
+            objects=self.objects,
+            sequences=sequences,
+            rules=self.mask_rules(),
+            listed=self.frames,
+            progress=partial(progress, name="score"),
+        )
 
 
 @dataclass(frozen=True)
@@ -63,13 +79,20 @@ class Davis(ScoreOptions, ModelOptions, BatchCommand[Inputs, dict[int, Labels]])
     copied."""
     split: str = "val"
     """List of sequences in ImageSets/2017, or in another folder of ImageSets, such as 480p/val."""
+    sequences: tuple[str, ...] = ()
+    """Only these sequences."""
 
     kind: ClassVar[str] = "sequences"
 
     @cached_property
     def _clips(self) -> dict[str, Clip]:
-        appearance = self.objects == "appearance"
-        clips = open_davis(self.root, split=self.split, sequences=self.sequences, appearance=appearance)
+        clips = open_davis(
+            self.root,
+            split=self.split,
+            sequences=self.sequences,
+            listed=self.frames,
+            appearance=self.objects == "appearance",
+        )
         return {clip.name: clip for clip in clips}
 
     @cached_property
@@ -86,15 +109,16 @@ class Davis(ScoreOptions, ModelOptions, BatchCommand[Inputs, dict[int, Labels]])
         return ColorPatches(size=self.size) if self.features == "color" else None
 
     def items(self) -> list[Inputs]:
-        if self.json and not any(clip.has_truth for clip in self._clips.values()):
+        """List the sequences, and print the values of their masks."""
+        clips = self._clips.values()
+        if self.json and not any(clip.has_truth for clip in clips):
             raise DataError("--json holds scores, but there are no masks beyond the first; leave it out")
-        last = 1 if self.objects == "first-mask" else None
-        return [
-            Inputs(name, [*self._clips[name].frames, *self._clips[name].masks[:last]])
-            for name in self._readers
-        ]
+        is_first = self.objects == "first-mask"
+        given = [clip.masks[:1] if is_first else clip.masks for clip in clips if self._readers]
+        return [Inputs(clip.name, [*clip.frames, *masks]) for clip, masks in zip(clips, given, strict=True)]
 
     def settings(self) -> dict[str, Any]:
+        """Describe the features, the protocol and the masks, and print that."""
         from segmentation.propagation import PRESETS, ColorPatches
 
         settings: dict[str, Any] = {"features": "first mask copied"}
@@ -111,23 +135,44 @@ class Davis(ScoreOptions, ModelOptions, BatchCommand[Inputs, dict[int, Labels]])
         return settings
 
     def read(self, item: Inputs) -> dict[int, Labels]:
-        clip, known, masks = self._clips[item.name], set[int](), dict[int, Labels]()
-        size = images.read(clip.frames[0], name=str(clip.frames[0])).shape
+        """Read the masks to propagate, by number of the frame: the first one, or each object's first one."""
+        clip, reader = self._clips[item.name], self._readers[item.name]
+        frame = images.read(clip.frames[0], name=str(clip.frames[0]))
+        if self.objects == "first-mask":
+            return {0: read_frame_mask(reader, clip.masks[0], frame.shape)}
+        given, known = dict[int, Labels](), set[int]()
         numbers = {frame.stem: number for number, frame in enumerate(clip.frames)}
-        for file in item.files[len(clip.frames) :]:
-            labels = self._readers[item.name].read(file)
-            check_size(f"the mask {file}", labels.shape, "the frames", size)
-            if new := {*object_ids(labels)} - known:
-                masks[numbers[file.stem]] = labels * np.isin(labels, [*new, VOID])
-                known |= new
-        if not masks:
-            raise DataError(f"the mask {clip.masks[0]} marks no object; pass --binary if masks are binary")
-        return masks
+        for file in clip.masks:
+            labels = without_void(reader.read(file))
+            check_size(f"the mask {file}", labels.shape, "the frames", frame.shape)
+            if new := set(object_ids(labels)) - known:
+                given[numbers[file.stem]], known = labels * np.isin(labels, list(new)), known | new
+        if not given:
+            raise DataError(f"{clip.masks[0].parent} marks no object; if masks are binary, pass --binary")
+        return given
 
     def compute(self, item: Inputs, loaded: dict[int, Labels], output: OutputFolder) -> list[int]:
         """Write the masks of a sequence; record its objects."""
-        clip, started, colors = self._clips[item.name], time.monotonic(), self._readers[item.name].palette()
-        for frame, labels in zip(clip.frames, self._propagate(clip, loaded), strict=True):
+        from segmentation.propagation import PRESETS
+        from segmentation.tracking import propagate_masks
+
+        clip, started, source = self._clips[item.name], time.monotonic(), self._source
+        colors = self._readers[clip.name].palette()
+
+        def read(start: int, stop: int | None) -> Iterator[ImageArray]:
+            return (images.read(file, name=str(file)) for file in clip.frames[start:stop])
+
+        if source is None:
+            propagated = _copy(loaded, len(clip.frames))
+        else:
+            for mask in loaded.values():
+                common.report_lost(clip.name, mask, source, self.preset)
+            preset = PRESETS[self.preset]
+            decided = {number: object_ids(mask) for number, mask in loaded.items()}
+            propagated = propagate_masks(
+                read, loaded, source, preset, objects=decided, overlap=True, backward=False
+            )
+        for frame, labels in zip(clip.frames, propagated, strict=True):
             write_mask_png(output.path(clip.name, f"{frame.stem}.png"), labels, colors)
         span = f"{pluralize(len(clip.frames), 'frame')}, {describe_order(clip.frames)}"
         span += f", objects {clip.objects}" if clip.objects else ""
@@ -136,54 +181,23 @@ class Davis(ScoreOptions, ModelOptions, BatchCommand[Inputs, dict[int, Labels]])
         print(f"{clip.name}: {span}, {seconds:.1f} s ({per_frame:.2f} s a frame)", flush=True)
         return sorted(set().union(*map(object_ids, loaded.values())))
 
-    def _propagate(self, clip: Clip, masks: dict[int, Labels]) -> Iterator[Labels]:
-        """Yield the labels of each frame of a sequence."""
-        from segmentation.propagation import PRESETS
-        from segmentation.tracking import propagate_masks
-
-        def read(start: int, stop: int | None) -> Iterator[ImageArray]:
-            return (images.read(file, name=str(file)) for file in clip.frames[start:stop])
-
-        if self._source is None:
-            labels = np.zeros_like(masks[min(masks)])
-            for number in range(len(clip.frames)):
-                mask = without_void(masks[number]) if number in masks else labels
-                labels = np.where(mask > 0, mask, labels).astype(np.uint8)
-                yield labels
-            return
-        for mask in masks.values():
-            common.report_lost(clip.name, mask, self._source, self.preset)
-        decided = {number: object_ids(mask) for number, mask in masks.items()}
-        options: dict[str, Any] = {"objects": decided, "overlap": True, "backward": False}
-        yield from propagate_masks(read, masks, self._source, PRESETS[self.preset], **options)
-
     def finish(self, items: Sequence[Inputs], output: OutputFolder) -> dict[str, Any]:
-        clips, scores, rows = [self._clips[item.name] for item in items], dict[str, Any](), []
+        """Write COCO files and an overview; score the sequences with masks beyond the first."""
+        writer = CocoWriter(output.path("masks.json"), output.path("masks_images.json"))
+        clips = [self._clips[item.name] for item in items]
+        drawn = {clip.name: list(_add_and_sample(clip, output, writer)) for clip in clips}
+        writer.write()
+        scores: dict[str, Any] = {}
         if names := [clip.name for clip in clips if clip.has_truth]:
             truth = clips[0].masks[0].parent.parent
-            options: dict[str, Any] = {"objects": self.objects, "rules": self.mask_rules()}
-            scores = davis_eval.score_folders(truth, self.output, sequences=names, **options)
+            scores = self.score(truth, self.output, names, "semi-supervised")
             scores["protocol"] |= output.settings
             reason = "it has no masks beyond the first, or no prediction"
             scores["not_scored"] |= {name: reason for name in self._clips if name not in names}
             print(format_scores(scores))
         else:
             print("not scored: there are no masks beyond the first to compare with")
-        writer = CocoWriter(output.path("masks.json"), output.path("masks_images.json"))
-        for clip in clips:
-            chosen = {round(place * (len(clip.frames) - 1)) for place in SHOWN}
-            row: list[tuple[str, ImageArray]] = []
-            mean = scores["per_sequence"].get(clip.name) if scores else None
-            title = clip.name + (f", J&F {100 * mean['J&F_mean']:.1f}" if mean else "") + ", frame "
-            for number, frame in enumerate(clip.frames):
-                labels = read_labels(output.folder / clip.name / f"{frame.stem}.png")
-                writer.add_labels(f"{clip.name}/{frame.name}", labels)
-                if number in chosen:
-                    drawn = draw_labels(images.read(frame), labels, output.finished[clip.name], max_side=480)
-                    row.append((title * (not row) + frame.stem, drawn))
-            rows.append(row)
-        writer.write()
-        drawing.save_image(output.path("overview.png"), drawing.contact_sheet(rows, height=200))
+        drawing.save_image(output.path("overview.png"), _overview(drawn, scores))
         return scores
 
 
@@ -200,19 +214,17 @@ class Score(ScoreOptions, JsonOptions):
     """Folder of the true masks, such as DAVIS/Annotations/480p."""
     predictions: Path
     """Folder of the predicted masks."""
+    sequence_list: Annotated[Path | None, tyro.conf.arg(name="list")] = None
+    """Text file of sequences to score, one per line, such as ImageSets/2017/val.txt; all by default."""
     protocol: DavisTask = "semi-supervised"
     """Predictions have the labels of the objects, or are proposals that are matched to them."""
 
     def run(self) -> None:
+        """Score, print, write."""
         make_room(self.json)
-        scores = davis_eval.score_folders(
-            self.ground_truth,
-            self.predictions,
-            task=self.protocol,
-            objects=self.objects,
-            sequences=self.sequences,
-            rules=self.mask_rules(),
-        )
+        known = [folder.name for folder in self.ground_truth.glob("*/")]
+        sequences = read_names(self.sequence_list, known) if self.sequence_list else ()
+        scores = self.score(self.ground_truth, self.predictions, sequences, self.protocol)
         print(format_scores(scores))
         self.save(scores)
         if missing := list(scores["not_scored"]):
@@ -222,10 +234,11 @@ class Score(ScoreOptions, JsonOptions):
 def format_scores(scores: Mapping[str, Any]) -> str:
     """Format the result of `score_folders` in percent: objects, then sequences, then the data set."""
     objects = {name: davis_eval.mean_scores([each]) for name, each in scores["per_object"].items()}
+    groups = objects, scores["per_sequence"], {"all": scores["dataset"]}
     width = max(map(len, ("protocol", *objects)))
     lines = [common.format_settings("protocol", scores["protocol"])]
     lines.append(" " * width + "".join(f"{column.replace('_', ' '):>10}" for column in COLUMNS))
-    for rows in (objects, scores["per_sequence"], {"all": scores["dataset"]}):
+    for rows in groups:
         lines.append("")
         for name, row in rows.items():
             cells = (f"{row[column] * 100:>10.1f}" for column in COLUMNS)
@@ -236,3 +249,32 @@ def format_scores(scores: Mapping[str, Any]) -> str:
         lines += ["", f"not scored, and in none of the means: {len(not_scored)}"]
         lines += [f"  {name}: {reason}" for name, reason in not_scored.items()]
     return "\n".join(lines)
+
+
+def _copy(masks: dict[int, Labels], count: int) -> Iterator[Labels]:
+    """Yield the masks of a video of `count` frames that does not move."""
+    labels = np.zeros_like(next(iter(masks.values())))
+    for number in range(count):
+        mask = without_void(masks.get(number, labels))
+        labels = np.where(mask > 0, mask, labels).astype(np.uint8)
+        yield labels
+
+
+def _add_and_sample(clip: Clip, output: OutputFolder, writer: CocoWriter) -> Iterator[tuple[str, ImageArray]]:
+    """Add every mask of a sequence to the COCO files; yields five frames with their masks drawn."""
+    ids, last = output.finished[clip.name], len(clip.frames) - 1
+    chosen = {round(place * last) for place in (0, 0.25, 0.5, 0.75, 1)}
+    for number, frame in enumerate(clip.frames):
+        labels = read_labels(output.folder / clip.name / f"{frame.stem}.png")
+        writer.add_labels(f"{clip.name}/{frame.name}", labels)
+        if number in chosen:
+            yield frame.stem, draw_labels(images.read(frame), labels, ids, max_side=480)
+
+
+def _overview(drawn: Mapping[str, Iterable[tuple[str, ImageArray]]], scores: Mapping[str, Any]) -> ImageArray:
+    """Draw one row per sequence: some of its frames with their predicted masks, and its score."""
+    by_name, rows = scores.get("per_sequence", {}), []
+    for name, ((first, image), *others) in drawn.items():
+        score_text = f", J&F {by_name[name]['J&F_mean'] * 100:.1f}" if name in by_name else ""
+        rows.append([(f"{name}{score_text}, frame {first}", image), *others])
+    return drawing.contact_sheet(rows, height=200)

@@ -95,9 +95,10 @@ class Discover(common.NamedMaskOptions, ModelOptions, BatchCommand[InputImage, L
         if self.masks is None:
             return None
         images = common.list_inputs(common.open_inputs(self.inputs))
-        return TrueMasks(self.masks, images, self, foreground=True)
+        return TrueMasks(self.masks, images, self, scope="image", foreground=True)
 
     def items(self) -> Sequence[InputImage]:
+        """Check the options, list the images with their boxes or masks."""
         if not self.methods:
             raise ValueError(f"--methods names none; choose among {', '.join(METHODS)}")
         for name in self.methods:
@@ -115,6 +116,7 @@ class Discover(common.NamedMaskOptions, ModelOptions, BatchCommand[InputImage, L
         return self._truths.images if self._truths else common.list_inputs(common.open_inputs(self.inputs))
 
     def settings(self) -> dict[str, Any]:
+        """Describe what the scores depend on."""
         if self._needs_attention:
             common.check_head(self.head, self._predictor)
         is_resized = self._resize in ("pad", "native")
@@ -125,6 +127,7 @@ class Discover(common.NamedMaskOptions, ModelOptions, BatchCommand[InputImage, L
             "resize": self._resize if is_resized else f"{self._resize} {self.size}",
             "methods": ", ".join(self.methods),
             "count": self.count,
+            "mask_threshold": self.least_value,
             "head": self.head,
             "min_confidence": self.min_confidence,
             "edges": "guided filter" if self.refine else "patches",
@@ -133,6 +136,7 @@ class Discover(common.NamedMaskOptions, ModelOptions, BatchCommand[InputImage, L
         return settings | (self._truths.settings() if self._truths else {})
 
     def read(self, item: InputImage) -> Loaded:
+        """Read an image and its true mask."""
         image = self._predictor.check_patches(item.read())
         return image, self._truths.read_one(item, image.shape) if self._truths else None
 
@@ -161,6 +165,7 @@ class Discover(common.NamedMaskOptions, ModelOptions, BatchCommand[InputImage, L
         return record
 
     def finish(self, items: Sequence[InputImage], output: OutputFolder) -> dict[str, Any]:
+        """Write tables, COCO files and the contact sheet; print the scores."""
         rows = [
             {"image": item.name, "method": method, **scores}
             for item in items
@@ -180,9 +185,7 @@ class Discover(common.NamedMaskOptions, ModelOptions, BatchCommand[InputImage, L
                 writer.add(item.file_name, record["size"], masks)
             writer.write()
         drawing.save_image(output.path("contact_sheet.png"), _contact_sheet(output, items, self.methods))
-        protocol = {
-            key: value for key, value in output.settings.items() if key not in ("weights", "mask_rules")
-        }
+        protocol = {key: value for key, value in output.settings.items() if key != "weights"}
         print(_report(protocol, scores, self.dataset, len(items)))
         empty = (f"{method} {sum(not row['objects'] for row in rows)}" for method, rows in by_method.items())
         print(f"images without an object: {', '.join(empty)}")

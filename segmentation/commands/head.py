@@ -58,8 +58,8 @@ class FitOptions(TruthOptions, common.NamedMaskOptions):
     foreground: bool = False
     """Make every label other than 0 and 255 class 1."""
     classes: Path | None = None
-    """Text file with one class a line: name, or name #rrggbb; or CVAT's labelmap.txt. COCO's categories are
-    matched by name; for masks of values, they name the labels from 0, background, on. voc: PASCAL VOC's."""
+    """Text file with one class a line: name, or name #rrggbb. They are matched by name with COCO files and
+    labelmap.txt; for masks of values, they name the labels from 0, background, on. voc: PASCAL VOC's."""
 
     def chosen_size(self, images: Sequence[InputImage]) -> int:
         """Return the short side of the input, and print it if it follows from the images.
@@ -180,6 +180,7 @@ class Apply(HeadOptions, BatchCommand[InputImage | Inputs, ImageArray | Frames])
     kind: ClassVar[str] = "inputs"
 
     def items(self) -> Sequence[InputImage | Inputs]:
+        """List the images and videos."""
         videos = [path for path in self.inputs if (mimetypes.guess_type(path)[0] or "").startswith("video/")]
         sources = [path for path in self.inputs if path not in videos]
         images = common.list_inputs(common.open_inputs(sources, tiles=self)) if sources or not videos else []
@@ -189,10 +190,12 @@ class Apply(HeadOptions, BatchCommand[InputImage | Inputs, ImageArray | Frames])
         return items
 
     def settings(self) -> dict[str, Any]:
+        """Describe the model and the head."""
         digest = hashlib.sha256(self.head.read_bytes()).hexdigest()
         return common.model_settings(self._predictor) | {"head": digest}
 
     def read(self, item: InputImage | Inputs) -> ImageArray | Frames:
+        """Read an image, or open a video."""
         if isinstance(item, Inputs):
             return open_frames(item.files[0])
         return self._predictor.check_patches(item.read())
@@ -213,6 +216,7 @@ class Apply(HeadOptions, BatchCommand[InputImage | Inputs, ImageArray | Frames])
         return len(loaded.times)
 
     def finish(self, items: Sequence[InputImage | Inputs], output: OutputFolder) -> dict[str, Any]:
+        """Print the number of inputs."""
         print(pluralize(len(items), "input"))
         return {"masks": {item.name: output.finished[item.name] for item in items}}
 
@@ -239,6 +243,7 @@ class HeadScore(TruthOptions, common.NamedMaskOptions, HeadOptions, JsonOptions)
     """
 
     def run(self) -> None:
+        """Segment, score, print."""
         make_room(self.json)
         task, predictor = self._saved.task, self._predictor
         images = self.find(self.image_list)
@@ -275,6 +280,7 @@ class Curve(FitOptions, ComputeOptions, JsonOptions):
     """Numbers of masks, spread evenly over the list; all masks are always added."""
 
     def run(self) -> None:
+        """Fit and score heads of every number of masks, print a table."""
         from dino_model.models.load import load_model
 
         make_room(self.json)

@@ -61,14 +61,17 @@ class Match(ModelOptions, BatchCommand[Inputs, Pair]):
         return self.predictor()
 
     def items(self) -> list[Inputs]:
+        """Check the options; the pair is one item."""
         if not 0 < self.ratio <= 1:
             raise ValueError(f"--ratio is {self.ratio}; expected above 0 and up to 1, such as 0.7")
         return [Inputs(f"{self.a.name} and {self.b.name}", [self.a, self.b])]
 
     def settings(self) -> dict[str, Any]:
+        """Describe the model."""
         return common.model_settings(self._predictor) | {"ratio": self.ratio, "point": self._point}
 
     def read(self, item: Inputs) -> Pair:
+        """Read both images."""
         return _read_textured(self.a), _read_textured(self.b)
 
     def compute(self, item: Inputs, loaded: Pair, output: OutputFolder) -> str:
@@ -105,6 +108,7 @@ class Match(ModelOptions, BatchCommand[Inputs, Pair]):
         )
 
     def finish(self, items: Sequence[Inputs], output: OutputFolder) -> dict[str, Any]:
+        """Print the number of matches; the results are those of matches.json."""
         print(f"{self.output}: {output.finished[items[0].name]}")
         content: dict[str, Any] = json.loads((output.folder / "matches.json").read_text())
         return content

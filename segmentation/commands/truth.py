@@ -1,7 +1,7 @@
 """Images with true masks, for every command that compares with them."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,7 +12,7 @@ from dino_model.inference.options import TileOptions
 from dino_model.runtime.batch import read_ahead
 from dino_model.runtime.errors import pluralize
 from dino_model.runtime.outputs import SkippedInputs
-from segmentation.annotations import LabelSet, MaskReader, MaskRules, NamedClass
+from segmentation.annotations import LabelSet, MaskReader, MaskRules, NamedClass, Scope, find_classes
 from segmentation.coco import CocoMasks
 from segmentation.commands import common
 from segmentation.commands.common import InputImage, NamedMaskOptions
@@ -69,6 +69,7 @@ class TrueMasks:
         images: Sequence[InputImage],
         options: NamedMaskOptions,
         *,
+        scope: Scope = "set",
         classes: tuple[NamedClass, ...] = (),
         foreground: bool = False,
         head: PatchTask | None = None,
@@ -79,61 +80,40 @@ class TrueMasks:
             DataError: No masks, or values that have no certain meaning.
         """
         self.path, self.foreground, self.skipped = path, foreground, SkippedInputs()
-        self._rules = MaskRules() if head else options.mask_rules(classes)
         self.coco: CocoMasks | None = None
         self.missing: dict[str, DataError] = {}
+        self._listings: Listings = {}
         if not path.exists():
             raise DataError(f"{path} does not exist; pass a folder of masks or a COCO .json file")
         if path.is_dir():
-            self.images = self._pair(images, options.mask_name or "{stem}")
-            files = [image.truth for image in self.images if image.truth]
-            if self.images and not files:
+            if options.crowds:
+                raise DataError(f"{path} is a folder, and --crowds is for the iscrowd regions of a COCO file")
+            self.images = [self._with_mask(image, options.mask_name or "{stem}") for image in images]
+            self.images = self._without_masks()
+            if self.images and len(self.missing) == len(self.images):
                 raise next(iter(self.missing.values()))
-            self.reader = MaskReader(files, self._rules, label_set=head.label_set if head else None)
-            self.label_set = self.reader.label_set
+            files = [image.truth for image in self.images if image.truth]
+            label_set = head.label_set if head else None
+            classes = find_classes(path, classes) if scope == "set" else ()
+            rules = MaskRules() if head else options.mask_rules(classes)
+            self.reader = MaskReader(files, rules, scope=scope, label_set=label_set)
+            self.label_set = self.reader.label_set or LabelSet()
             print(self.reader.table(), flush=True)
-            return
-        for field in fields(NamedMaskOptions):
-            if getattr(options, field.name) != field.default:
-                option = f"--{field.name.replace('_', '-')}"
-                raise DataError(f"{path} is a COCO file; leave out {option}, which is for files of masks")
-        self.images, self.label_set = [replace(image, truth=path) for image in images], LabelSet()
-        self.coco = CocoMasks(path)
-        names = classes or (map(NamedClass, head.names) if head and not foreground else ())
-        labels = self.coco.label_set(tuple(names), is_exact=head is None)
-        files = [Path(image.file_name) for image in images]
-        self.reader = MaskReader(files, label_set=labels, load=self.coco.load)
-        notes = [f"note: {note}" for note in self.coco.notes]
-        dropped = [f"dropped: {problem}" for problem in self.coco.damaged[:5]]
-        title = f"{path.name}: {pluralize(self.coco.count, 'annotation')}"
-        print(title, self.reader.table(), *notes, *dropped, sep="\n", flush=True)
-
-    def _pair(self, images: Sequence[InputImage], template: str) -> list[InputImage]:
-        """Find the mask of each image. Images that are masks of others are left out, and counted."""
-        listings, truths = Listings(), dict[str, Path]()
-        for image in images:
-            try:
-                truths[image.file_name] = find_mask(self.path, image.stem, template, listings)
-            except DataError as error:
-                self.missing[image.file_name] = error
-        files = {image.file_name: image.collection.file(image.index).resolve() for image in images}
-        masks = {truth.resolve() for name, truth in truths.items() if truth.resolve() != files[name]}
-        paired = [
-            replace(image, truth=truths.get(image.file_name))
-            for image in images
-            if files[image.file_name] not in masks
-        ]
-        for image in paired:
-            if image.truth and image.truth.resolve() == files[image.file_name]:
-                raise DataError(
-                    f"the image {image.truth} is its own mask; pass the folder of the masks, or --mask-name, "
-                    "such as '{stem}_mask'"
-                )
-        if count := len(images) - len(paired):
-            print(f"{pluralize(count, 'file')} of the images are masks of others, and no images", flush=True)
-        used = {image.file_name for image in paired}
-        self.missing = {name: error for name, error in self.missing.items() if name in used}
-        return paired
+        else:
+            for field in fields(NamedMaskOptions):
+                if field.name != "crowds" and getattr(options, field.name) != field.default:
+                    option = f"--{field.name.replace('_', '-')}"
+                    raise DataError(f"{path} is a COCO file; leave out {option}, which is for files of masks")
+            self.images, self.label_set = [replace(image, truth=path) for image in images], LabelSet()
+            self.coco = CocoMasks(path, crowds=options.crowds)
+            names = classes or (map(NamedClass, head.names) if head and not foreground else ())
+            labels = self.coco.label_set(tuple(names), is_exact=head is None)
+            files = [Path(image.file_name) for image in images]
+            self.reader = MaskReader(files, label_set=labels, load=self.coco.load)
+            notes = [f"note: {note}" for note in self.coco.notes]
+            dropped = [f"dropped: {problem}" for problem in self.coco.damaged]
+            title = f"{path.name}: {pluralize(self.coco.count, 'annotation')}"
+            print(title, self.reader.table(), *notes, *dropped[:5], sep="\n", flush=True)
 
     def read_one(self, image: InputImage, size: tuple[int, ...]) -> Labels:
         """Read the labels of an image of a size (height, width): uint8 [height, width].
@@ -145,19 +125,24 @@ class TrueMasks:
             raise self.missing[image.file_name]
         labels = self.reader.read(Path(image.file_name) if self.coco else image.truth or self.path)
         check_size(f"the mask of {image.file_name}", labels.shape, "its image", size)
-        return np.where(labels == VOID, VOID, labels > 0).astype(np.uint8) if self.foreground else labels
+        return (
+            np.where((labels > 0) & (labels < VOID), 1, labels).astype(np.uint8)
+            if self.foreground
+            else labels
+        )
 
     def read(
         self, images: Sequence[InputImage], predictor: "AttentionPredictor", title: str
     ) -> Iterator[tuple[InputImage, LabeledImage]]:
         """Read images and labels; those that cannot be used are named and skipped."""
         known = {image.file_name: image for image in self.images}
+        images = [image for image in images if image.file_name in known]
 
         def read(image: InputImage) -> LabeledImage:
             pixels = predictor.check_patches(image.read())
             return pixels, self.read_one(known[image.file_name], pixels.shape)
 
-        return read_ahead([each for each in images if each.file_name in known], read, self.skipped, title)
+        return read_ahead(images, read, self.skipped, title)
 
     def check_files(self, advice: str) -> None:
         """Raise ValueError if a mask is missing, or a mask or annotation cannot be used, before they are."""
@@ -179,10 +164,39 @@ class TrueMasks:
         """Return the names of labels from 0 on, as far as they are known."""
         if self.foreground:
             return ("background", "foreground")
-        label_set = self.reader.label_set
+        label_set = self.reader.label_set or LabelSet()
         count = len(label_set.values)
         return label_set.names or [label_set.name(label) for label in range(count if count < VOID else 0)]
 
     def settings(self) -> dict[str, Any]:
-        """Return what was read and how, for the provenance and scores."""
-        return {"masks": self.reader.label_set.describe(), "mask_rules": asdict(self._rules)}
+        """Return what was read, for the provenance and scores."""
+        return {"masks": self.reader.describe()}
+
+    def _without_masks(self) -> list[InputImage]:
+        """Return the images that are no masks of others, and print how many are.
+
+        Raises:
+            DataError: An image is its own mask.
+        """
+        places = {image.file_name: image.collection.file(image.index).resolve() for image in self.images}
+        masks = {image.file_name: image.truth.resolve() for image in self.images if image.truth}
+        others = {file for name, file in masks.items() if file != places[name]}
+        images = [image for image in self.images if places[image.file_name] not in others]
+        for image in images:
+            if masks.get(image.file_name) == places[image.file_name]:
+                raise DataError(
+                    f"the image {image.truth} is its own mask; pass the folder of the masks, or "
+                    "--mask-name, such as '{stem}_mask'"
+                )
+        if count := len(self.images) - len(images):
+            print(f"{pluralize(count, 'file')} of the images are masks of others, and no images", flush=True)
+        names = {image.file_name for image in images}
+        self.missing = {name: error for name, error in self.missing.items() if name in names}
+        return images
+
+    def _with_mask(self, image: InputImage, template: str) -> InputImage:
+        try:
+            return replace(image, truth=find_mask(self.path, image.stem, template, self._listings))
+        except DataError as error:
+            self.missing[image.file_name] = error
+            return image

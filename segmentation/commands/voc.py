@@ -72,21 +72,23 @@ class Voc(VocProtocol, common.MaskOptions, ModelOptions, BatchCommand[VocSample,
         return self.predictor(self.resize) if self.baseline == "none" else None
 
     def items(self) -> list[VocSample]:
+        """List the images of the split, and print the values of their masks."""
         check_mass(self.mass, "--mass")
         print(self._masks.table(), flush=True)
         return self._samples
 
     def settings(self) -> dict[str, Any]:
+        """Describe the model, the masks and the protocols."""
         settings: dict[str, Any] = {"model": f"baseline {self.baseline}", "precision": "no model"}
         if self._predictor is not None:
             settings = common.model_settings(self._predictor)
             if isinstance(self.head, int):
                 common.check_head(self.head, self._predictor)
-        settings |= {"masks": self._masks.classes.label_set.describe()}
-        protocols = [asdict(each) for each in self._protocols]
-        return settings | {"mask_rules": asdict(self.mask_rules()), "protocols": protocols}
+        settings |= {"masks": self._masks.classes.describe(), "mask_rules": asdict(self.mask_rules())}
+        return settings | {"protocols": [asdict(each) for each in self._protocols]}
 
     def read(self, item: VocSample) -> Loaded:
+        """Read an image and its annotation."""
         image = images.read(item.image, name=str(item.image))
         annotation = self._masks.read(item, image.shape[:2])
         return image if self._predictor is None else self._predictor.check_patches(image), annotation
@@ -109,6 +111,7 @@ class Voc(VocProtocol, common.MaskOptions, ModelOptions, BatchCommand[VocSample,
         return [list(score.targets) for score in scores]
 
     def finish(self, items: Sequence[VocSample], output: OutputFolder) -> dict[str, Any]:
+        """Write tables, COCO files and the contact sheet; print the scores."""
         finished = [(item.name, output.finished[item.name]) for item in items]
         by_protocol = [
             [ImageScore.of(name, record[number]) for name, record in finished]
@@ -176,7 +179,7 @@ def _write_coco(output: OutputFolder, samples: Sequence[VocSample], scores: list
         if score.targets:
             height, width = score.targets[0].mask["size"]
             masks = ((each.category, decode(each.mask), each.jaccard) for each in score.targets)
-            writer.add(sample.image.name, (height, width), masks)
+            writer.add(sample.file_name, (height, width), masks)
     writer.write()
 
 

@@ -1,5 +1,7 @@
 """One set of labels for masks of every form: values, colors, ids, palettes, names."""
 
+import struct
+import zlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -13,6 +15,7 @@ from segmentation.annotations import (
     MaskReader,
     MaskRules,
     NamedClass,
+    find_classes,
     read_classes,
     read_labels,
 )
@@ -54,8 +57,16 @@ def through_jpeg(values: np.ndarray) -> np.ndarray:
     return cv2.imdecode(cv2.imencode(".jpg", large, [cv2.IMWRITE_JPEG_QUALITY, 90])[1], cv2.IMREAD_GRAYSCALE)
 
 
-def named(names: str) -> tuple[NamedClass, ...]:
-    return tuple(map(NamedClass, names.split()))
+def png_of_bits(values: np.ndarray, depth: int) -> bytes:
+    """Encode gray values of 2 or 4 bits."""
+    bits = np.unpackbits(values[..., None], axis=-1)[..., -depth:].reshape(len(values), -1)
+    rows = np.pad(np.packbits(bits, axis=1), ((0, 0), (1, 0))).tobytes()
+    header = struct.pack(">2I5B", *values.shape[::-1], depth, 0, 0, 0, 0)
+    chunks = ((b"IHDR", header), (b"IDAT", zlib.compress(rows)), (b"IEND", b""))
+    return b"\x89PNG\r\n\x1a\n" + b"".join(
+        struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+        for kind, data in chunks
+    )
 
 
 ids = LABELS.astype(np.uint16)
@@ -63,6 +74,7 @@ FORMS: dict[str, tuple[np.ndarray | tuple[np.ndarray, np.ndarray], MaskRules, np
     "palette": ((LABELS, palette()), MaskRules(), LABELS),
     "palette with a white background": ((LABELS, WHITE_FIRST), MaskRules(), LABELS),
     "gray": (LABELS, MaskRules(), LABELS),
+    "one bit with a threshold": (LABELS > 0, MaskRules(128), mapped(0, 1, 1, 1)),
     "one bit": (LABELS > 0, MaskRules(), mapped(0, 1, 1, 1)),
     "gray with alpha": (np.stack([LABELS, (LABELS > 0) * np.uint8(255)], -1), MaskRules(), LABELS),
     "transparent gray": (np.stack([LABELS, (LABELS != 3) * np.uint8(9)], -1), MaskRules(), LABELS % 3),
@@ -90,10 +102,14 @@ FORMS: dict[str, tuple[np.ndarray | tuple[np.ndarray, np.ndarray], MaskRules, np
     "scribbles": (mapped(3, 1, 2, 0), MaskRules(ignore=("0",), background="3"), mapped(0, 1, 2, 255)),
     "class that is ignored": (
         LABELS,
-        MaskRules(ignore=("b",), classes=named("Background a b c")),
+        MaskRules(ignore=("b",), classes=tuple(map(NamedClass, ["Background", "a", "b", "c"]))),
         mapped(0, 1, 255, 3),
     ),
-    "label 0 is a class": (LABELS, MaskRules(background="none", classes=named("a b c d")), LABELS),
+    "label 0 is a class": (
+        LABELS,
+        MaskRules(background="none", classes=tuple(map(NamedClass, "abcd"))),
+        LABELS,
+    ),
     "white background": (WHITE_FIRST[LABELS], MaskRules(background="#ffffff"), mapped(0, 3, 2, 1)),
     "white background as a value": (WHITE_FIRST[LABELS], MaskRules(background="255"), mapped(0, 3, 2, 1)),
     "no background": (
@@ -108,7 +124,11 @@ FORMS: dict[str, tuple[np.ndarray | tuple[np.ndarray, np.ndarray], MaskRules, np
         LABELS,
     ),
     "inverted": (mapped(255, 0, 0, 0), MaskRules(background="255"), mapped(0, 1, 1, 1)),
-    "ignored color of a palette": ((LABELS, COLORS), MaskRules(ignore=("#00ff00",)), mapped(0, 2, 255, 1)),
+    "ignored color of a palette": (
+        (LABELS, COLORS),
+        MaskRules(ignore=("#00ff00",)),
+        mapped(0, 2, 255, 1),
+    ),
     "negative background": (
         LABELS.astype(np.int32) - 1,
         MaskRules(background="-1", ignore=("0",)),
@@ -154,8 +174,8 @@ REFUSED: dict[str, tuple[Callable[[], np.ndarray], str]] = {  # one mask, and wh
     "shares": (lambda: LABELS / np.float32(3), "values that are no ids"),
     "negative ids": (lambda: -LABELS.astype(np.int32), r"--ignore '-3' or --background '-3'"),
     "alpha only": (lambda: np.dstack([0 * LABELS] * 3 + [(LABELS > 0) * np.uint8(255)]), "alpha channel"),
-    "0 and 255 only": (lambda: (LABELS > 0) * np.uint8(255), "--ignore 255.*--binary"),
-    "0 and 65535 only": (lambda: (LABELS > 0) * np.uint16(65535), "--ignore 65535.*--binary"),
+    "0 and 255 only": (lambda: (LABELS > 0) * np.uint8(255), "--binary.*--ignore 255"),
+    "0 and 65535 only": (lambda: (LABELS > 0) * np.uint16(65535), "--binary.*--ignore 65535"),
     "values without 0": (lambda: LABELS + np.uint8(1), "--background '1'.*--background none"),
     "ids without 0": (lambda: ids + np.uint16(900), "--background '900'"),
     "colors without black": (lambda: WHITE_FIRST[LABELS], "--background '#ffffff'"),
@@ -192,7 +212,7 @@ def test_mask_of_an_encoding_that_changes_values_needs_a_threshold(name, tmp_pat
     np.testing.assert_array_equal(MaskReader(rules=MaskRules(128)).read(tmp_path / name), values > 0)
 
 
-EXACT = ["a.webp", "a.pgm", "a.gif", "a.PNG", "a.tif", "filtered.png"]
+EXACT = ["a.webp", "a.pgm", "a.gif", "a.PNG", "a.tif", "filtered.png", "2.png", "4.png", "3.pgm"]
 
 
 @pytest.mark.parametrize("name", EXACT)
@@ -200,6 +220,10 @@ def test_every_exact_encoding_is_read(name, tmp_path):
     file = tmp_path / name
     if name == "filtered.png":  # rows are stored as differences
         cv2.imwrite(str(file), LABELS, [cv2.IMWRITE_PNG_FILTER, cv2.IMWRITE_PNG_FILTER_UP])
+    elif name == "3.pgm":
+        file.write_bytes(b"P5 32 24 3\n" + LABELS.tobytes())
+    elif name[0].isdigit():
+        file.write_bytes(png_of_bits(LABELS, int(name[0])))
     else:
         Image.fromarray(LABELS).save(file, **({"lossless": True} if name.endswith("webp") else {}))
     np.testing.assert_array_equal(read_labels(file), LABELS)
@@ -229,7 +253,7 @@ def test_unusable_file_is_named(tmp_path):
         with pytest.raises(DataError, match=r"mask\.png (is not an image of PNG|cannot be read)"):
             read_labels(file)
     save_pages(Image.fromarray(LABELS), tmp_path / "m.tif")
-    with pytest.raises(DataError, match=r"m\.tif has 2 pages"):
+    with pytest.raises(DataError, match=r"m\.tif has 2 pages; expected one"):
         read_labels(tmp_path / "m.tif")
     cv2.imwrite(str(file), np.dstack([ids] * 3))
     with pytest.raises(DataError, match="has colors of 16 bits"):
@@ -237,9 +261,6 @@ def test_unusable_file_is_named(tmp_path):
     tifffile.imwrite(tmp_path / "signed.tif", -LABELS.astype(np.int8))
     with pytest.raises(DataError, match="signed values of 8 bits"):
         read_labels(tmp_path / "signed.tif")
-    (tmp_path / "3.pgm").write_bytes(b"P5 32 24 3\n" + LABELS.tobytes())
-    with pytest.raises(DataError, match="another range than 0 to 255"):
-        read_labels(tmp_path / "3.pgm")
     (tmp_path / "folder").mkdir()
     with pytest.raises(DataError, match=r"the mask .*folder\.png is missing"):
         find_mask(tmp_path, "folder")
@@ -305,13 +326,22 @@ SETS: dict[str, tuple[Masks, MaskRules, Sequence[np.ndarray] | str]] = {  # mask
     ),
     "gray palette": ([(LABELS, COLORS), (LABELS, GRAY)], MaskRules(), [LABELS] * 2),
     "white background in one": ([(LABELS, COLORS), (LABELS, WHITE_FIRST)], MaskRules(), [LABELS] * 2),
-    "white of one bit beside bytes": ([LABELS, LABELS > 0], MaskRules(), r"1\.png has one bit.*--binary"),
-    "empty mask of one bit": ([LABELS, LABELS > 9], MaskRules(), [LABELS, 0 * LABELS]),
+    "white of one bit beside bytes": (
+        [mapped(0, 1, 255, 3), LABELS > 0],
+        MaskRules(),
+        [mapped(0, 1, 255, 3), mapped(0, *[255] * 3)],
+    ),
+    "white that no mask of bytes has": ([LABELS, LABELS > 0], MaskRules(), "--ignore 255.*--binary"),
+    "white of one bit that is ignored": (
+        [LABELS, LABELS > 0],
+        MaskRules(ignore=("255",)),
+        [LABELS, mapped(0, *[255] * 3)],
+    ),
     "one object and void": ([LABELS], MaskRules(1, ignore=("3",)), "--binary.*leave out --ignore"),
     "no background left": ([LABELS], MaskRules(ignore=("0",)), "--background 3"),
     "classes without the background": (
         [LABELS],
-        MaskRules(classes=named("a b c d")),
+        MaskRules(classes=tuple(map(NamedClass, "abcd"))),
         "'a' would be label 0.*`background`.*--background none",
     ),
     "reordered palette": ([(LABELS, COLORS), REORDERED], MaskRules(), "--palette index.*--palette color"),
@@ -325,6 +355,11 @@ SETS: dict[str, tuple[Masks, MaskRules, Sequence[np.ndarray] | str]] = {  # mask
         MaskRules(palette="index"),
         [LABELS, mapped(0, 3, 1, 2)],
     ),
+    "reordered palette of another folder": (
+        [(LABELS, COLORS), REORDERED],
+        MaskRules(),
+        "--palette index.*--palette color",
+    ),
     "color at index 0": ([(LABELS, COLORS[[1, 0, 2, 3]])], MaskRules(), "--palette index.*--palette color"),
     "ignored color beside a white background": (
         [(LABELS, WHITE_FIRST)],
@@ -334,7 +369,7 @@ SETS: dict[str, tuple[Masks, MaskRules, Sequence[np.ndarray] | str]] = {  # mask
     "gray beside colors": ([LABELS, COLORS[LABELS]], MaskRules(), r"0\.png is gray with the value 1"),
     "label without a name": (
         [LABELS],
-        MaskRules(classes=named("background b c")),
+        MaskRules(classes=tuple(map(NamedClass, ["background", "b", "c"]))),
         "has 3, which has no label: add it to --classes",
     ),
     "0 and 255 beside labels": ([LABELS, mapped(0, 255, 255, 255)], MaskRules(), "--ignore 255.*--binary"),
@@ -352,10 +387,14 @@ SETS: dict[str, tuple[Masks, MaskRules, Sequence[np.ndarray] | str]] = {  # mask
         MaskRules(classes=(NamedClass("red", 0xFF0000), NamedClass("blue", 0xFF))),
         "has #00ff00, which has no label.*--classes.*--ignore '#00ff00'",
     ),
-    "class without a color": ([COLORS[LABELS]], MaskRules(classes=named("a b c d")), "`a #rrggbb`"),
+    "class without a color": (
+        [COLORS[LABELS]],
+        MaskRules(classes=tuple(map(NamedClass, "abcd"))),
+        "`a #rrggbb`",
+    ),
     "ids with names": (
         [np.array([0, 301, 300, 7], np.uint16)[LABELS]],
-        MaskRules(classes=named("background b c d")),
+        MaskRules(classes=tuple(map(NamedClass, ["background", "b", "c", "d"]))),
         "--classes cannot name",
     ),
     "color for values": ([LABELS], MaskRules(background="#00ff00"), "is a color"),
@@ -367,7 +406,7 @@ SETS: dict[str, tuple[Masks, MaskRules, Sequence[np.ndarray] | str]] = {  # mask
     "class colors for values": (
         [LABELS],
         MaskRules(classes=(NamedClass("cat", 255), NamedClass("background", 0))),
-        "'cat' would be label 0",
+        "the first class 'cat' has the color #0000ff, not black",
     ),
     "unknown name": ([LABELS], MaskRules(ignore=("sky",)), "'sky' is no label"),
 }
@@ -376,7 +415,8 @@ SETS: dict[str, tuple[Masks, MaskRules, Sequence[np.ndarray] | str]] = {  # mask
 @pytest.mark.parametrize("form", SETS)
 def test_masks_of_a_command_have_one_set_of_labels_in_any_order(form, tmp_path):
     masks, rules, expected = SETS[form]
-    files = [write(tmp_path / f"{n}.png", mask) for n, mask in enumerate(masks)]
+    folder = tmp_path / "{}" if "folder" in form else tmp_path
+    files = [write(Path(f"{folder}/{n}.png".format(n)), mask) for n, mask in enumerate(masks)]
     for order in (files, files[::-1]):
         if isinstance(expected, str):
             with pytest.raises(DataError, match=expected):
@@ -410,20 +450,55 @@ def test_classes_with_numbers_or_columns_are_refused(line, tmp_path):
         read_classes(tmp_path / "classes.txt")
 
 
-def test_value_of_missing_data_is_void_or_background_as_an_option_says(tmp_path):
-    tifffile.imwrite(tmp_path / "a.tif", mapped(0, 1, 2, 99), extratags=[(42113, "s", 0, "99", True)])
-    with pytest.raises(DataError, match="declares 99 as missing data: pass --ignore 99 or --background 99"):
-        MaskReader([tmp_path / "a.tif"])
-    found = MaskReader([tmp_path / "a.tif"], MaskRules(ignore=("99",))).read(tmp_path / "a.tif")
-    np.testing.assert_array_equal(found, mapped(0, 1, 2, 255))
+@pytest.mark.parametrize(
+    ("rules", "labels"), [(MaskRules(), (0, 1, 2, 255)), (MaskRules(background="99"), (255, 1, 2, 0))]
+)
+def test_value_of_missing_data_is_void_unless_it_is_the_background(rules, labels, tmp_path):
+    values = np.array([0 if labels[0] == 0 else 255, 1, 2, 99], np.uint8)[LABELS]
+    for value in (99, 0):
+        tag = (42113, "s", 0, str(value), True)
+        tifffile.imwrite(tmp_path / f"{value}.tif", values, extratags=[tag])
+    reader = MaskReader([tmp_path / "99.tif"], rules)
+    np.testing.assert_array_equal(reader.read(tmp_path / "99.tif"), mapped(*labels))
+    assert ("void: 99, declared as missing data by 1 file" in reader.table()) == (labels[3] == 255)
+    if not rules.background:
+        with pytest.raises(DataError, match="declares 0 as missing data: pass --background 0 or --ignore 0"):
+            MaskReader([tmp_path / "0.tif"])
 
 
-def test_classes_have_the_colors_of_a_labelmap_of_cvat_or_of_voc(tmp_path):
-    file = write(tmp_path / "0.png", COLORS[LABELS])
+def test_random_palettes_are_read_by_image(tmp_path):
+    other = np.array([[0, 0, 0], [90, 0, 0], [0, 90, 0], [0, 0, 90]])
+    files = [write(tmp_path / f"{n}.png", (LABELS, colors)) for n, colors in enumerate((COLORS, other))]
+    reader = MaskReader(files, scope="image")
+    for file in files:
+        np.testing.assert_array_equal(reader.read(file), LABELS)
+
+
+def test_classes_of_a_labelmap_are_matched_by_name_and_color(tmp_path):
+    masks = tmp_path / "SegmentationClass"
+    file = write(masks / "0.png", COLORS[LABELS])
     (tmp_path / "labelmap.txt").write_text(
         "# label:color_rgb\nbackground:0,0,0::\nred:255,0,0::\nblue:0,0,255::\ngreen:0,255,0::\n"
     )
-    named = MaskReader([file], MaskRules(classes=read_classes(tmp_path / "labelmap.txt")))
+    named = MaskReader([file], MaskRules(classes=find_classes(masks, ())))
     np.testing.assert_array_equal(named.read(file), mapped(0, 1, 3, 2))
     assert named.label_set.names == ("background", "red", "blue", "green")
+    for content in ("background\ngreen\nblue\nred\n", "green #00ff00\nblue #0000ff\nred #ff0000\n"):
+        (tmp_path / "classes.txt").write_text(content)
+        classes = find_classes(masks, read_classes(tmp_path / "classes.txt"))
+        reader = MaskReader([file], MaskRules(classes=classes))
+        np.testing.assert_array_equal(reader.read(file), mapped(0, 3, 1, 2))
+        assert reader.label_set.names == ("background", "green", "blue", "red")
+    write(tmp_path / "images/0.png", LABELS)
+    write(tmp_path / "SegmentationObject/0.png", COLORS[LABELS] // 2)
+    images = list_inputs(open_inputs([tmp_path / "images"]))
+    objects = TrueMasks(tmp_path / "SegmentationObject", images, NamedMaskOptions(), scope="image")
+    objects.check_files("")
+    (tmp_path / "classes.txt").write_text("background\nred\nblue\n")
+    with pytest.raises(DataError, match=r"differ in green"):
+        find_classes(masks, read_classes(tmp_path / "classes.txt"))
+    (tmp_path / "labelmap.txt").write_text("background\nred\nblue\n")
+    assert find_classes(masks, read_classes(tmp_path / "classes.txt"))[1].name == "red"
+    with pytest.raises(DataError, match=r"not CVAT's.*--classes"):
+        find_classes(masks, ())
     assert read_classes(Path("voc"))[1] == ("aeroplane", 0x800000)

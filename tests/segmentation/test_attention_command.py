@@ -12,6 +12,7 @@ from skimage import data
 from dino_model.inference.predictor import AttentionPredictor
 from dino_model.inference.tiles import TiledPredictor
 from dino_model.runtime.errors import SettingError
+from segmentation.commands import common
 from segmentation.commands.attention import Attention
 from segmentation.masks import enlarge, keep_mass_of_maps
 from tests.segmentation.coco import load_results
@@ -106,3 +107,13 @@ def test_point_or_size_that_an_image_does_not_fit_is_named(tmp_path, point, size
     Image.new("RGB", size).save(tmp_path / "image.png")
     with pytest.raises(ValueError, match=message):
         Attention(inputs=(tmp_path / "image.png",), output=tmp_path / "out", model=MODEL, point=point).run()
+
+
+def test_titles_on_contact_sheet_tell_images_of_one_folder_apart(photo, tmp_path):
+    paths = [tmp_path / name for name in ("a/pets/cat.png", "a/pets/dog.png", "b/cow.png")]
+    for path in paths:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(photo.read_bytes())
+    titles = [image.title for image in common.list_inputs(common.open_inputs(paths))]
+    assert titles == ["pets/cat", "pets/dog", "b/cow"]
+    assert [image.title for image in common.list_inputs(common.open_inputs([photo]))] == ["cat"]

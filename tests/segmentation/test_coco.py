@@ -8,12 +8,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from PIL import Image
 from pycocotools import mask
 from pycocotools.coco import COCO
 
 from segmentation import coco
 from segmentation.annotations import MaskReader, NamedClass
 from segmentation.commands.common import NamedMaskOptions
+from segmentation.commands.head import Fit
 from segmentation.commands.truth import TrueMasks
 from segmentation.labels import DataError
 
@@ -87,9 +89,12 @@ def test_smaller_object_is_on_top_in_any_order(tmp_path, order):
 
 
 CATEGORIES: dict[str, tuple[tuple[Any, ...], Any, dict[int, str]]] = {  # ids, one that is used, names
-    "kept": ((0, 1, 7), 7, {1: "name 1", 6: "class 6", 7: "name 7"}),
-    "used 0": ((0, 1), 0, {1: "name 0"}),
-    "above 254": ((7, 255), 255, {1: "name 255"}),
+    "kept": ((1, 2, 200), 2, {1: "name 1", 2: "name 2", 200: "name 200"}),
+    "unused 0": ((0, 1, 2), 2, {1: "name 1", 2: "name 2"}),
+    "used 0": ((0, 1), 0, {1: "name 0", 2: "name 1"}),
+    "above 254": ((300, 7, 1000), 300, {1: "name 7", 2: "name 300"}),
+    "255": ((255, 3), 255, {1: "name 3", 2: "name 255"}),
+    "texts of digits": (("1", "12"), 12, {1: "name 1", 12: "name 12"}),
     "more than 254": (tuple(range(1, 400)), 399, {1: "name 399"}),
 }
 
@@ -101,7 +106,7 @@ def test_categories_of_any_id_keep_their_names(form, tmp_path):
     label_set = masks.label_set()
     assert {label: label_set.name(label) for label in names} == names
     assert [label_set.name(label) for label in np.unique(read(masks))] == ["background", f"name {used}"]
-    shown = "values are labels" if form == "kept" else "id "
+    shown = "values are labels" if form in ("kept", "unused 0", "texts of digits") else "id "
     assert shown in label_set.describe()
 
 
@@ -132,19 +137,16 @@ def test_file_may_have_any_encoding_of_text(tmp_path, encoding, name):
 DAMAGED: dict[str, tuple[Any, str]] = {
     "null": (None, "annotation 2 of the file: no image_id"),
     "no image": ({"id": 9}, "annotation 2 of the file: no image_id"),
-    "iscrowd of another kind": (annotate(2, iscrowd="false"), "iscrowd 'false'; expected an id, and 0 or 1"),
+    "iscrowd of another kind": (annotate(2, iscrowd="false"), "iscrowd is 'false'; expected 0 or 1"),
     "no segmentation": (annotate(2, shape=None), r"annotation 5 of img0\.png: it has no segmentation"),
     "empty segmentation": (annotate(2, shape=[]), "it has no segmentation"),
-    "two points": (annotate(2, shape=[[1, 1, 5, 5]]), "of three corners or more"),
-    "odd number": (
-        annotate(2, shape=[[1, 1, 5, 5, 7, 3, 2]]),
-        r"is \[1.0, 1.0, 5.0.*expected x, y of three corners or more",
-    ),
+    "two points": (annotate(2, shape=[[1, 1, 5, 5]]), "fewer than three corners"),
+    "odd number": (annotate(2, shape=[[1, 1, 5, 5, 7, 3, 2]]), "has 7 numbers; expected pairs"),
     "unknown category": (annotate(8), "no category 8"),
     "other size": (annotate(2, shape={"size": [10, 12], "counts": [0, 9, 111]}), r"its size is \[10, 12\]"),
     "short run lengths": (annotate(2, shape={"size": [12, 10], "counts": [4]}), "run lengths of 12 × 10"),
-    "corners from 0 to 1": (annotate(2, shape=[[0.1, 0.1, 0.5, 0.1, 0.5, 0.5]]), "in pixels up to 100,000"),
-    "far away": (annotate(2, shape=[[0, 0, 1e9, 0, 0, 1e9]]), "in pixels up to 100,000"),
+    "corners from 0 to 1": (annotate(2, shape=[[0.1, 0.1, 0.5, 0.1, 0.5, 0.5]]), "expected pixels"),
+    "far away": (annotate(2, shape=[[0, 0, 1e9, 0, 0, 1e9]]), "farther than 100,000 pixels"),
     "outside": (annotate(2, shape=[[50, 50, 90, 50, 90, 90]]), "it covers no pixel"),
 }
 
@@ -157,6 +159,12 @@ def test_damaged_annotation_loses_itself_only(form, tmp_path):
         assert (read(masks) == 1).sum() == 36
     (problem,) = masks.damaged
     assert re.search(message, problem)
+
+
+@pytest.mark.parametrize("shape", [SQUARE[0], [[[2, 2], [8, 2], [8, 8], [2, 8]]]])
+def test_polygon_in_other_brackets_is_read(tmp_path, shape):
+    masks = coco.CocoMasks(write(tmp_path, [annotate(shape=shape)]))
+    assert ((read(masks) == 1).sum(), masks.damaged) == (36, [])
 
 
 def test_polygon_beyond_the_image_is_drawn_as_pycocotools_does(tmp_path):
@@ -182,7 +190,10 @@ FILES: dict[str, tuple[dict[str, Any], str, str]] = {  # content, its error, its
     ),
     "two images of one name": ({"images": [IMAGE, IMAGE | {"id": 2}]}, "two images have the file name", ""),
     "image listed twice": ({"images": [IMAGE, IMAGE]}, "", ""),
-    "text ids": ({"annotations": [annotate(image="1")]}, "no listed image has the id '1'", ""),
+    "text ids": ({"annotations": [annotate(image="1")]}, "", ""),
+    "decimal ids": ({"annotations": [annotate(image=1.0)]}, "", ""),
+    "iscrowd as a text": ({"annotations": [annotate(iscrowd="0")]}, "", ""),
+    "zeros in front": ({"annotations": [annotate(image="000001")]}, "", ""),
     "image not listed": (
         {"annotations": [annotate(), *[annotate(image=7)] * 3]},
         "",
@@ -193,10 +204,10 @@ FILES: dict[str, tuple[dict[str, Any], str, str]] = {  # content, its error, its
         "",
         r"1 annotation left out, .* the id 'img0\.png'",
     ),
-    "crowd": (
+    "class of crowds only": (
         {"annotations": [annotate(), annotate(2, shape=[[0, 0, 1, 0, 1, 1, 0, 1]], iscrowd=1)]},
         "",
-        "1 region with iscrowd void; set iscrowd to 0",
+        "name 2 has iscrowd regions only, which are void; --crowds",
     ),
 }
 
@@ -214,14 +225,29 @@ def test_file_is_refused_or_read_with_a_note(form, tmp_path):
     assert re.search(note or "^$", " ".join(masks.notes))
 
 
-def test_crowds_are_void(tmp_path):
-    masks = coco.CocoMasks(write(tmp_path, [annotate(2), annotate(1, shape=SMALL, iscrowd=1)]))
-    assert {*np.unique(read(masks)).tolist()} == {0, 2, 255}
+def test_crowds_are_void_unless_they_are_taken(tmp_path):
+    file = write(tmp_path, [annotate(2), annotate(1, shape=SMALL, iscrowd=1)])
+    found = [set(np.unique(read(coco.CocoMasks(file, crowds=crowds)))) for crowds in (False, True)]
+    assert found == [{0, 2, 255}, {0, 1, 2}]
 
 
-def test_options_of_other_masks_are_refused(tmp_path):
-    with pytest.raises(DataError, match="--mask-name"):
-        TrueMasks(write(tmp_path, [annotate()]), [], NamedMaskOptions(mask_name="{stem}_m"))
+@pytest.mark.parametrize(
+    ("masks", "options"),
+    [("coco.json", {"binary": True}), ("coco.json", {"mask_name": "{stem}_m"}), (".", {"crowds": True})],
+)
+def test_options_of_other_masks_are_refused(tmp_path, masks, options):
+    write(tmp_path, [annotate()])
+    with pytest.raises(DataError, match=f"--{next(iter(options)).replace('_', '-')}"):
+        TrueMasks(tmp_path / masks, [], NamedMaskOptions(**options))
+
+
+def test_fit_on_boxes_without_masks_names_them(tmp_path):
+    (tmp_path / "images").mkdir()
+    Image.new("RGB", (10, 12)).save(tmp_path / "images/img0.png")
+    masks, head = write(tmp_path, [annotate(shape=None)]), tmp_path / "head.safetensors"
+    with pytest.raises(ValueError, match=r"skipped 1 of 1 annotations?: .*it has no segmentation"):
+        Fit(images=tmp_path / "images", masks=masks, output=head, model="random:embedded", size=32).run()
+    assert not head.exists()
 
 
 @pytest.mark.parametrize(
@@ -252,10 +278,7 @@ def test_one_listed_image_is_not_that_of_two_files(tmp_path):
 @pytest.mark.parametrize(
     ("images", "message"),
     [
-        (
-            [IMAGE | {"id": n, "file_name": f"{n}/a.png"} for n in (1, 2)],
-            "that can be 'a.png'; these are: 1/a",
-        ),
+        ([IMAGE | {"id": n, "file_name": f"{n}/a.png"} for n in (1, 2)], "which can both be 'a.png'"),
         ([{"id": 1, "file_name": "a.png"}], "a.png without height and width"),
     ],
 )

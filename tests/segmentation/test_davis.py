@@ -10,10 +10,10 @@ from PIL import Image
 from dino_model.data import images
 from dino_model.inference.predictor import AttentionPredictor
 from dino_model.models.load import load_model
-from segmentation.annotations import read_labels
+from segmentation.annotations import MaskReader, read_labels
 from segmentation.commands.davis import Davis
 from segmentation.commands.video import Video
-from segmentation.datasets import open_davis
+from segmentation.datasets import open_davis, read_frame_mask
 from segmentation.labels import DataError, write_mask_png
 from segmentation.propagation import CRW, DINO, OFFICIAL_STD, ColorPatches, official_std
 from segmentation.tracking import propagate_masks
@@ -105,14 +105,13 @@ def test_missing_file_of_sequence_is_named(davis):
         (davis / "moved").rename(davis / missing)
 
 
-def test_first_mask_of_wrong_size_or_labels_is_named(davis, tmp_path):
-    file = davis / "Annotations/480p/bear/00000.png"
-    wrong = {"00000.png is 100x64 pixels, the frames 128x64": np.ones((64, 100))}
-    wrong["marks no object; pass --binary"] = np.zeros(SIZE)
+def test_first_mask_of_wrong_size_or_labels_is_named(tmp_path):
+    file, wrong = tmp_path / "first.png", {"--binary": np.full(SIZE, 255), "every pixel is 0": np.zeros(SIZE)}
+    wrong[r"first\.png is 100x64 pixels, the frames 128x64"] = np.ones((64, 100))
     for message, labels in wrong.items():
         write_mask_png(file, labels.astype(np.uint8))
-        with pytest.raises(ValueError, match=message):
-            command(davis, tmp_path / "out", sequences=("bear",)).run()
+        with pytest.raises(DataError, match=message):
+            read_frame_mask(MaskReader([file]), file, SIZE)
 
 
 def test_davis_writes_masks_and_scores(davis, tmp_path):
@@ -177,7 +176,7 @@ def test_propagation_runs_in_fp32_by_default(davis, tmp_path, monkeypatch, preci
     frames, mask = davis / "JPEGImages/480p/bear", davis / "Annotations/480p/bear/00000.png"
     options = {"precision": precision, "model": "random:vit_tiny/16", "size": 64}
     command(davis, tmp_path / "davis", features="model", sequences=("bear",), **options).run()
-    Video(frames, output=tmp_path / "labels", masks=mask, **options).run()
+    Video(frames, output=tmp_path / "labels", mask=(str(mask),), **options).run()
     files = (tmp_path / name / "provenance.json" for name in ("davis", "labels"))
     assert [json.loads(file.read_text())["precision"] for file in files] == [expected] * 2
 

@@ -84,7 +84,7 @@ def test_wrong_predictions_are_named(write):
         (file.unlink, r"1 of 4 predictions of a are missing, the first is .*00003\.png"),
         (lambda: write_mask_png(file, masks[0, :, 1:]), r"3\.png is 59x40 pixels, its ground truth 60x40"),
         (lambda: write_mask_png(file, masks[0] // 7 * 8), r"has label 8, but the objects are 1 to 7"),
-        (lambda: write_mask_png(file, masks[0] // 7 * 255), r"has 0 and 255 only"),
+        (lambda: write_mask_png(file, masks[0] // 7 * 255), r"has 0 and 255 only, others have labels"),
         (lambda: file.write_bytes(right[:60]), r"00003\.png cannot be read"),
     ]
     for change, message in changes:
@@ -129,7 +129,7 @@ def test_later_objects_score_as_officially(write, guessed, task):
         expected = np.mean([(float(jaccard(*m)) + contour_accuracy(*m)) / 2 for each in pairs for m in each])
     assert scores["dataset"]["J&F_mean"] == pytest.approx(expected, abs=1e-12)
     assert scores["notes"] == [
-        "a: the first mask lacks 1 object below its highest label, which count as officially: 2",
+        "a: the first mask lacks object 2, which counts as officially",
         "a: object 4 first appears in 00002.png and is not scored (see --objects)",
     ]
 
@@ -172,6 +172,8 @@ def test_wrong_folder_is_named(write, tmp_path):
         score_folders(truth, tmp_path / "nothing")
     with pytest.raises(DataError, match=rf"holds no sequences of predictions; .*{guess} looks right"):
         score_folders(truth, guess / "a")
+    with pytest.raises(DataError, match="it holds PNGs itself: move them into a folder in it"):
+        score_folders(truth / "a", guess)
     empty = boxes(5)
     empty[0] = 0
     with pytest.raises(DataError, match=r"marks no object; pass --binary .* or --objects appearance"):
@@ -182,9 +184,10 @@ def test_command_scores_list_and_names_faulty_sequences(write, tmp_path, capsys)
     for name in "abc":
         truth, guess = write(f"truth/{name}", boxes(5)), write(f"guess/{name}", boxes(5, 1))
     (guess / "b" / "00002.png").unlink()
-    file = tmp_path / "scores.json"
-    options = {"--ground-truth": truth, "--predictions": guess, "--json": file}
-    words = [*(str(word) for option in options.items() for word in option), "--sequences", "c", "b"]
+    listed, file = tmp_path / "val.txt", tmp_path / "scores.json"
+    listed.write_text("c\nb\n")
+    options = {"--ground-truth": truth, "--predictions": guess, "--list": listed, "--json": file}
+    words = [str(word) for option in options.items() for word in option]
     with pytest.raises(DataError, match="1 sequences are not scored: b"):
         segment(["score", *words])
     out = capsys.readouterr().out

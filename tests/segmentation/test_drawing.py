@@ -31,10 +31,10 @@ def test_overlay_heads_equals_reference():
     kept = keep_mass_of_maps(attention, 0.5)
     strength = np.sqrt(np.where(kept, attention, 0) / attention.max(axis=(1, 2), keepdims=True))
     enlarged = enlarge(strength, (31, 45), "bilinear")
-    opacity = 0.75 * enlarged.max(axis=0)[..., None]
+    opacity = 0.7 * enlarged.max(axis=0)[..., None]
     gray = np.rint(image @ [0.299, 0.587, 0.114] / 2)[..., None]
     expected = gray * (1 - opacity) + drawing.head_colors(5)[enlarged.argmax(axis=0)] * opacity
-    shown = drawing.overlay_heads(image, attention, kept)
+    shown = drawing.overlay_heads(image, attention, mass=0.5, opacity=0.7)
     assert np.abs(shown - expected).max() <= 0.51
 
 

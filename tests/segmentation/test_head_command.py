@@ -188,7 +188,7 @@ def test_masks_of_other_forms_are_read_alike_by_fit_and_score(cups, tmp_path, op
     for file in files:
         Image.fromarray(left * np.uint8(255)).save(file)
     if not options:
-        with pytest.raises(DataError, match="--binary if all masks have one object"):
+        with pytest.raises(DataError, match="--binary if it marks an object"):
             fit(cups, tmp_path)
 
 

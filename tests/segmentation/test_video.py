@@ -5,7 +5,7 @@ import json
 import struct
 import wave
 from fractions import Fraction
-from itertools import product, zip_longest
+from itertools import zip_longest
 from pathlib import Path
 
 import av
@@ -92,6 +92,7 @@ WRONG = {  # content of a file, and what the message has
     "sound.wav": (sound, "holds no video, only audio"),
     "song.mp3": (song_with_cover, "holds no video, only audio, a cover image"),
     "one.webp": (lambda: encode("WEBP", PAGES[0]), "is an image of one frame"),
+    "jpeg.mp4": (lambda: encode("JPEG", PAGES[0]), "is an image of one frame"),
     "bmp.mp4": (lambda: encode("BMP", PAGES[0]), "is an image of one frame"),
     "cut.webp": (lambda: encode("WEBP", PAGES[0])[:20], "cannot be read as an animated image"),
     "deep.tif": (
@@ -182,6 +183,7 @@ TIMES = {  # of the file in milliseconds, and those that are read
     "late start": ((5000, 5100, 5300, 5400), (0, 0.1, 0.3, 0.4)),
     "restart of the first interval": ((200, 300, 200, 300), (0, 0.1, 0.2, 0.3)),
     "restart at once": ((0, 0, 0, 0), (0, 0.0015, 0.003, 0.0045)),
+    "two restarts": ((500, 0, 100, 0), (0, 0.1, 0.2, 0.3)),
     "nearly equal": ((0, 1, 2, 300), (0, 0.0015, 0.003, 0.3)),
     "little backwards": ((0, 100, 99, 200), (0, 0.1, 0.1015, 0.2)),
 }
@@ -263,12 +265,25 @@ def test_error_of_ffmpeg_names_the_users_file(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize(("first", "second"), product((1, -1), repeat=2))
-@pytest.mark.parametrize("is_turned", [False, True])
-def test_video_is_turned_and_mirrored_as_its_matrix_says(tmp_path, first, second, is_turned):
+@pytest.mark.parametrize(
+    "matrix",
+    [
+        (1, 0, 0, 1),
+        (-1, 0, 0, 1),
+        (1, 0, 0, -1),
+        (-1, 0, 0, -1),
+        (0, 1, 1, 0),
+        (0, 1, -1, 0),
+        (0, -1, 1, 0),
+        (0, -1, -1, 0),
+    ],
+)
+def test_video_is_turned_and_mirrored_as_its_matrix_says(tmp_path, matrix):
     content = bytearray(write_video(tmp_path / "plain.mp4", draw_frames(1)).read_bytes())
-    numbers = [value << 16 for value in (1, 0, 0, 0, 1, 0, 0, 0)] + [1 << 30]  # of a track, ISO 14496-12
-    a, b, c, d = (0, first, second, 0) if is_turned else (first, 0, 0, second)
+    numbers = [value << 16 for value in (1, 0, 0, 0, 1, 0, 0, 0)] + [
+        1 << 30
+    ]  # of a track, as ISO 14496-12 states
+    a, b, c, d = matrix
     turned = [value << 16 for value in (a, b, 0, c, d, 0, 0, 0)] + [1 << 30]
     at = content.index(struct.pack(">9i", *numbers), content.index(b"tkhd"))
     content[at : at + 36] = struct.pack(">9i", *turned)
@@ -308,7 +323,7 @@ def test_video_writes_attention_with_times_and_reports_missing_end(tmp_path, mon
     times = [0.0, 0.1, 0.5, 0.6]
     clip = VideoFile(write_video(tmp_path / "clip.webm", draw_frames(4, (50, 34)), *times))
     clip.expected = 9
-    monkeypatch.setattr("segmentation.commands.video.open_frames", lambda path, fps: clip)
+    monkeypatch.setattr("segmentation.commands.video.open_frames", lambda path, fps, listed: clip)
     out = tmp_path / "out"
     options = {"input": tmp_path / "clip.webm", "output": out, "model": MODEL, "size": 32, "format": suffix}
     Video(**options).run()
@@ -327,12 +342,13 @@ def test_video_writes_attention_with_times_and_reports_missing_end(tmp_path, mon
         Video(**options | {"output": tmp_path / "new"}, fps=0.0).run()
 
 
-def test_interrupted_video_keeps_finished_frames_and_is_resumed(tmp_path, monkeypatch, capsys):
+@pytest.mark.parametrize("view", ["mean", "labels"])
+def test_interrupted_video_keeps_finished_frames_and_is_resumed(tmp_path, monkeypatch, view, capsys):
     names, out, file = [f"{number}.png" for number in range(8, 13)], tmp_path / "out", tmp_path / "mask.png"
     mask = np.pad(np.full((30, 30), 4, np.uint8), 17)
     write_mask_png(file, mask)
     options = {"input": write_folder(tmp_path / "frames", names, (64, 64)), "output": out, "model": MODEL}
-    options |= {"size": 64, "fps": 5, "masks": file}
+    options |= {"size": 64, "fps": 5, "mask": (str(file),) if view == "labels" else ()}
     written: list[Path] = []
 
     def write(file: Path, labels: np.ndarray) -> None:
@@ -347,13 +363,14 @@ def test_interrupted_video_keeps_finished_frames_and_is_resumed(tmp_path, monkey
             Video(**options).run()
     assert "3 of 5 frames are finished and kept" in capsys.readouterr().out
     assert len(list((out / "masks").iterdir())) == 3
-    assert len(list(VideoFile(out / "labels.webm"))) >= 3
+    assert len(list(VideoFile(out / f"{view}.webm"))) >= 3
     Video(**options, resume=True).run()
     assert {file.name for file in (out / "masks").iterdir()} == set(names)
-    clip = VideoFile(out / "labels.webm")
+    clip = VideoFile(out / f"{view}.webm")
     assert (len(list(clip)), clip.fps) == (5, pytest.approx(5))
-    np.testing.assert_array_equal(read_labels(out / "masks" / "8.png"), mask)
-    assert {each["category_id"] for each in json.loads((out / "masks.json").read_text())} == {4}
+    if view == "labels":
+        np.testing.assert_array_equal(read_labels(out / "masks" / "8.png"), mask)
+        assert {each["category_id"] for each in json.loads((out / "masks.json").read_text())} == {4}
 
 
 def test_masks_of_any_frames_are_propagated_and_wrong_ones_named(tmp_path):
@@ -363,20 +380,21 @@ def test_masks_of_any_frames_are_propagated_and_wrong_ones_named(tmp_path):
     label = np.zeros((48, 64), np.uint8)
     label[8:40, 8:40] = 3
     other = write_folder(tmp_path / "other", ["0.png"])
-    for name, value in (("f1.png", 3), ("f3.png", 3), ("f2.png", 5)):
-        write_mask_png(masks / name, np.where(label, value, 0).astype(np.uint8))
+    for name in ("f1.png", "f3.png"):
+        write_mask_png(masks / name, label)
+    write_mask_png(tmp_path / "0002.png", np.where(label, 5, 0).astype(np.uint8))
     options = {"model": MODEL, "size": 64}
-    Video(folder, output=tmp_path / "a", masks=masks, **options).run()
+    Video(folder, output=tmp_path / "a", masks=masks, mask=(f"2={tmp_path / '0002.png'}",), **options).run()
     written = [read_labels(tmp_path / "a" / "masks" / f"f{number}.png") for number in range(4)]
     for labels, value in zip(written[1:], (3, 5, 3), strict=True):  # each mask covers the objects before
         np.testing.assert_array_equal(labels == value, label > 0)
-    (tmp_path / "numbers").mkdir()
-    write_mask_png(tmp_path / "numbers/3.png", label)
-    Video(clip, output=tmp_path / "b", masks=tmp_path / "numbers", **options).run()
+    Video(clip, output=tmp_path / "b", mask=(f"3={masks / 'f3.png'}",), **options).run()
     assert (read_labels(tmp_path / "b" / "masks" / "00000.png") == 3).any()
     wrong = {
-        "f1.png; expected numbers such as": {"input": clip, "masks": masks},
-        "f3.png has the name of a later frame": {"input": folder, "masks": masks / "f3.png"},
+        "f1.png; expected numbers of frames": {"input": clip, "masks": masks},
+        "a mask belongs to frame 9": {"input": folder, "mask": (f"9={masks / 'f1.png'}",)},
+        "f3.png has the name of frame 3: pass --mask 3=": {"input": folder, "mask": (f"{masks}/f3.png",)},
+        "two masks belong to one frame": {"input": folder, "masks": masks, "mask": (f"1={masks}/f1.png",)},
         "has f1.png; expected the name of a frame": {"input": other, "masks": masks},
     }
     for message, faulty in wrong.items():

@@ -110,7 +110,7 @@ def test_images_may_have_another_suffix(devkit):
     for sample, name in zip(before, ("cat.png", "cup.JPG", "sky.jpeg"), strict=True):
         sample.image.rename(sample.image.with_name(name))
     samples = datasets.list_voc_samples(devkit)
-    assert [sample.image.name for sample in samples] == ["cat.png", "cup.JPG", "sky.jpeg"]
+    assert [sample.file_name for sample in samples] == ["cat.png", "cup.JPG", "sky.jpeg"]
     assert [sample.files[1:] for sample in samples] == [sample.files[1:] for sample in before]
 
 
