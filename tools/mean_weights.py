@@ -49,8 +49,14 @@ class MeanWeights:
                 tensor.copy_(torch.stack(parts).sum(dim=0))
         if first.config is None:
             raise SystemExit(f"{first.name} is no backbone of this package")
-        options = {"config": first.config, "mean": first.mean, "std": first.std, "dtype": torch.float16}
-        write_safetensors(first.backbone, self.output, **options)
+        write_safetensors(
+            first.backbone,
+            self.output,
+            config=first.config,
+            mean=first.mean,
+            std=first.std,
+            dtype=torch.float16,
+        )
         print(f"mean of {', '.join(self.models)}: {self.output}")
 
 
