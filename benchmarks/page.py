@@ -19,7 +19,7 @@ SHOWN_WITHIN = 180_000  # milliseconds
 SETTINGS = (("embedded", 224), ("random:vit_small/16", 480), ("random:vit_small/8", 480))
 """Models and resolutions: 784, 900 and 3,600 patches. Random weights cost what DINO's cost."""
 GOALS = {
-    "move_processor_ms": 3.0,
+    "move_processor_ms": 8.0,
     "known_image_s": 0.3,
     "cold_mb": 1.6,
     "foreign_requests": 0,
@@ -75,9 +75,9 @@ def measure_page(model: str, size: int, moves: int, images: int) -> dict[str, An
         page.evaluate(MOVE, 30)  # until the browser has compiled the code
         session = page.context.new_cdp_session(page)
         session.send("Performance.enable", {"timeDomain": "threadTicks"})
-        before, begun = len(requests), script_seconds(session)
+        before, begun = len(requests), thread_seconds(session)
         page.evaluate(MOVE, moves)
-        spent, own = script_seconds(session) - begun, (served.address, "data:", "blob:")
+        spent, own = thread_seconds(session) - begun, (served.address, "data:", "blob:")
         return {
             "model": model,
             "patches": page.evaluate(PATCHES),
@@ -99,10 +99,10 @@ def seconds_to_upload(page: Any, number: int) -> float:
     return seconds_waited(page)
 
 
-def script_seconds(session: Any) -> float:
-    """Processor time that the scripts of a page have taken."""
+def thread_seconds(session: Any) -> float:
+    """Processor time that the thread of a page has taken for scripts, layout and drawing."""
     metrics = session.send("Performance.getMetrics")["metrics"]
-    return float(next(one["value"] for one in metrics if one["name"] == "ScriptDuration"))
+    return float(next(one["value"] for one in metrics if one["name"] == "ThreadTime"))
 
 
 def seconds_waited(page: Any) -> float:
