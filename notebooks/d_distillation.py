@@ -194,9 +194,9 @@ with drawing.plot(figure="D.1") as axis:
     axis.legend(ncols=2)
 
 # %% [markdown]
-# The lift of the first student falls from **1.74** to about **1.54** on test images: similar tokens do not bring similar attention.
-# With the loss of the attention, the student nearly copies its teacher on the training images: about **2.44**, teacher **2.62**. On
-# test images it reaches about **1.82** only, the sum of both losses about **1.95**, the teacher **3.20**. So the loss decides what
+# The lift of the first student falls from **1.74** to about **1.50** on test images: similar tokens do not bring similar attention.
+# With the loss of the attention, the student nearly copies its teacher on the training images: about **2.47**, teacher **2.69**. On
+# test images it reaches about **1.78** only, the sum of both losses about **1.89**, the teacher **3.30**. So the loss decides what
 # is taken over, and the images decide where it holds: 20 images are enough to copy and too few to generalize.
 #
 # ## The film of a student
