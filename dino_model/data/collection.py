@@ -39,7 +39,7 @@ from dino_model.runtime.download import cache_folder
 from dino_model.runtime.errors import count_names, pluralize, sentence
 from dino_model.runtime.files import printable
 
-VERSION = 12
+VERSION = 13
 """Version of the cached index of tars."""
 CACHED = ("classes", "label_sets", "no_classes", "reading", "is_divided", "notes")
 """Attributes of `Images` that are cached with it."""
@@ -273,8 +273,8 @@ class Images:
             table["label"] = [unique[given] for given in sets]
             label_sets = tuple(tuple(sorted(number[name] for name in given)) for given in unique)
         if classes:
-            example = describe_row(next(row for row in found.rows if row.classes), found.has_splits)
-            reading = f"{found.reading}; {example}"
+            example = next(row for row, given in zip(found.rows, sets, strict=True) if given)
+            reading = f"{found.reading}; {describe_row(example, found.has_splits)}"
         return replace(
             self,
             table=table,

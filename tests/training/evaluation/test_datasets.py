@@ -17,6 +17,7 @@ def test_open_split_tests_every_fifth_image_by_name(shapes):
     assert len(split.train) == 10 + 4 + 7 - 3
     assert split.classes == ("a", "b", "c")
     assert split.test.notes[0].startswith("6 images without a class left out: BACKGROUND_Google/")
+    assert split.train.reading.endswith("a/000.png is 'a'")
     assert split.labels(split.test).tolist() == [0, 0, 2]
     with pytest.raises(ValueError, match="No class has five images"):
         every_fifth(torch.arange(4))
