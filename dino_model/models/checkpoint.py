@@ -258,7 +258,7 @@ def read_torch(path: Path) -> dict[str, Any]:
 def _foreign(path: Path) -> WeightsError:
     """Describe a file that is no checkpoint, or a broken one."""
     with path.open("rb") as file:
-        start = file.read(40)
+        start = file.read(4)  # no more, as the page shows it to clients
     content = f"it begins with {start!r}" if start else "it is empty"
     return WeightsError(
         f"{path} is no readable checkpoint of PyTorch or .safetensors: {content}. Fetch a pointer, a web "

@@ -260,5 +260,5 @@ def test_hub_broken_or_missing_files_are_named(repository: Path):
         load_model("hf:a")
     write_transformers(tiny("vit"), repository)
     (repository / "model.safetensors").write_bytes(b"no tensors")
-    with pytest.raises(WeightsError, match="it begins with b'no tensors'"):
+    with pytest.raises(WeightsError, match="it begins with b'no t'"):
         load_model("hf:me/tiny")
