@@ -8,7 +8,7 @@ import { Guide } from "../../app/static/maths/guided.js";
 import { jaccard, resized } from "../../app/static/maths/labels.js";
 import { displayRange, enlarge } from "../../app/static/maths/levels.js";
 import { Maps } from "../../app/static/maths/maps.js";
-import { proposal } from "../../app/static/maths/proposal.js";
+import { proposal, tidy } from "../../app/static/maths/proposal.js";
 import { QUANTITIES } from "../../app/static/maths/quantities.js";
 import { fedSize, resample } from "../../app/static/maths/resample.js";
 import { cocoFile } from "../../app/static/views/files.js";
@@ -48,6 +48,15 @@ test("a click takes no similar patches that do not touch it", () => {
   const keys = Float32Array.of(0, 0, 1, 0, -1, 0, 1, 0); // of [CLS] and three patches in a row
   const block = { queries: keys, keys, heads: 1, tokens: 4, dim: 2, prefix: 1 };
   assert.deepEqual([...proposal(block, { rows: 1, columns: 3 }, { row: 0, column: 0 }, 0.9)], [1, 0, 0]);
+});
+
+test("parts of fewer cells than the least are inverted, holes too", () => {
+  const drawn = (text) => Uint8Array.from(text.replaceAll(" ", ""), Number);
+  const mask = drawn("110000 110011 000000 111100 101100 111100");
+  const [three, five] = [3, 5].map((least) => tidy(mask.slice(), 6, least));
+  assert.deepEqual(three, drawn("110000 110000 000000 111100 111100 111100"));
+  assert.deepEqual(tidy(mask.slice(), 6, 4), three); // a part of four cells stays
+  assert.deepEqual(five, drawn("000000 000000 000000 111100 111100 111100"));
 });
 
 for (const { map, mass, kept } of TABLE.keepMass)
@@ -110,6 +119,7 @@ test("a range goes from the median to the 98th percentile, or has zero in the mi
   const values = Float32Array.from({ length: 101 }, (_, rank) => (rank * 37) % 101);
   assert.deepEqual(displayRange(values), [50, 98]);
   assert.deepEqual(displayRange(Float32Array.of(3, 3, 3)), [3, 3]);
+  assert.deepEqual(displayRange(new Float32Array(101).fill(5, 0, 1)), [0, 5]); // one patch above a median of 0
   const [low, high] = displayRange(Float32Array.of(-1, 3), true);
   assert.equal(low, -high);
   assert.ok(Math.abs(high - 2.96) < 1e-6);

@@ -10,7 +10,7 @@ from skimage import data
 
 from dino_model.inference.predictor import AttentionPredictor
 from segmentation import discovery, discovery_eval, edges
-from segmentation.discovery import Placement
+from segmentation.discovery import Placement, second_eigenvector
 from segmentation.masks import Box
 
 
@@ -80,6 +80,18 @@ def test_tokencut_equals_dense_reference(seed, least):
     noise = rng.standard_normal((rows, columns, 3))
     features = noise + 2 * rng.integers(0, 2, (rows, columns, 1)) * rng.standard_normal(3)
     np.testing.assert_array_equal(discovery.tokencut(features).mask, tokencut_in_full(features, 0.2))
+
+
+@pytest.mark.parametrize("nodes", [20, 250])
+def test_second_eigenvector_has_length_1_and_a_positive_extreme(nodes):
+    weights = np.random.default_rng(0).random((nodes, nodes))
+    weights += weights.T
+    weights[: nodes // 3, nodes // 3 :] /= 9
+    weights[nodes // 3 :, : nodes // 3] /= 9
+    root = np.sqrt(weights.sum(1))
+    expected = np.linalg.eigh(weights / np.outer(root, root))[1][:, -2] / root
+    expected *= np.sign(expected[abs(expected).argmax()]) / np.sqrt((expected**2).sum())
+    np.testing.assert_allclose(second_eigenvector(weights), expected, atol=1e-6)
 
 
 def test_maskcut_finds_several_objects_of_some_size():

@@ -308,6 +308,14 @@ def test_attention_video_uses_color_range_of_first_frame():
     assert (other[1] != second[1]).any()
 
 
+def test_attention_mask_of_a_frame_that_is_drawn_smaller_has_its_size():
+    predictor = AttentionPredictor(MODEL, size=16, precision="fp32", device="cpu")
+    (frame,) = draw_frames(1, (96, 2 * video.MAX_SIDE))
+    (views, mask), *_ = video.attention_video([frame], predictor)
+    assert views[1].shape == views[2].shape == (48, video.MAX_SIDE, 3)
+    assert mask.shape == frame.shape[:2]
+
+
 def test_draw_labels_has_fixed_legend():
     frame, labels = draw_frames(1, (60, 200))[0], np.zeros((60, 200), np.uint8)
     empty = video.draw_labels(frame, labels, (1, 3))

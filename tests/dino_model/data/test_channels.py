@@ -92,6 +92,15 @@ def test_measure_channels_spans_the_values_and_leaves_8_bits_as_they_are():
         measure_channels([np.where(np.arange(5) == 3, 7, BANDS)])
 
 
+def test_measure_channels_of_large_images_takes_pixels_from_all_over():
+    """A ramp from the top to the bottom."""
+    ramp = np.repeat(np.linspace(100, 900, 200, dtype=np.float32), 200).reshape(200, 200, 1)
+    span, mean, std = measure_channels([ramp])
+    np.testing.assert_allclose((*span.low, *span.high), np.percentile(ramp, (0.1, 99.9)), atol=10)
+    shares = (ramp - 100) / 800
+    np.testing.assert_allclose((*mean, *std), (shares.mean(), shares.std()), atol=0.01)
+
+
 def test_adapt_channels_sums_weights_for_gray():
     model = load_model("random:vit_tiny/16")
     gray = adapt_channels(model, measure_channels([BANDS[..., :1]])).backbone

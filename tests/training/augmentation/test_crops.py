@@ -146,6 +146,25 @@ def test_resized_crops_at_whole_pixels_equal_torchvision(box, size):
     assert (found.float() - expected.clamp(0, 255)).abs().max() <= 0.51
 
 
+@pytest.mark.parametrize(("box", "size"), [((3.4, 7.3, 40.7, 30.2), 16), ((10.6, 5.5, 19.1, 25.4), 24)])
+def test_resized_crops_between_pixels_equal_the_formula(box, size):
+    """Weights of a Catmull-Rom kernel, widened when it shrinks, of the pixels with centers inside the box."""
+
+    def weights(start, end):
+        scale, pixels = (end - start) / size, np.arange(48) + 0.5
+        centers = start + (np.arange(size)[:, None] + 0.5) * scale
+        d = abs(pixels - centers) / max(scale, 1)
+        near, far = 1.5 * d**3 - 2.5 * d**2 + 1, -0.5 * d**3 + 2.5 * d**2 - 4 * d + 2
+        found = np.where(d < 1, near, np.where(d < 2, far, 0)) * ((pixels > start) & (pixels < end))
+        return found / found.sum(1, keepdims=True)
+
+    left, top, right, bottom = box
+    canvas = np.random.default_rng(0).integers(0, 256, (3, 48, 48))
+    expected = weights(top, bottom) @ canvas @ weights(left, right).T
+    ((found,),) = resized_crops(torch.tensor(canvas[None]).float(), torch.tensor([box]) / 48, (1,), (size,))
+    np.testing.assert_allclose(found[0], expected.clip(0, 255), atol=0.6)
+
+
 def test_change_colors_flips_crops_by_their_last_number():
     pixels = torch.arange(24, dtype=torch.uint8).view(1, 1, 4, 6).expand(200, 3, 4, 6)
     view = ViewSpec(4, (0.5, 1.0), blur=0, jitter=0, gray=0)

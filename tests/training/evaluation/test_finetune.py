@@ -78,6 +78,15 @@ def test_train_epoch_with_infinite_loss_raises(monkeypatch):
         protocol._train_epoch(network, optimizer, scaler, batches, [0.0] * 3, 2, "fp32")
 
 
+def test_a_batch_of_one_process_has_its_plain_mean_loss(shapes, tmp_path: Path, evaluate, monkeypatch):
+    """The last image of an odd batch is left out, and does not weaken the loss of the others."""
+    batches = []
+    monkeypatch.setattr(protocol, "_train_epoch", lambda *arguments: batches.extend(arguments[3]))
+    evaluate("finetune", "--data", shapes, *TINY, "--epochs", 1, "--batch", 7, "--output", tmp_path / "out")
+    assert [len(labels) for _, labels, _ in batches] == [6, 6, 4]  # of 18 images
+    assert all(weight == 1 for *_, weight in batches)
+
+
 def test_output_file_keeps_dots_of_names(tmp_path: Path):
     options = Finetune(data=tmp_path / "shapes", output=tmp_path)
     names = [output_file(options, name).name for name in ("runs/a.lr1", "runs/a.lr2", "b.pth")]

@@ -65,13 +65,15 @@ def test_draw_view_depends_on_seed_and_step_and_stays_inside():
         assert view.top * 14 == pytest.approx(round(view.top * 14))
 
 
-def test_log_attention_is_the_softmax_over_patches_of_chosen_tokens():
-    query, key, bias = torch.randn(2, 3, 7, 4), torch.randn(2, 3, 7, 4), torch.randn(1, 3, 7, 7)
+@pytest.mark.parametrize("lead", [(1, 3), (2, 1)])
+def test_log_attention_is_the_softmax_over_patches_of_chosen_tokens(lead):
+    query, key, bias = torch.randn(2, 3, 7, 4), torch.randn(2, 3, 7, 4), torch.randn(*lead, 7, 7)
     tokens = torch.tensor([[0, 5], [6, 2]])
     found = distill_loss.log_attention(query, key, tokens, 2, bias).exp()
     for image, rows in enumerate(tokens.tolist()):
         for place, row in enumerate(rows):
-            scores = (query[image, :, row, None] * key[image]).sum(-1) / math.sqrt(4) + bias[0, :, row]
+            scores = (query[image, :, row, None] * key[image]).sum(-1) / math.sqrt(4)
+            scores += bias[image % lead[0], :, row]
             whole = scores.softmax(-1)[:, 2:]
             torch.testing.assert_close(found[image, :, place], whole / whole.sum(-1, keepdim=True))
 

@@ -24,6 +24,14 @@ def test_head_with_batch_norm_takes_any_leading_axes():
     torch.testing.assert_close(head(features), head(features.flatten(0, 2)).unflatten(0, (2, 5, 7)))
 
 
+def test_predictor_is_one_hidden_layer_after_the_mlp():
+    head, features = ProjectionHead(6, HeadConfig(20, 1, 12, 4), predictor=5), torch.randn(7, 6)
+    weight, bias, last_weight, last_bias = head.predictor.parameters()
+    hidden = torch.nn.functional.gelu(head.mlp(features) @ weight.T + bias)
+    vectors = hidden @ last_weight.T + last_bias
+    torch.testing.assert_close(head.project(features), vectors / vectors.norm(dim=-1, keepdim=True))
+
+
 @pytest.mark.parametrize(
     ("config", "message"),
     [

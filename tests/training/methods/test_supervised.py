@@ -62,6 +62,13 @@ def test_cutmix_pastes_a_box_as_large_as_its_share():
     assert sum(share < 0.9 for share in shares) > 5
 
 
+def test_cutmix_boxes_have_the_root_of_their_area_as_sides():
+    """Areas u are uniform, and so are centers: the mean of 1 - (√u - u / 4)², sides clipped, is 0.679."""
+    method = build(SupervisedConfig(mixup=0, cutmix=1.0), classes=4)
+    shares = [method.mix(numbered(number))[1] for number in range(1000)]
+    assert sum(shares) / 1000 == pytest.approx(1 - (1 / 2 - 1 / 5 + 1 / 48), abs=0.03)
+
+
 def test_mixing_is_cutmix_in_half_of_the_steps():
     method = build(SupervisedConfig(), classes=4)
     mixed = (method.mix(numbered(number))[0].views for number in range(200))
