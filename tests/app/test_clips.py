@@ -24,7 +24,8 @@ from app.tabs import video
 from dino_model.inference.predictor import AttentionPredictor
 from segmentation.annotations import read_labels
 from segmentation.datasets import open_davis
-from segmentation.example_clips import EXAMPLES, FRAMES
+from segmentation.example_clips import EXAMPLES, FRAMES, draw_masks
+from segmentation.masks import bounding_box
 from segmentation.tracking import propagate_steps
 from segmentation.video_input import VideoFile
 from tests.app.conftest import MODEL, run, square_frames, write_video
@@ -68,6 +69,19 @@ def test_read_long_video_decodes_only_the_frames_within_the_limits(tmp_path, mon
 def test_examples_move(name):
     first, *_, last = clips.example(name).decode()
     assert np.abs(first.astype(int) - last).mean() > 10
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_objects_of_examples_go_evenly_from_pose_to_pose(name):
+    for time, labels in zip(np.linspace(0, 1, FRAMES), draw_masks(name), strict=True):
+        height, width = labels.shape
+        for number, actor in enumerate(EXAMPLES[name].actors, 1):
+            moves = zip(actor.start, actor.end, strict=True)
+            x, y, tall, _ = (first + time * (last - first) for first, last in moves)
+            left, top, right, bottom = bounding_box(labels == number)
+            center = (left + right) / 2 / width, (top + bottom) / 2 / height
+            assert center == pytest.approx((x, y), abs=0.02)
+            assert (bottom - top) / height == pytest.approx(tall, abs=0.06)  # higher where it is turned
 
 
 @pytest.mark.parametrize(

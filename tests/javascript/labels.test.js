@@ -40,16 +40,19 @@ test("an outline goes around what is kept, at the edge of the image too", () => 
 });
 
 test("a stroke takes every pixel within its radius, and undo gives them back", () => {
+  const near = (height, radius) =>
+    Array.from({ length: 200 }, (_, pixel) => {
+      const [x, y] = [(pixel % 20) + 0.5, Math.floor(pixel / 20) + 0.5];
+      return Math.hypot(x - Math.min(14, Math.max(4, x)), y - height) <= radius ? 1 : 0;
+    });
   const painting = new Painting({ width: 20, height: 10 }, 3);
   painting.remember();
   painting.line({ x: 4, y: 5 }, { x: 14, y: 5 }, 2);
-  const expected = Array.from({ length: 200 }, (_, pixel) => {
-    const [x, y] = [(pixel % 20) + 0.5, Math.floor(pixel / 20) + 0.5];
-    return Math.hypot(x - Math.min(14, Math.max(4, x)), y - 5) <= 2 ? 1 : 0;
-  });
-  assert.deepEqual([...painting.values], expected);
+  assert.deepEqual([...painting.values], near(5, 2));
   painting.undo();
   assert.equal(painting.labels, null);
+  painting.line({ x: 4, y: 5.3 }, { x: 14, y: 5.3 }, 1.4); // between rows
+  assert.deepEqual([...painting.values], near(5.3, 1.4));
 });
 
 test("runs hold a painting", () => {

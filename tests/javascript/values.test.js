@@ -110,9 +110,10 @@ test("bytes of 16-bit floats are decoded, subnormal and negative ones too; other
   assert.throws(() => attention.decodeBlock(new ArrayBuffer(6), { heads: 2, tokens: 2, prefix: 1 }), /no block/);
 });
 
-test("all heads together keep what any of them keeps", () => {
+test("two heads have a mean, and together keep what any of them keeps", () => {
   const maps = new Maps([Float32Array.of(0.9, 0.05, 0.05), Float32Array.of(0.05, 0.05, 0.9)], { mass: 0.6 });
   assert.deepEqual([...maps.kept("heads")], [1, 0, 1]);
+  close(maps.map("mean"), [0.475, 0.05, 0.475]);
 });
 
 test("a range goes from the median to the 98th percentile, or has zero in the middle", () => {
@@ -123,4 +124,26 @@ test("a range goes from the median to the 98th percentile, or has zero in the mi
   const [low, high] = displayRange(Float32Array.of(-1, 3), true);
   assert.equal(low, -high);
   assert.ok(Math.abs(high - 2.96) < 1e-6);
+});
+
+test("the likely patch has the most attention within its 3 × 3 patches, all of them counted", () => {
+  const weights = new Array(25).fill(1);
+  for (const [row, column] of [
+    [1, 1],
+    [1, 3],
+    [3, 1],
+    [3, 3],
+  ])
+    weights[5 * row + column] = 3;
+  weights[24] = 6; // a single patch in the corner
+  const keys = Float32Array.of(0, ...weights.map(Math.log)); // of [CLS] and 5 × 5 patches
+  const block = { queries: new Float32Array(26).fill(1), keys, heads: 1, tokens: 26, dim: 1, prefix: 1 };
+  assert.deepEqual(attention.likelyPatch(block, { rows: 5, columns: 5 }), { row: 2, column: 2 });
+});
+
+test("patches that hold a share exactly need no other patch", () => {
+  const map = Float32Array.of(0.25, 0.5, 0.25);
+  const kept = attention.keepMass(map, 0.5);
+  assert.deepEqual([...kept], [0, 1, 0]);
+  assert.deepEqual(attention.keptShares(map, kept), { mass: 0.5, area: 1 / 3 });
 });

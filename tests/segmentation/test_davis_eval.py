@@ -221,3 +221,13 @@ def test_unsupervised_score_matches_proposals_to_objects(write, proposals):
     expected = plain_unsupervised(truth, guess, (1, 2), [*proposals, 254])  # 254 is nowhere
     assert scores["dataset"]["J&F_mean"] == pytest.approx(expected, abs=1e-12)
     assert [len(found["J"]) for found in scores["per_object"].values()] == [5, 5]
+
+
+@pytest.mark.parametrize("last", [2, 3])
+def test_number_between_proposals_is_an_empty_proposal_and_the_next_one_is_none(write, last):
+    truth, guess = boxes(5), np.zeros((5, 40, 60), np.uint8)
+    truth[1:][truth[1:] == 2] = 0  # an empty mask is right in four of five frames
+    guess[truth == 1], guess[:, 32:38, 50:58] = 1, last
+    scores = score_folders(write("truth/a", truth), write("guess/a", guess), task="unsupervised")
+    expected = plain_unsupervised(truth, guess, (1, 2), range(1, last + 1))
+    assert scores["dataset"]["J&F_mean"] == pytest.approx(expected, abs=1e-12)

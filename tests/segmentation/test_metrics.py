@@ -28,6 +28,15 @@ def test_contour_accuracy_equals_whole_frame_reference(masks):
     assert contour_radius(480, 854) == 8
 
 
+@pytest.mark.parametrize("direction", [(0, 1), (0, -1), (1, 0), (-1, 0)])
+def test_contours_match_up_to_0_008_of_the_diagonal_rounded_up_in_every_direction(direction):
+    box = np.zeros((100, 500), bool)  # its tolerance is 4.08 pixels
+    box[40:60, 200:230] = True
+    near, far = (np.roll(box, np.multiply(direction, pixels), (0, 1)) for pixels in (5, 6))
+    assert contour_accuracy(box, near) == contour_accuracy(near, box) == 1
+    assert contour_accuracy(box, far) < 1
+
+
 @settings(deadline=None)
 @given(three_masks)
 def test_jaccard_equals_pixel_counts(masks):

@@ -1,5 +1,6 @@
 """Crops of workers, batches and devices, against torchvision's and Pillow's."""
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -13,6 +14,7 @@ from dino_model.runtime.errors import SettingError
 from training.augmentation.crop_config import CropConfig, ViewSpec
 from training.augmentation.crops import (
     BOX_NUMBERS,
+    TRIES,
     Crops,
     MultiCrop,
     random_box,
@@ -104,6 +106,17 @@ def test_random_box_has_a_uniform_area_and_a_log_uniform_ratio_of_its_sides():
         assert values.std() == pytest.approx((high - low) / 12**0.5, abs=0.02)
     independent = torch.stack([width * height, (width / height).log(), boxes[:, 0] / (100 - width)])
     assert (torch.corrcoef(independent) - torch.eye(3)).abs().max() < 0.1
+
+
+def test_first_box_as_wide_or_as_high_as_the_image_fits():
+    wide = (math.log(10 / 9) / math.log(4 / 3) + 1) / 2  # a ratio of 100 : 90; the other tries have 1 : 1
+    shares = [0.75, *[0.5] * (TRIES - 1)]
+    for width, height, shape, expected in (
+        (100, 120, wide, (0, 15, 100, 105)),
+        (120, 100, 1 - wide, (15, 0, 105, 100)),
+    ):
+        numbers = [*shares, shape, *[0.5] * (TRIES - 1), 0.5, 0.5]
+        assert random_box(width, height, (0, 1), numbers) == expected
 
 
 def test_numbers_of_a_device_crop_are_independent_of_its_box():

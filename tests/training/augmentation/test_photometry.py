@@ -92,6 +92,13 @@ def test_radius_of_the_blur_does_not_depend_on_the_number_that_decides_on_it(cro
     assert (same - flipped[0]).abs().max() <= 0.5 + 1e-3
 
 
+def test_gray_of_other_channels_is_their_mean():
+    view = ViewSpec(flip=0.0, jitter=0.0, gray=1.0, blur=0.0)
+    crops = torch.randint(0, 256, (3, 5, 4, 4), dtype=torch.uint8)
+    found = change_colors(crops, *plan_colors([view], [torch.rand(3, NUMBERS + 1 + 2 * 5)], 5))
+    assert (found - crops.float().mean(1, keepdim=True)).abs().max() <= 0.51
+
+
 def test_other_channels_change_brightness_then_contrast_by_their_own_numbers(crops):
     view, channels = ViewSpec(flip=0.0, jitter=1.0, gray=0.0, blur=0.0), 3
     numbers = torch.rand(5, NUMBERS + 1 + 2 * channels)

@@ -6,11 +6,14 @@ from training.augmentation.randomness import Randomness, mix
 
 
 @settings(deadline=None, max_examples=30)
-@given(st.integers(0, 2**31), st.integers(0, 10**6), st.integers(0, 11), st.integers(1, 12))
-def test_randomness_of_a_part_equals_that_of_the_batch(seed, step, first, images):
+@given(
+    st.integers(0, 2**31), st.integers(0, 10**6), st.integers(0, 11), st.integers(1, 12), st.integers(1, 3)
+)
+def test_randomness_of_a_part_equals_that_of_the_batch(seed, step, first, images, stride):
     images = min(images, 12 - first)
-    batch = Randomness(seed, step, 0, 12)
-    expected = batch.uniform("depth", 3)[:, first : first + images]
+    batch = Randomness(seed, step, 0, 12, stride)
+    whole = Randomness(seed, step, 0, 12 * stride).uniform("depth", 3)
+    expected = whole[:, ::stride][:, first : first + images]
     assert torch.equal(batch.part(first, images).uniform("depth", 3), expected)
     assert torch.equal(batch.part(first, images).part(0, images).uniform("depth", 3), expected)
 

@@ -80,9 +80,12 @@ def test_train_epoch_with_infinite_loss_raises(monkeypatch):
 
 def test_a_batch_of_one_process_has_its_plain_mean_loss(shapes, tmp_path: Path, evaluate, monkeypatch):
     """The last image of an odd batch is left out, and does not weaken the loss of the others."""
-    batches = []
+    batches, chosen, cut = [], [], protocol.random_batches
     monkeypatch.setattr(protocol, "_train_epoch", lambda *arguments: batches.extend(arguments[3]))
+    monkeypatch.setattr(protocol, "random_batches", lambda *given: chosen.extend(given[1]) or cut(*given))
     evaluate("finetune", "--data", shapes, *TINY, "--epochs", 1, "--batch", 7, "--output", tmp_path / "out")
+    order = torch.randperm(18, generator=torch.Generator().manual_seed(mix(0, 0))).tolist()
+    assert chosen == [order[:6], order[7:13], order[14:]]
     assert [len(labels) for _, labels, _ in batches] == [6, 6, 4]  # of 18 images
     assert all(weight == 1 for *_, weight in batches)
 

@@ -90,8 +90,9 @@ def test_dino_masks_the_student_alone_adds_the_loss_and_centers_the_patches():
     assert dino.mask_token.detach().abs().max() > 0
 
 
-def test_random_blocks_are_rectangles_of_the_drawn_share_in_half_of_the_views():
-    blocks = random_blocks(Randomness(0, 0, 0, 2000), 2, 14, 14).unflatten(-1, (14, 14))
+@pytest.mark.parametrize("grid", [(14, 14), (7, 28)])
+def test_random_blocks_are_rectangles_of_the_drawn_share_in_half_of_the_views(grid):
+    blocks = random_blocks(Randomness(0, 0, 0, 2000), 2, *grid).unflatten(-1, grid)
     area = blocks.sum((-1, -2))
     assert (area > 0).float().mean() == pytest.approx(0.5, abs=0.03)
     shares = area[area > 0] / 196
