@@ -14,7 +14,7 @@ from app.store import class_maps
 TITLE = "Class map"
 USES = ("image",)
 NOTE = (
-    "Classes that are close on the map are similar to the model. t-SNE keeps neighborhoods, not distances: "
+    "Classes that are close on the map have similar features. t-SNE keeps neighborhoods, not distances: "
     "the distance between separate groups has no meaning."
 )
 

@@ -21,7 +21,7 @@ const MARGIN = 48;
 const PICTURE = 46; // side of a thumbnail
 const OVERLAP = 0.62; // smallest distance of two thumbnails, relative to their side
 const LINE = { fill: "none", stroke: "var(--accent)", "stroke-width": 2 };
-const REST = "Your image is near images that are similar to the model";
+const REST = "Close together: similar features";
 const KEYS =
   "Arrow keys move between classes, Enter lists the neighbors of a class. Plus and minus zoom, zero shows all, Escape clears the selection.";
 
