@@ -95,6 +95,8 @@ class DistillConfig(MethodConfig):
         shares(self, "aligned", "gray", "average")
         if not 0 <= self.jitter <= 0.5:
             raise SettingError(f"--jitter is {self.jitter}, expected 0 to 0.5")
+        if self.attention_spread and not self.attention_weight:
+            raise SettingError("--attention-spread changes nothing without --attention-weight")
         if not self.view_scales or not all(0 < scale < 10 for scale in self.view_scales):
             raise SettingError(f"--view-scales is {self.view_scales}, expected numbers above 0")
         if not any(getattr(self, name) for name in WEIGHTS):

@@ -145,6 +145,8 @@ def spread_over_similar(maps: Tensor, tokens: Tensor, temperature: float) -> Ten
 
     Returns:
         Maps with the same sums, [batch, heads, patches].
+
+    Source: this project.
     """
     tokens = F.normalize(tokens.float(), dim=-1)
     shares = (tokens @ tokens.mT / temperature).softmax(dim=-1)  # [batch, from, to]
