@@ -112,7 +112,7 @@ export function shown() {
   return values;
 }
 
-const UNUSED = { model: "This tab has models of its own.", size: "This tab has a resolution of its own." };
+const UNUSED = { size: "This tab has a resolution of its own.", model: "This tab has models of its own." };
 const PHONE = window.matchMedia("(width <= 760px)"); // as in the style sheet
 
 /** Place header and rail where they are on the screen, because the keyboard follows the order of the elements. */
@@ -131,10 +131,13 @@ function arrange() {
 export function tab(name, uses) {
   document.body.dataset.tab = name;
   document.body.dataset.uses = uses.join(" ");
+  const facts = document.getElementById("model-facts");
+  facts.removeAttribute("data-reason");
   for (const [id, reason] of Object.entries(UNUSED)) {
     const used = uses.includes(id);
     const control = document.getElementById(id);
     control.title = used ? "" : reason;
+    if (!used) facts.dataset.reason = reason;
     for (const part of control.children) part.toggleAttribute("inert", !used);
   }
   arrange();

@@ -11,6 +11,14 @@ from tests.browser import actions
 VIEW = "viewOf('class-map')"
 READY = "#class-map .lab-view[data-token=sheep]"
 PLOT = "#class-map .map-plot"
+COVERED = f"""() => {{
+  const meet = (one, other, from, length) => one[from] < other[from] + other[length] && other[from] < one[from] + one[length];
+  const over = (one, other) => meet(one, other, "x", "width") && meet(one, other, "y", "height");
+  const box = (one) => Object.fromEntries(["x", "y", "width", "height"].map((name) => [name, Number(one.getAttribute(name))]));
+  const pictures = [...document.querySelectorAll("{PLOT} > svg[opacity='1']")].map(box);
+  const names = [...document.querySelectorAll("{PLOT} text")].slice(1); // after that of the image
+  return names.filter((name) => pictures.some((one) => over(name.getBBox(), one))).map((name) => name.textContent);
+}}"""
 
 
 @pytest.fixture(scope="module")
@@ -55,6 +63,9 @@ def test_first_map_has_pictures_and_places_images_at_the_mean_of_their_neighbors
     shown = page.locator(f"{PLOT} svg image").count()
     assert shown <= len(_state(page, "points"))
     assert _neighbors(page)[0] == "sheep"  # the start image is one of the map
+    assert page.evaluate(COVERED) == []
+    reason = "getComputedStyle(document.querySelector('#model-facts'), '::before').content"
+    assert "models of its own" in page.evaluate(reason)
     page.locator("#images button:has(img[src*=kitten])").click()
     page.wait_for_selector("#class-map .lab-view[data-token=kitten]")
     assert _state(page, "visited.size") == 2

@@ -141,6 +141,7 @@ def test_every_quantity_equals_the_package(page, predictor):
             colors = f"{{ array: {VIEW}.arrays.colors, shape: {[*expected.shape]} }}"
             found = actions.array(page, colors) if quantity.endswith("pca") else actions.maps(page)
             np.testing.assert_allclose(found, expected, atol=1e-3)
+    assert page.locator("#layer").is_hidden()  # the colors of a PCA are the map
     norms = predictor.token_norms(11)
     actions.choose_quantity(page, "token-norm")
     np.testing.assert_allclose(actions.maps(page), norms[None], rtol=1e-3)

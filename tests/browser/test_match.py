@@ -32,7 +32,7 @@ def test_image_matches_its_turned_copy_and_a_smaller_ratio_keeps_fewer(tab):
     assert tab.locator("#match .lab-lines .lab-mutual").count() == min(100, len(matches)) >= 10
     _, file = actions.export(tab, "match", "shown.svg")
     assert file.count(b"<line") == min(100, len(matches))
-    tab.get_by_label("number input for Ratio to the next best (%)").fill("80")
+    tab.get_by_label("number input for Ratio to next best (%)").fill("80")
     tab.keyboard.press("Enter")
     tab.keyboard.press("Tab")
     actions.wait(tab, f"{VIEW}.shown.ratio === 0.8")

@@ -73,10 +73,21 @@ def test_dropped_image_is_shown_before_the_server_has_it_and_can_be_canceled(pag
     page.set_input_files(actions.FILE, image_file("large.png", 900, 300))
     source = "document.querySelector('#explore .lab-stage img')"
     actions.wait(page, f"{source}.src.startsWith('blob:') && {source}.naturalWidth === 900")
+    stage = page.locator("#explore .lab-image")
+    assert stage.evaluate("(image) => getComputedStyle(image).filter") == "none"  # no map lies over it
+    assert page.locator("#explore .lab-bottom").is_hidden()  # its words are those of the image before
     page.locator("#explore .lab-busy").get_by_role("button", name="Cancel").click()
     page.get_by_text("large.png was not sent").first.wait_for()
     actions.wait(page, f"{source}.src.endsWith('sheep.jpg') && {VIEW}.stage.open")
     assert _own(page) == []
+    assert page.locator("#explore .lab-bottom").is_visible()
+
+
+def test_camera_ends_when_another_tab_is_opened(page):
+    page.get_by_role("button", name="Camera").click()
+    page.wait_for_selector("#explore [data-token^=camera]")
+    page.get_by_role("tab", name="Segment").click()
+    expect(page.locator("#images .rail-camera").first).to_have_attribute("aria-pressed", "false")
 
 
 def test_image_that_takes_long_does_not_hold_up_the_next(page, image_file):

@@ -33,7 +33,7 @@ export function camera(rail) {
   };
   const run = async (playing) => {
     const times = [performance.now()];
-    while (video === playing) {
+    while (video === playing && view().element.checkVisibility()) {
       const image = await dataAddress(await frameOf(playing, LIVE_SIDE));
       const { model } = view().value;
       const value = await rail.server.frame({ image, model, block: view().state.block });

@@ -16,9 +16,9 @@ const ZOOM = 1.5; // of a key or button
 const MAX_ZOOM = 40; // relative to the scale that shows all points
 const HIT_RADIUS = 16; // pixels, as all that follow
 const LINE_HEIGHT = 15;
-const LETTER = 6.5; // mean width
+const LETTER = 7.5; // width of most
 const MARGIN = 48;
-const PICTURE = 46; // side of a thumbnail
+const PICTURE = 46; // largest side of a thumbnail
 const OVERLAP = 0.62; // smallest distance of two thumbnails, relative to their side
 const LINE = { fill: "none", stroke: "var(--accent)", "stroke-width": 2 };
 const REST = "Close together: similar features";
@@ -195,6 +195,11 @@ export class ClassMapView extends View {
     return { width: this.plot.clientWidth, height: this.plot.clientHeight };
   }
 
+  /** Side of a thumbnail. */
+  get side() {
+    return Math.min(PICTURE, this.size.width / 13);
+  }
+
   /** Return the position of a map point on the plot, in pixels. @param {Point} point */
   at({ x, y }) {
     const { scale, left, top } = this.frame;
@@ -259,7 +264,7 @@ export class ClassMapView extends View {
   }
 
   press(place) {
-    const onImage = this.placed && distance(this.at(this.placed), place) < 0.8 * PICTURE;
+    const onImage = this.placed && distance(this.at(this.placed), place) < 0.8 * this.side;
     if (onImage) this.place({ ...this.placed, highlight: true });
     else this.choose(this.nearest(place));
   }
@@ -335,12 +340,12 @@ export class ClassMapView extends View {
     const ringed = [...new Set([chosen, hovered])].filter((index) => places[index]);
     const rings = ringed.map((index) => svg("circle", { cx: places[index].x, cy: places[index].y, r: 12, ...LINE }));
     const others = [...this.visited.values()].filter(({ source }) => source !== placed?.source);
-    const own = others.map((other) => photo(other.picture, this.at(other), 0.7 * PICTURE, { opacity: 0.8 }));
+    const own = others.map((other) => photo(other.picture, this.at(other), 0.7 * this.side, { opacity: 0.8 }));
     const joined = center ? neighbors : [];
     const d = joined.map((index) => `M${center.x} ${center.y}L${places[index].x} ${places[index].y}`).join("");
     this.plot.replaceChildren(
       svg("path", { d, opacity: 0.55, ...LINE }),
-      ...[...marks, ...own, ...rings, ...(placed ? framed(placed.picture, center) : [])],
+      ...[...marks, ...own, ...rings, ...(placed ? framed(placed.picture, center, 1.6 * this.side) : [])],
       ...this.labels(order.reverse(), places),
     );
   }
@@ -350,7 +355,7 @@ export class ClassMapView extends View {
     /** @type {Set<number>} */
     const chosen = new Set();
     for (const index of this.pictures ? [...order].reverse() : []) {
-      const free = (other) => distance(places[other], places[index]) >= OVERLAP * PICTURE;
+      const free = (other) => distance(places[other], places[index]) >= OVERLAP * this.side;
       if (this.weight(index) || [...chosen].every(free)) chosen.add(index);
     }
     return chosen;
@@ -358,7 +363,7 @@ export class ClassMapView extends View {
 
   picture(index, { x, y }) {
     const { address, side, columns } = this.pictures;
-    const size = PICTURE * (this.weight(index) ? 1.25 : 1);
+    const size = this.side * (this.weight(index) ? 1.25 : 1);
     const box = { x: x - size / 2, y: y - size / 2, width: size, height: size };
     const href = new URL(address, document.baseURI).href;
     const width = Math.min(columns, this.points.length) * side;
@@ -369,12 +374,12 @@ export class ClassMapView extends View {
 
   /** Write names beside their marks, important ones first, without covering other names or marks. */
   labels(order, places) {
-    const { placed } = this;
+    const { placed, side } = this;
     const { width, height } = this.size;
     const shown = order.filter((index) => !this.faint(index));
-    const half = this.pictures ? PICTURE / 2 : 5;
+    const half = (index) => (this.pictures ? (side / 2) * (this.weight(index) ? 1.25 : 1) : 5);
     const box = ({ x, y }, reach) => [x - reach, y - reach, x + reach, y + reach];
-    const taken = shown.map((index) => box(places[index], half));
+    const taken = shown.map((index) => box(places[index], half(index)));
     const label = (text, { x, y }, reach, required, style) => {
       if (x < 0 || y < 0 || x > width || y > height) return [];
       const length = LETTER * text.length;
@@ -385,15 +390,17 @@ export class ClassMapView extends View {
         [x - length / 2, y + reach + 2],
       ];
       const sides = corners.map(([left, top]) => [left, top, left + length, top + LINE_HEIGHT]);
-      const inside = sides.filter(([left, , right]) => left >= 4 && right <= width - 4);
-      const side = inside.find((one) => !taken.some((other) => overlap(one, other))) ?? (required && (inside[0] ?? sides[0])); // prettier-ignore
-      if (!side) return [];
-      taken.push(side);
-      return [svg("text", { x: side[0], y: side[3] - 3, "aria-hidden": "true", style }, document.createTextNode(text))];
+      const inside = sides.filter(
+        ([left, top, right, low]) => left >= 4 && top >= 4 && right <= width - 4 && low <= height - 4,
+      );
+      const free = inside.find((one) => !taken.some((other) => overlap(one, other))) ?? (required && (inside[0] ?? sides[0])); // prettier-ignore
+      if (!free) return [];
+      taken.push(free);
+      return [svg("text", { x: free[0], y: free[3] - 3, "aria-hidden": "true", style }, document.createTextNode(text))];
     };
-    if (placed) taken.push(box(this.at(placed), PICTURE));
-    const image = placed ? label(`image: ${placed.name.slice(0, 26)}`, this.at(placed), PICTURE, true, "fill: var(--accent)") : []; // prettier-ignore
-    return [...image, ...shown.flatMap((index) => label(this.points[index].name, places[index], half, this.weight(index) > 1))]; // prettier-ignore
+    if (placed) taken.push(box(this.at(placed), side));
+    const image = placed ? label(`image: ${placed.name.slice(0, 26)}`, this.at(placed), side, true, "fill: var(--accent-ink)") : []; // prettier-ignore
+    return [...image, ...shown.flatMap((index) => label(this.points[index].name, places[index], half(index), this.weight(index) > 1))]; // prettier-ignore
   }
 }
 
@@ -402,8 +409,7 @@ function photo(address, { x, y }, size, attributes = {}) {
   return svg("image", { href, x: x - size / 2, y: y - size / 2, width: size, height: size, ...attributes });
 }
 
-function framed(address, at) {
-  const size = 1.6 * PICTURE;
+function framed(address, at, size) {
   const frame = { x: at.x - size / 2 - 3, y: at.y - size / 2 - 3, width: size + 6, height: size + 6, rx: 8 };
   return [svg("rect", { ...frame, ...LINE, "stroke-width": 3 }), photo(address, at, size)];
 }

@@ -294,7 +294,7 @@ export class MaskView extends Editor {
     else if (method !== "click" && !labels) lines.push([this.pendingKey ? "Computing …" : "Not found", "", ""]);
     else if (labels && !found.length) lines.push(line(none, 0));
     if (drawn) lines.push(["Your mask", percent(area(drawn)), ""]);
-    this.table.hidden = !lines.length;
+    this.table.hidden = !lines.some(([, share]) => share);
     const row = (/** @type {any[]} */ [name, share, score, color]) => {
       const swatch = color ? { class: "lab-swatch", style: `--pin: ${css(color)}` } : {};
       return el("tr", {}, el("th", { scope: "row", ...swatch }, name), el("td", {}, share), el("td", {}, score));

@@ -43,7 +43,7 @@ export class RailView {
     const open = el("label", { class: "rail-open", title: props.label }, el("span", {}, "Open"), this.input);
     loadStyle(element);
     const buttons = props.camera ? camera(this) : [];
-    element.replaceChildren(open, ...buttons, this.own, this.more, this.examples, this.problem);
+    element.replaceChildren(open, ...buttons, this.own, this.more, this.problem, this.examples);
     for (const [name, title, src] of props.examples)
       this.examples.append(tile(title, src, () => this.chooseExample(name), { "data-name": name }));
     store.addEventListener("change", () => this.draw());

@@ -47,6 +47,7 @@ export class Stage {
   /** Show another image. @param {{ image?: string, name: string } & Size & Grid} shown */
   show({ image, name, width, height, rows, columns }) {
     this.open = true;
+    this.element.toggleAttribute("data-plain", false);
     this.step = { x: 1 / columns, y: 1 / rows };
     this.cursor = null;
     if (!image) Object.assign(this.image, { width, height });
@@ -63,6 +64,7 @@ export class Stage {
   preview(shown) {
     this.show({ ...shown, rows: 1, columns: 1 });
     this.open = false;
+    this.element.toggleAttribute("data-plain", true);
     this.canvas.clear();
     this.draw([]);
     this.mark([]);
