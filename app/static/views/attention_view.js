@@ -130,6 +130,81 @@ export class AttentionView extends View {
     this.emit("edited", this.state);
   }
 
+  restore() {
+    if (this.encoding) this.show(this);
+  }
+
+  /** The views on the page that share the pointer, this one too. */
+  /** @returns {any[]} */
+  get group() {
+    const { group } = this.props;
+    const views = openViews(this.element.getRootNode());
+    return group ? views.filter((view) => view.props.group === group && view.encoding) : [this];
+  }
+
+  get definition() {
+    return QUANTITIES[this.quantity];
+  }
+
+  /** The patch whose maps are shown; null: [CLS]. */
+  get patch() {
+    const { active } = this.pins;
+    return this.hovered ?? (active ? this.encoding.patchAt(active) : (this.guided ?? this.likely));
+  }
+
+  /** The map on the stage: "mean" if heads have no maps of their own. */
+  get shown() {
+    const { head } = this.settings;
+    return this.definition.heads && this.tiles.tiles.has(head) ? head : "mean";
+  }
+
+  get colormap() {
+    return this.settings.colormap || this.definition.colormap || "inferno";
+  }
+
+  get opacity() {
+    const masked = this.settings.layer === "mask" && this.shown !== "heads" && !this.definition.colors;
+    return (this.settings.opacity / 100) * (masked ? MASK_OPACITY : 1);
+  }
+
+  /** Compute the maps of a patch, or of [CLS] for null. @param {Patch} patch */
+  mapsOf(patch = this.patch, arrays = this.arrays, encoding = this.encoding) {
+    const { layer, mass } = this.settings;
+    const diverging = layer === "heat" && COLORS.diverging.includes(this.colormap);
+    const heads = this.definition.maps(arrays, encoding.tokenOf(patch));
+    return new Maps(heads, { mass: mass / 100, diverging, signed: this.definition.signed });
+  }
+
+  /** Return bytes per patch as a mask; by default the kept patches of the map on the stage. @returns {Labels} */
+  mask(values = this.maps.kept(this.shown)) {
+    const { rows, columns } = this.encoding;
+    return { rows, columns, values };
+  }
+
+  /** Return [red, green, blue] of a head, the mean or the maximum. @param {string} key */
+  colorOf(key) {
+    return COLORS.summary[key] ?? COLORS.heads[(Number(key) || 0) % COLORS.heads.length];
+  }
+
+  /** The mean of the heads, or another summary, and every head. */
+  entries() {
+    const entry = (key, label) => ({ key, label, color: css(this.colorOf(key)) });
+    const each = Array.from({ length: this.encoding.heads }, (_, head) => entry(String(head), `Head ${head}`));
+    const { head } = this.settings;
+    if (head in SUMMARIES) this.summary = head;
+    return [entry(this.summary, SUMMARIES[this.summary]), ...each];
+  }
+
+  /** Settings as the controls of the page have them. */
+  get state() {
+    const { encoding, settings } = this;
+    return { ...settings, block: settings.block || encoding?.blocks || 0 };
+  }
+
+  sections() {
+    return attentionSections(this.group);
+  }
+
   show({ encoding, arrays, quantity }) {
     const { props, element, encoding: before } = this;
     Object.assign(this, { encoding, arrays, quantity });
@@ -162,24 +237,145 @@ export class AttentionView extends View {
     if (walks && encoding.source === props.walk.source) this.endWalk = walk(this, props.walk.places);
   }
 
+  /** Draw the maps of another patch or setting, the pins, and the address. */
+  render() {
+    const { encoding, settings, pins, likely, props } = this;
+    if (!encoding) return;
+    this.tiles.open(encoding, this.entries());
+    this.dress();
+    this.draw();
+    const suggested = likely && { ...encoding.placeOf(likely), color: "#fff", number: "" };
+    this.stage.mark(pins.list.length || !likely ? pins.list : [suggested]);
+    this.paintPins();
+    if (!props.address) return;
+    write({ ...settings, ...pins.written(encoding) }, this.start);
+  }
+
+  draw() {
+    const { patch, shown, definition, stage, pins } = this;
+    this.maps = definition.colors ? null : this.mapsOf(patch);
+    this.paint(stage.canvas, shown, this.maps, { pixels: STAGE_PIXELS });
+    this.scale.hidden = !this.shownScale;
+    for (const [key, { canvas }] of definition.heads ? this.tiles.tiles : []) this.paint(canvas, key, this.maps);
+    stage.draw(
+      this.outlines(),
+      this.encoding,
+      this.guided ? null : patch,
+      (!this.hovered && pins.active?.color) || "#fff",
+    );
+    [this.where.textContent, this.what.textContent] = this.describe();
+    this.caption.textContent = this.says();
+    this.speak();
+    if (this.blocks) this.blocks.follow();
+  }
+
+  /** Set what the style sheet needs. */
+  dress() {
+    const { settings, shown, element, definition } = this;
+    element.dataset.layer = definition.colors ? "colors" : settings.layer;
+    element.dataset.show = definition.colors ? "colors" : shown;
+    element.style.setProperty("--scale", `linear-gradient(to right, ${this.stops.join(", ")})`);
+    element.style.setProperty("--opacity", String(this.opacity));
+    this.tiles.mark(shown);
+  }
+
+  /**
+   * Draw one map.
+   * @param {import("./paint.js").PatchCanvas} canvas @param {string} key @param {Maps} maps  null: principal components
+   */
+  paint(canvas, key, maps, { arrays = this.arrays, pixels = TILE_PIXELS } = {}) {
+    const { settings, encoding } = this;
+    const { layer } = settings;
+    const size = drawnSize(encoding, pixels / (key === "heads" ? encoding.heads : 1));
+    if (!maps) canvas.colors(arrays.colors, encoding);
+    else if (key === "heads") {
+      const keys = maps.heads.map((_, head) => String(head));
+      const [weights, kept] = [keys.map((head) => maps.weights(head)), keys.map((head) => maps.kept(head))];
+      canvas.heads(weights, kept, keys.map((head) => this.colorOf(head)), encoding, size); // prettier-ignore
+    } else if (layer === "mask") canvas.labels(this.mask(maps.kept(key)), [this.colorOf(key)]);
+    else canvas.values(maps.map(key), encoding, size, maps.scale(key), layer === "light" ? LIGHT : COLORMAPS[this.colormap]); // prettier-ignore
+  }
+
+  outlines() {
+    const { shown, settings, definition } = this;
+    if (definition.fixed) return [{ path: outlinePath(this.mask(this.arrays.outliers)), color: OUTLIER }];
+    const masked = settings.layer === "mask";
+    if (definition.colors || shown === "heads" || !(masked || settings.outline)) return [];
+    return [{ path: outlinePath(this.mask()), color: masked ? css(this.colorOf(shown)) : "#fff" }];
+  }
+
+  /** Colors of the scale, from the lowest value to the highest. */
+  get stops() {
+    if (this.settings.layer === "light") return ["#000", "#fff"];
+    const bytes = new Uint8Array(COLORMAPS[this.colormap].buffer);
+    return [0, 51, 102, 153, 204, 255].map((level) => css(bytes.subarray(4 * level, 4 * level + 3)));
+  }
+
+  /** Values at the ends of the color bar and its colors; null if colors do not stand for values. */
+  get shownScale() {
+    const { maps, shown, settings, definition } = this;
+    if (!maps || shown === "heads" || settings.layer === "mask") return null;
+    const text = (value) => (definition.signed ? figure(value) : `${figure(100 * value)} %`);
+    return { ends: maps.scale(shown).map(text), stops: this.stops };
+  }
+
+  showPins() {
+    const { encoding, pins, pinTiles } = this;
+    const entries = pins.list.map((pin, index) => {
+      const { row, column } = encoding.patchAt(pin);
+      return { key: String(index), label: `row ${row}, column ${column}`, color: pin.color, marker: index + 1 };
+    });
+    const rest = { key: "", label: this.likely ? "The object" : "[CLS]" };
+    pinTiles.open(encoding, entries.length ? [rest, ...entries] : []);
+    pinTiles.mark(pins.active ? String(pins.list.indexOf(pins.active)) : "");
+    this.remove.hidden = !pins.active;
+    this.hint.hidden = pins.list.length > 0;
+  }
+
+  paintPins() {
+    const { pins, encoding, shown, pinTiles, definition } = this;
+    if (definition.colors) return;
+    for (const [key, { canvas }] of pinTiles.tiles)
+      this.paint(canvas, shown, this.mapsOf(key ? encoding.patchAt(pins.list[key]) : this.likely));
+  }
+
+  says() {
+    const { definition, patch, shown, encoding, settings } = this;
+    const { heads } = encoding;
+    const of =
+      shown in SUMMARIES
+        ? `${shown === "heads" ? "all" : shown + " of"} ${heads} heads`
+        : `head ${shown} of 0 to ${heads - 1}`;
+    const subject = patch ? "This patch" : "[CLS], the whole image,";
+    const sentence = definition.says.replace("SUBJECT", subject).replace("BLOCK", String(this.arrays.number + 1));
+    const masked = settings.layer === "mask" && !definition.colors && !definition.fixed;
+    return [sentence, definition.heads && of, masked && `mask of ${settings.mass} %`].filter(Boolean).join(" · ");
+  }
+
+  /** Describe the place, and what is shown of it: the mass and area that are kept, or variance, or outliers. */
+  describe() {
+    const { patch, arrays, encoding, definition, shown, maps } = this;
+    const all = definition.colors || definition.fixed ? "All patches" : "[CLS], the token of the whole image";
+    const where = patch ? `Patch row ${patch.row}, column ${patch.column}` : all;
+    if (definition.colors) {
+      const shares = Array.from(arrays.shares, percent).join(", ");
+      return [where, `Principal components as red, green and blue: ${shares} of the variance`];
+    }
+    if (!definition.fixed) {
+      const { mass, area } = keptShares(maps.weights(shown === "heads" ? "mean" : shown), maps.kept(shown));
+      const values = definition.signed ? "the values above the minimum" : "the attention";
+      return [where, `The mask keeps ${percent(mass)} of ${values} on ${percent(area)} of the image`];
+    }
+    const norm = patch ? `Norm ${decimals(arrays.norms[patch.row * encoding.columns + patch.column])} · ` : "";
+    const count = arrays.outliers.reduce((sum, marked) => sum + marked, 0);
+    return [where, `${norm}${count} ${count === 1 ? "outlier" : "outliers"} of over 6 deviations above the median`];
+  }
+
   /** Move the pin of the first view; null removes it. @param {Place} place */
   guide(place) {
     this.guided = place && this.encoding.patchAt(place);
     this.stage.pin(place);
     this.draw();
-  }
-
-  /** The mean of the heads, or another summary, and every head. */
-  entries() {
-    const entry = (key, label) => ({ key, label, color: css(this.colorOf(key)) });
-    const each = Array.from({ length: this.encoding.heads }, (_, head) => entry(String(head), `Head ${head}`));
-    const { head } = this.settings;
-    if (head in SUMMARIES) this.summary = head;
-    return [entry(this.summary, SUMMARIES[this.summary]), ...each];
-  }
-
-  restore() {
-    if (this.encoding) this.show(this);
   }
 
   point(place) {
@@ -188,14 +384,6 @@ export class AttentionView extends View {
     this.hover(patch);
     const center = patch && this.encoding.placeOf(patch);
     for (const other of this.group) if (other !== this) other.hoverAt(center);
-  }
-
-  /** The views on the page that share the pointer, this one too. */
-  /** @returns {any[]} */
-  get group() {
-    const { group } = this.props;
-    const views = openViews(this.element.getRootNode());
-    return group ? views.filter((view) => view.props.group === group && view.encoding) : [this];
   }
 
   /** Show the maps of a place as if the pointer were there. @param {Place} place */
@@ -247,193 +435,5 @@ export class AttentionView extends View {
     action();
     this.showPins();
     this.render();
-  }
-
-  showPins() {
-    const { encoding, pins, pinTiles } = this;
-    const entries = pins.list.map((pin, index) => {
-      const { row, column } = encoding.patchAt(pin);
-      return { key: String(index), label: `row ${row}, column ${column}`, color: pin.color, marker: index + 1 };
-    });
-    const rest = { key: "", label: this.likely ? "The object" : "[CLS]" };
-    pinTiles.open(encoding, entries.length ? [rest, ...entries] : []);
-    pinTiles.mark(pins.active ? String(pins.list.indexOf(pins.active)) : "");
-    this.remove.hidden = !pins.active;
-    this.hint.hidden = pins.list.length > 0;
-  }
-
-  get definition() {
-    return QUANTITIES[this.quantity];
-  }
-
-  /** The patch whose maps are shown; null: [CLS]. */
-  get patch() {
-    const { active } = this.pins;
-    return this.hovered ?? (active ? this.encoding.patchAt(active) : (this.guided ?? this.likely));
-  }
-
-  /** The map on the stage: "mean" if heads have no maps of their own. */
-  get shown() {
-    const { head } = this.settings;
-    return this.definition.heads && this.tiles.tiles.has(head) ? head : "mean";
-  }
-
-  get colormap() {
-    return this.settings.colormap || this.definition.colormap || "inferno";
-  }
-
-  get opacity() {
-    const masked = this.settings.layer === "mask" && this.shown !== "heads" && !this.definition.colors;
-    return (this.settings.opacity / 100) * (masked ? MASK_OPACITY : 1);
-  }
-
-  /** Compute the maps of a patch, or of [CLS] for null. @param {Patch} patch */
-  mapsOf(patch = this.patch, arrays = this.arrays, encoding = this.encoding) {
-    const { layer, mass } = this.settings;
-    const diverging = layer === "heat" && COLORS.diverging.includes(this.colormap);
-    const heads = this.definition.maps(arrays, encoding.tokenOf(patch));
-    return new Maps(heads, { mass: mass / 100, diverging, signed: this.definition.signed });
-  }
-
-  /** Return bytes per patch as a mask; by default the kept patches of the map on the stage. @returns {Labels} */
-  mask(values = this.maps.kept(this.shown)) {
-    const { rows, columns } = this.encoding;
-    return { rows, columns, values };
-  }
-
-  /** Return [red, green, blue] of a head, the mean or the maximum. @param {string} key */
-  colorOf(key) {
-    return COLORS.summary[key] ?? COLORS.heads[(Number(key) || 0) % COLORS.heads.length];
-  }
-
-  /** Draw the maps of another patch or setting, the pins, and the address. */
-  render() {
-    const { encoding, settings, pins, likely, props } = this;
-    if (!encoding) return;
-    this.tiles.open(encoding, this.entries());
-    this.dress();
-    this.draw();
-    const suggested = likely && { ...encoding.placeOf(likely), color: "#fff", number: "" };
-    this.stage.mark(pins.list.length || !likely ? pins.list : [suggested]);
-    this.paintPins();
-    if (!props.address) return;
-    write({ ...settings, ...pins.written(encoding) }, this.start);
-  }
-
-  draw() {
-    const { patch, shown, definition, stage, pins } = this;
-    this.maps = definition.colors ? null : this.mapsOf(patch);
-    this.paint(stage.canvas, shown, this.maps, { pixels: STAGE_PIXELS });
-    this.scale.hidden = !this.shownScale;
-    for (const [key, { canvas }] of definition.heads ? this.tiles.tiles : []) this.paint(canvas, key, this.maps);
-    stage.draw(
-      this.outlines(),
-      this.encoding,
-      this.guided ? null : patch,
-      (!this.hovered && pins.active?.color) || "#fff",
-    );
-    [this.where.textContent, this.what.textContent] = this.describe();
-    this.caption.textContent = this.says();
-    this.speak();
-    if (this.blocks) this.blocks.follow();
-  }
-
-  /** Set what the style sheet needs. */
-  dress() {
-    const { settings, shown, element, definition } = this;
-    element.dataset.layer = definition.colors ? "colors" : settings.layer;
-    element.dataset.show = definition.colors ? "colors" : shown;
-    element.style.setProperty("--scale", `linear-gradient(to right, ${this.stops.join(", ")})`);
-    element.style.setProperty("--opacity", String(this.opacity));
-    this.tiles.mark(shown);
-  }
-
-  /** Colors of the scale, from the lowest value to the highest. */
-  get stops() {
-    if (this.settings.layer === "light") return ["#000", "#fff"];
-    const bytes = new Uint8Array(COLORMAPS[this.colormap].buffer);
-    return [0, 51, 102, 153, 204, 255].map((level) => css(bytes.subarray(4 * level, 4 * level + 3)));
-  }
-
-  paintPins() {
-    const { pins, encoding, shown, pinTiles, definition } = this;
-    if (definition.colors) return;
-    for (const [key, { canvas }] of pinTiles.tiles)
-      this.paint(canvas, shown, this.mapsOf(key ? encoding.patchAt(pins.list[key]) : this.likely));
-  }
-
-  /**
-   * Draw one map.
-   * @param {import("./paint.js").PatchCanvas} canvas @param {string} key @param {Maps} maps  null: principal components
-   */
-  paint(canvas, key, maps, { arrays = this.arrays, pixels = TILE_PIXELS } = {}) {
-    const { settings, encoding } = this;
-    const { layer } = settings;
-    const size = drawnSize(encoding, pixels / (key === "heads" ? encoding.heads : 1));
-    if (!maps) canvas.colors(arrays.colors, encoding);
-    else if (key === "heads") {
-      const keys = maps.heads.map((_, head) => String(head));
-      const [weights, kept] = [keys.map((head) => maps.weights(head)), keys.map((head) => maps.kept(head))];
-      canvas.heads(weights, kept, keys.map((head) => this.colorOf(head)), encoding, size); // prettier-ignore
-    } else if (layer === "mask") canvas.labels(this.mask(maps.kept(key)), [this.colorOf(key)]);
-    else canvas.values(maps.map(key), encoding, size, maps.scale(key), layer === "light" ? LIGHT : COLORMAPS[this.colormap]); // prettier-ignore
-  }
-
-  outlines() {
-    const { shown, settings, definition } = this;
-    if (definition.fixed) return [{ path: outlinePath(this.mask(this.arrays.outliers)), color: OUTLIER }];
-    const masked = settings.layer === "mask";
-    if (definition.colors || shown === "heads" || !(masked || settings.outline)) return [];
-    return [{ path: outlinePath(this.mask()), color: masked ? css(this.colorOf(shown)) : "#fff" }];
-  }
-
-  says() {
-    const { definition, patch, shown, encoding, settings } = this;
-    const { heads } = encoding;
-    const of =
-      shown in SUMMARIES
-        ? `${shown === "heads" ? "all" : shown + " of"} ${heads} heads`
-        : `head ${shown} of 0 to ${heads - 1}`;
-    const subject = patch ? "This patch" : "[CLS], the whole image,";
-    const sentence = definition.says.replace("SUBJECT", subject).replace("BLOCK", String(this.arrays.number + 1));
-    const masked = settings.layer === "mask" && !definition.colors && !definition.fixed;
-    return [sentence, definition.heads && of, masked && `mask of ${settings.mass} %`].filter(Boolean).join(" · ");
-  }
-
-  /** Describe the place, and what is shown of it: the mass and area that are kept, or variance, or outliers. */
-  describe() {
-    const { patch, arrays, encoding, definition, shown, maps } = this;
-    const all = definition.colors || definition.fixed ? "All patches" : "[CLS], the token of the whole image";
-    const where = patch ? `Patch row ${patch.row}, column ${patch.column}` : all;
-    if (definition.colors) {
-      const shares = Array.from(arrays.shares, percent).join(", ");
-      return [where, `Principal components as red, green and blue: ${shares} of the variance`];
-    }
-    if (!definition.fixed) {
-      const { mass, area } = keptShares(maps.weights(shown === "heads" ? "mean" : shown), maps.kept(shown));
-      const values = definition.signed ? "the values above the minimum" : "the attention";
-      return [where, `The mask keeps ${percent(mass)} of ${values} on ${percent(area)} of the image`];
-    }
-    const norm = patch ? `Norm ${decimals(arrays.norms[patch.row * encoding.columns + patch.column])} · ` : "";
-    const count = arrays.outliers.reduce((sum, marked) => sum + marked, 0);
-    return [where, `${norm}${count} ${count === 1 ? "outlier" : "outliers"} of over 6 deviations above the median`];
-  }
-
-  /** Values at the ends of the color bar and its colors; null if colors do not stand for values. */
-  get shownScale() {
-    const { maps, shown, settings, definition } = this;
-    if (!maps || shown === "heads" || settings.layer === "mask") return null;
-    const text = (value) => (definition.signed ? figure(value) : `${figure(100 * value)} %`);
-    return { ends: maps.scale(shown).map(text), stops: this.stops };
-  }
-
-  sections() {
-    return attentionSections(this.group);
-  }
-
-  /** Settings as the controls of the page have them. */
-  get state() {
-    const { encoding, settings } = this;
-    return { ...settings, block: settings.block || encoding?.blocks || 0 };
   }
 }

@@ -102,29 +102,6 @@ export class ClassMapView extends View {
     return { map, data: JSON.parse(new TextDecoder().decode(bytes)) };
   }
 
-  show({ map, data }) {
-    const { value, placed } = this.props;
-    if (map) this.open(map, data);
-    const { source } = value;
-    const key = `${this.opened} ${source}`;
-    if (source && this.shownName !== key) this.place(null);
-    if (source) this.emitShown(key);
-    if (!placed || placed.source !== source || placed.map !== this.opened) return;
-    const answer = JSON.stringify(placed);
-    if (answer === this.answered && this.element.dataset.token === source) return;
-    this.answered = answer;
-    this.place(placed);
-    this.element.dataset.token = source; // tests wait for it
-  }
-
-  sections() {
-    return [shownSection(this.plot)];
-  }
-
-  get fileName() {
-    return this.opened;
-  }
-
   openMap(map) {
     this.map = map;
     this.reload();
@@ -144,51 +121,12 @@ export class ClassMapView extends View {
     this.element.dataset.map = name; // tests wait for it
   }
 
-  /** Show the current image at its position and list its neighbors; null removes it. @param {Placed} placed */
-  place(placed) {
-    const neighbors = placed?.neighbors ?? [];
-    if (placed) this.visited.set(placed.source, placed);
-    const text = `At the mean position of its ${neighbors.length} nearest classes, the nearer the heavier: t-SNE cannot project new images. Cosine distance to each class mean:`;
-    this.select({ placed }, placed?.highlight ? placed.name : "", text, neighbors);
-    if (placed) this.reach(placed);
+  get fileName() {
+    return this.opened;
   }
 
-  /** Select a class and list its neighbors; null clears the selection and the placed image. @param {number} index */
-  choose(index) {
-    const point = this.points[index];
-    const text = point ? `${summary(point)}. Nearest classes by feature, with cosine distance:` : "";
-    this.select({ chosen: index }, point?.name ?? "", text, point?.neighbors ?? []);
-    this.emit("select", { index, key: point?.key ?? null });
-  }
-
-  /** Select a class and focus its name. Null, which a search field sends when it is left, clears a class. */
-  goTo(index) {
-    if (index === null && this.chosen === null) return;
-    this.choose(index);
-    if (index === null) return;
-    this.reach(this.points[index]);
-    this.title.focus({ preventScroll: true });
-  }
-
-  /** @param {{ chosen?: number, placed?: Placed }} selection @param {string} title  "": nothing is described */
-  select({ chosen = null, placed = null }, title, text, neighbors) {
-    Object.assign(this, { chosen, placed, neighbors: title ? neighbors.map(([index]) => index) : [] });
-    this.selection.hidden = !title;
-    this.title.textContent = title;
-    this.text.textContent = text;
-    const items = neighbors.map(([index, distance]) => {
-      const parts = this.item(this.points[index].name, this.numbers[index], distance.toFixed(3));
-      return el("li", {}, el("button", { type: "button", onclick: () => this.goTo(index) }, ...parts));
-    });
-    this.list.replaceChildren(...items);
-    if (title) this.spoken.textContent = `${title}. ${text}`;
-    this.draw();
-  }
-
-  item(name, group, number) {
-    const mark = svg("path", { d: SHAPES[group], fill: this.groups[group].color });
-    const shape = svg("svg", { viewBox: "-8 -8 16 16", "aria-hidden": "true" }, mark);
-    return [shape, el("span", {}, name), el("span", { class: "lab-soft" }, number)];
+  sections() {
+    return [shownSection(this.plot)];
   }
 
   get size() {
@@ -218,6 +156,42 @@ export class ClassMapView extends View {
     return this.cheapest((at) => (distance(at, place) < radius ? distance(at, place) : Infinity));
   }
 
+  placeAt({ clientX, clientY }) {
+    const { left, top } = this.plot.getBoundingClientRect();
+    return { x: clientX - left, y: clientY - top };
+  }
+
+  weight(index) {
+    if (index === this.hovered) return 3;
+    if (index === this.chosen) return 2;
+    return this.neighbors.includes(index) ? 1 : 0;
+  }
+
+  faint(index) {
+    return (this.chosen !== null || this.neighbors.length > 0) && this.weight(index) === 0;
+  }
+
+  show({ map, data }) {
+    const { value, placed } = this.props;
+    if (map) this.open(map, data);
+    const { source } = value;
+    const key = `${this.opened} ${source}`;
+    if (source && this.shownName !== key) this.place(null);
+    if (source) this.emitShown(key);
+    if (!placed || placed.source !== source || placed.map !== this.opened) return;
+    const answer = JSON.stringify(placed);
+    if (answer === this.answered && this.element.dataset.token === source) return;
+    this.answered = answer;
+    this.place(placed);
+    this.element.dataset.token = source; // tests wait for it
+  }
+
+  item(name, group, number) {
+    const mark = svg("path", { d: SHAPES[group], fill: this.groups[group].color });
+    const shape = svg("svg", { viewBox: "-8 -8 16 16", "aria-hidden": "true" }, mark);
+    return [shape, el("span", {}, name), el("span", { class: "lab-soft" }, number)];
+  }
+
   fit() {
     const { width, height } = this.size;
     if (!width || !this.points.length) return;
@@ -229,97 +203,9 @@ export class ClassMapView extends View {
     this.draw();
   }
 
-  /** Zoom by a factor around a point of the plot. @param {number} factor @param {Point} place */
-  zoom(factor, { x, y } = { x: this.size.width / 2, y: this.size.height / 2 }) {
-    const { scale, left, top } = this.frame;
-    const by = Math.min(MAX_ZOOM * this.fitScale, Math.max(this.fitScale / 2, scale * factor)) / scale;
-    this.fitted = false;
-    this.frame = { scale: scale * by, left: x + (left - x) * by, top: y + (top - y) * by };
-    this.draw();
-    return true;
-  }
-
-  pan(right, down) {
-    if (right || down) this.fitted = false;
-    this.frame = { ...this.frame, left: this.frame.left + right, top: this.frame.top + down };
-    this.draw();
-  }
-
-  /** Pan as little as needed to bring a point inside the margin. @param {Point} point */
-  reach(point) {
-    const { width, height } = this.size;
-    const { x, y } = this.at(point);
-    const inside = (value, length) => Math.min(length - MARGIN, Math.max(MARGIN, value));
-    if (width) this.pan(inside(x, width) - x, inside(y, height) - y);
-  }
-
-  resized() {
-    if (this.fitted) this.fit();
-    this.draw();
-  }
-
-  placeAt({ clientX, clientY }) {
-    const { left, top } = this.plot.getBoundingClientRect();
-    return { x: clientX - left, y: clientY - top };
-  }
-
-  press(place) {
-    const onImage = this.placed && distance(this.at(this.placed), place) < 0.8 * this.side;
-    if (onImage) this.place({ ...this.placed, highlight: true });
-    else this.choose(this.nearest(place));
-  }
-
-  /** Highlight and describe a class; null: none. @param {number} index */
-  hover(index) {
-    if (index === this.hovered) return;
-    this.hovered = index;
-    const point = this.points[index];
-    this.readout.textContent = point ? `${point.name}: ${summary(point)}` : REST;
-    if (point) this.spoken.textContent = this.readout.textContent;
-    this.draw();
-  }
-
-  key({ key, ctrlKey, metaKey, altKey }) {
-    if (ctrlKey || metaKey || altKey) return false;
-    if (ARROWS[key]) this.step(ARROWS[key]);
-    else if (key === "Enter" || key === " ") this.choose(this.hovered);
-    else if (key === "+" || key === "=") this.zoom(ZOOM);
-    else if (key === "-") this.zoom(1 / ZOOM);
-    else if (key === "0") this.fit();
-    else if (key === "Escape") this.choose(null);
-    else return false;
-    return true;
-  }
-
-  /** Move to the nearest class in a direction; sideways distance counts twice. */
-  step([right, down]) {
-    const { width, height } = this.size;
-    const start = this.hovered ?? this.chosen;
-    const from = start === null ? { x: width / 2, y: height / 2 } : this.at(this.points[start]);
-    const cost = ({ x, y }, index) => {
-      const along = (x - from.x) * right + (y - from.y) * down;
-      const aside = Math.abs((x - from.x) * down) + Math.abs((y - from.y) * right);
-      return along > 0 && index !== start ? along + 2 * aside : Infinity;
-    };
-    const next = start === null ? this.nearest(from, Infinity) : this.cheapest(cost);
-    if (next === null) return;
-    this.reach(this.points[next]);
-    this.hover(next);
-  }
-
   draw() {
     cancelAnimationFrame(this.animation);
     this.animation = requestAnimationFrame(() => this.paint());
-  }
-
-  weight(index) {
-    if (index === this.hovered) return 3;
-    if (index === this.chosen) return 2;
-    return this.neighbors.includes(index) ? 1 : 0;
-  }
-
-  faint(index) {
-    return (this.chosen !== null || this.neighbors.length > 0) && this.weight(index) === 0;
   }
 
   /** Draw lines to the neighbors, the marks with important ones on top, and names. */
@@ -401,6 +287,120 @@ export class ClassMapView extends View {
     if (placed) taken.push(box(this.at(placed), side));
     const image = placed ? label(`image: ${placed.name.slice(0, 26)}`, this.at(placed), side, true, "fill: var(--accent-ink)") : []; // prettier-ignore
     return [...image, ...shown.flatMap((index) => label(this.points[index].name, places[index], half(index), this.weight(index) > 1))]; // prettier-ignore
+  }
+
+  /** Show the current image at its position and list its neighbors; null removes it. @param {Placed} placed */
+  place(placed) {
+    const neighbors = placed?.neighbors ?? [];
+    if (placed) this.visited.set(placed.source, placed);
+    const text = `At the mean position of its ${neighbors.length} nearest classes, the nearer the heavier: t-SNE cannot project new images. Cosine distance to each class mean:`;
+    this.select({ placed }, placed?.highlight ? placed.name : "", text, neighbors);
+    if (placed) this.reach(placed);
+  }
+
+  /** Select a class and list its neighbors; null clears the selection and the placed image. @param {number} index */
+  choose(index) {
+    const point = this.points[index];
+    const text = point ? `${summary(point)}. Nearest classes by feature, with cosine distance:` : "";
+    this.select({ chosen: index }, point?.name ?? "", text, point?.neighbors ?? []);
+    this.emit("select", { index, key: point?.key ?? null });
+  }
+
+  /** Select a class and focus its name. Null, which a search field sends when it is left, clears a class. */
+  goTo(index) {
+    if (index === null && this.chosen === null) return;
+    this.choose(index);
+    if (index === null) return;
+    this.reach(this.points[index]);
+    this.title.focus({ preventScroll: true });
+  }
+
+  /** @param {{ chosen?: number, placed?: Placed }} selection @param {string} title  "": nothing is described */
+  select({ chosen = null, placed = null }, title, text, neighbors) {
+    Object.assign(this, { chosen, placed, neighbors: title ? neighbors.map(([index]) => index) : [] });
+    this.selection.hidden = !title;
+    this.title.textContent = title;
+    this.text.textContent = text;
+    const items = neighbors.map(([index, distance]) => {
+      const parts = this.item(this.points[index].name, this.numbers[index], distance.toFixed(3));
+      return el("li", {}, el("button", { type: "button", onclick: () => this.goTo(index) }, ...parts));
+    });
+    this.list.replaceChildren(...items);
+    if (title) this.spoken.textContent = `${title}. ${text}`;
+    this.draw();
+  }
+
+  /** Zoom by a factor around a point of the plot. @param {number} factor @param {Point} place */
+  zoom(factor, { x, y } = { x: this.size.width / 2, y: this.size.height / 2 }) {
+    const { scale, left, top } = this.frame;
+    const by = Math.min(MAX_ZOOM * this.fitScale, Math.max(this.fitScale / 2, scale * factor)) / scale;
+    this.fitted = false;
+    this.frame = { scale: scale * by, left: x + (left - x) * by, top: y + (top - y) * by };
+    this.draw();
+    return true;
+  }
+
+  pan(right, down) {
+    if (right || down) this.fitted = false;
+    this.frame = { ...this.frame, left: this.frame.left + right, top: this.frame.top + down };
+    this.draw();
+  }
+
+  /** Pan as little as needed to bring a point inside the margin. @param {Point} point */
+  reach(point) {
+    const { width, height } = this.size;
+    const { x, y } = this.at(point);
+    const inside = (value, length) => Math.min(length - MARGIN, Math.max(MARGIN, value));
+    if (width) this.pan(inside(x, width) - x, inside(y, height) - y);
+  }
+
+  resized() {
+    if (this.fitted) this.fit();
+    this.draw();
+  }
+
+  press(place) {
+    const onImage = this.placed && distance(this.at(this.placed), place) < 0.8 * this.side;
+    if (onImage) this.place({ ...this.placed, highlight: true });
+    else this.choose(this.nearest(place));
+  }
+
+  /** Highlight and describe a class; null: none. @param {number} index */
+  hover(index) {
+    if (index === this.hovered) return;
+    this.hovered = index;
+    const point = this.points[index];
+    this.readout.textContent = point ? `${point.name}: ${summary(point)}` : REST;
+    if (point) this.spoken.textContent = this.readout.textContent;
+    this.draw();
+  }
+
+  key({ key, ctrlKey, metaKey, altKey }) {
+    if (ctrlKey || metaKey || altKey) return false;
+    if (ARROWS[key]) this.step(ARROWS[key]);
+    else if (key === "Enter" || key === " ") this.choose(this.hovered);
+    else if (key === "+" || key === "=") this.zoom(ZOOM);
+    else if (key === "-") this.zoom(1 / ZOOM);
+    else if (key === "0") this.fit();
+    else if (key === "Escape") this.choose(null);
+    else return false;
+    return true;
+  }
+
+  /** Move to the nearest class in a direction; sideways distance counts twice. */
+  step([right, down]) {
+    const { width, height } = this.size;
+    const start = this.hovered ?? this.chosen;
+    const from = start === null ? { x: width / 2, y: height / 2 } : this.at(this.points[start]);
+    const cost = ({ x, y }, index) => {
+      const along = (x - from.x) * right + (y - from.y) * down;
+      const aside = Math.abs((x - from.x) * down) + Math.abs((y - from.y) * right);
+      return along > 0 && index !== start ? along + 2 * aside : Infinity;
+    };
+    const next = start === null ? this.nearest(from, Infinity) : this.cheapest(cost);
+    if (next === null) return;
+    this.reach(this.points[next]);
+    this.hover(next);
   }
 }
 

@@ -63,15 +63,6 @@ export class ClipView extends Editor {
     return { encoding: encoded, block: await encoded.arrays("attention", encoded.blocks - 1) };
   }
 
-  /** Take the keys of a frame, which clicks compare. */
-  show({ encoding, block }) {
-    if (encoding.value.frame !== this.number) return;
-    Object.assign(this, { encoding, block, guide: null });
-    this.stage.step = { x: 1 / encoding.columns, y: 1 / encoding.rows };
-    this.refresh();
-    this.element.dataset.token = encoding.token; // tests wait for it
-  }
-
   openClip(clip) {
     const { name, width, height, count, colors, palette } = clip;
     this.pause();
@@ -98,25 +89,21 @@ export class ClipView extends Editor {
     return this.run?.state === "waiting" || this.run?.state === "running";
   }
 
-  /** Begin to track; returns what the server needs. A mask decides the objects of its painting, and those tracked there. */
-  begin() {
-    this.pause();
-    this.runs += 1;
-    this.run = { run: this.runs, id: "", done: 0, state: "waiting", progress: 0 };
-    Object.assign(this, { trailing: true, outdated: false });
-    this.refresh();
-    const marks = [...this.marks].map(([frame, painting]) => {
-      const objects = [...new Set([...painting.values, ...(painting.base ?? [])])].filter(Boolean);
-      return { frame, runs: painting.runs(), objects };
-    });
-    return { clip: this.clip.clip, run: this.runs, marks };
+  frame(number) {
+    const { frames, width, height } = this.clip;
+    const key = `${frames}/${number}.jpg`;
+    return this.frames.remembered(key, async () => [await decode(key), 4 * width * height]);
   }
 
-  stop() {
-    if (this.busy && this.run.done) this.run.state = "stopped";
-    else if (this.busy) this.run = null;
-    this.refresh();
-    if (!this.run) this.seekTo(this.number);
+  /** Decode the objects of a finished frame, one byte per pixel. @param {number} number @returns {Promise<Uint8Array>} */
+  labels(number) {
+    const { width, height } = this.clip;
+    const key = `lab/tracked/${this.run.id}/${number}.png`;
+    return this.masks.remembered(key, async () => {
+      this.decoder.drawImage(await decode(key), 0, 0);
+      const { data } = this.decoder.getImageData(0, 0, width, height);
+      return [Uint8Array.from(new Uint32Array(data.buffer), (color) => this.objects.get(color) ?? 0), width * height];
+    });
   }
 
   /** The frames that this page has shown, as arguments of a download. */
@@ -138,18 +125,13 @@ export class ClipView extends Editor {
     return [shownSection(this.stage.element), ...(this.run?.done ? [tracked] : [])];
   }
 
-  proceed({ id, done, state, progress }) {
-    if (!this.busy) return;
-    Object.assign(this.run, { id, done, state, progress, backward: done === this.run.done });
+  /** Take the keys of a frame, which clicks compare. */
+  show({ encoding, block }) {
+    if (encoding.value.frame !== this.number) return;
+    Object.assign(this, { encoding, block, guide: null });
+    this.stage.step = { x: 1 / encoding.columns, y: 1 / encoding.rows };
     this.refresh();
-    if (this.trailing && done) this.seekTo(done - 1);
-  }
-
-  edit(change) {
-    if (this.busy) return;
-    this.pause();
-    change();
-    this.changed();
+    this.element.dataset.token = encoding.token; // tests wait for it
   }
 
   /** Take the user's painting of a frame, else one of its tracked objects. @param {Uint8Array} tracked */
@@ -161,23 +143,6 @@ export class ClipView extends Editor {
     if (number !== this.number) Object.assign(this, { block: null, guide: null });
     Object.assign(this, { number, painting: this.marks.get(number) ?? fresh });
     if (!this.busy && !this.player) this.encodeSoon();
-  }
-
-  frame(number) {
-    const { frames, width, height } = this.clip;
-    const key = `${frames}/${number}.jpg`;
-    return this.frames.remembered(key, async () => [await decode(key), 4 * width * height]);
-  }
-
-  /** Decode the objects of a finished frame, one byte per pixel. @param {number} number @returns {Promise<Uint8Array>} */
-  labels(number) {
-    const { width, height } = this.clip;
-    const key = `lab/tracked/${this.run.id}/${number}.png`;
-    return this.masks.remembered(key, async () => {
-      this.decoder.drawImage(await decode(key), 0, 0);
-      const { data } = this.decoder.getImageData(0, 0, width, height);
-      return [Uint8Array.from(new Uint32Array(data.buffer), (color) => this.objects.get(color) ?? 0), width * height];
-    });
   }
 
   /** Show a frame together with its objects; of several requests, the last. @param {number} number */
@@ -211,48 +176,11 @@ export class ClipView extends Editor {
     this.stage.mark(marks.map(([number, place]) => ({ ...place, number, color: css(colors[number - 1]) })));
   }
 
-  seek(number = Number(this.scrub.value) - 1) {
-    this.pause();
-    this.trailing = false;
-    this.seekTo(number);
-  }
-
-  async playOn() {
-    const { clip } = this;
-    this.trailing = false;
-    const player = performance.now();
-    this.pause(player);
-    while (this.player === player && this.element.clientWidth) {
-      const due = performance.now() + 1000 / clip.fps;
-      await this.seekTo((this.number + 1) % clip.count);
-      await new Promise((resolve) => setTimeout(resolve, due - performance.now()));
-    }
-    if (this.player === player) this.pause(); // the tab was closed
-  }
-
-  /** Stop the player, or show another one. */
-  pause(player = 0) {
-    this.player = player;
-    this.play.textContent = player ? "❚❚" : "▶";
-    this.play.setAttribute("aria-label", player ? "Pause" : "Play");
-    this.render();
-    if (!player && this.clip && !this.busy) this.encodeSoon();
-  }
-
   /** Enable the tools unless objects are tracked or the clip plays. */
   render() {
     if (!this.clip) return;
     this.enabled = !this.busy && !this.player;
     this.apply();
-  }
-
-  changed() {
-    const { painting, number } = this;
-    this.outdated = true;
-    if (painting.values.some((value, pixel) => value !== (painting.base?.[pixel] ?? 0)))
-      this.marks.set(number, painting);
-    else this.marks.delete(number);
-    this.refresh();
   }
 
   /** Update what depends on the objects and on the progress of the run. */
@@ -289,10 +217,82 @@ export class ClipView extends Editor {
     super.listObjects((number) => `Object ${number}`, remove);
   }
 
+  /** Begin to track; returns what the server needs. A mask decides the objects of its painting, and those tracked there. */
+  begin() {
+    this.pause();
+    this.runs += 1;
+    this.run = { run: this.runs, id: "", done: 0, state: "waiting", progress: 0 };
+    Object.assign(this, { trailing: true, outdated: false });
+    this.refresh();
+    const marks = [...this.marks].map(([frame, painting]) => {
+      const objects = [...new Set([...painting.values, ...(painting.base ?? [])])].filter(Boolean);
+      return { frame, runs: painting.runs(), objects };
+    });
+    return { clip: this.clip.clip, run: this.runs, marks };
+  }
+
+  proceed({ id, done, state, progress }) {
+    if (!this.busy) return;
+    Object.assign(this.run, { id, done, state, progress, backward: done === this.run.done });
+    this.refresh();
+    if (this.trailing && done) this.seekTo(done - 1);
+  }
+
+  stop() {
+    if (this.busy && this.run.done) this.run.state = "stopped";
+    else if (this.busy) this.run = null;
+    this.refresh();
+    if (!this.run) this.seekTo(this.number);
+  }
+
+  edit(change) {
+    if (this.busy) return;
+    this.pause();
+    change();
+    this.changed();
+  }
+
+  changed() {
+    const { painting, number } = this;
+    this.outdated = true;
+    if (painting.values.some((value, pixel) => value !== (painting.base?.[pixel] ?? 0)))
+      this.marks.set(number, painting);
+    else this.marks.delete(number);
+    this.refresh();
+  }
+
   remove(number) {
     const index = this.painting.objects.indexOf(number);
     this.edit(() => this.painting.remove(number));
     this.chips.children[index]?.querySelector("button")?.focus();
+  }
+
+  seek(number = Number(this.scrub.value) - 1) {
+    this.pause();
+    this.trailing = false;
+    this.seekTo(number);
+  }
+
+  async playOn() {
+    const { clip } = this;
+    this.trailing = false;
+    const player = performance.now();
+    this.pause(player);
+    while (this.player === player && this.element.clientWidth) {
+      const due = performance.now() + 1000 / clip.fps;
+      await this.seekTo((this.number + 1) % clip.count);
+      await new Promise((resolve) => setTimeout(resolve, due - performance.now()));
+    }
+    if (this.player === player) this.pause(); // the tab was closed
+  }
+
+  /** Stop the player, or show another one. */
+  pause(player = 0) {
+    this.player = player;
+    this.play.textContent = player ? "❚❚" : "▶";
+    this.play.setAttribute("aria-label", player ? "Pause" : "Play");
+    this.render();
+    if (!player && this.clip && !this.busy) this.encodeSoon();
   }
 }
 

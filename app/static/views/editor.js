@@ -62,6 +62,54 @@ export class Editor extends View {
     return { encoding, block: await encoding.arrays("attention", encoding.blocks - 1, signal) };
   }
 
+  /** Take the painting of an image. @param {string} key @param {() => Painting} make  the first one */
+  take(key, make) {
+    const painting = this.paintings.get(key) ?? make();
+    this.paintings.delete(key);
+    this.paintings.set(key, painting);
+    if (this.paintings.size > MAX_PAINTINGS) this.paintings.delete([...this.paintings.keys()][0]);
+    this.painting = painting;
+    const { width, height } = painting;
+    Object.assign(this.stage.overlay, { width, height });
+    this.image = this.context.createImageData(width, height);
+  }
+
+  /** Return the patches that a click selects, if it selects any. @param {Place} place @returns {Labels} */
+  proposed(place) {
+    const { block, encoding } = this;
+    if (!block || !place || !this.enabled || this.stage.paints) return null;
+    const { rows, columns } = encoding;
+    return { rows, columns, values: proposal(block, encoding, encoding.patchAt(place), this.settings.reach / 100) };
+  }
+
+  /** Move the edges of patches to those of the image. @param {Labels} patches @returns {Labels} */
+  refined(patches) {
+    const { encoding, stage } = this;
+    const { width, height } = fitted(encoding, REFINED_SIDE);
+    if (!this.guide) {
+      const context = new OffscreenCanvas(width, height).getContext("2d");
+      context.drawImage(stage.image, 0, 0, width, height);
+      const radius = Math.max(1, Math.round(Math.max(height / encoding.rows, width / encoding.columns)));
+      this.guide = new Guide(context.getImageData(0, 0, width, height).data, width, height, radius);
+    }
+    const mask = this.guide.refine(resized(patches, { rows: height, columns: width }).values);
+    return { rows: height, columns: width, values: tidy(mask, width, MIN_PART * mask.length) };
+  }
+
+  /** Radius of the brush in pixels of the painting. */
+  get radius() {
+    return Math.max(0.5, (Number(this.size.value) * Math.max(this.painting.width, this.painting.height)) / 200);
+  }
+
+  get tool() {
+    return this.tools.querySelector(":checked")["value"];
+  }
+
+  /** True if the objects cannot be changed. */
+  get busy() {
+    return false;
+  }
+
   show({ encoding, block }) {
     const { token } = encoding;
     if (this.encoding?.token !== token || !this.stage.open) this.open(encoding, block);
@@ -79,16 +127,43 @@ export class Editor extends View {
     this.stage.show(encoding);
   }
 
-  /** Take the painting of an image. @param {string} key @param {() => Painting} make  the first one */
-  take(key, make) {
-    const painting = this.paintings.get(key) ?? make();
-    this.paintings.delete(key);
-    this.paintings.set(key, painting);
-    if (this.paintings.size > MAX_PAINTINGS) this.paintings.delete([...this.paintings.keys()][0]);
-    this.painting = painting;
-    const { width, height } = painting;
-    Object.assign(this.stage.overlay, { width, height });
-    this.image = this.context.createImageData(width, height);
+  /** Draw the painting, or other values of its size. */
+  showMask(values = this.painting.values) {
+    tint(values, this.painting.width, this.colors, this.image.data, this.lights && !this.painting.empty);
+    this.context.putImageData(this.image, 0, 0);
+  }
+
+  showBrush() {
+    const { paints, cursor } = this.stage;
+    this.stage.circle(paints && cursor, `${(200 * this.radius) / this.painting.width}%`);
+  }
+
+  /** Apply the tool, and show which buttons can be used. */
+  apply() {
+    const { stage, tool, painting } = this;
+    stage.paints = this.enabled && (tool === "draw" || tool === "erase");
+    stage.element.dataset.tool = stage.paints ? tool : "click";
+    this.brush.hidden = !stage.paints;
+    this.undo.disabled = !painting.past.length;
+    this.point();
+  }
+
+  /** List the objects as buttons. @param {(number: number) => string} name @param {(number: number) => Node} extra  button of each */
+  listObjects(name = (number) => `Object ${number}`, extra = () => null, add = "+ Object") {
+    const { painting, busy } = this;
+    const object = (number) => {
+      const pressed = { class: "lab-swatch", "aria-pressed": String(number === painting.active), disabled: busy };
+      const color = { style: `--pin: ${css(this.colors[number - 1])}` };
+      return el(
+        "li",
+        color,
+        button(name(number), () => this.choose(number), pressed),
+        extra(number),
+      );
+    };
+    const disabled = busy || painting.objects.length >= painting.most;
+    const more = button(add, () => this.edit(() => painting.add()), { disabled });
+    this.chips.replaceChildren(...painting.objects.map(object), el("li", {}, more));
   }
 
   /** Called after every change of the mask but strokes in progress. */
@@ -97,14 +172,6 @@ export class Editor extends View {
   act(method) {
     this.painting[method]();
     this.changed();
-  }
-
-  /** Return the patches that a click selects, if it selects any. @param {Place} place @returns {Labels} */
-  proposed(place) {
-    const { block, encoding } = this;
-    if (!block || !place || !this.enabled || this.stage.paints) return null;
-    const { rows, columns } = encoding;
-    return { rows, columns, values: proposal(block, encoding, encoding.patchAt(place), this.settings.reach / 100) };
   }
 
   /** Show the size of the brush, and what a click selects; returns those patches. */
@@ -124,20 +191,6 @@ export class Editor extends View {
     this.changed();
   }
 
-  /** Move the edges of patches to those of the image. @param {Labels} patches @returns {Labels} */
-  refined(patches) {
-    const { encoding, stage } = this;
-    const { width, height } = fitted(encoding, REFINED_SIDE);
-    if (!this.guide) {
-      const context = new OffscreenCanvas(width, height).getContext("2d");
-      context.drawImage(stage.image, 0, 0, width, height);
-      const radius = Math.max(1, Math.round(Math.max(height / encoding.rows, width / encoding.columns)));
-      this.guide = new Guide(context.getImageData(0, 0, width, height).data, width, height, radius);
-    }
-    const mask = this.guide.refine(resized(patches, { rows: height, columns: width }).values);
-    return { rows: height, columns: width, values: tidy(mask, width, MIN_PART * mask.length) };
-  }
-
   retract() {
     if (this.painting.past.length) this.act("undo");
   }
@@ -155,26 +208,6 @@ export class Editor extends View {
     this.changed();
   }
 
-  /** Radius of the brush in pixels of the painting. */
-  get radius() {
-    return Math.max(0.5, (Number(this.size.value) * Math.max(this.painting.width, this.painting.height)) / 200);
-  }
-
-  showBrush() {
-    const { paints, cursor } = this.stage;
-    this.stage.circle(paints && cursor, `${(200 * this.radius) / this.painting.width}%`);
-  }
-
-  /** Draw the painting, or other values of its size. */
-  showMask(values = this.painting.values) {
-    tint(values, this.painting.width, this.colors, this.image.data, this.lights && !this.painting.empty);
-    this.context.putImageData(this.image, 0, 0);
-  }
-
-  get tool() {
-    return this.tools.querySelector(":checked")["value"];
-  }
-
   /** Handle the key of a tool or object. @param {KeyboardEvent} event */
   key({ key, ctrlKey, metaKey }) {
     const letter = key.toLowerCase();
@@ -188,21 +221,6 @@ export class Editor extends View {
     return true;
   }
 
-  /** True if the objects cannot be changed. */
-  get busy() {
-    return false;
-  }
-
-  /** Apply the tool, and show which buttons can be used. */
-  apply() {
-    const { stage, tool, painting } = this;
-    stage.paints = this.enabled && (tool === "draw" || tool === "erase");
-    stage.element.dataset.tool = stage.paints ? tool : "click";
-    this.brush.hidden = !stage.paints;
-    this.undo.disabled = !painting.past.length;
-    this.point();
-  }
-
   /** Choose an object by its number; returns whether there is one. @param {number} number */
   choose(number) {
     const known = this.painting.objects.includes(number);
@@ -213,23 +231,5 @@ export class Editor extends View {
   edit(change) {
     change();
     this.listObjects();
-  }
-
-  /** List the objects as buttons. @param {(number: number) => string} name @param {(number: number) => Node} extra  button of each */
-  listObjects(name = (number) => `Object ${number}`, extra = () => null, add = "+ Object") {
-    const { painting, busy } = this;
-    const object = (number) => {
-      const pressed = { class: "lab-swatch", "aria-pressed": String(number === painting.active), disabled: busy };
-      const color = { style: `--pin: ${css(this.colors[number - 1])}` };
-      return el(
-        "li",
-        color,
-        button(name(number), () => this.choose(number), pressed),
-        extra(number),
-      );
-    };
-    const disabled = busy || painting.objects.length >= painting.most;
-    const more = button(add, () => this.edit(() => painting.add()), { disabled });
-    this.chips.replaceChildren(...painting.objects.map(object), el("li", {}, more));
   }
 }

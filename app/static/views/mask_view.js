@@ -84,41 +84,71 @@ export class MaskView extends Editor {
     this.listObjects();
   }
 
-  open(encoding, block) {
-    super.open(encoding, block);
-    this.searchSoon.cancel();
-    Object.assign(this, { pendingKey: "", segmented: "", found: new Map(), attention: attentionMaps(block, 0) });
-    if (!this.choices.some(({ key }) => key === this.settings.method)) this.settings.method = "click"; // of an address
-    this.suggested = encoding.placeOf(encoding.pinned ?? likelyPatch(block, encoding));
-    this.takePainting();
-    this.methods.open(
-      encoding,
-      this.choices.map(({ key, label }) => ({ key, label })),
-    );
-    this.render();
+  /** Clicking, and the methods of `app.handlers.objects.method_choices`. */
+  get choices() {
+    return [CLICK, SCRIBBLES, ...(this.props.methods ?? [])];
   }
 
-  /** Show what a click selects, or a suggestion before the first click. */
-  point(place = this.stage.cursor) {
-    if (this.scribbles) return void super.point(place);
-    if (this.settings.method !== "click") return void this.showBrush();
-    const patches = super.point(place ?? (this.painting.empty ? this.suggested : null));
-    this.stage.mark(patches && !place ? [{ ...this.suggested, color: "#fff", number: "" }] : []);
+  /** @param {string} method */
+  choice(method) {
+    return this.choices.find(({ key }) => key === method);
   }
 
-  press(place, subtract) {
-    if (!this.scribbles) this.settings.method = "click";
-    super.press(place, subtract);
+  /** Return the fields that the labels of a method depend on; null if the browser computes them. */
+  question(method, refined = false) {
+    const { count, mass } = this.settings;
+    if (["click", "scribbles"].includes(method) || (method === "attention" && !refined)) return null;
+    const { needs } = this.choice(method);
+    return { method, refined, ...(needs.includes("mass") && { mass: mass / 100 }), ...(needs.includes("count") && { count }) }; // prettier-ignore
   }
 
-  changed() {
-    this.strokes += 1;
-    if (this.scribbles && !this.strokesRequest) this.segmented = "";
-    this.render();
+  /** The question to the server, with the key of its answer. */
+  get searchRequest() {
+    const { method, refined } = this.settings;
+    if (this.scribbles) return this.encoding && this.strokesRequest;
+    const question = this.question(method, refined);
+    return this.encoding && question && { ...question, token: this.encoding.token, key: JSON.stringify(question) };
   }
 
-  listObjects() {
-    super.listObjects((number) => (number === 1 ? "Background" : `Class ${number - 1}`), undefined, "+ Class");
+  /** Strokes as `app.handlers.scribbles.ScribbleRequest`, the image on the stage first; null without two classes. */
+  get strokesRequest() {
+    const { painting, encoding } = this;
+    const { model, size } = encoding.value;
+    const usable = ({ empty, encoding: other }) => !empty && other?.value.model === model && other.value.size === size;
+    const others = [...this.paintings.values()].filter((other) => other !== painting && usable(other));
+    const images = [painting, ...others];
+    const classes = new Set(images.flatMap(({ values }) => [...new Set(values)]));
+    classes.delete(0);
+    if (classes.size < 2) return null;
+    const strokes = (image) => ({
+      ...{ token: image.encoding.token, name: image.encoding.name, rows: image.height, columns: image.width },
+      runs: image.empty ? [] : image.runs(),
+    });
+    return { key: `${encoding.token} ${this.strokes}`, images: images.map(strokes) };
+  }
+
+  /** The view as arguments of a download. */
+  get request() {
+    const { encoding, settings } = this;
+    if (this.scribbles) return this.strokesRequest;
+    return encoding && { ...settings, mass: settings.mass / 100, token: encoding.token, name: encoding.name };
+  }
+
+  /** Return the labels of a method; undefined if they are not computed yet. @returns {Labels} */
+  labelsOf(method, refined = false) {
+    if (method === "scribbles") return this.found.get(this.segmented);
+    if (method === "click") return this.scribbles ? undefined : this.painting.labels;
+    const found = this.found.get(JSON.stringify(this.question(method, refined)));
+    if (found || method !== "attention") return found ?? (refined ? this.labelsOf(method) : undefined);
+    const { attention, encoding, settings } = this;
+    const { rows, columns } = encoding;
+    return { rows, columns, values: new Maps(attention, { mass: settings.mass / 100 }).kept("mean") };
+  }
+
+  /** Return the labels on the stage; undefined for the mask by hand. */
+  labels() {
+    const { method, refined } = this.settings;
+    return method === "click" ? undefined : this.labelsOf(method, refined);
   }
 
   /** The mask by hand, or the objects of a method, which the server writes. */
@@ -152,100 +182,18 @@ export class MaskView extends Editor {
     return [shown, section("Mask", [...formats, ["Cut-out PNG", "cutout.png", cutout]])];
   }
 
-  /** Clicking, and the methods of `app.handlers.objects.method_choices`. */
-  get choices() {
-    return [CLICK, SCRIBBLES, ...(this.props.methods ?? [])];
-  }
-
-  /** @param {string} method */
-  choice(method) {
-    return this.choices.find(({ key }) => key === method);
-  }
-
-  /** Strokes as `app.handlers.scribbles.ScribbleRequest`, the image on the stage first; null without two classes. */
-  get strokesRequest() {
-    const { painting, encoding } = this;
-    const { model, size } = encoding.value;
-    const usable = ({ empty, encoding: other }) => !empty && other?.value.model === model && other.value.size === size;
-    const others = [...this.paintings.values()].filter((other) => other !== painting && usable(other));
-    const images = [painting, ...others];
-    const classes = new Set(images.flatMap(({ values }) => [...new Set(values)]));
-    classes.delete(0);
-    if (classes.size < 2) return null;
-    const strokes = (image) => ({
-      ...{ token: image.encoding.token, name: image.encoding.name, rows: image.height, columns: image.width },
-      runs: image.empty ? [] : image.runs(),
-    });
-    return { key: `${encoding.token} ${this.strokes}`, images: images.map(strokes) };
-  }
-
-  /** The view as arguments of a download. */
-  get request() {
-    const { encoding, settings } = this;
-    if (this.scribbles) return this.strokesRequest;
-    return encoding && { ...settings, mass: settings.mass / 100, token: encoding.token, name: encoding.name };
-  }
-
-  /** Return the fields that the labels of a method depend on; null if the browser computes them. */
-  question(method, refined = false) {
-    const { count, mass } = this.settings;
-    if (["click", "scribbles"].includes(method) || (method === "attention" && !refined)) return null;
-    const { needs } = this.choice(method);
-    return { method, refined, ...(needs.includes("mass") && { mass: mass / 100 }), ...(needs.includes("count") && { count }) }; // prettier-ignore
-  }
-
-  /** The question to the server, with the key of its answer. */
-  get searchRequest() {
-    const { method, refined } = this.settings;
-    if (this.scribbles) return this.encoding && this.strokesRequest;
-    const question = this.question(method, refined);
-    return this.encoding && question && { ...question, token: this.encoding.token, key: JSON.stringify(question) };
-  }
-
-  search() {
-    const { searchRequest } = this;
-    if (!searchRequest || this.found.has(searchRequest.key) || this.pendingKey === searchRequest.key) return;
-    this.pendingKey = searchRequest.key;
-    this.emit("edited", {});
-    this.render(false);
-  }
-
-  /** Take an answer of the server, unless it is about another image. */
-  receive() {
-    const { found } = this.props;
-    if (!found || found.token !== this.encoding?.token || this.found.has(found.key)) return;
-    const { rows, columns, runs, key } = found;
-    if (key.startsWith(found.token)) {
-      if (key !== `${found.token} ${this.strokes}`) return; // there is a newer stroke
-      this.found.delete(this.segmented);
-      this.segmented = key;
-    }
-    this.found.set(key, { rows, columns, values: fromRuns(runs, rows * columns) });
-    if (this.pendingKey === key) this.pendingKey = "";
+  open(encoding, block) {
+    super.open(encoding, block);
+    this.searchSoon.cancel();
+    Object.assign(this, { pendingKey: "", segmented: "", found: new Map(), attention: attentionMaps(block, 0) });
+    if (!this.choices.some(({ key }) => key === this.settings.method)) this.settings.method = "click"; // of an address
+    this.suggested = encoding.placeOf(encoding.pinned ?? likelyPatch(block, encoding));
+    this.takePainting();
+    this.methods.open(
+      encoding,
+      this.choices.map(({ key, label }) => ({ key, label })),
+    );
     this.render();
-  }
-
-  /** The server has refused: the next change sends a new request. */
-  failed() {
-    this.pendingKey = "";
-    this.render(false);
-  }
-
-  /** Return the labels of a method; undefined if they are not computed yet. @returns {Labels} */
-  labelsOf(method, refined = false) {
-    if (method === "scribbles") return this.found.get(this.segmented);
-    if (method === "click") return this.scribbles ? undefined : this.painting.labels;
-    const found = this.found.get(JSON.stringify(this.question(method, refined)));
-    if (found || method !== "attention") return found ?? (refined ? this.labelsOf(method) : undefined);
-    const { attention, encoding, settings } = this;
-    const { rows, columns } = encoding;
-    return { rows, columns, values: new Maps(attention, { mass: settings.mass / 100 }).kept("mean") };
-  }
-
-  /** Return the labels on the stage; undefined for the mask by hand. */
-  labels() {
-    const { method, refined } = this.settings;
-    return method === "click" ? undefined : this.labelsOf(method, refined);
   }
 
   /** @param {boolean} search  request missing masks from the server */
@@ -307,6 +255,58 @@ export class MaskView extends Editor {
       : lines[0]?.[0];
     this.status.textContent = method === "click" ? hand : `${this.choice(method).label}: ${objects}`;
     this.help.textContent = this.choice(method).help;
+  }
+
+  listObjects() {
+    super.listObjects((number) => (number === 1 ? "Background" : `Class ${number - 1}`), undefined, "+ Class");
+  }
+
+  /** Show what a click selects, or a suggestion before the first click. */
+  point(place = this.stage.cursor) {
+    if (this.scribbles) return void super.point(place);
+    if (this.settings.method !== "click") return void this.showBrush();
+    const patches = super.point(place ?? (this.painting.empty ? this.suggested : null));
+    this.stage.mark(patches && !place ? [{ ...this.suggested, color: "#fff", number: "" }] : []);
+  }
+
+  press(place, subtract) {
+    if (!this.scribbles) this.settings.method = "click";
+    super.press(place, subtract);
+  }
+
+  changed() {
+    this.strokes += 1;
+    if (this.scribbles && !this.strokesRequest) this.segmented = "";
+    this.render();
+  }
+
+  search() {
+    const { searchRequest } = this;
+    if (!searchRequest || this.found.has(searchRequest.key) || this.pendingKey === searchRequest.key) return;
+    this.pendingKey = searchRequest.key;
+    this.emit("edited", {});
+    this.render(false);
+  }
+
+  /** Take an answer of the server, unless it is about another image. */
+  receive() {
+    const { found } = this.props;
+    if (!found || found.token !== this.encoding?.token || this.found.has(found.key)) return;
+    const { rows, columns, runs, key } = found;
+    if (key.startsWith(found.token)) {
+      if (key !== `${found.token} ${this.strokes}`) return; // there is a newer stroke
+      this.found.delete(this.segmented);
+      this.segmented = key;
+    }
+    this.found.set(key, { rows, columns, values: fromRuns(runs, rows * columns) });
+    if (this.pendingKey === key) this.pendingKey = "";
+    this.render();
+  }
+
+  /** The server has refused: the next change sends a new request. */
+  failed() {
+    this.pendingKey = "";
+    this.render(false);
   }
 }
 

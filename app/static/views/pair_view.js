@@ -45,10 +45,6 @@ export class PairView extends View {
     this.mount(["value", "matched"], this.pair, this.found);
   }
 
-  resized() {
-    this.drawLines();
-  }
-
   async load(signal) {
     const { value, matched } = this.props;
     if (!value.token) return;
@@ -63,6 +59,22 @@ export class PairView extends View {
       return [decodeTokens(bytes, shape), 2 * bytes.byteLength];
     });
     return { value, matched, directions };
+  }
+
+  /** Find the most similar patch of the other image, with the cosines of all. @param {number} side @param {Patch} patch */
+  counterpart(side, { row, column }) {
+    const { images, directions } = this;
+    const { features, dim, tokens, prefix } = directions;
+    const at = row * images[side].columns + column;
+    const others = side ? { features, dim, tokens: prefix, prefix: 0 } : { features, dim, tokens, prefix };
+    const [map] = tokenCosineMaps(others, side ? prefix + at : at);
+    const best = map.indexOf(Math.max(...map));
+    const { columns } = images[1 - side];
+    return { map, cosine: map[best], patch: { row: Math.floor(best / columns), column: best % columns } };
+  }
+
+  sections() {
+    return [shownSection(this.pair)];
   }
 
   /** Show the left image at once; the rest follows. @param {EncodingValue & { name: string }} value */
@@ -81,26 +93,6 @@ export class PairView extends View {
     this.element.dataset.token = `${value.token} ${matched.b.token} ${matched.ratio}`; // tests wait for it
   }
 
-  /** @param {number} side @param {Place} place  null: the pointer has left */
-  point(side, place) {
-    const patch = place && this.images[side]?.patchAt(place);
-    if (!this.shown || (side === this.side && samePatch(patch, this.hovered))) return;
-    Object.assign(this, { side, hovered: patch });
-    this.render();
-  }
-
-  /** Find the most similar patch of the other image, with the cosines of all. @param {number} side @param {Patch} patch */
-  counterpart(side, { row, column }) {
-    const { images, directions } = this;
-    const { features, dim, tokens, prefix } = directions;
-    const at = row * images[side].columns + column;
-    const others = side ? { features, dim, tokens: prefix, prefix: 0 } : { features, dim, tokens, prefix };
-    const [map] = tokenCosineMaps(others, side ? prefix + at : at);
-    const best = map.indexOf(Math.max(...map));
-    const { columns } = images[1 - side];
-    return { map, cosine: map[best], patch: { row: Math.floor(best / columns), column: best % columns } };
-  }
-
   render() {
     if (!this.shown) return;
     const { images, stages } = this;
@@ -117,10 +109,6 @@ export class PairView extends View {
     const places = [patch, found.patch].map(({ row, column }) => `Row ${row}, column ${column}. `);
     this.spoken.textContent = places.join("") + this.what.textContent;
     this.drawLines();
-  }
-
-  sections() {
-    return [shownSection(this.pair)];
   }
 
   drawLines() {
@@ -144,6 +132,18 @@ export class PairView extends View {
     this.found.textContent = shown.matches.length ? `${shown.matches.length} mutual nearest neighbors${some}.` : none;
     const color = ([y]) => `hsl(${Math.round(240 - (240 * (y + 0.5)) / images[0].height)} 90% 60%)`; // by height in the left image
     lines.replaceChildren(...drawn.map((match) => line(inA(match.a), inB(match.b), color(match.a))));
+  }
+
+  resized() {
+    this.drawLines();
+  }
+
+  /** @param {number} side @param {Place} place  null: the pointer has left */
+  point(side, place) {
+    const patch = place && this.images[side]?.patchAt(place);
+    if (!this.shown || (side === this.side && samePatch(patch, this.hovered))) return;
+    Object.assign(this, { side, hovered: patch });
+    this.render();
   }
 }
 

@@ -63,6 +63,37 @@ export class RailView {
     return `own ${this.props.remembers}`;
   }
 
+  /** Return the names of all own files, for an export. */
+  async names() {
+    const names = [];
+    for (const item of store.list(this.kind)) names.push(await this.ready(item));
+    return names;
+  }
+
+  /**
+   * Return the name under which the server has a file; send it if the server does not have it.
+   * @param {Own} item @param {AbortSignal} [signal] @param {(share: number) => void} [progress]
+   */
+  async ready(item, signal, progress = () => {}) {
+    if (item.name && (await this.server.holds({ kind: this.kind, name: item.name }))) return item.name;
+    const path = await sendFile(item.file, item.title, signal, progress);
+    const { name, error, note } = await this.server.keep({ kind: this.kind, path, title: item.title });
+    signal?.throwIfAborted();
+    if (error) throw new Refusal(error);
+    if (note) this.say(note);
+    const thumbnail = item.thumbnail ?? (await this.thumbnailOf(name));
+    await store.put(Object.assign(item, { name, thumbnail }));
+    return name;
+  }
+
+  /** Fetch the thumbnail of a file that the browser cannot decode, or of a clip. @param {string} name  NAME/TITLE */
+  async thumbnailOf(name) {
+    const [key] = name.split("/");
+    const address = this.kind === "image" ? `lab/thumbnails/${key}.jpg` : `lab/clips/${key}/0.jpg`;
+    const answer = await fetch(new URL(address, document.baseURI));
+    return answer.ok ? shrunk(await answer.blob()) : undefined;
+  }
+
   draw() {
     const items = store.list(this.kind);
     for (const image of this.own.querySelectorAll("img")) URL.revokeObjectURL(image.src);
@@ -93,10 +124,21 @@ export class RailView {
     this.problem.textContent = [store.keeps && store.problem, note].filter(Boolean).join(" ");
   }
 
-  chooseExample(name) {
-    this.begin();
-    sessionStorage.removeItem(this.memory);
-    this.announce(name);
+  /** Show a file at once in the open views; returns them. @param {Own} item @param {() => void} cancel @returns {Promise<any[]>} */
+  async preview(item, cancel) {
+    if (!this.props.previews || item.name === this.chosen) return [];
+    const src = URL.createObjectURL(item.file);
+    const image = el("img", { src });
+    await image.decode().catch(() => {}); // the server may be able to
+    const { naturalWidth: width, naturalHeight: height } = image;
+    const views = openViews();
+    for (const view of views) view.preview({ image: width ? src : undefined, name: item.title, width, height }, cancel);
+    return views;
+  }
+
+  /** Say why nothing new is shown: in the stage, or here if no stage is open. @param {string} sentence */
+  refuse(sentence) {
+    if (!refuseOnStage(sentence)) this.say(sentence);
   }
 
   /** Begin another choice: what is still being sent is not shown any more. */
@@ -112,6 +154,12 @@ export class RailView {
   announce(name) {
     this.mark(name);
     this.emit("select", { name });
+  }
+
+  chooseExample(name) {
+    this.begin();
+    sessionStorage.removeItem(this.memory);
+    this.announce(name);
   }
 
   /** Show an own file, which is sent again if the server has forgotten it; returns why it is refused, or "". @param {Own} item */
@@ -134,46 +182,6 @@ export class RailView {
       return error.message;
     }
     return "";
-  }
-
-  /** Say why nothing new is shown: in the stage, or here if no stage is open. @param {string} sentence */
-  refuse(sentence) {
-    if (!refuseOnStage(sentence)) this.say(sentence);
-  }
-
-  /**
-   * Return the name under which the server has a file; send it if the server does not have it.
-   * @param {Own} item @param {AbortSignal} [signal] @param {(share: number) => void} [progress]
-   */
-  async ready(item, signal, progress = () => {}) {
-    if (item.name && (await this.server.holds({ kind: this.kind, name: item.name }))) return item.name;
-    const path = await sendFile(item.file, item.title, signal, progress);
-    const { name, error, note } = await this.server.keep({ kind: this.kind, path, title: item.title });
-    signal?.throwIfAborted();
-    if (error) throw new Refusal(error);
-    if (note) this.say(note);
-    const thumbnail = item.thumbnail ?? (await this.thumbnailOf(name));
-    await store.put(Object.assign(item, { name, thumbnail }));
-    return name;
-  }
-
-  /** Return the names of all own files, for an export. */
-  async names() {
-    const names = [];
-    for (const item of store.list(this.kind)) names.push(await this.ready(item));
-    return names;
-  }
-
-  /** Show a file at once in the open views; returns them. @param {Own} item @param {() => void} cancel @returns {Promise<any[]>} */
-  async preview(item, cancel) {
-    if (!this.props.previews || item.name === this.chosen) return [];
-    const src = URL.createObjectURL(item.file);
-    const image = el("img", { src });
-    await image.decode().catch(() => {}); // the server may be able to
-    const { naturalWidth: width, naturalHeight: height } = image;
-    const views = openViews();
-    for (const view of views) view.preview({ image: width ? src : undefined, name: item.title, width, height }, cancel);
-    return views;
   }
 
   /** Take opened, dropped or pasted files in; the first is shown. @param {File[]} files */
@@ -204,14 +212,6 @@ export class RailView {
     await store.remove(items);
     for (const { name } of items) if (name) this.server.forget({ kind: this.kind, name });
     if (isShown) this.chooseExample(this.props.examples[0][0]);
-  }
-
-  /** Fetch the thumbnail of a file that the browser cannot decode, or of a clip. @param {string} name  NAME/TITLE */
-  async thumbnailOf(name) {
-    const [key] = name.split("/");
-    const address = this.kind === "image" ? `lab/thumbnails/${key}.jpg` : `lab/clips/${key}/0.jpg`;
-    const answer = await fetch(new URL(address, document.baseURI));
-    return answer.ok ? shrunk(await answer.blob()) : undefined;
   }
 }
 

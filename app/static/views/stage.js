@@ -70,6 +70,19 @@ export class Stage {
     this.mark([]);
   }
 
+  /** The place in the middle of the stage. @returns {Place} */
+  get middle() {
+    const { x, y, zoom } = this.window;
+    return { x: x + 0.5 / zoom, y: y + 0.5 / zoom };
+  }
+
+  /** @param {{ clientX: number, clientY: number }} event @returns {Place} */
+  placeAt({ clientX, clientY }) {
+    const box = this.sheet.getBoundingClientRect();
+    const share = (part) => Math.min(1 - 1e-6, Math.max(0, part));
+    return { x: share((clientX - box.left) / box.width), y: share((clientY - box.top) / box.height) };
+  }
+
   /** Draw outlines on a grid, and the frame of a patch. @param {{ path: string, color: string }[]} outlines */
   draw(outlines, { rows, columns } = { rows: 1, columns: 1 }, patch = null, color = "#fff") {
     const box = (attributes) => svg("rect", { x: patch.column, y: patch.row, width: 1, height: 1, ...attributes });
@@ -95,6 +108,17 @@ export class Stage {
   circle(place, width = "calc(14px / var(--zoom, 1))") {
     this.ring.hidden = !place;
     if (place) Object.assign(this.ring.style, { left: `${100 * place.x}%`, top: `${100 * place.y}%`, width });
+  }
+
+  /** Show a part of the image. @param {{ x: number, y: number, zoom: number }} part  as `window` */
+  look({ x, y, zoom }) {
+    const within = (share) => Math.min(1 - 1 / zoom, Math.max(0, share));
+    this.window = { x: within(x), y: within(y), zoom };
+    const shift = [this.window.x, this.window.y].map((share) => `${-100 * share * zoom}%`);
+    this.sheet.style.transform = `translate(${shift}) scale(${zoom})`;
+    this.element.style.setProperty("--zoom", String(zoom));
+    this.element.toggleAttribute("data-zoomed", zoom > 1);
+    Object.assign(this.reset, { textContent: `${zoom.toFixed(1)} ×`, hidden: zoom === 1 });
   }
 
   listen() {
@@ -149,23 +173,6 @@ export class Stage {
     return next !== zoom;
   }
 
-  /** The place in the middle of the stage. @returns {Place} */
-  get middle() {
-    const { x, y, zoom } = this.window;
-    return { x: x + 0.5 / zoom, y: y + 0.5 / zoom };
-  }
-
-  /** Show a part of the image. @param {{ x: number, y: number, zoom: number }} part  as `window` */
-  look({ x, y, zoom }) {
-    const within = (share) => Math.min(1 - 1 / zoom, Math.max(0, share));
-    this.window = { x: within(x), y: within(y), zoom };
-    const shift = [this.window.x, this.window.y].map((share) => `${-100 * share * zoom}%`);
-    this.sheet.style.transform = `translate(${shift}) scale(${zoom})`;
-    this.element.style.setProperty("--zoom", String(zoom));
-    this.element.toggleAttribute("data-zoomed", zoom > 1);
-    Object.assign(this.reset, { textContent: `${zoom.toFixed(1)} ×`, hidden: zoom === 1 });
-  }
-
   stroke(place) {
     this.cursor = place;
     this.on.stroke?.(this.last ?? place, place);
@@ -213,12 +220,5 @@ export class Stage {
     const side = (axis) => Math.min(place[axis], Math.max(start[axis], place[axis] - 1 / zoom));
     if (zoom > 1) this.look({ zoom, x: side("x"), y: side("y") });
     this.point(place);
-  }
-
-  /** @param {{ clientX: number, clientY: number }} event @returns {Place} */
-  placeAt({ clientX, clientY }) {
-    const box = this.sheet.getBoundingClientRect();
-    const share = (part) => Math.min(1 - 1e-6, Math.max(0, part));
-    return { x: share((clientX - box.left) / box.width), y: share((clientY - box.top) / box.height) };
   }
 }
