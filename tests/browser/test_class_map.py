@@ -12,12 +12,12 @@ VIEW = "viewOf('class-map')"
 READY = "#class-map .lab-view[data-token=sheep]"
 PLOT = "#class-map .map-plot"
 COVERED = f"""() => {{
-  const meet = (one, other, from, length) => one[from] < other[from] + other[length] && other[from] < one[from] + one[length];
-  const over = (one, other) => meet(one, other, "x", "width") && meet(one, other, "y", "height");
-  const box = (one) => Object.fromEntries(["x", "y", "width", "height"].map((name) => [name, Number(one.getAttribute(name))]));
+  const box = (one) => new DOMRect(...["x", "y", "width", "height"].map((name) => one.getAttribute(name)));
   const pictures = [...document.querySelectorAll("{PLOT} > svg[opacity='1']")].map(box);
+  const covers = ({{ x, y, width, height }}) => pictures.some((one) =>
+    x < one.right && x + width > one.left && y < one.bottom && y + height > one.top);
   const names = [...document.querySelectorAll("{PLOT} text")].slice(1); // after that of the image
-  return names.filter((name) => pictures.some((one) => over(name.getBBox(), one))).map((name) => name.textContent);
+  return names.filter((name) => covers(name.getBBox())).map((name) => name.textContent);
 }}"""
 
 

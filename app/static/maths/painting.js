@@ -110,27 +110,6 @@ export function fromRuns(runs, length) {
   return values;
 }
 
-/** Find for every object its pixel nearest to its center, as shares. @param {Uint8Array} values @returns {Map<number, Place>} */
-export function centers(values, width, height) {
-  const sums = Array.from({ length: 256 }, () => [0, 0, 0]); // of columns, rows and pixels
-  const nearest = new Map();
-  for (let pixel = 0; pixel < values.length; pixel++) {
-    const sum = sums[values[pixel]];
-    sum[0] += pixel % width;
-    sum[1] += Math.floor(pixel / width);
-    sum[2] += 1;
-  }
-  for (let pixel = 0; pixel < values.length; pixel++) {
-    if (!values[pixel]) continue;
-    const [columns, rows, count] = sums[values[pixel]];
-    const [column, row] = [pixel % width, Math.floor(pixel / width)];
-    const distance = (column - columns / count) ** 2 + (row - rows / count) ** 2;
-    if (distance >= nearest.get(values[pixel])?.distance) continue;
-    nearest.set(values[pixel], { distance, x: (column + 0.5) / width, y: (row + 0.5) / height });
-  }
-  return nearest;
-}
-
 /**
  * Draw objects in their colors with opaque edges, into the bytes of an ImageData.
  * @param {Uint8Array} values @param {boolean} lights  darken the outside instead of coloring the inside

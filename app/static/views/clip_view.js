@@ -4,8 +4,7 @@
 // The prop `value` is { clip, name, width, height, count, fps, note, colors, palette, frames }; `encoding` is the
 // value of an attention view for a frame of the clip, with clip and frame; `tracked` is { run, id, done, state, progress } of tracking.
 
-import { css } from "../maths/format.js";
-import { Painting, centers } from "../maths/painting.js";
+import { Painting } from "../maths/painting.js";
 import { button, el } from "./dom.js";
 import { Editor } from "./editor.js";
 import { Encoding, Refusal, fetchBytes } from "./encoding.js";
@@ -156,7 +155,7 @@ export class ClipView extends Editor {
       if (!loaded || clip !== this.clip) return;
       this.openFrame(number, loaded[1]);
       this.stage.image.getContext("2d").drawImage(loaded[0], 0, 0, clip.width, clip.height);
-      this.paint(this.painting.values);
+      this.showMask();
     } catch (error) {
       if (!(error instanceof Refusal)) throw error;
       this.pause();
@@ -166,14 +165,6 @@ export class ClipView extends Editor {
     this.place.textContent = `${number + 1} of ${clip.count}`;
     this.element.dataset.frame = String(number); // tests wait for it
     this.render();
-  }
-
-  /** Draw objects and their numbers over the frame. @param {Uint8Array} values */
-  paint(values) {
-    const { width, height, colors } = this.clip;
-    this.showMask(values);
-    const marks = [...centers(values, width, height)];
-    this.stage.mark(marks.map(([number, place]) => ({ ...place, number, color: css(colors[number - 1]) })));
   }
 
   /** Enable the tools unless objects are tracked or the clip plays. */
@@ -187,7 +178,7 @@ export class ClipView extends Editor {
   refresh() {
     const { painting, clip, run } = this;
     if (!clip) return;
-    this.paint(painting.values);
+    this.showMask();
     this.listObjects();
     Object.assign(this.progress, { max: 1, value: run?.progress ?? 0, hidden: !this.busy });
     const { statusText } = this;
