@@ -119,7 +119,7 @@ def show(
         predictor = predictor_of(one, size)
         numbers = range(predictor.blocks) if blocks == "all" else (-1,)
         name = predictor.model.name
-        value = attention_value(predictor, image, blocks=numbers)
+        value = attention_value(predictor, image, size=None, blocks=numbers)
         value |= {"model": name, "random": name.startswith("random:")}
         value["image"] = None if props else data_address("image/jpeg", jpeg(small, quality=JPEG_QUALITY))
         props.append({"value": value, "group": "notebook", "title": True, **settings})
@@ -133,7 +133,9 @@ def show(
 
 def show_mask(image: ImageArray, model: Model = "embedded", *, size: int = 224) -> NotebookView:
     """Show an image whose object is selected by a click or a brush; arguments as `show`."""
-    return NotebookView("mask", [{"value": attention_value(predictor_of(model, size), image)}], image)
+    return NotebookView(
+        "mask", [{"value": attention_value(predictor_of(model, size), image, size=None)}], image
+    )
 
 
 def show_match(
@@ -153,12 +155,12 @@ def show_match(
         ratio: Largest distance of a match, relative to the distance of the next best; less keeps fewer.
     """
     predictor = predictor_of(model, size)
-    first = attention_value(predictor, image, blocks=(), name="first image")
+    first = attention_value(predictor, image, size=None, blocks=(), name="first image")
     features = matching.match_features(predictor, image)
     others, values = {}, {}
     for scale in matching.SCALES:
         scaled = predictor_of(predictor.model, round(scale * size))
-        values[scale] = attention_value(scaled, other, blocks=(), name="second image")
+        values[scale] = attention_value(scaled, other, size=None, blocks=(), name="second image")
         others[scale] = matching.match_features(scaled, other)
     scale, matches = matching.best_scale(features, others, ratio)
     grids = predictor.grid, others[scale].features.shape[:2]

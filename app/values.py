@@ -21,24 +21,31 @@ SCREEN_SIDE = 1600
 
 
 def attention_value(
-    predictor: AttentionPredictor, image: np.ndarray, *, blocks: Sequence[int] = (-1,), name: str = "image"
+    predictor: AttentionPredictor,
+    image: np.ndarray,
+    *,
+    size: int | None = 224,
+    blocks: Sequence[int] = (-1,),
+    name: str = "image",
 ) -> dict[str, Any]:
     """Encode an image and return the value of an `attention_view` that holds all its arrays.
 
     Args:
         predictor: Any model with queries, keys and a [CLS] token.
         image: uint8 RGB [height, width, 3].
+        size: Short side in pixels; None for the predictor's. A block of the embedded model at 480 has 5 MB.
         blocks: Blocks whose queries and keys are included, counted from 0; negative from the last.
         name: Shown to screen readers and used in file names.
 
     Raises:
         ValueError: The model has no [CLS] token or its attention needs more than queries and keys.
     """
-    predictor.set_image(image)
-    numbers = [block % predictor.blocks for block in blocks]
-    arrays = {f"blocks/{block}": np.stack(predictor.queries_keys(block)).astype("<f2") for block in numbers}
-    return shape_of(predictor, (image.shape[0], image.shape[1]), predictor.grid) | {
-        "token": f"{id(predictor):x}-{hash(image.tobytes()):x}",
+    sized = predictor if size is None else predictor.at(size)
+    sized.set_image(image)
+    numbers = [block % sized.blocks for block in blocks]
+    arrays = {f"blocks/{block}": np.stack(sized.queries_keys(block)).astype("<f2") for block in numbers}
+    return shape_of(sized, (image.shape[0], image.shape[1]), sized.grid) | {
+        "token": f"{id(predictor):x}-{sized.size}-{hash(image.tobytes()):x}",
         "name": name,
         "image": data_address("image/jpeg", screen_jpeg(image)),
         "arrays": {key: base64.b64encode(array.tobytes()).decode() for key, array in arrays.items()},

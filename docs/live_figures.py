@@ -106,7 +106,7 @@ def image_data(name: str, model: str) -> Data:
     """
     image = photographs.image(name)
     predictor = AttentionPredictor(model, size=SIZE, precision="fp32")
-    value = attention_value(predictor, image, name=name)
+    value = attention_value(predictor, image, size=None, name=name)
     block = predictor.blocks - 1
     queries, keys = predictor.queries_keys()
     if (size := queries.nbytes + keys.nbytes) > LARGEST:

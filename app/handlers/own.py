@@ -121,7 +121,7 @@ def own_functions(backend: Backend) -> list[Function]:
                 raise LabError(f"There is no block {live.block}: this model has {predictor.blocks}.")
             pixels = read_frame(live.image)
             try:
-                value = attention_value(predictor.at(size), pixels, blocks=[live.block - 1], name="camera")
+                value = attention_value(predictor, pixels, size=size, blocks=[live.block - 1], name="camera")
             except ValueError as error:
                 raise LabError("This frame of the camera cannot be shown: choose another model.") from error
             named = {"token": f"camera {secrets.token_hex(4)}", "source": "camera", "model": live.model}

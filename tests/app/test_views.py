@@ -23,7 +23,7 @@ def demo() -> gr.Blocks:
 
 @pytest.fixture(scope="module")
 def value(predictor: AttentionPredictor, pixels: np.ndarray) -> dict:
-    return attention_value(predictor, pixels)
+    return attention_value(predictor, pixels, size=None)
 
 
 def test_two_views_in_an_interface_inside_fastapi_answer_with_maps(predictor, pixels, tmp_path, monkeypatch):
@@ -31,7 +31,7 @@ def test_two_views_in_an_interface_inside_fastapi_answer_with_maps(predictor, pi
     views = [attention_view(group="pair"), attention_view(group="pair", head="max")]
 
     def compare(image):
-        return attention_value(predictor, image), attention_value(predictor, image)
+        return attention_value(predictor, image, size=None), attention_value(predictor, image, size=None)
 
     demo = gr.Interface(compare, gr.Image(), views, api_name="compare")
     page = TestClient(gr.mount_gradio_app(FastAPI(), demo, path="/view"))

@@ -96,6 +96,16 @@ def test_refused_resolution_and_failed_block_return_to_what_is_shown(page, image
     assert page.evaluate(f"{VIEW}.arrays.number") == 11
 
 
+def test_image_whose_maps_are_refused_is_shown_without_maps(page):
+    response = {"status": 503, "content_type": "text/plain", "body": "Not now."}
+    page.route("**/arrays/panda*/**", lambda route: route.fulfill(**response))
+    _example(page, "panda")
+    assert "Not now." in actions.message(page)
+    stage = page.locator("#explore .lab-image")
+    assert "panda" in stage.get_attribute("src")
+    assert stage.evaluate("(image) => getComputedStyle(image).filter") == "none"
+
+
 def test_address_restores_image_model_and_settings(open_page):
     query = "?image=owl&model=random:embedded&size=336&quantity=logits&block=3"
     page = open_page(query=query + "&head=2&layer=heat&mass=40&patch=4,5&pins=1,2;4,5")

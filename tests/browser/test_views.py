@@ -24,7 +24,7 @@ def address():
     code = re.search(r"```python\n(import gradio as gr\n.*?)```", README.read_text(), re.DOTALL)
     assert code
     assert len(code[1].splitlines()) <= 14
-    names: dict = {"predictor": AttentionPredictor("random:embedded", size=224)}  # of the example before
+    names: dict = {"predictor": AttentionPredictor("random:embedded")}  # of the example before
     exec(code[1].replace("demo.launch()", ""), names)
     demo: gr.Blocks = names["demo"]
     yield demo.launch(prevent_thread_lock=True, quiet=True, ssr_mode=False)[1]
@@ -50,7 +50,7 @@ def test_attention_view_in_a_bare_blocks_shows_the_maps_of_the_package(address, 
 def component():
     """Address of a page with one view, and buttons that hide it, show it, and take its image away."""
     predictor = AttentionPredictor("random:embedded", size=32)
-    value = attention_value(predictor, photographs.image("sheep"))
+    value = attention_value(predictor, photographs.image("sheep"), size=None)
     with gr.Blocks() as demo:
         shown = attention_view()
         for name, update in {

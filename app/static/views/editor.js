@@ -30,7 +30,7 @@ export class Editor extends View {
   chips = el("ul", { class: "lab-tools", "aria-label": "Objects" });
   size = el("input", { type: "range", min: 1, max: 25, value: 8 }); // of the brush, percent of the long side
   status = el("p", { class: "lab-chip", role: "status" });
-  brush = el("label", {}, "Brush", this.size);
+  brush = el("label", { hidden: true }, "Brush", this.size);
 
   /** @param {Mounted} mounted @param {Record<string, any>} settings @param {[string, string, ("img" | "canvas")?]} texts  of `Stage` */
   constructor(mounted, settings, [label, keys, kind]) {

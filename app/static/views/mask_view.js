@@ -53,7 +53,7 @@ export class MaskView extends Editor {
     this.element.classList.add("lab-masks");
     const titles = ["Object", "Share", "Jaccard"];
     const header = el("tr", {}, ...titles.map((title) => el("th", { scope: "col" }, title)));
-    this.table = el("table", { class: "lab-scores" }, el("thead", {}, header), this.scores);
+    this.table = el("table", { class: "lab-scores", hidden: true }, el("thead", {}, header), this.scores);
     this.watch("found", () => this.receive());
     const { stage, help, methods, table, chips } = this;
     this.mount("value", stage.cell, this.asideOf(methods.element, chips, help, table));

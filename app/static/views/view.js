@@ -109,6 +109,7 @@ export class View {
       this.show(loaded);
     } catch (error) {
       if (!(error instanceof Refusal)) throw error;
+      late(); // the image without maps, instead of the one before
       this.refuse(error.message, true);
     } finally {
       this.working.end(work);
