@@ -73,7 +73,7 @@ class Plan:
     bandwidth_share: float = 0.85
     """Assumed share of the memory's bandwidth in other operations."""
     host_time: float = 8.0
-    """Assumed time of the host in µs for a dispatcher operation; not measured on a GPU's machine."""
+    """Assumed time of the host in µs for a dispatcher operation."""
     models: tuple[str, ...] = tuple(MODELS)
     """Networks, of `benchmarks.plan.MODELS`."""
     batch: int = IMAGES
