@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from PIL import Image
+from PIL import Image, ImageFilter
 from torchvision.transforms import InterpolationMode
 from torchvision.transforms.v2 import RandomResizedCrop, functional
 
@@ -117,6 +117,17 @@ def test_first_box_as_wide_or_as_high_as_the_image_fits():
     ):
         numbers = [*shares, shape, *[0.5] * (TRIES - 1), 0.5, 0.5]
         assert random_box(width, height, (0, 1), numbers) == expected
+
+
+def test_workers_blur_crops_by_a_radius_of_the_range(monkeypatch):
+    radii = []
+    monkeypatch.setattr(
+        "training.augmentation.crops.ImageFilter.GaussianBlur", lambda r: radii.append(r) or ImageFilter.BLUR
+    )
+    pipeline = MultiCrop(CropConfig(8, 8, 0, blur=(0.5, 1.5), augment="workers"))
+    for _ in range(300):
+        pipeline(Image.new("RGB", (20, 20)))
+    assert (min(radii), max(radii), np.mean(radii)) == pytest.approx((0.5, 1.5, 1.0), abs=0.06)
 
 
 def test_numbers_of_a_device_crop_are_independent_of_its_box():

@@ -1,13 +1,15 @@
 """Copies: how they are made and scored."""
 
+from io import BytesIO
 from pathlib import Path
 
 import numpy as np
 import pytest
-from PIL import Image
+import torch
+from PIL import Image, ImageFilter
 
 from training.evaluation import copy_detection
-from training.evaluation.copy_detection import COPY_TYPES, make_copy
+from training.evaluation.copy_detection import COPY_TYPES, average_precisions, make_copy
 
 
 def test_make_copy_follows_seed_and_type():
@@ -20,8 +22,30 @@ def test_make_copy_follows_seed_and_type():
     assert np.array_equal(make_copy(image, "mirrored", 0), image[:, ::-1])
     height, width = make_copy(image, "crop", 0).shape[:2]
     assert height * width / (60 * 80) == pytest.approx(0.5, abs=0.03)
+    blurred = Image.fromarray(image).filter(ImageFilter.GaussianBlur(0.02 * 60))
+    assert np.array_equal(make_copy(image, "blur", 0), np.asarray(blurred))
+    stream = BytesIO()
+    Image.fromarray(image).save(stream, "JPEG", quality=10)
+    assert np.array_equal(make_copy(image, "jpeg 10", 0), np.asarray(Image.open(stream)))
+    tops = [
+        make_copy(image * 0 + np.arange(60, dtype=np.uint8)[:, None, None], "crop", s).min()
+        for s in range(99)
+    ]
+    assert (min(tops), max(tops)) == (0, 60 - 42)
+    black = make_copy(image * 0, "print", 0)
+    assert black.shape == (60 + 2 * 3, 80 + 2 * 3, 3)  # paper of 5 % of the short side
+    assert black[9:-9, 9:-9].mean() == pytest.approx(30, abs=1)  # faded and noisy
+    assert black[9:-9, 9:-9, 0].std() == pytest.approx(12, abs=1)
+    assert black[0, 40] == pytest.approx(np.array((245, 242, 235)) * 0.8 + 30, abs=40)
     with pytest.raises(ValueError, match="Unknown copy type 'fax'"):
         make_copy(image, "fax", 0)
+
+
+def test_average_precision_counts_ranks_below_the_depth():
+    similarity = torch.tensor([[0.9, 0.8, 0.7, 0.6]])
+    assert average_precisions(similarity, [[0, 2]], depth=3) == pytest.approx((1 + (1 / 2 + 2 / 3) / 2) / 2)
+    assert average_precisions(similarity, [[0, 2]], depth=2) == pytest.approx(1 / 2)
+    assert average_precisions(similarity, [[2]], depth=2) == 0
 
 
 def write_images(folder: Path, *names: str) -> Path:

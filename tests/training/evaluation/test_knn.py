@@ -31,6 +31,8 @@ def test_leave_one_out_searches_each_feature_among_all_others(copies: int):
         found = knn_accuracies(features, labels, features, labels, ks=[k], leave_one_out=True)[k]
         assert found.recall == pytest.approx(100 * (near == labels[:, None]).any(1).double().mean())
     assert knn_accuracies(features, labels, features, labels, ks=[1])[1].recall == 100
+    with pytest.raises(ValueError, match=f"choose 1 to {len(labels) - 1}"):
+        knn_accuracies(features, labels, features, labels, ks=[len(labels)], leave_one_out=True)
 
 
 @pytest.mark.parametrize("several", [False, True])

@@ -47,16 +47,21 @@ def test_multi_label_quality_equals_plain_computation():
     from sklearn.metrics import f1_score
 
     random = torch.Generator().manual_seed(0)
-    probabilities = (torch.rand(50, 4, generator=random) * 10).round() / 10  # with ties
-    targets = torch.rand(50, 4, generator=random) < 0.4
+    probabilities = (torch.rand(50, 5, generator=random) * 10).round() / 10  # with ties
+    targets = torch.rand(50, 5, generator=random) < 0.4
+    targets[:, 4] = False  # a class of no test image, which counts for the micro F1 only
     found, truth, scores = multi_label_quality(probabilities, targets), targets.numpy(), probabilities.numpy()
     precisions = [
         np.mean([has[column >= value].mean() for value in column[has]])
-        for column, has in zip(scores.T, truth.T, strict=True)
+        for column, has in zip(scores.T[:4], truth.T[:4], strict=True)
     ]
     assert found.map == pytest.approx(100 * np.mean(precisions))
-    for average, value in (("micro", found.micro_f1), ("macro", found.macro_f1)):
-        assert value == pytest.approx(100 * f1_score(truth, scores >= 0.5, average=average))
+    for average, value, classes in (("micro", found.micro_f1, 5), ("macro", found.macro_f1, 4)):
+        expected = f1_score(truth[:, :classes], scores[:, :classes] >= 0.5, average=average)
+        assert value == pytest.approx(100 * expected)
+    probabilities[7, 1] = torch.nan
+    with pytest.raises(ValueError, match="Scores hold NaN or infinity"):
+        multi_label_quality(probabilities, targets)
     with pytest.raises(ValueError, match="none of them with a class"):
         multi_label_quality(probabilities, torch.zeros_like(targets))
 

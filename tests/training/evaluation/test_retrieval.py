@@ -61,13 +61,18 @@ def test_retrieval_command_crops_queries_unless_official(oxford: Path, evaluate,
     words = ("retrieval", "--data", oxford)
     assert evaluate(*words, "--model", "pixels", "--size", 32)["results"][0]["metrics"] == PERFECT
     assert "queries cropped to their box" in capsys.readouterr().out
-    boxes, extract = [], FeatureExtractor.extract
-    monkeypatch.setattr(
-        FeatureExtractor, "extract", lambda *a, **how: boxes.append(how["boxes"]) or extract(*a, **how)
-    )
+    boxes, scales, extract = [], [], FeatureExtractor.extract
+
+    def record(extractor, *given, **how):
+        boxes.append(how["boxes"])
+        scales.append(extractor.framing.scales)
+        return extract(extractor, *given, **how)
+
+    monkeypatch.setattr(FeatureExtractor, "extract", record)
     for option in ("--official", "--multiscale"):
         evaluate(*words, "--model", "random:embedded", "--size", 48, option)
     assert boxes == [None, None, None, [(20.0, 20.0, 60.0, 60.0)] * 2]  # database and queries, twice
+    assert scales == [(1.0,)] * 2 + [(1.0, 0.5**0.5, 0.5)] * 2
     shown = capsys.readouterr().out
     assert "queries whole, as released" in shown
     assert "mean of the scales 1, 0.707, 0.5" in shown

@@ -109,7 +109,7 @@ def test_predictor_is_in_the_student_only_and_trains():
     [
         ({"student_temperature": 0.0}, "--student-temperature is 0.0, expected a number above 0"),
         ({"teacher_temperature": float("nan")}, "--teacher-temperature is nan"),
-        ({"center_momentum": -0.1}, "--center-momentum is -0.1"),
+        ({"center_momentum": 1.1}, "--center-momentum is 1.1"),
         ({"kept_tokens": 0.0}, "--kept-tokens is 0.0, expected a number above 0"),
         ({"masking": "attention"}, "pass --kept-tokens below 1"),
         ({"spreading": -1.0}, "--spreading is -1.0, expected a number of at least 0"),

@@ -11,6 +11,7 @@ MOCO = MoCoConfig(HEAD, queue=12, teacher_momentum=0.9)
 
 def test_moco_loss_with_local_crops_equals_the_formula():
     moco, batch = build(MOCO), random_batch()
+    torch.testing.assert_close(moco.queue.vectors.norm(dim=-1), torch.ones(12))
     loss = moco(batch, 0).value
     with torch.no_grad():
         keys = F.normalize(moco.teacher(batch.crops.views[1:2])[0], dim=-1)

@@ -25,7 +25,17 @@ def test_recipes_of_dino_have_the_settings_of_paper_and_code():
     assert (method.teacher_temperature_warmup_epochs, method.head.prototypes) == (30, 65536)
     assert (official.crops.local_crops, official.method.teacher_temperature) == (8, 0.04)
     assert (official.backbone.drop_path, official.optimizer.clip_grad) == (0.1, 3)
-    assert Plan.of(official, num_images=10 * 512).lr[0] == 0
+    plan = Plan.of(official, num_images=10 * 512)
+    assert (plan.lr[0], plan.lr.argmax(), plan.weight_decay[0]) == pytest.approx((0, 10 * 10 - 1, 0.04))
+
+
+def test_stages_of_a_curriculum_end_at_the_nearest_steps():
+    official = named_recipes.read_recipe("dino", "official-default").recipe
+    crops = replace(official.crops, curriculum=("96:0.25", "160:0.45", "224:0.3"))
+    short = replace(official, crops=crops, epochs=1, optimizer=replace(official.optimizer, warmup_epochs=0))
+    plan = Plan.of(replace(short, method=replace(short.method, freeze_last_layer_epochs=0)), 7 * 512)
+    assert [end for end, _ in plan.stages] == [2, 5, 7]  # of 1.75, 4.9 and 7
+    assert [plan.at(step)["global_size"] for step in range(7)] == [96, 96, 160, 160, 160, 224, 224]
 
 
 # Architecture, optimizer, peak and last learning rate, last weight decay, epochs, batch size.
@@ -54,6 +64,8 @@ def test_recipes_have_the_rates_of_the_papers(method, name):
     assert (plan.lr.max(), plan.weight_decay.max()) == pytest.approx((peak, decay), rel=1e-3)
     assert plan.lr[-1] == pytest.approx(last, abs=1e-3 * peak)
     assert (recipe.epochs, recipe.batch_size) == (epochs, batch_size)
+    assert recipe.optimizer.clip_grad == (3 if method == "dino" or name == "comparison" else 0)
+    assert recipe.backbone.drop_path == (0 if architecture == "resnet50" else 0.1)
     assert recipe.batch_norm == (architecture == "resnet50" or method in ("byol", "moco-v2", "swav"))
 
 

@@ -204,6 +204,64 @@ def test_lost_rank_compares_the_last_probe_with_the_highest():
     assert module.lost_rank([{"rank_student": 12.0}, {}, {"rank_student": 4.1}]) is None
 
 
+SETTINGS = module.RunSettings(steps=300, steps_per_epoch=5, batch_size=8, teacher_momentum=0.9)
+LN = math.log(256)
+LEARNING = {"teacher_entropy": 2.0, "kl": 1.0, "ln_k": LN, "prototypes": 20.0}
+
+
+def many(first, last):
+    """Values of the two halves of 40 steps."""
+    return lambda step: first if step < 20 else last
+
+
+@pytest.mark.parametrize(
+    ("metrics", "changes", "bad", "good", "cause"),
+    [
+        ({"code_entropy": 1.0, "ln_k": LN}, "kl", 0.0099, 0.0101, "collapse"),
+        ({}, "spread", 0.0499, 0.0501, "collapse"),
+        (LEARNING, "kl", 0.0099, 0.0101, "collapse"),
+        (LEARNING | {"teacher_entropy": 0.3}, "prototypes", 1.99, 2.01, "collapse"),
+        (LEARNING | {"teacher_entropy": 0.3, "ln_k": math.log(12)}, "prototypes", 1.49, 1.51, "collapse"),
+        (LEARNING, "teacher_entropy", math.log(20) - 0.049, math.log(20) - 0.051, "collapse"),
+        (LEARNING | {"teacher_entropy": 0.991 * LN, "prototypes": 1e9}, "kl", 0.049, 0.051, "collapse"),
+        (LEARNING | {"kl": 0.049, "prototypes": 1e9}, "teacher_entropy", 0.991 * LN, 0.989 * LN, "collapse"),
+        ({}, "rank_student", 2.99, 3.01, "rank"),
+        ({}, "data_wait", 0.51, 0.49, "data"),
+        ({}, "gradient_norm_head", many(0.5, 20.1), many(0.5, 19.9), "gradients"),
+        ({}, "gradient_norm_backbone", many(2.0, 40.1), many(2.0, 39.9), "gradients"),
+        ({}, "steps_per_epoch", 4, 5, "epochs"),
+        ({}, "teacher_momentum", 0.9901, 0.9899, "momentum"),
+        ({}, "teacher_momentum", 0.0, 0.01, "copy"),
+    ],
+)
+def test_findings_begin_at_their_bounds(metrics, changes, bad, good, cause):
+    for value, expected in ((bad, [cause]), (good, [])):
+        settings, logs = SETTINGS, metrics
+        if hasattr(SETTINGS, changes):
+            settings = replace(SETTINGS, **{changes: value})
+        else:
+            logs = metrics | {changes: value}
+        lines = [{name: v(step) if callable(v) else v for name, v in logs.items()} for step in range(40)]
+        assert list(module.findings(lines, settings)) == expected
+
+
+def test_findings_of_speed_gradients_and_trends_need_20_steps():
+    bad = [{"data_wait": 0.1 if step == 0 else 0.9} for step in range(20)]  # workers start in the first step
+    assert [list(module.findings(bad[:count], SETTINGS)) for count in (19, 20)] == [[], ["data"]]
+    rising = [{"gradient_norm_head": value} for value in [0.5] * 5 + [2.0] * 13 + [60.0] * 2]
+    assert module.exploding_gradients(rising[1:]) is None
+    assert "norm 60, 1.25 in the first half" in module.exploding_gradients(rising)
+    falling = [{"spread": 0.9 * 0.95**step} for step in range(40)]
+    assert module.collapse(falling[:39], "") is None
+    assert "if the next 20 steps go like the last 20: collapse" in module.collapse(falling, "")
+
+
+@pytest.mark.parametrize(("steps", "averaged"), [(5, 1), (200, 20), (1000, 50)])
+def test_present_state_is_the_mean_of_a_tenth_of_the_steps_and_of_50_at_most(steps, averaged):
+    lines = [{"kl": step**2} for step in range(steps)]
+    assert module.late(lines, "kl") == pytest.approx(np.mean([line["kl"] for line in lines[-averaged:]]))
+
+
 @pytest.mark.slow
 def test_doctor_reads_incomplete_and_refuses_damaged_logs(run, tmp_path, capsys):
     copy = Run(tmp_path)
