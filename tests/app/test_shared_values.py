@@ -16,13 +16,13 @@ from segmentation.masks import component_at, enlarge, keep_mass_of_maps, rle, ru
 from segmentation.metrics import jaccard
 
 FILE = Path(__file__).parents[1] / "javascript" / "values.json"
-PREFIX, GRID, TOKENS = 1, (2, 3), (0, 3)
+PREFIX, GRID, TOKENS = 2, (3, 4), (0, 4)  # [CLS] and a register; a patch is the second token
 
 
 def values() -> dict[str, Any]:
     """Compute all values; every case has its arguments and what the package returns for them."""
     random = np.random.default_rng(0)
-    queries, keys = random.normal(size=(2, 2, 7, 5)).astype(np.float16)
+    queries, keys = random.normal(size=(2, 2, 14, 5)).astype(np.float16)
     ties = np.ceil(4 * random.random((4, 6))) / 4
     continuous = random.random((4, 6)).astype(np.float32)
     image = random.integers(0, 256, (5, 7, 3), dtype=np.uint8)
@@ -32,10 +32,12 @@ def values() -> dict[str, Any]:
     mask[1:8, :6] = True
     labels, other = random.integers(0, 3, (2, 3)), random.integers(0, 2, (4, 5))
     single = np.float32(queries), np.float32(keys)
-    similar = quantities.key_similarity(single[1], PREFIX, 3)[PREFIX:].reshape(GRID).clip(0)
-    similar.flat[3 - PREFIX] = 1
+    rollout, patch = quantities.attention_rollout([single]), TOKENS[1] - PREFIX
+    similar = quantities.key_similarity(single[1], PREFIX, TOKENS[1])[PREFIX:].reshape(GRID).clip(0)
+    similar.flat[patch] = 1
     return {
         "block": {"queries": queries, "keys": keys, "prefix": PREFIX, "rows": GRID[0], "columns": GRID[1]},
+        "rollout": rollout,
         "maps": [
             {
                 "token": token,
@@ -43,10 +45,12 @@ def values() -> dict[str, Any]:
                 "logits": quantities.logits(*single, token)[:, PREFIX:],
                 "key-cosine": quantities.cosines(single[1], token)[:, PREFIX:],
                 "key-similarity": quantities.key_similarity(single[1], PREFIX, token)[None, PREFIX:],
+                "token-cosine": quantities.cosines(single[1][0], token)[None, PREFIX:],
+                "rollout": rollout[token][None, PREFIX:],
             }
             for token in TOKENS
         ],
-        "proposal": component_at(keep_mass_of_maps(similar, 0.9), *divmod(3 - PREFIX, GRID[1])),
+        "proposal": component_at(keep_mass_of_maps(similar, 0.9), *divmod(patch, GRID[1])),
         "keepMass": [
             {"map": one, "mass": mass, "kept": keep_mass_of_maps(np.float32(one), mass)}
             for one in (ties, continuous)

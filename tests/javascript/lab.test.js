@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { read, write } from "../../app/static/views/address.js";
 import { Pins } from "../../app/static/maths/pins.js";
-import { figure, percent } from "../../app/static/maths/format.js";
+import { figure, fromBase64, percent } from "../../app/static/maths/format.js";
 import { Memory } from "../../app/static/views/memory.js";
 import { Newest, rested } from "../../app/static/views/newest.js";
 
@@ -65,7 +65,7 @@ test("pins stay where they are under another grid, and an address brings them ba
   const again = new Pins(["red", "green", "blue"]);
   again.read(pins.written(grid(8, 8)), grid(8, 8));
   assert.deepEqual(again.written(grid(8, 8)), pins.written(grid(8, 8)));
-  again.read({ pins: "1,1;90,1", patch: "" }, grid(8, 8));
+  again.read({ pins: "1,1;8,1;1,8", patch: "" }, grid(8, 8));
   assert.deepEqual(again.written(grid(8, 8)), { pins: "1,1", patch: "" });
 });
 
@@ -135,4 +135,5 @@ test("a delayed action runs once after the last call, and not after cancel", (co
 test("numbers are written as people read them", () => {
   assert.deepEqual([percent(0.042), percent(0.6), percent(0.0996)], ["4.2 %", "60 %", "10 %"]);
   assert.deepEqual([figure(12345.6), figure(0.00012)], ["12,350", "1.2e-4"]);
+  assert.deepEqual([...fromBase64("AQD/")], [1, 0, 255]);
 });

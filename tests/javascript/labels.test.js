@@ -40,19 +40,25 @@ test("an outline goes around what is kept, at the edge of the image too", () => 
 });
 
 test("a stroke takes every pixel within its radius, and undo gives them back", () => {
-  const near = (height, radius) =>
+  const near = ([x1, y1], [x2, y2], radius) =>
     Array.from({ length: 200 }, (_, pixel) => {
       const [x, y] = [(pixel % 20) + 0.5, Math.floor(pixel / 20) + 0.5];
-      return Math.hypot(x - Math.min(14, Math.max(4, x)), y - height) <= radius ? 1 : 0;
+      const steps = Array.from({ length: 10001 }, (_, step) => step / 10000);
+      return Math.min(...steps.map((t) => Math.hypot(x - x1 - t * (x2 - x1), y - y1 - t * (y2 - y1)))) <= radius
+        ? 1
+        : 0;
     });
   const painting = new Painting({ width: 20, height: 10 }, 3);
   painting.remember();
   painting.line({ x: 4, y: 5 }, { x: 14, y: 5 }, 2);
-  assert.deepEqual([...painting.values], near(5, 2));
+  assert.deepEqual([...painting.values], near([4, 5], [14, 5], 2));
   painting.undo();
   assert.equal(painting.labels, null);
   painting.line({ x: 4, y: 5.3 }, { x: 14, y: 5.3 }, 1.4); // between rows
-  assert.deepEqual([...painting.values], near(5.3, 1.4));
+  assert.deepEqual([...painting.values], near([4, 5.3], [14, 5.3], 1.4));
+  painting.clear();
+  painting.line({ x: 15.2, y: 7.9 }, { x: 13.6, y: 1.8 }, 1.45); // upwards and to the left
+  assert.deepEqual([...painting.values], near([15.2, 7.9], [13.6, 1.8], 1.45));
 });
 
 test("runs hold a painting", () => {
@@ -76,6 +82,11 @@ test("objects are added, removed and take the free number", () => {
   assert.deepEqual([painting.objects, painting.active], [[1, 2], 2]);
   painting.remove(1);
   assert.deepEqual([painting.objects, painting.active, [...painting.values]], [[2], 2, [0, 0]]);
+  painting.add();
+  assert.deepEqual([painting.objects, painting.active], [[1, 2], 1]); // the smallest free number
+  painting.remove(1);
+  assert.deepEqual([painting.objects, painting.active], [[2], 2]);
+  painting.undo();
   painting.undo();
   assert.deepEqual(
     [painting.objects, [...painting.values]],
@@ -95,6 +106,8 @@ test("an object is colored and its edges are opaque", () => {
   assert.deepEqual([...data.subarray(4 * 12, 4 * 12 + 4)], [9, 8, 7, 115]);
   assert.deepEqual([...data.subarray(4 * 6, 4 * 6 + 4)], [9, 8, 7, 255]);
   assert.equal(data[3], 0);
+  tint(values, 5, [[9, 8, 7]], data, true);
+  assert.deepEqual([data[3], data[4 * 12 + 3], data[4 * 6 + 3]], [175, 0, 255]); // the outside is darkened
 });
 
 test("what is taken at another size is given to the active object, or taken away", () => {

@@ -29,11 +29,12 @@ function close(found, expected, tolerance = 1e-5) {
 const { queries, keys, prefix, rows, columns } = TABLE.block;
 const [heads, tokens, dim] = keys.shape;
 const BLOCK = { queries: floats(queries), keys: floats(keys), heads, tokens, dim, prefix };
+const ARRAYS = { ...BLOCK, features: BLOCK.keys.subarray(0, tokens * dim), values: floats(TABLE.rollout) };
 
 for (const { token, ...expected } of TABLE.maps)
   for (const [quantity, { values }] of Object.entries(expected))
     test(`${quantity} of token ${token}`, () => {
-      const maps = QUANTITIES[quantity].maps(BLOCK, token);
+      const maps = QUANTITIES[quantity].maps(ARRAYS, token);
       close(
         maps.flatMap((map) => [...map]),
         values,
@@ -107,6 +108,7 @@ test("bytes of 16-bit floats are decoded, subnormal and negative ones too; other
   const decoded = attention.decodeBlock(halves.buffer, { heads: 1, tokens: 2, prefix: 1 });
   close(decoded.queries, [1, -2, 2 ** -24, 0], 1e-9);
   close(decoded.keys, [0.333251953125, 65504, 1, 1], 1e-9);
+  assert.deepEqual([decoded.dim, attention.decodeTokens(halves.buffer, { tokens: 2, prefix: 1 }).dim], [2, 4]);
   assert.throws(() => attention.decodeBlock(new ArrayBuffer(6), { heads: 2, tokens: 2, prefix: 1 }), /no block/);
 });
 
@@ -114,11 +116,14 @@ test("two heads have a mean, and together keep what any of them keeps", () => {
   const maps = new Maps([Float32Array.of(0.9, 0.05, 0.05), Float32Array.of(0.05, 0.05, 0.9)], { mass: 0.6 });
   assert.deepEqual([...maps.kept("heads")], [1, 0, 1]);
   close(maps.map("mean"), [0.475, 0.05, 0.475]);
+  close(maps.map("max"), [0.9, 0.05, 0.9]);
+  close(new Maps([Float32Array.of(0.2, 0.8)], { mass: 0.6 }).map("max"), [0.2, 0.8]);
 });
 
 test("a range goes from the median to the 98th percentile, or has zero in the middle", () => {
   const values = Float32Array.from({ length: 101 }, (_, rank) => (rank * 37) % 101);
   assert.deepEqual(displayRange(values), [50, 98]);
+  close(displayRange(Float32Array.of(160, 0, 10, 20, 80, 40)), [30, 152]); // between two values
   assert.deepEqual(displayRange(Float32Array.of(3, 3, 3)), [3, 3]);
   assert.deepEqual(displayRange(new Float32Array(101).fill(5, 0, 1)), [0, 5]); // one patch above a median of 0
   const [low, high] = displayRange(Float32Array.of(-1, 3), true);
@@ -126,20 +131,25 @@ test("a range goes from the median to the 98th percentile, or has zero in the mi
   assert.ok(Math.abs(high - 2.96) < 1e-6);
 });
 
-test("the likely patch has the most attention within its 3 × 3 patches, all of them counted", () => {
-  const weights = new Array(25).fill(1);
-  for (const [row, column] of [
-    [1, 1],
-    [1, 3],
-    [3, 1],
-    [3, 3],
-  ])
-    weights[5 * row + column] = 3;
-  weights[24] = 6; // a single patch in the corner
-  const keys = Float32Array.of(0, ...weights.map(Math.log)); // of [CLS] and 5 × 5 patches
-  const block = { queries: new Float32Array(26).fill(1), keys, heads: 1, tokens: 26, dim: 1, prefix: 1 };
-  assert.deepEqual(attention.likelyPatch(block, { rows: 5, columns: 5 }), { row: 2, column: 2 });
-});
+for (const [row, column] of [
+  [1, 1],
+  [3, 4],
+])
+  test(`the likely patch ${row}, ${column} has the most attention of [CLS] within its 3 × 3 patches`, () => {
+    const weights = new Array(30).fill(1);
+    for (const [down, right] of [
+      [-1, -1],
+      [-1, 1],
+      [1, -1],
+      [1, 1],
+    ])
+      weights[6 * (row + down) + column + right] = 3;
+    weights[24] = 4.5; // a single patch in a corner
+    const keys = Float32Array.of(0, ...weights.map((weight) => 100 + Math.log(weight))); // of [CLS] and 5 × 6 patches
+    const queries = new Float32Array(31).fill(-1).fill(1, 0, 1); // all other tokens attend elsewhere
+    const block = { queries, keys, heads: 1, tokens: 31, dim: 1, prefix: 1 };
+    assert.deepEqual(attention.likelyPatch(block, { rows: 5, columns: 6 }), { row, column });
+  });
 
 test("patches that hold a share exactly need no other patch", () => {
   const map = Float32Array.of(0.25, 0.5, 0.25);
