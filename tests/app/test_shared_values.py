@@ -16,7 +16,7 @@ from segmentation.masks import component_at, enlarge, keep_mass_of_maps, rle, ru
 from segmentation.metrics import jaccard
 
 FILE = Path(__file__).parents[1] / "javascript" / "values.json"
-PREFIX, GRID, TOKENS = 2, (3, 4), (0, 4)  # [CLS] and a register; a patch is the second token
+PREFIX, GRID, TOKENS = 2, (3, 4), (0, 7)  # [CLS] and a register; token 7 is a patch
 
 
 def values() -> dict[str, Any]:

@@ -42,7 +42,7 @@ for (const { token, ...expected } of TABLE.maps)
     });
 
 test("the patches of a click", () => {
-  assert.deepEqual(proposal(BLOCK, { rows, columns }, { row: 0, column: 2 }, 0.9), bytes(TABLE.proposal));
+  assert.deepEqual(proposal(BLOCK, { rows, columns }, { row: 1, column: 1 }, 0.9), bytes(TABLE.proposal));
 });
 
 test("a click takes no similar patches that do not touch it", () => {
