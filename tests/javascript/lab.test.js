@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { read, write } from "../../app/static/views/address.js";
 import { Pins } from "../../app/static/maths/pins.js";
-import { figure, fromBase64, percent } from "../../app/static/maths/format.js";
+import { decimals, figure, fromBase64, percent } from "../../app/static/maths/format.js";
 import { Memory } from "../../app/static/views/memory.js";
 import { Newest, rested } from "../../app/static/views/newest.js";
 
@@ -135,5 +135,6 @@ test("a delayed action runs once after the last call, and not after cancel", (co
 test("numbers are written as people read them", () => {
   assert.deepEqual([percent(0.042), percent(0.6), percent(0.0996)], ["4.2 %", "60 %", "10 %"]);
   assert.deepEqual([figure(12345.6), figure(0.00012)], ["12,350", "1.2e-4"]);
+  assert.deepEqual([decimals(1.237), decimals(-0.004), decimals(-0.006)], ["1.24", "0.00", "-0.01"]);
   assert.deepEqual([...fromBase64("AQD/")], [1, 0, 255]);
 });

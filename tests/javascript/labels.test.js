@@ -73,6 +73,14 @@ test("history is bounded by bytes", () => {
   for (let stroke = 0; stroke < 20; stroke++) painting.remember();
   assert.ok(painting.past.length * painting.values.length <= 12e6);
   assert.ok(painting.past.length >= 3);
+  for (const [width, most] of [
+    [4, 30],
+    [3000, 3],
+  ]) {
+    const other = new Painting({ width, height: 2000 });
+    for (let stroke = 0; stroke < 40; stroke++) other.remember();
+    assert.equal(other.past.length, most);
+  }
 });
 
 test("objects are added, removed and take the free number", () => {
@@ -108,6 +116,14 @@ test("an object is colored and its edges are opaque", () => {
   assert.equal(data[3], 0);
   tint(values, 5, [[9, 8, 7]], data, true);
   assert.deepEqual([data[3], data[4 * 12 + 3], data[4 * 6 + 3]], [175, 0, 255]); // the outside is darkened
+  const cells = Uint8Array.of(1, 1, 1, 1, 1, 1, 1, 2, 1, 1, 1, 1, 1, 1, 1, 1); // 2 is at the right border
+  const alpha = new Uint8ClampedArray(64);
+  tint(cells, 4, [[1], [2]], alpha);
+  const edges = [3, 6, 7, 11].map((pixel) => 4 * pixel + 3);
+  assert.deepEqual(
+    [...alpha.keys()].filter((at) => at % 4 === 3 && alpha[at] === 255),
+    edges,
+  );
 });
 
 test("what is taken at another size is given to the active object, or taken away", () => {

@@ -6,7 +6,7 @@ import { test } from "node:test";
 import * as attention from "../../app/static/maths/attention.js";
 import { Guide } from "../../app/static/maths/guided.js";
 import { jaccard, resized } from "../../app/static/maths/labels.js";
-import { displayRange, enlarge } from "../../app/static/maths/levels.js";
+import { displayRange, drawnSize, enlarge, fitted } from "../../app/static/maths/levels.js";
 import { Maps } from "../../app/static/maths/maps.js";
 import { proposal, tidy } from "../../app/static/maths/proposal.js";
 import { QUANTITIES } from "../../app/static/maths/quantities.js";
@@ -117,7 +117,8 @@ test("two heads have a mean, and together keep what any of them keeps", () => {
   assert.deepEqual([...maps.kept("heads")], [1, 0, 1]);
   close(maps.map("mean"), [0.475, 0.05, 0.475]);
   close(maps.map("max"), [0.9, 0.05, 0.9]);
-  close(new Maps([Float32Array.of(0.2, 0.8)], { mass: 0.6 }).map("max"), [0.2, 0.8]);
+  for (const key of ["mean", "max", "0"]) close(new Maps([Float32Array.of(0.2, 0.8)], {}).map(key), [0.2, 0.8]);
+  assert.deepEqual([...attention.aboveLeast(Float32Array.of(3, 3))], [1, 1]);
 });
 
 test("a range goes from the median to the 98th percentile, or has zero in the middle", () => {
@@ -131,25 +132,34 @@ test("a range goes from the median to the 98th percentile, or has zero in the mi
   assert.ok(Math.abs(high - 2.96) < 1e-6);
 });
 
-for (const [row, column] of [
-  [1, 1],
-  [3, 4],
+for (const [rows, columns, row, column] of [
+  [5, 6, 1, 1],
+  [5, 6, 3, 4],
+  [9, 9, 4, 4],
 ])
   test(`the likely patch ${row}, ${column} has the most attention of [CLS] within its 3 × 3 patches`, () => {
-    const weights = new Array(30).fill(1);
-    for (const [down, right] of [
-      [-1, -1],
-      [-1, 1],
-      [1, -1],
-      [1, 1],
-    ])
-      weights[6 * (row + down) + column + right] = 3;
-    weights[24] = 4.5; // a single patch in a corner
-    const keys = Float32Array.of(0, ...weights.map((weight) => 100 + Math.log(weight))); // of [CLS] and 5 × 6 patches
-    const queries = new Float32Array(31).fill(-1).fill(1, 0, 1); // all other tokens attend elsewhere
-    const block = { queries, keys, heads: 1, tokens: 31, dim: 1, prefix: 1 };
-    assert.deepEqual(attention.likelyPatch(block, { rows: 5, columns: 6 }), { row, column });
+    const weights = new Array(rows * columns).fill(1);
+    for (const down of [-1, 1]) for (const right of [-1, 1]) weights[columns * (row + down) + column + right] = 3;
+    weights[24] = rows > 5 ? 1 : 4.5; // a single patch at the border
+    if (rows > 5) for (const border of [8, 9, 17, 18, 26, 27]) weights[border] = 2.6;
+    const keys = Float32Array.of(0, ...weights.map((weight) => 100 + Math.log(weight))); // of [CLS] and the patches
+    const queries = new Float32Array(keys.length).fill(-1).fill(1, 0, 1); // all other tokens attend elsewhere
+    const block = { queries, keys, heads: 1, tokens: keys.length, dim: 1, prefix: 1 };
+    assert.deepEqual(attention.likelyPatch(block, { rows, columns }), { row, column });
   });
+
+test("without inner patches the likely patch is in the middle", () => {
+  const block = { queries: new Float32Array(11), keys: new Float32Array(11), heads: 1, tokens: 11, dim: 1, prefix: 1 };
+  assert.deepEqual(attention.likelyPatch(block, { rows: 2, columns: 5 }), { row: 1, column: 2 });
+});
+
+test("sizes shrink in proportion to a number of pixels or a longer side, and never grow", () => {
+  const size = { width: 400, height: 100 };
+  assert.deepEqual(drawnSize(size, 10_000), { width: 200, height: 50 });
+  assert.deepEqual(fitted(size, 300), { width: 300, height: 75 });
+  assert.deepEqual([drawnSize(size, 1e9), fitted(size, 999)], [size, size]);
+  assert.deepEqual(fitted({ width: 2, height: 900 }, 90), { width: 1, height: 90 });
+});
 
 test("patches that hold a share exactly need no other patch", () => {
   const map = Float32Array.of(0.25, 0.5, 0.25);
