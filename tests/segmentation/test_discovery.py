@@ -94,6 +94,17 @@ def test_second_eigenvector_has_length_1_and_a_positive_extreme(nodes):
     np.testing.assert_allclose(second_eigenvector(weights), expected, atol=1e-6)
 
 
+def test_attention_is_kept_whole_or_in_its_largest_part_with_the_brightest_patch_as_seed():
+    attention = np.full((4, 7), 0.01)
+    attention[0, 5], attention[2:4, 1:4] = 0.3, 0.1
+    attention[3, 3] = 0.12
+    kept = attention > 0.05
+    (whole,), (part,) = discovery.keep_attention(attention, 0.8), discovery.keep_largest_part(attention, 0.8)
+    np.testing.assert_array_equal(whole.mask, kept)
+    np.testing.assert_array_equal(part.mask, kept & (np.arange(7) < 5))
+    assert (whole.seed, part.seed, whole.confidence) == ((0, 5), (3, 3), 1.0)
+
+
 def test_maskcut_finds_several_objects_of_some_size():
     places = [(slice(2, 7), slice(2, 8)), (slice(3, 9), slice(15, 20))]
     found = discovery.maskcut(scene(16, 24, places), count=3)
@@ -190,6 +201,7 @@ def test_localized_needs_jaccard_of_one_half(monkeypatch):
     assert discovery_eval.is_localized(Box(0, 0, 4, 4), half)
     assert not discovery_eval.is_localized(Box(0, 0, 4, 4), less)
     assert not discovery_eval.is_localized(None, [Box(0, 0, 4, 4)])
+    assert not discovery_eval.is_localized(Box(0, 0, 1, 9), [Box(3, 0, 4, 9)])  # side by side
 
 
 @pytest.mark.parametrize(("convention", "weight", "best"), [("tokencut", 0.3, 0.4), ("found", 0.09, 0.7)])

@@ -24,6 +24,12 @@ def test_head_colors_are_fixed_and_distinct():
 def test_heat_map_covers_color_map():
     shown, colors = drawing.heat_map(np.array([[0.2, 0.7]]), (4, 8)), drawing.color_table("inferno")
     np.testing.assert_array_equal(shown[[0, 3], [0, 7]], colors[[0, 255]])
+    values = np.random.default_rng(0).random((3, 5))
+    index = np.rint((enlarge(values, (7, 9), "bilinear") - 0.2) / 0.5 * 255).clip(0, 255).astype(int)
+    shown = drawing.heat_map(values, (7, 9), value_range=(0.2, 0.7), interpolation="bilinear")
+    np.testing.assert_array_equal(shown, colors[index])
+    over = drawing.overlay_heat(IMAGE[:7, :9], values, (0.2, 0.7))
+    np.testing.assert_array_equal(over, np.rint(0.4 * IMAGE[:7, :9] + np.float32(0.6) * colors[index]))
 
 
 def test_overlay_heads_equals_reference():
@@ -44,10 +50,28 @@ def test_masks_points_and_boxes_are_drawn_at_their_place():
     changed = (drawing.overlay_masks(IMAGE, mask, contour=2) != IMAGE).any(axis=2)
     assert changed[10:20, 10:20].all()
     assert not changed[away].any()
+    half = drawing.overlay_masks(IMAGE, np.stack([mask, ~away]), contour=0)
+    first, second = drawing.head_colors(2)
+    np.testing.assert_allclose(half[7, 8], 0.55 * IMAGE[7, 8] + 0.45 * second, atol=0.51)
+    np.testing.assert_allclose(
+        half[15, 12], 0.55 * (0.55 * IMAGE[15, 12] + 0.45 * first) + 0.45 * second, atol=1
+    )
     assert drawing.draw_point(IMAGE, 20, 30)[20, 30].tolist() == [255, 255, 255]
     boxed = drawing.draw_boxes(IMAGE, [Box(5, 6, 40, 30)])
-    np.testing.assert_array_equal(boxed[6, 20], drawing.head_colors(1)[0])
+    for row, column in ((6, 20), (29, 20), (15, 5), (15, 39)):  # the last ones inside the box
+        np.testing.assert_array_equal(boxed[row, column], drawing.head_colors(1)[0])
+    np.testing.assert_array_equal(boxed[[15, 32], [42, 20]], IMAGE[[15, 32], [42, 20]])
     np.testing.assert_array_equal(boxed[15:25, 15:25], IMAGE[15:25, 15:25])
+
+
+def test_images_are_put_on_white_below_and_beside_each_other():
+    small = IMAGE[:5, :7]
+    below, beside = drawing.stack([small, IMAGE], gap=3), drawing.side_by_side(IMAGE, small)
+    np.testing.assert_array_equal(below[8:], IMAGE)
+    np.testing.assert_array_equal(below[:8], np.pad(small, ((0, 3), (0, 57), (0, 0)), constant_values=255))
+    assert beside.shape == (48, 64 + 8 + 7, 3)
+    np.testing.assert_array_equal(beside[:5, 72:], small)
+    assert (beside[5:, 64:] == 255).all()
 
 
 def test_contact_sheet_takes_images_of_every_shape():

@@ -84,6 +84,11 @@ def test_central_head_has_nearest_mask():
     heads = np.zeros((4, 9, 9), dtype=bool)
     heads[0, :2, :2] = heads[1, 3:6, 3:6] = True
     assert [masks.central_head(each) for each in (heads, heads[::-1])] == [1, 2]
+    for seed in range(20):
+        heads = np.random.default_rng(seed).random((5, 6, 15)) < 0.1
+        shares = [(np.argwhere(head) + 0.5) / (6, 15) - 0.5 for head in heads]
+        distances = [(share**2).sum(axis=1).mean() if len(share) else np.inf for share in shares]
+        assert masks.central_head(heads) == np.argmin(distances)
 
 
 def test_bounding_box_ends_outside_mask():

@@ -13,6 +13,7 @@ from segmentation import datasets, voc_eval
 from segmentation.annotations import MaskRules
 from segmentation.commands.voc import Voc
 from segmentation.datasets import Annotation
+from segmentation.masks import bounding_box
 from segmentation.voc_eval import VocProtocol
 from tests.segmentation.coco import load_results
 
@@ -43,6 +44,7 @@ def test_score_is_mean_over_regions_then_images():
         "y", mask, Annotation(*[ANNOTATION.objects] * 2), VocProtocol(ground_truth="foreground")
     )
     assert both.jaccard == pytest.approx((3 / 5 + 0) / 2)
+    assert [(target.label, target.category) for target in alone.targets] == [(1, 0)]
     assert voc_eval.mean_jaccard([both, alone, empty]) == pytest.approx(100 * (0.3 + 3 / 6) / 2)
     expected = {"foreground": (50.0, 1), "cat": (pytest.approx(60), 1), "dog": (0.0, 1)}
     assert voc_eval.per_class([both, alone]) == expected
@@ -64,6 +66,11 @@ def test_attention_on_object_scores_one():
     for head, jaccard, chosen in (("best", 1, 1), ("mean", 1, -1), (0, pytest.approx(0.1, abs=0.1), 0)):
         score = voc_eval.score_attention("x", attention, annotation, VocProtocol(mass=0.9, head=head))
         assert (score.jaccard, score.targets[0].head) == (jaccard, chosen)
+
+
+def test_centered_box_has_half_of_each_side():
+    assert bounding_box(voc_eval.centered_box((9, 15))) == (3, 2, 10, 6)
+    assert voc_eval.centered_box((9, 15)).sum() == 7 * 4
 
 
 def test_wrong_root_or_file_is_named(devkit):
