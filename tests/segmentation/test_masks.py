@@ -49,7 +49,7 @@ def test_keep_mass_compares_double_precision_in_double_precision():
 
 
 def test_keep_mass_of_wrong_input_raises_value_error():
-    for mass in (0.0, float("nan")):
+    for mass in (0.0, 1.01, float("nan")):
         with pytest.raises(ValueError, match="expected a share above 0 and up to 1"):
             masks.keep_mass(torch.ones(2), mass)
     for wrong in (-0.5, np.nan):

@@ -86,3 +86,6 @@ def test_outlier_patches_marks_the_planted_tokens_alone():
     planted[[3, 11, 19], [29, 0, 7]] = True
     assert np.array_equal(quantities.outlier_patches(np.where(planted, 150, norms)), planted)
     assert not quantities.outlier_patches(norms).any()
+    bound = 6 * 1.4826 * 2  # of a median absolute deviation of 2
+    edge = [40, 40, 40, 42, 42, 38, 38, 38, 40 + bound - 0.01, 40 + bound + 0.01, 40 - 2 * bound]
+    assert np.flatnonzero(quantities.outlier_patches(np.array(edge))).tolist() == [9]
