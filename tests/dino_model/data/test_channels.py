@@ -80,6 +80,8 @@ def test_read_channels_of_unusable_file_names_it(data, message):
 
 def test_measure_channels_spans_the_values_and_leaves_8_bits_as_they_are():
     statistics = measure_channels([BANDS])
+    expected = np.percentile(BANDS, (0.1, 99.9), axis=(0, 1))
+    np.testing.assert_allclose((statistics.range.low, statistics.range.high), expected, rtol=1e-6)
     shares = statistics.range.to_uint8(BANDS) / 255
     assert (shares.min(), shares.max()) == (0, 1)
     np.testing.assert_allclose(shares.mean((0, 1)), statistics.mean, atol=1e-6)

@@ -75,6 +75,18 @@ def test_view_equals_official_transform(height: int, width: int, resize_to: int,
     torch.testing.assert_close(framing.normalize(framing.crop(image)[None])[0], expected, rtol=0, atol=1e-6)
 
 
+@pytest.mark.parametrize(
+    ("mode", "height", "width", "expected"),
+    [("squash", 31, 50, (40, 40)), ("long-side", 31, 50, (25, 40)), ("long-side", 20, 31, (20, 31))],
+)
+def test_squash_changes_the_shape_and_long_side_makes_smaller_only(mode, height, width, expected):
+    image = Image.fromarray(np.random.default_rng(0).integers(0, 256, (height, width, 3), np.uint8))
+    method = Image.Resampling.BICUBIC if mode == "squash" else Image.Resampling.LANCZOS
+    framed = Framing(40, *STATISTICS, mode=mode).crop(np.asarray(image)).permute(1, 2, 0)
+    assert framed.shape[:2] == expected
+    np.testing.assert_allclose(framed, image.resize(expected[::-1], method), atol=1)
+
+
 @torch.no_grad()
 @pytest.mark.parametrize("batch_size", [1, 3, 64])
 def test_extract_equals_single_images_in_order(images: Images, vit: nn.Module, batch_size: int):
