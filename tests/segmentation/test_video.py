@@ -250,13 +250,21 @@ def test_alpha_is_over_white_in_every_animation(tmp_path, form):
     else:
         first, *others = map(Image.fromarray, images)
         options = {"webp": {"lossless": True}, "gif": {"disposal": 2}, "apng": {"format": "PNG"}}[form]
-        first.save(path, save_all=True, append_images=others, duration=100, **options)
+        first.save(path, save_all=True, append_images=others, duration=[100, 50, 200], **options)
     frames = open_frames(path)
     for frame, image in zip(frames, images, strict=True):
         assert (frame[:, :22] == 255).all()
         assert np.abs(frame[:, 26:].astype(int) - image[:, 26:, :3]).max() <= 2
-    assert frames.times == pytest.approx([0, 0.1, 0.2], abs=0.011)
+    assert frames.times == pytest.approx([0, 0.1, 0.2 if form in streams else 0.15], abs=0.011)
     assert len(frames.times) == frames.expected == 3
+    assert form in streams or frames.fps == pytest.approx(20)  # of the shortest frame
+
+
+def test_frames_of_a_folder_have_their_rate(tmp_path):
+    for number in range(3):
+        Image.new("RGB", (8, 8)).save(tmp_path / f"{number}.png")
+    assert FrameFolder(tmp_path, fps=5).times == pytest.approx([0, 0.2, 0.4])
+    assert FrameFolder(tmp_path).fps == 24
 
 
 def test_error_of_ffmpeg_names_the_users_file(tmp_path):

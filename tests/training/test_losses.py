@@ -82,6 +82,10 @@ def test_losses_and_targets_under_autocast_are_computed_in_fp32():
 
 def test_spread_is_one_for_random_and_zero_for_equal_directions():
     assert losses.spread(torch.randn(2, 4000, 64)).item() == pytest.approx(1, abs=0.01)
+    views = F.normalize(torch.randn(3, 4, 5, generator=torch.Generator().manual_seed(0)), dim=-1)
+    views[1] = views[1, :1]  # of a view whose directions are equal
+    expected = torch.stack([(1 - view.mean(0).norm() ** 2).clamp(min=0) ** 0.5 for view in views]).mean()
+    torch.testing.assert_close(losses.spread(views * 7), expected, atol=1e-3, rtol=0)
     same = torch.randn(64).expand(10, 64)
     assert losses.spread(same * torch.arange(1.0, 11)[:, None]).item() == pytest.approx(0, abs=1e-3)
 
@@ -95,5 +99,10 @@ def test_usage_is_the_exponential_of_the_entropy_of_the_mean_of_16_targets_or_mo
     mean = targets.mean((0, 1))
     expected = (-(mean * mean.log()).sum()).exp()
     torch.testing.assert_close(losses.observe_usage(targets), {"prototypes": expected})
+    logs = losses.observe_targets(torch.tensor(3.0), targets, "teacher_entropy")
+    entropy = -(targets * targets.log()).sum(-1).mean()
+    torch.testing.assert_close(
+        logs, {"teacher_entropy": entropy, "kl": 3 - entropy, "ln_k": torch.tensor(5.0).log()}
+    )
     assert losses.observe_usage(targets[0]) == {}
     assert losses.observe_usage(targets.flatten(0, 1)[:15]) == {}
