@@ -14,7 +14,6 @@ from dino_model.runtime.errors import SettingError
 from training.augmentation.crop_config import CropConfig, ViewSpec
 from training.augmentation.crops import (
     BOX_NUMBERS,
-    TRIES,
     Crops,
     MultiCrop,
     random_box,
@@ -30,6 +29,15 @@ def test_dino_views_differ_in_blur_and_solarization_only():
     assert first == replace(ViewSpec(), blur=1.0, solarize=0.0)
     assert second == replace(first, blur=0.1, solarize=0.2)
     assert config.locals == replace(first, blur=0.5, size=96, scale=(0.05, 0.4))
+    assert replace(config, global_crops=3).views == (first, second, first)
+
+
+def test_images_are_decoded_so_large_that_the_smallest_and_narrowest_box_is_not_enlarged():
+    """A box of 5 % of a square, with sides 3 : 4, is 0.194 of its side wide."""
+    config = CropConfig()
+    assert config.decoded_side == math.ceil(96 / math.sqrt(0.05 * 3 / 4)) == 496
+    assert replace(config, local_crops=0).decoded_side == math.ceil(224 / math.sqrt(0.4 * 3 / 4)) == 409
+    assert replace(config, augment="device").decoded_side == 384
 
 
 @pytest.mark.parametrize(
@@ -75,7 +83,7 @@ def test_augment_auto_depends_on_the_device(augmentation, device, expected):
 
 
 def test_widen_mirrors_the_image():
-    pixels = torch.randint(0, 256, (8, 12, 3), dtype=torch.uint8).numpy()
+    pixels = torch.randint(0, 256, (11, 15, 3), dtype=torch.uint8).numpy()  # of 2.75 and 3.75 pixels
     wide = np.asarray(widen(Image.fromarray(pixels), 0.25))
     assert np.array_equal(wide, np.pad(pixels, ((2, 2), (3, 3), (0, 0)), "symmetric"))
     assert np.array_equal(np.asarray(widen(Image.fromarray(pixels), 0.0)), pixels)
@@ -110,12 +118,12 @@ def test_random_box_has_a_uniform_area_and_a_log_uniform_ratio_of_its_sides():
 
 def test_first_box_as_wide_or_as_high_as_the_image_fits():
     wide = (math.log(10 / 9) / math.log(4 / 3) + 1) / 2  # a ratio of 100 : 90; the other tries have 1 : 1
-    shares = [0.75, *[0.5] * (TRIES - 1)]
+    shares = [0.75, *[0.5] * 9]
     for width, height, shape, expected in (
         (100, 120, wide, (0, 15, 100, 105)),
         (120, 100, 1 - wide, (15, 0, 105, 100)),
     ):
-        numbers = [*shares, shape, *[0.5] * (TRIES - 1), 0.5, 0.5]
+        numbers = [*shares, shape, *[0.5] * 9, 0.5, 0.5]
         assert random_box(width, height, (0, 1), numbers) == expected
 
 

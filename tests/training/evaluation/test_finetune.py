@@ -75,24 +75,37 @@ def test_finetune_in_half_precision_changes_weights_as_in_fp32(shapes, tmp_path:
 
 
 def test_train_epoch_with_infinite_loss_raises(monkeypatch):
-    monkeypatch.setattr(protocol, "Mixup", lambda *_, **__: lambda images, labels: (images, torch.eye(2)))
+    mixups = []
+
+    def mixup(*strengths, **options):
+        mixups.append((*strengths, options["label_smoothing"]))
+        return lambda images, labels: (images, torch.eye(2))
+
+    monkeypatch.setattr(protocol, "Mixup", mixup)
     network = torch.nn.Linear(1, 2)
     optimizer, scaler = torch.optim.SGD(network.parameters()), GradScaler("cpu", enabled=False)
     batches = [(torch.full((2, 1), value), torch.arange(2), 1.0) for value in (0.0, torch.nan, 0.0)]
     with pytest.raises(ValueError, match="The loss is nan"):
         protocol._train_epoch(network, optimizer, scaler, batches, [0.0] * 3, 2, "fp32")
+    assert mixups == [(0.8, 1.0, 0.1)]
 
 
 def test_a_batch_of_one_process_has_its_plain_mean_loss(shapes, tmp_path: Path, evaluate, monkeypatch):
     """The last image of an odd batch is left out, and does not weaken the loss of the others."""
-    batches, chosen, cut = [], [], protocol.random_batches
-    monkeypatch.setattr(protocol, "_train_epoch", lambda *arguments: batches.extend(arguments[3]))
-    monkeypatch.setattr(protocol, "random_batches", lambda *given: chosen.extend(given[1]) or cut(*given))
+    batches, chosen, given, cut = [], [], [], protocol.random_batches
+    monkeypatch.setattr(
+        protocol, "_train_epoch", lambda *arguments: given.extend(arguments) or batches.extend(arguments[3])
+    )
+    monkeypatch.setattr(protocol, "random_batches", lambda *part: chosen.extend(part[1]) or cut(*part))
     evaluate("finetune", "--data", shapes, *TINY, "--epochs", 1, "--batch", 7, "--output", tmp_path / "out")
     order = torch.randperm(18, generator=torch.Generator().manual_seed(mix(0, 0))).tolist()
     assert chosen == [order[:6], order[7:13], order[14:]]
     assert [len(labels) for _, labels, _ in batches] == [6, 6, 4]  # of 18 images
     assert all(weight == 1 for *_, weight in batches)
+    network, optimizer, rates = given[0], given[1], given[4]
+    assert rates == [learning_rate(FinetuneRecipe(1, 7), (step + 1) / 3) for step in range(3)]
+    assert [group["weight_decay"] for group in optimizer.param_groups] == [0, 0.05]
+    assert float(network[1].weight.detach().std()) == pytest.approx(2e-5, rel=0.1)
 
 
 def test_output_file_keeps_dots_of_names(tmp_path: Path):

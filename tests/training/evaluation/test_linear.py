@@ -61,6 +61,12 @@ def test_grid_trains_each_classifier_as_alone():
             assert grid.score(features, labels)[kind, number] == pytest.approx(float(correct))
 
 
+def test_grid_begins_with_small_weights_and_no_bias():
+    (weights, _) = LinearProbeGrid(OPTIONS, 400, 10).weights  # [400 values and a bias, rates * classes]
+    assert weights[:-1].std() == pytest.approx(0.01, rel=0.05)
+    assert not weights[-1].any()
+
+
 def test_random_view_flips_every_second_time():
     ramp = np.tile(np.arange(64, dtype=np.uint8)[:, None], (64, 1, 3))
     views = (random_view(ramp, 4, seed)[0].float() for seed in range(2000))

@@ -1,12 +1,13 @@
 import numpy as np
 import pytest
+import torch
 
 from dino_model import photographs
 from dino_model.inference.predictor import AttentionPredictor
 from dino_model.models.backbones import BackboneConfig, create_backbone
 from dino_model.models.load import LoadedModel, load_model
 from dino_model.runtime import ranks
-from training.evaluation.metrics import photograph_lifts
+from training.evaluation.metrics import photograph_lifts, rank_me
 
 
 def test_photograph_lifts_equal_means_over_patch_centers():
@@ -23,6 +24,13 @@ def test_photograph_lifts_equal_means_over_patch_centers():
     found = photograph_lifts(model, size=64, precision="fp32", device="cpu")
     assert found == pytest.approx(lifts, rel=0.01)
     assert np.mean(found) > 1.2
+
+
+def test_rank_me_is_the_exponential_of_the_entropy_of_singular_values():
+    left, right = (torch.linalg.qr(torch.randn(side, 3))[0] for side in (20, 8))
+    shares = torch.tensor([1.0, 2.0, 5.0]) / 8
+    found = rank_me(left @ torch.diag(3 * shares) @ right.T)
+    assert found == pytest.approx(float(torch.exp(-(shares * shares.log()).sum())), rel=1e-4)
 
 
 def test_photograph_lifts_keep_training_mode_and_gradients():

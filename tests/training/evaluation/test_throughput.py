@@ -1,5 +1,7 @@
 """Throughput: tokens, parameters and FLOPs against their formulas, and the command."""
 
+from itertools import accumulate
+
 import torch
 
 from dino_model.models.backbones import BackboneConfig, create_backbone
@@ -7,15 +9,17 @@ from training.evaluation.options import Throughput
 from training.evaluation.throughput import measure
 
 
-def test_measure_counts_tokens_parameters_and_flops():
+def test_measure_counts_tokens_parameters_and_flops(monkeypatch):
+    clock = accumulate([0, 100, 0, 4, 0, 1, 0, 2])  # seconds of the first pass and of three more
+    monkeypatch.setattr("training.evaluation.throughput.time.perf_counter", clock.__next__)
     vit = create_backbone(BackboneConfig("vit_tiny", 16, 64, width=48, depth=2, heads=3))
-    found = measure(vit, Throughput(size=64, batch=2), "fp32", torch.device("cpu"))
+    found = measure(vit, Throughput(size=64, batch=3), "fp32", torch.device("cpu"))
     assert found["tokens"] == 17
     assert found["parameters"] == sum(p.numel() for p in vit.parameters())
     tokens, width = 17, 48
     products = 12 * tokens * width**2 + 2 * tokens**2 * width  # of a block: qkv, projection, MLP; q·k, a·v
     assert found["flops"] == 2 * (2 * products + 16 * 3 * 16**2 * width)
-    assert found["images_per_second"] > 0
+    assert found["images_per_second"] == 3 / 2
 
 
 def test_throughput_command_prints_paper_speed(evaluate, capsys):

@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from torchvision.transforms import InterpolationMode
+from torchvision.transforms.v2 import functional
 
 from dino_model.data.collection import open_images
 from dino_model.models.attention import attention_rows
@@ -25,6 +27,7 @@ from training.methods.distill_teacher import (
     Squares,
     TeacherOutput,
     matching_patches,
+    resample_maps,
     token_statistics,
 )
 from training.methods.method import Batch
@@ -173,8 +176,9 @@ def test_average_follows_faster_in_the_first_steps(teacher_file, collection):
     assert momenta == pytest.approx([1 / 10, 4 / 13, 0.5, 0.5])
 
 
-def test_enlarged_view_takes_every_second_image_however_the_batch_is_divided(teacher_file, collection):
-    config = replace(PLAIN, teacher=teacher_file, view_scales=(1.5,), aligned=0.0, jitter=0.3)
+@pytest.mark.parametrize("scale", [1.25, 1.5])  # of 1.6 and 2.3 times the patches
+def test_enlarged_view_takes_every_second_image_however_the_batch_is_divided(scale, teacher_file, collection):
+    config = replace(PLAIN, teacher=teacher_file, view_scales=(scale,), aligned=0.0, jitter=0.3)
     method = build(config, collection)
     batch = squares_batch(collection)
     whole = method(batch, UNMIRRORED).value
@@ -278,7 +282,7 @@ def test_unreadable_image_is_replaced_and_reported(teacher_file, images, tmp_pat
 
 TEACHERS = {
     "other patch, heads and grid": (BackboneConfig("vit_tiny", 14, 56, width=32, depth=1, heads=2), {}),
-    "resampled": (BackboneConfig("vit_tiny", 16, 32, width=24, depth=1, heads=3), {"teacher_size": 96}),
+    "resampled": (BackboneConfig("vit_tiny", 16, 32, width=24, depth=1, heads=3), {"teacher_size": 90}),
     "without attention": ("random:resnet50", {"attention_weight": 0.0, "rows_weight": 0.0}),
 }
 
@@ -309,14 +313,25 @@ def test_matching_patch_holds_the_center_of_the_patch(grid, other):
         assert found[row, column] == place[0] * other + place[1]
 
 
-@pytest.mark.parametrize("family", ["ViT, registers", "BEiT"])
-def test_attention_of_a_teacher_is_that_of_its_last_block_over_the_patches(family):
+def test_maps_are_resampled_by_a_triangle_of_the_width_of_two_new_patches():
+    maps = torch.zeros(1, 1, 8, 8)
+    maps[..., 3, 4] = 64
+    found = resample_maps(maps.flatten(2), 8, 4).view(4, 4)
+    expected = 64 * torch.outer(torch.tensor([0, 3, 1, 0]), torch.tensor([0, 1, 3, 0])) / 8**2
+    torch.testing.assert_close(found, expected)
+
+
+@pytest.mark.parametrize(("family", "size"), [("ViT, registers", 0), ("ViT, registers", 28), ("BEiT", 0)])
+def test_attention_of_a_teacher_is_that_of_its_last_block_over_the_patches(family, size):
     network, mean, std = made(family), (0.4, 0.5, 0.6), (0.2, 0.25, 0.3)
-    teacher = FrozenTeacher(LoadedModel("t", network, mean, std, "", None), attention=True, cls_row=True)
+    model = LoadedModel("t", network, mean, std, "", None)
+    teacher = FrozenTeacher(model, attention=True, cls_row=True, size=size)
     squares = torch.randint(0, 256, (2, 3, 32, 32), dtype=torch.uint8)
     sampled, prefix = torch.tensor([3, 0, 14]), network.num_prefix_tokens
     found = teacher.outputs(squares, 4, sampled.expand(2, -1)).attention
     pixels = (squares / 255 - torch.tensor(mean).view(3, 1, 1)) / torch.tensor(std).view(3, 1, 1)
+    if size:
+        pixels = functional.resize(pixels, [size] * 2, InterpolationMode.BICUBIC, antialias=True)
     with torch.no_grad():
         rows = attention_rows(network, pixels, [0, *(prefix + sampled).tolist()])[..., prefix:]
     torch.testing.assert_close(found, rows / rows.sum(-1, keepdim=True), atol=1e-5, rtol=1e-4)

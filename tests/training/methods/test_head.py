@@ -24,6 +24,17 @@ def test_head_with_batch_norm_takes_any_leading_axes():
     torch.testing.assert_close(head(features), head(features.flatten(0, 2)).unflatten(0, (2, 5, 7)))
 
 
+def test_head_begins_with_a_deviation_of_002_and_no_bias():
+    linear, last = (
+        layer for layer in ProjectionHead(60, HeadConfig(20, 2, 500, 80)).mlp if hasattr(layer, "bias")
+    )
+    assert [float(layer.weight.detach().std()) for layer in (linear, last)] == pytest.approx(
+        [0.02] * 2, rel=0.05
+    )
+    assert not linear.bias.any()
+    assert not last.bias.any()
+
+
 def test_predictor_is_one_hidden_layer_after_the_mlp():
     head, features = ProjectionHead(6, HeadConfig(20, 1, 12, 4), predictor=5), torch.randn(7, 6)
     weight, bias, last_weight, last_bias = head.predictor.parameters()

@@ -19,6 +19,9 @@ def test_stochastic_depth_drops_its_share_and_keeps_the_mean():
     assert kept.mean() == pytest.approx(1.0, abs=0.02)
     assert kept.unique().tolist() == pytest.approx([0.0, 1 / 0.7])
     assert torch.equal(kept[:, 0, 0] == 0, numbers < 0.3)
+    assert StochasticDepth(0.25).scale(torch.tensor([0.2, 0.25, 0.3])).tolist() == pytest.approx(
+        [0, 4 / 3, 4 / 3]
+    )
 
 
 def test_network_gives_each_layer_and_crop_own_random_numbers(monkeypatch):
