@@ -15,7 +15,7 @@ from training.augmentation.crop_config import CropConfig
 from training.prepare import check_batch
 from training.run.checkpoint import CheckpointWriter
 from training.run.folder import Run, SaveSchedule
-from training.session import Session
+from training.session import OutOfMemory, Session
 from training.train import Callbacks
 
 SMALL = replace(RECIPE, batch_size=3, epochs=2)  # 6 steps on 10 images
@@ -84,7 +84,7 @@ def test_throughput_excludes_callbacks_and_checkpoints(collection, tmp_path, mon
         return value
 
     def observe(step, metrics, broken):
-        seen.append(metrics["images_per_second"])
+        seen.append((metrics["images_per_second"], metrics["data_wait"]))
         spend(100)
 
     session = Session(SMALL, collection)
@@ -94,7 +94,20 @@ def test_throughput_excludes_callbacks_and_checkpoints(collection, tmp_path, mon
     monkeypatch.setattr(session.method, "after_step", lambda *a: spend(3, after_step(*a)))
     monkeypatch.setattr(session, "batches", lambda first: (spend(1, batch) for batch in batches(first)))
     session.train(Run(tmp_path / "run"), callbacks=Callbacks(observe=observe))
-    assert seen == pytest.approx([3 / 4] * 6)
+    assert seen == [(3 / 4, 1 / 4)] * 6
+
+
+@pytest.mark.parametrize(("parts", "advice"), [(1, "--accumulate 3"), (3, "a lower --local-crops")])
+def test_session_out_of_memory_names_the_next_number_of_parts(
+    collection, tmp_path, monkeypatch, parts, advice
+):
+    def fail(*_):
+        raise torch.OutOfMemoryError
+
+    session = Session(SMALL, collection, accumulate=parts)  # batches of three
+    monkeypatch.setattr(session, "_train", fail)
+    with pytest.raises(OutOfMemory, match=advice):
+        session.train(Run(tmp_path / "run"))
 
 
 @pytest.mark.parametrize("first", [True, False])

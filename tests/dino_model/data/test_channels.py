@@ -59,6 +59,8 @@ def test_read_channels_of_png_keeps_16_bits_and_makes_color_gray_for_one_channel
     color = Image.fromarray(stored.astype(np.uint8))
     data = saved(lambda stream, image: image.save(stream, "png"), color)
     np.testing.assert_array_equal(read_channels(data, 1, "png")[..., 0], np.asarray(color.convert("L")))
+    data = saved(lambda stream, image: image.save(stream, "png"), color.convert("LA"))  # gray with opacity
+    np.testing.assert_array_equal(read_channels(data, 1, "png")[..., 0], np.asarray(color.convert("L")))
 
 
 @pytest.mark.parametrize(

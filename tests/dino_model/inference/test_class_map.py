@@ -1,5 +1,6 @@
 """Class maps: layout, files and command."""
 
+import io
 import json
 import os
 import shutil
@@ -105,6 +106,16 @@ def test_map_written_reads_back_equal(tmp_path: Path):
     read = files.read(tmp_path)
     np.testing.assert_array_equal(read.features, written.features)
     assert {**vars(read), "features": None} == {**vars(written), "features": None}
+
+
+def test_thumbnails_are_centers_of_images_in_rows_of_sixteen():
+    images = [np.full((40, 90, 3), 10 * number, np.uint8) for number in range(20)]
+    images[17][:, :25] = images[17][:, 65:] = 255  # the sides that are cut off
+    sheet = np.asarray(Image.open(io.BytesIO(files.thumbnails(images))))
+    assert sheet.shape == (2 * 64, 16 * 64, 3)
+    for number in range(20):
+        tile = sheet[64 * (number // 16) :, 64 * (number % 16) :][:64, :64]
+        assert np.abs(tile[8:-8, 8:-8].astype(int) - 10 * number).max() <= 2
 
 
 @pytest.mark.parametrize(

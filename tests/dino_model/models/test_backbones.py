@@ -3,7 +3,13 @@ import torch
 from torchvision.models import resnet50
 
 from dino_model.models import position
-from dino_model.models.backbones import BackboneConfig, MaskedPatches, compute_features, create_backbone
+from dino_model.models.backbones import (
+    BackboneConfig,
+    MaskedPatches,
+    choose_training_attention,
+    compute_features,
+    create_backbone,
+)
 
 TINY = {"patch_size": 8, "image_size": 32, "width": 24, "depth": 2, "heads": 3}
 
@@ -78,6 +84,16 @@ def test_position_start_sincos_initializes_the_patches_alone():
     torch.testing.assert_close(embedding[0, 1:], 0.7 * position.sincos_embedding(4, 4, 24))
     assert embedding[0, 0].abs().max() < 0.2
     assert embedding.requires_grad
+
+
+@pytest.mark.parametrize(
+    ("device", "precision", "fused"),
+    [("cpu", "bf16", False), ("cpu", "fp32", True), ("cuda", "bf16", True), ("cuda", "fp16", True)],
+)
+def test_attention_is_explicit_in_bf16_on_a_cpu_alone(device, precision, fused):
+    vit = create_backbone(BackboneConfig(**TINY))
+    choose_training_attention(vit, torch.device(device), precision)
+    assert [block.attn.fused_attn for block in vit.blocks] == [fused] * 2
 
 
 def test_resnet_initialization_equals_torchvisions():

@@ -48,7 +48,7 @@ def test_views_1_compares_different_crops_only():
 
 
 def test_kept_tokens_reduces_views_only():
-    dino, batch = method(kept_tokens=0.25, freeze_last_layer_epochs=0).eval(), random_batch()
+    dino, batch = method(kept_tokens=0.3, freeze_last_layer_epochs=0).eval(), random_batch()
     seen = []
     for step in (4, 4, 5):
         views, locals_ = (crop.clone().requires_grad_() for crop in batch.crops)
@@ -56,7 +56,7 @@ def test_kept_tokens_reduces_views_only():
         dino(Batch(Crops(views, locals_), None, chance), step).value.backward()
         seen.append(F.max_pool2d(views.grad.abs().amax(2), 8) > 0)  # [views, batch, rows, columns]
         assert (F.max_pool2d(locals_.grad.abs().amax(2), 8) > 0).all()
-    assert (seen[0].sum((-1, -2)) == 4).all()  # of 16 patches
+    assert (seen[0].sum((-1, -2)) == 5).all()  # of 16 patches
     assert len({tuple(view.flatten().tolist()) for images in seen[0] for view in images}) > 4
     assert torch.equal(seen[0], seen[1])  # a resumed run repeats the step
     assert not torch.equal(seen[0], seen[2])
@@ -90,7 +90,7 @@ def test_attention_masking_hides_the_patches_that_the_teacher_attends_to():
     assert dino(batch, 0).value.isfinite()
 
 
-@pytest.mark.parametrize(("hint", "hints"), [(0.0, 0), (0.25, 3), (1.0, 4)])
+@pytest.mark.parametrize(("hint", "hints"), [(0.0, 0), (0.14, 2), (0.25, 3), (1.0, 4)])
 def test_least_attended_with_hint_shows_some_of_the_most_attended(hint, hints):
     generator = torch.Generator().manual_seed(0)
     attention, numbers = torch.rand(50, 16, generator=generator), torch.rand(50, 16, generator=generator)

@@ -34,6 +34,22 @@ def test_supervised_without_mixing_is_cross_entropy(smoothing):
     torch.testing.assert_close(loss.logs["accuracy"], hits)
 
 
+def test_loss_of_mixed_images_has_both_labels_and_accuracy_that_of_the_larger_share():
+    method, shares = build(SupervisedConfig(cutmix=0), classes=3), []
+    for step in range(6):
+        batch = random_batch(labels=LABELS, views=1, step=step)
+        loss, (crops, share) = method(batch, step), method.mix(batch)
+        logits = method.student(*crops, randomness=batch.randomness)
+        own = 0.9 * F.one_hot(LABELS, 3) + 0.1 / 3
+        mixed = share * own + (1 - share) * own[[1, 0, 3, 2]]
+        torch.testing.assert_close(loss.value, F.cross_entropy(logits.flatten(0, 1), mixed.repeat(4, 1)))
+        larger = LABELS if share > 0.5 else LABELS[[1, 0, 3, 2]]
+        hits = (logits.argmax(-1) == larger).float().mean() * 100
+        torch.testing.assert_close(loss.logs["accuracy"], hits)
+        shares.append(share)
+    assert min(shares) < 0.5 < max(shares)
+
+
 def test_mixup_blends_every_crop_and_its_label_by_one_share():
     method = build(SupervisedConfig(mixup=0.8, cutmix=0), classes=4)
     shares = set()

@@ -6,27 +6,36 @@ from dino_model.data.collection import Images, open_images
 from dino_model.inference.features import FeatureExtractor, ImageFeatures
 from dino_model.runtime.progress import progress
 from tests.training.runs import noise
+from training.evaluation.knn import knn_accuracy
 from training.evaluation.run import Pixels
 from training.recipes.recipe import Recipe
+from training.run import monitor
 from training.run.doctor import RunSettings
 from training.run.monitor import Monitor, Probe
 
 
 def test_monitor_reports_a_problem_once_until_it_is_gone(capsys):
     settings = RunSettings(steps=1000, steps_per_epoch=100, batch_size=8)
-    monitor = Monitor(progress((), "steps", 450), None, None, 0, settings)
+    watch = Monitor(progress((), "steps", 450), None, None, 0, settings)
     for step in range(450):
-        monitor(step, {"spread": 0.5 if step < 100 or 300 <= step < 400 else 0.001}, [])
+        watch(step, {"spread": 0.5 if step < 100 or 300 <= step < 400 else 0.001}, [])
     warnings = [line for line in capsys.readouterr().err.splitlines() if "warning" in line]
     # At 300 it is known; at 400 it is gone, so that it is reported again at the end.
     assert [line.partition(": ")[0] for line in warnings] == ["warning at step 200", "warning at step 450"]
     assert "spread 0.0010 of 1" in warnings[0]
 
 
-def test_probe_classifies_images_by_the_votes_of_others(tmp_path: Path):
+def test_probe_classifies_images_by_the_votes_of_others(tmp_path: Path, monkeypatch):
     """Noise has no class: an image that had a vote of its own would be classified correctly."""
     images = open_images(noise(tmp_path, 60, 2, 20, 20))
+    votes = []
+    monkeypatch.setattr(
+        monitor, "knn_accuracy", lambda *given, k: votes.append((given, k)) or knn_accuracy(*given, k=k)
+    )
     found = Probe(images, Recipe(), "fp32", torch.device("cpu")).evaluate(Pixels())
+    (((_, labels, _, truth), k),) = votes
+    rest = [label for number, label in enumerate(images.labels) if number % 5 != 4]
+    assert (labels.tolist(), truth.tolist(), k) == (rest, list(images.labels[4::5]), 20)
     assert found["knn"] < 90
     assert 50 < found["rank"] <= 60
     assert "lift" not in found
