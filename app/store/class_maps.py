@@ -46,7 +46,7 @@ class Maps:
     def choices(self) -> list[tuple[str, str]]:
         """Return (title, name) of every map, those with pictures first."""
         maps = sorted(self.all().items(), key=lambda named: self._pictures(named[0]) is None)
-        return [(f"{name} · {len(one.classes):,} classes · {one.origin.model}", name) for name, one in maps]
+        return [(f"{name} · {len(one.classes):,} classes", name) for name, one in maps]
 
     def _pictures(self, name: str) -> Path | None:
         files = [root / name / class_map_files.THUMBNAILS for root in self._roots]

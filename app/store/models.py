@@ -69,7 +69,7 @@ def catalogue(
     choices = {
         "embedded": Choice("embedded · distilled from DINOv2", "embedded"),
         "embedded-dino": Choice("embedded-dino · no teacher", "embedded-dino"),
-        "random:embedded": Choice("random:embedded · the same network, untrained", "random:embedded"),
+        "random:embedded": Choice("random:embedded · untrained", "random:embedded"),
     }
     if folder is not None:
         if not folder.is_dir():

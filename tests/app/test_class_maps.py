@@ -8,7 +8,7 @@ import pytest
 
 from app import STATIC
 from app.limits.errors import LabError, NotHere
-from app.store.class_maps import SHIPPED, Maps, place_image
+from app.store.class_maps import SHIPPED, Maps, facts, place_image
 from dino_model import photographs
 from dino_model.inference.class_map import files as class_map_files
 from dino_model.inference.class_map.layout import place
@@ -75,5 +75,6 @@ def test_maps_are_read_as_they_change_and_a_damaged_one_is_reported_once(write_m
     for number, model in enumerate(("first", "second")):
         write_map(model=model)
         os.utime(tmp_path / "other" / "map.json", (number, number))
-        assert [title.rpartition(" ")[2] for title, _ in maps.choices()[1:]] == ["embedded", model]
+        assert [name for _, name in maps.choices()[1:]] == [NAME, "other"]
+        assert f"**Model**: {model}," in facts(maps.get("other"))
     assert capsys.readouterr().err.count("damaged/map.json is no class map of this program") == 1

@@ -32,7 +32,7 @@ def tab(open_shared):
     """The tab with the map of Caltech-101, which shows all classes without a selection."""
     page = open_shared(query="?tab=class-map", ready=READY)
     if page.evaluate(f"{VIEW}.opened") != "caltech101":
-        actions.pick(page, "map", "caltech101 · 101 classes · embedded")
+        actions.pick(page, "map", "caltech101 · 101 classes")
         page.wait_for_selector("#class-map [data-map=caltech101]")
     page.locator("#images .rail-list:last-of-type .rail-tile > button").first.click()
     page.wait_for_selector(READY)
