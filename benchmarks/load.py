@@ -137,7 +137,7 @@ class Visitor:
         self.responses: list[tuple[NDArray[np.uint8], bytes]] = []
         # Certificates, which take long to load, are not needed.
         self.browser = httpx.Client(base_url=address, timeout=TIMEOUT, verify=False)
-        self.session, self.events = uuid.uuid4().hex, dict[str, int]()
+        self.session, self.events, self.rail = uuid.uuid4().hex, dict[str, int](), 0
 
     def stay(self, arrival: float, until: float) -> None:
         """Come at a time and stay until another."""
@@ -163,6 +163,8 @@ class Visitor:
             self.get(path)
         config = self.get("config").json()
         self.events = {one["api_name"]: one["id"] for one in config["dependencies"]}
+        rails = (one["id"] for one in config["components"] if one["props"].get("elem_id") == "images")
+        self.rail = next(rails)
 
     def get(self, path: str) -> httpx.Response:
         """Fetch a file of the page."""
@@ -175,7 +177,7 @@ class Visitor:
         return self.browser.stream("GET", f"{QUEUE}/data", params={"session_hash": session})
 
     def ask(self, event: str, data: list[Any]) -> Any:
-        """Trigger an event of the page and return its first output.
+        """Trigger an event of the page and return its outputs.
 
         Raises:
             RuntimeError: The page refused.
@@ -188,23 +190,33 @@ class Visitor:
                     output = message["output"]
         if "data" not in output:
             raise RuntimeError(output.get("error"))
-        return output["data"][0]
+        return output["data"]
+
+    def keep(self, path: str) -> str:
+        """Let the page read an uploaded file, as its rail does; return the name of the image."""
+        call = {"component_id": self.rail, "fn_name": "keep", "session_hash": self.session}
+        sent = {"kind": "image", "path": path, "title": "own.png"}
+        answer = self.browser.post("/gradio_api/component_server", json=call | {"data": sent})
+        found = answer.raise_for_status().json()
+        if "name" not in found:
+            raise RuntimeError(found.get("error"))
+        return str(found["name"])
 
     def visit(self) -> None:
         """Upload an image, fetch its first maps and two more blocks, look for objects."""
         image, before = new_image(self.number, self.turn), time.monotonic()
         content = as_png(image)
         sent = self.browser.post(UPLOAD, files={"files": ("own.png", content, "image/png")})
-        file = {"path": sent.raise_for_status().json()[0], "meta": {"_type": "gradio.FileData"}}
-        photo = self.ask("keep", [[file | {"orig_name": "own.png"}], "kitten"])
-        answer = self.ask("show", [photo, MODEL, SIZE])
+        photo = self.keep(sent.raise_for_status().json()[0])
+        _, answer, *_ = self.ask("show", [photo, MODEL, SIZE])
         last = answer["blocks"] - 1
         arrays = self.get(f"{answer['arrays']}/blocks/{last}").content
         self.waits.append(time.monotonic() - before)
         for block in self.random.sample(range(last), 2):
             self.get(f"{answer['arrays']}/blocks/{block}")
         encoded = base64.b64encode(content).decode()
-        record = self.ask("objects", [encoded, MODEL, SIZE, "tokencut", 1, False])["objects"][0]
+        (found,) = self.ask("objects", [encoded, MODEL, SIZE, "tokencut", 1, False])
+        record = found["objects"][0]
         image_on_page = np.array(Image.open(io.BytesIO(self.get(answer["image"]).content)))
         if (
             (answer["source"], answer["model"], answer["size"]) != (photo, MODEL, SIZE)
