@@ -79,26 +79,6 @@ def test_best_scale_has_most_matches():
     assert matching.best_scale(seen(a), ties)[0] == 1.0  # the nearest to 1
 
 
-@pytest.mark.parametrize(("degrees", "scale"), [(30, 1), (10, 0.85)])
-def test_coherent_drops_wrong_matches_and_refines_others(degrees, scale):
-    rng = np.random.default_rng(0)
-    a = np.stack(np.divmod(np.arange(900), 30), axis=-1)
-    angle = np.deg2rad(degrees)
-    turn = scale * np.array([[np.cos(angle), -np.sin(angle)], [np.sin(angle), np.cos(angle)]])
-    truth = (a - 14.5) @ turn.T + 14.5
-    b, changed = truth.round(), rng.random(900) < 0.4
-    b[changed] = rng.integers(0, 30, (int(changed.sum()), 2))
-    wrong, ones = np.abs(b - truth).max(axis=1) > 1, np.ones(900, np.float32)
-    order = rng.permutation(900)
-    kept = matching.keep_coherent(Matches(a[order], b[order], ones, ones))
-    chosen = kept.a @ [30, 1]
-    assert (~wrong[chosen]).sum() > 0.9 * (~wrong).sum()
-    assert wrong[chosen].sum() < 0.02 * wrong.sum()
-    off = np.linalg.norm(kept.b - truth[chosen], axis=1)
-    plain = np.linalg.norm((b - truth)[~wrong], axis=1)
-    assert off.mean() < 0.8 * plain.mean() or plain.mean() == 0
-
-
 def plain_expectation(matches: Matches, sources: list[int], enough: int) -> tuple[NDArray, list[bool]]:
     """Fit the weighted affine map of the eight nearest sources of each match, one after the other."""
     places, agreeing = [], []

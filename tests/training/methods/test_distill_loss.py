@@ -116,15 +116,6 @@ def test_hold_and_decay_is_constant_then_linear():
     assert rates.tolist() == pytest.approx([0, 1, 1, 1, 1, 5 / 6, 4 / 6, 3 / 6, 2 / 6, 1 / 6])
 
 
-def test_mirroring_twice_changes_nothing():
-    whole = StudentView(GRID, 0.0, 0.0, 1.0, mirrored=True, aligned=True)
-    maps = torch.rand(2, 3, GRID, GRID)
-    assert not torch.equal(whole.cut(maps), maps)
-    torch.testing.assert_close(whole.cut(whole.cut(maps)), maps)
-    numbers = torch.arange(GRID**2)
-    torch.testing.assert_close(whole.places(whole.places(numbers, GRID)[0], GRID)[0], numbers)
-
-
 def test_renormalized_rows_sum_to_one():
     cut = ALIGNED.cut(torch.rand(2, 5, GRID, GRID) / 1000).flatten(2)
     torch.testing.assert_close(distill_loss.renormalize(cut).sum(-1), torch.ones(2, 5))
