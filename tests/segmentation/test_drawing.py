@@ -74,6 +74,16 @@ def test_images_are_put_on_white_below_and_beside_each_other():
     assert (beside[5:, 64:] == 255).all()
 
 
+def test_matches_have_the_color_of_their_height_in_a_at_both_ends():
+    from matplotlib import colormaps
+
+    in_a, in_b = np.array([[6.0, 5], [30, 20]]), np.array([[20.0, 9], [8, 40]])
+    sheet = drawing.match_lines(np.zeros_like(IMAGE[:40, :50]), 0 * IMAGE, in_a, in_b)
+    for (y, x), (below, right) in zip(in_a.astype(int), in_b.astype(int), strict=True):
+        color = colormaps["turbo"](y / 40, bytes=True)[:3]
+        np.testing.assert_array_equal(sheet[[y, below], [x, 50 + 8 + right]], [color] * 2)
+
+
 def test_contact_sheet_takes_images_of_every_shape():
     tall = np.zeros((90, 10, 3), dtype=np.uint8)
     sheet = drawing.contact_sheet([[("one", IMAGE), ("two", tall)], [("three", tall)]], height=40)

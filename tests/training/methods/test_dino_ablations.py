@@ -134,6 +134,8 @@ def test_dino_config_with_unusable_settings_raises(settings, words):
         ({"views": 1}, {"global_crops": 3}, "--views 1 needs one global crop"),
         ({}, {"global_crops": 1}, "the loss compares two crops"),
         ({"spreading": 0.3}, {}, "--spreading needs the whole batch at once"),
+        ({"koleo": 0.1}, {}, "--koleo needs the whole batch at once"),
+        (SINKHORN, {}, "--teacher-output sinkhorn-knopp needs the whole batch at once"),
         (NCE, {}, "--loss infonce without --queue needs the whole batch"),
         (NCE | {"queue": 12}, {}, "--queue is 12, no multiple of the batch of 8"),
     ],
