@@ -25,11 +25,13 @@ def test_fit_in_chunks_finds_minimum_of_objective(classes: int, shared: bool, mo
     found = fit_logistic(x, y, classes, l2=1.0, intercept=True, tolerance=1e-6)
     assert max(part.numel() for part in logits) == 12
     assert found.gradient < 1e-5
-    weight, bias = found.classifier.weight, found.classifier.bias
+    weight, bias = (each.requires_grad_() for each in (found.classifier.weight, found.classifier.bias))
     objective = (
         torch.nn.functional.cross_entropy(x.double() @ weight.T + bias, y) + weight.square().sum() / 60 / 2
     )
-    assert found.objective == pytest.approx(float(objective), abs=1e-9)  # computed in doubles
+    assert found.objective == pytest.approx(float(objective.detach()), abs=1e-9)  # computed in doubles
+    largest = max(float(each.abs().max()) for each in torch.autograd.grad(objective, (weight, bias)))
+    assert found.gradient == pytest.approx(largest, abs=1e-10)
 
 
 def test_logistic_command_reports_each_number_of_labels(shapes, evaluate, tmp_path, capsys, monkeypatch):
