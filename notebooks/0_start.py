@@ -32,7 +32,7 @@ print(f"area of the object: {mask.mean():.0%} of the image")
 show(image, MODELS, size=160)
 
 # %% [markdown]
-# The sheep covers **25** % of the image. With trained weights, **70** % of the attention is on the sheep. With random weights,
+# The sheep covers **25** % of the image. With trained weights, **72** % of the attention is on the sheep. With random weights,
 # **24** % of the attention is on the sheep: the architecture alone does not find the object.
 #
 # The maps are those of the whole image. Point at a patch to see where this patch attends; a click pins it. The small images are

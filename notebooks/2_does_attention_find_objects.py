@@ -301,7 +301,7 @@ with drawing.plot(figure="2.4") as axis:
 
 # %% [markdown]
 # The box falls from **0.41** to **0.12**: its score came from the position of the objects. The trained attention keeps **0.34** and
-# is now better than the box by **0.22** ± **0.02**. `embedded` keeps **0.62**. The tie in the middle was a property of the images,
+# is now better than the box by **0.22** ± **0.02**. `embedded` keeps **0.64**. The tie in the middle was a property of the images,
 # not of attention.
 #
 # **Exercise (break).** Put the gray image to the right or above, or replace it with another image without an object, such as

@@ -93,8 +93,8 @@ drawing.images(
 )
 
 # %% [markdown]
-# The seed is on the sheep: it is similar to **285** patches, and the median patch is similar to **789** patches. LOST finds the
-# sheep with a Jaccard similarity of **0.88**.
+# The seed is on the sheep: it is similar to **291** patches, and the median patch is similar to **789** patches. LOST finds the
+# sheep with a Jaccard similarity of **0.89**.
 #
 # ## TokenCut: cut a graph into two parts
 #
@@ -217,8 +217,8 @@ print(f"rank correlation of TokenCut's score with the area: {correlation:.2f}")
 
 # %% [markdown]
 # With trained weights, TokenCut reaches **0.70** ± **0.04** and the centered box **0.41** ± **0.03**: the difference is much larger
-# than the standard errors. CorLoc is **80** % for TokenCut and **37** % for the box. With random weights, TokenCut reaches **0.24** and
-# a CorLoc of **40** %: similar colors alone find some objects. The rank correlation of score and area is **0.68**, so small
+# than the standard errors. CorLoc is **77** % for TokenCut and **37** % for the box. With random weights, TokenCut reaches **0.24** and
+# a CorLoc of **40** %: similar colors alone find some objects. The rank correlation of score and area is **0.67**, so small
 # objects are harder.
 #
 # **Exercise (break).** Run both methods on an image that the object fills. Then use an image with two kinds of background.
@@ -230,7 +230,7 @@ print(f"rank correlation of TokenCut's score with the area: {correlation:.2f}")
 # **Summary.**
 # - LOST starts from the patch with the fewest similar patches and adds similar patches that are connected with it.
 # - TokenCut cuts a graph of patches; the second eigenvector approximates the best normalized cut.
-# - Without training, TokenCut finds 80 % of 30 objects, a centered box 37 %. Both methods need a large background of similar patches.
+# - Without training, TokenCut finds 77 % of 30 objects, a centered box 37 %. Both methods need a large background of similar patches.
 #
 # **References.** Siméoni et al. 2021, [Localizing Objects with Self-Supervised Transformers and no Labels](https://arxiv.org/abs/2109.14279);
 # Wang et al. 2022, [Self-Supervised Transformers for Unsupervised Object Discovery using Normalized Cut](https://arxiv.org/abs/2202.11539);

@@ -125,8 +125,8 @@ with drawing.plot(figure="C.2", columns=2, width=9) as axes:
     axes[1].legend()
 
 # %% [markdown]
-# In `embedded`, hiding the 10 % most attended patches moves the feature far more than random patches: the cosine is **0.78**
-# instead of **0.96**. It is also more than in the order of similarity (**0.91**) or of the center (**0.87**). In this network the map of
+# In `embedded`, hiding the 10 % most attended patches moves the feature far more than random patches: the cosine is **0.80**
+# instead of **0.97**. It is also more than in the order of similarity (**0.91**) or of the center (**0.90**). In this network the map of
 # the last block agrees with influence. In `embedded-dino`, the same 10 % give about **0.90**, and random patches **0.92**: a difference of
 # **-0.02** ± **0.01**. Its map looks like a map of the object, but the most attended patches have hardly more influence than random
 # ones. The map alone does not show which of the two cases is present: compare both maps in the next cell.
