@@ -20,7 +20,7 @@ for label, values in landscape_scores.items():
     print(f"{label}: {plus_minus(values)}")
 
 # %% [markdown]
-# The trained weights fall to **0.15**, `embedded` to **0.26**: the canyon has structure, so it receives attention as well. Gray gives
+# The trained weights fall to **0.15**, `embedded` to **0.44**: the canyon has structure, so it receives attention as well. Gray gives
 # no structure to attend to. Attention prefers structure in the middle of the scene or in front of it, but it does not know
 # which part of an image is called the object.
 #

@@ -10,7 +10,7 @@ for radius in (1, 3, 12, 24):
     print(f"window {radius}: {score(library_masks(radius=radius))}")
 
 # %% [markdown]
-# With a window of 1 patch J is **0.33** and with 3 patches **0.55**; with 12 patches it is **0.84**, as for the whole clip. The window
+# With a window of 1 patch J is **0.32** and with 3 patches **0.54**; with 12 patches it is **0.83**, as for the whole clip. The window
 # has to reach as far as the object moves between two frames. A large window costs time, and it admits patches of other objects.
 #
 # **Argue.** Its nearest neighbors are in the background or in another object, so the softmax still gives it one of these labels. A
