@@ -58,7 +58,7 @@ def test_frame_of_the_camera_has_its_arrays_and_is_not_kept(server, backend, pix
     value = server["frame"]({"image": image, "model": MODEL, "block": 3})
     assert (value["rows"], value["columns"], value["source"]) == (14, 21, "camera")
     assert list(value["arrays"]) == ["blocks/2"]
-    assert "There is no block 99" in server["frame"]({"image": image, "model": MODEL, "block": 99})["error"]
+    assert "There is no block 13" in server["frame"]({"image": image, "model": MODEL, "block": 13})["error"]
 
 
 def test_encoding_of_a_client_that_leaves_ends_between_two_blocks(backend, photo):

@@ -65,6 +65,13 @@ def test_checkpoints_by_time_are_as_far_apart_as_the_time_between_them(collectio
     assert min(later - earlier for earlier, later in pairwise(by_time)) >= 2
 
 
+def test_milestones_are_steps_that_their_distance_divides_and_both_ends(collection, tmp_path):
+    session, run = Session(replace(SMALL, batch_size=2, epochs=1), collection), Run(tmp_path / "run")
+    assert session.train(run, 0, Callbacks(SaveSchedule(save_minutes=0, milestone_every=2, keep=0))) == 5
+    kept = sorted(path.stem for path in run.folder.glob("step-*.pt"))
+    assert kept == [f"step-{step:08}" for step in (0, 2, 4, 5)]
+
+
 @pytest.mark.parametrize("first", [0, 1, 4])
 def test_batches_follow_the_curriculum_from_any_step(collection, first):
     session = Session(replace(SMALL, crops=STAGES), collection)

@@ -88,6 +88,7 @@ def test_batches_ahead_are_limited_by_bytes():
     batch = 64 * 3 * (2 * 224**2 + 8 * 96**2)
     between = batches_ahead(large, batch_size=64, workers=2)
     assert between * 2 * batch <= MAX_READY_BYTES < (between + 1) * 2 * batch
+    assert batches_ahead(large, batch_size=16, workers=2, channels=12) == between
 
 
 def test_batches_ahead_in_too_little_shared_memory_raises(monkeypatch):
