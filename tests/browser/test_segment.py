@@ -137,7 +137,7 @@ def test_strokes_of_two_classes_segment_the_image_and_download(tab, tmp_path):
     shown = labels(tab, f"{VIEW}.labels()")
     height, width = shown.shape
     assert (shown[height // 2, int(0.45 * width) : int(0.55 * width)] == 1).mean() > 0.7
-    assert (shown[height // 10, width // 10 : -width // 10] == 0).mean() > 0.9
+    assert (shown[height // 20, width // 10 : -width // 10] == 0).mean() > 0.9  # the ears begin at a tenth
     mask = image(export(tab, "segment", "masks.zip")[1])  # one image: no ZIP
     assert (enlarge(shown, mask.shape) == mask).mean() > 0.97
     name, content = export(tab, "segment", "head.safetensors")
