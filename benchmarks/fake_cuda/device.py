@@ -76,6 +76,7 @@ class FakeDevice(TorchDispatchMode):
         super().__init__()
         self.order, self.memory = Order(), weakref.WeakKeyDictionary[Any, Usage]()
         self.pending: list[Pending] = []
+        self.arriving = threading.RLock()  # the thread that writes checkpoints waits for copies, too
         self.live = self.peak = 0
         self.hook = HOOK(self._note_call)
         self.reset()
@@ -190,9 +191,12 @@ class FakeDevice(TorchDispatchMode):
     def _note_call(self, what: int, first: int | None, second: int | None) -> int:
         """Take a call of the runtime; copies to the host that it waits for arrive."""
         unfinished = self.order.note_call(what, first or 0, second or 0)
-        for copy in [copy for copy in self.pending if self.order.is_complete(HOST, copy.stream, copy.number)]:
-            self.pending.remove(copy)
-            copy.buffer.fill_(1)
+        with self.arriving:
+            for copy in [
+                copy for copy in self.pending if self.order.is_complete(HOST, copy.stream, copy.number)
+            ]:
+                self.pending.remove(copy)
+                copy.buffer.fill_(1)
         idle = what == WAIT_FOR_EVENT and self.order.issued <= self.order.clocks[HOST]
         waits = idle or what in (WAIT_FOR_STREAM, WAIT_FOR_DEVICE)
         if waits and threading.current_thread() is threading.main_thread():
