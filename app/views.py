@@ -23,8 +23,11 @@ Contract of a view NAME
 - `request`, a property of the instance, is the state on the screen as arguments of a handler.
 """
 
+import hashlib
 import itertools
+import json
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import gradio as gr
@@ -86,10 +89,27 @@ def view(name: str, value: Mapping[str, Any] | None = None, *, routes: bool = Fa
         gr.set_static_paths([STATIC])
     module = static_address(path) if routes else f"gradio_api/file={STATIC}/{path}"
     constructor = name.title().replace("_", "") + "View"
-    return gr.HTML(
+    component = gr.HTML(
         dict(value) if value else None,
         html_template='<div class="lab-view"></div>',  # without ${value}: never rendered again
         js_on_load=MOUNT % {"module": module, "constructor": constructor, "id": next(_NUMBERS)},
         apply_default_css=False,
         **props,
     )
+    vars(component).update(flag=_flag, read_from_flag=_read_from_flag)
+    return component
+
+
+def _flag(value: object, flag_dir: str | Path = "") -> str:
+    """Store a value of a client, which holds images and arrays, in a file; return its path for the log."""
+    if not value:
+        return ""
+    content = json.dumps(value).encode()
+    file = Path(flag_dir, f"{hashlib.blake2b(content, digest_size=16).hexdigest()}.json")
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_bytes(content)
+    return str(file)
+
+
+def _read_from_flag(path: str) -> object:
+    return json.loads(Path(path).read_bytes())

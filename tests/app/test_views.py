@@ -1,5 +1,7 @@
 """The attention view as a component of other apps: `gr.Interface`, flags, settings, and FastAPI."""
 
+from pathlib import Path
+
 import gradio as gr
 import numpy as np
 import pytest
@@ -52,6 +54,14 @@ def test_page_is_mounted_under_a_path_with_its_routes(backend):
 def test_head_is_a_setting_of_the_view_and_not_html_of_the_document():
     view = attention_view(head=3, mass=30)
     assert (view.props["shown_head"], view.props["mass"], view.head) == ("3", 30, None)
+
+
+def test_flagged_value_is_a_file_whose_path_is_in_the_log(tmp_path, value):
+    view = attention_view()
+    path = view.flag(value, tmp_path)
+    assert Path(path).is_relative_to(tmp_path)
+    assert view.read_from_flag(path) == value
+    assert view.flag(None, tmp_path) == ""
 
 
 @pytest.mark.parametrize(
