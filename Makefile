@@ -92,7 +92,7 @@ tests: $(VENV)/.installed-dev
 	$(run_tests) $(PYTEST)
 
 test-fast: $(VENV)/.installed-dev
-	$(run_tests) -m "not slow and not browser" --ignore=tests/browser
+	$(run_tests) -m "not slow and not browser" --ignore=tests/browser --ignore=tests/cuda
 
 test-slow: $(VENV)/.installed-dev
 	$(run_tests) -m "slow and not cuda_matrix"

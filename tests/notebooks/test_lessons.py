@@ -20,7 +20,7 @@ import nbformat
 
 from dino_model.inference import quantities
 from dino_model.inference.classifier import vote
-from notebooks import checks, drawing, execute, solutions, solve
+from notebooks import checks, execute, solutions, solve
 from segmentation.masks import keep_mass_of_maps
 from segmentation.metrics import jaccard
 from training.evaluation.knn import neighbors
@@ -217,6 +217,8 @@ def test_every_claimed_number_is_in_the_outputs_before_its_text(lesson):
 
 
 def test_each_caption_belongs_to_one_figure_of_a_lesson():
+    from notebooks import drawing  # imports pyplot
+
     shown = []
     for lesson in LESSONS:
         numbers = re.findall(r'(?:figure=|, |^ +)"(\w\.\d)"', lesson.read_text(), re.MULTILINE)

@@ -1,7 +1,5 @@
 """Figures that are written into the card of the embedded model."""
 
-from tools import ship
-
 FIGURES = {
     "knn": {"results": [{"metrics": {"top1": 61.04, "per_class_top1": 45.06}}]},
     "voc": {"jaccard": 30.55, "lift": 2.449},
@@ -10,6 +8,8 @@ FIGURES = {
 
 
 def test_with_figures_replaces_four_rows_and_keeps_the_baselines():
+    from tools import ship  # imports pyplot
+
     before = ship.CARD.read_text(encoding="utf-8")
     after = ship.with_figures(before, FIGURES, FIGURES | {"voc": {"jaccard": 9.0, "lift": 0.99}})
     pairs = zip(before.splitlines(), after.splitlines(), strict=True)

@@ -4,16 +4,15 @@ import zipfile
 
 import numpy as np
 import torch
-from onnx import TensorProto, helper, numpy_helper
 from safetensors.numpy import load_file
-
-from tools import teacher
 
 WIDTH = 8
 
 
-def tiny_wheel(path):
+def tiny_wheel(path, member):
     """A model of two blocks, exported as the package's: matrices have numbers, positions are split."""
+    from onnx import TensorProto, helper, numpy_helper  # a fifth of a second
+
     rng = np.random.default_rng(0)
     arrays, nodes = {}, []
 
@@ -60,12 +59,14 @@ def tiny_wheel(path):
     output = helper.make_tensor_value_info("s1", TensorProto.FLOAT, None)
     model = helper.make_model(helper.make_graph(nodes, "graph", [], [output], tensors))
     with zipfile.ZipFile(path, "w") as archive:
-        archive.writestr(teacher.MEMBER, model.SerializeToString())
+        archive.writestr(member, model.SerializeToString())
     return {name: torch.from_numpy(array) for name, array in arrays.items()}, nodes
 
 
 def test_teacher_is_written_with_official_names(tmp_path):
-    arrays, nodes = tiny_wheel(tmp_path / "small.whl")
+    from tools import teacher  # imports ONNX
+
+    arrays, nodes = tiny_wheel(tmp_path / "small.whl", teacher.MEMBER)
     output = tmp_path / "teacher.safetensors"
     assert teacher.main(teacher.Teacher(tmp_path / "small.whl", output)) == 0
     tensors = {name: torch.from_numpy(array) for name, array in load_file(output).items()}

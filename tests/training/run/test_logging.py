@@ -3,7 +3,6 @@ import types
 
 import pytest
 import torch
-from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from tests.training.runs import pretrain, resume
 from training.run.folder import Run
@@ -37,6 +36,8 @@ def test_metric_logger_on_a_slow_device_writes_in_order_and_stops_at_nan(tmp_pat
 
 
 def test_tensorboard_after_resume_has_every_metric_once(images, tmp_path):
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
     run = Run(tmp_path / "run")
     assert pretrain(images, run.folder, "--log", "tensorboard", "--epochs", 2) == 0
     assert resume(run.folder, "--log", "tensorboard", "--epochs", 3) == 0
