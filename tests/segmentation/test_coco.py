@@ -8,14 +8,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from PIL import Image
 from pycocotools import mask
 from pycocotools.coco import COCO
 
 from segmentation import coco
 from segmentation.annotations import MaskReader, NamedClass
 from segmentation.commands.common import NamedMaskOptions
-from segmentation.commands.head import Fit
 from segmentation.commands.truth import TrueMasks
 from segmentation.labels import DataError
 
@@ -239,15 +237,6 @@ def test_options_of_other_masks_are_refused(tmp_path, masks, options):
     write(tmp_path, [annotate()])
     with pytest.raises(DataError, match=f"--{next(iter(options)).replace('_', '-')}"):
         TrueMasks(tmp_path / masks, [], NamedMaskOptions(**options))
-
-
-def test_fit_on_boxes_without_masks_names_them(tmp_path):
-    (tmp_path / "images").mkdir()
-    Image.new("RGB", (10, 12)).save(tmp_path / "images/img0.png")
-    masks, head = write(tmp_path, [annotate(shape=None)]), tmp_path / "head.safetensors"
-    with pytest.raises(ValueError, match=r"skipped 1 of 1 annotations?: .*it has no segmentation"):
-        Fit(images=tmp_path / "images", masks=masks, output=head, model="random:embedded", size=32).run()
-    assert not head.exists()
 
 
 @pytest.mark.parametrize(

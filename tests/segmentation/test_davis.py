@@ -15,7 +15,7 @@ from segmentation.commands.davis import Davis
 from segmentation.commands.video import Video
 from segmentation.datasets import open_davis, read_frame_mask
 from segmentation.labels import DataError, write_mask_png
-from segmentation.propagation import CRW, DINO, OFFICIAL_STD, ColorPatches, official_std
+from segmentation.propagation import CRW, DINO, OFFICIAL_STD, official_std
 from segmentation.tracking import propagate_masks
 from tests.segmentation.coco import load_results
 
@@ -195,21 +195,6 @@ def test_bf16_changes_few_labels_of_real_frames(data_root):
     assert official_std(model, CRW) is None
     assert (found["fp32"][-1] != mask).mean() > 0.01  # the goat walks
     assert (found["fp32"] != found["bf16"]).mean((1, 2)).max() <= 0.001
-
-
-def test_object_ends_at_an_empty_mask_and_begins_again_on_real_frames(data_root):
-    (clip,) = open_davis(data_root / "DAVIS2016", sequences=["goat"])
-    truth = [read_labels(file) for file in clip.masks[:8]]
-    masks = {0: truth[0], 4: 0 * truth[4], 6: truth[6]}
-    source = ColorPatches(size=192)
-
-    def read(start: int, stop: int | None) -> list[np.ndarray]:
-        return [images.read(frame) for frame in clip.frames[:8][start:stop]]
-
-    found = list(propagate_masks(read, masks, source))
-    assert [bool(labels.any()) for labels in found] == [True] * 4 + [False] * 2 + [True] * 2
-    alone = list(propagate_masks(read, {0: truth[0]}, source))
-    np.testing.assert_array_equal(found[:4], alone[:4])  # what ends later is followed as if nothing ended
 
 
 def test_copied_first_mask_scores_reference_on_real_frames(data_root, tmp_path):

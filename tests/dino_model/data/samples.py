@@ -2,11 +2,14 @@
 
 import io
 import os
+import struct
 import tarfile
+import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from PIL import Image
 
 from dino_model.data.classes import LabelOptions
@@ -19,6 +22,19 @@ def encode(value: int) -> bytes:
     stream = io.BytesIO()
     Image.new("RGB", (5, 4), (value, 0, 0)).save(stream, "PNG")
     return stream.getvalue()
+
+
+def png(height: int, width: int, depth: int, color: int, rows: np.ndarray | None = None) -> bytes:
+    """Return a PNG of samples of `depth` bits and a color type, without filters.
+
+    `rows` has the packed bytes of each row, uint8 [height, bytes]; without them the file has no pixels.
+    """
+    pixels = b"" if rows is None else zlib.compress(np.pad(rows, ((0, 0), (1, 0))).tobytes())
+    header = struct.pack(">2I5B", width, height, depth, color, 0, 0, 0)
+    return b"\x89PNG\r\n\x1a\n" + b"".join(
+        struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+        for kind, data in ((b"IHDR", header), (b"IDAT", pixels), (b"IEND", b""))
+    )
 
 
 def make_folder(root: Path, names: str | Mapping[str, int]) -> Path:

@@ -1,8 +1,6 @@
 """Every kind of image file becomes the right pixels or one sentence."""
 
 import io
-import struct
-import zlib
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +14,7 @@ from PIL import Image
 
 from dino_model.data import channels, images
 from dino_model.data.images import ImageError
+from tests.dino_model.data.samples import png
 
 RED, GREEN, BLUE, WHITE = (255, 0, 0), (0, 255, 0), (0, 0, 255), (255, 255, 255)
 
@@ -104,22 +103,14 @@ def encode_png(array: np.ndarray) -> bytes:
     return cv2.imencode(".png", array[..., [2, 1, 0, 3][: array.shape[2]]])[1].tobytes()
 
 
-def encode_gray_and_alpha(array: np.ndarray) -> bytes:
-    """Encode gray and alpha [height, width, 2] of 16 bits as a PNG."""
-    rows = np.pad(array.astype(">u2").view(np.uint8).reshape(len(array), -1), ((0, 0), (1, 0))).tobytes()
-    header = struct.pack(">2I5B", *array.shape[1::-1], 16, 4, 0, 0, 0)
-    chunks = ((b"IHDR", header), (b"IDAT", zlib.compress(rows)), (b"IEND", b""))
-    return b"\x89PNG\r\n\x1a\n" + b"".join(
-        struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
-        for kind, data in chunks
-    )
-
-
 RGB_TIFF = {"photometric": "rgb"}
 NO_DATA = [(42113, "s", 0, "65535", True)]
 REFUSED: dict[str, tuple[bytes, str]] = {
     "12 bits in a PNG": (encode_png(DEEP), "--channels 3"),
-    "gray of 16 bits with alpha": (encode_gray_and_alpha(DEEP[..., :2] * 16), "--channels 4"),
+    "gray of 16 bits with alpha": (
+        png(16, 20, 16, 4, (DEEP[..., :2] * 16).astype(">u2").view(np.uint8).reshape(16, -1)),
+        "--channels 4",
+    ),
     "10 bits in a PPM": (b"P6 20 16 65535\n" + (DEEP // 4).astype(">u2").tobytes(), "--channels 3"),
     "missing data in a TIFF": (
         encode_tiff(np.where(DEEP > 3000, 65535, DEEP).astype(np.uint16), extratags=NO_DATA, **RGB_TIFF),
@@ -229,14 +220,6 @@ def test_read_animation_gives_first_frame(kind: str):
     assert (images.read(encode(first, kind, save_all=True, append_images=rest, lossless=True)) == RED).all()
 
 
-def png_header(width: int, height: int) -> bytes:
-    """A PNG whose header gives a size, without content."""
-    body = b"\x89PNG\r\n\x1a\n"
-    for chunk in (b"IHDR" + struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0), b"IDAT", b"IEND"):
-        body += struct.pack(">I", len(chunk) - 4) + chunk + struct.pack(">I", zlib.crc32(chunk))
-    return body
-
-
 def test_read_max_pixels_is_the_largest_number_decoded():
     data = encode(Image.new("RGB", (20, 10)), "PNG")
     assert_image(images.read(data, max_pixels=200), 10, 20)
@@ -244,7 +227,7 @@ def test_read_max_pixels_is_the_largest_number_decoded():
         images.read(data, max_pixels=199)
     for side in (12_000, 2_000_000):
         with pytest.raises(ImageError, match=r"^bomb\.png is too large: at most 100,000,000 pixels"):
-            images.read(png_header(side, side), name="bomb.png")
+            images.read(png(side, side, 8, 2), name="bomb.png")
 
 
 @pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP", "TIFF", "BMP", "GIF", "PPM"])

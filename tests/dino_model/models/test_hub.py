@@ -131,21 +131,6 @@ def test_local_folder_of_classifier_in_a_pickle_loads(tmp_path: Path):
     assert "ImageNet's mean and deviation assumed" in loaded.source
 
 
-def test_local_folder_of_timm_loads(tmp_path: Path):
-    model: nn.Module = randomized(timm.create_model("test_vit", num_classes=7))
-    config = {
-        "architecture": "test_vit",
-        "num_classes": 7,
-        "pretrained_cfg": {"mean": MEAN, "std": STD, "tag": "a"},
-    }
-    store(tmp_path, config, model.state_dict())
-    loaded = load_model(str(tmp_path))
-    assert (loaded.mean, loaded.source) == (MEAN, f"{tmp_path} (timm test_vit.a)")
-    model.reset_classifier(0)
-    with torch.no_grad():
-        torch.testing.assert_close(*(vit(torch.ones(1, 3, 160, 160)) for vit in (model, loaded.backbone)))
-
-
 def test_export_command_writes_a_transformers_folder_with_provenance(tmp_path: Path):
     output = tmp_path / "embedded"
     dino(["export", "embedded", "--output", str(output)])
@@ -199,18 +184,24 @@ def test_hub_transformers_dinov3_equals_timms_model(gated: bool, prefix: str, re
     assert predictor.cls_attention().shape == (3, 3, 2)
 
 
-def test_hub_timm_repository_loads_strictly(repository: Path):
-    model: nn.Module = timm.create_model("test_vit", num_classes=7)
-    statistics = {"mean": MEAN, "std": STD}
-    config = {"architecture": "test_vit", "num_classes": 7, "pretrained_cfg": statistics}
-    store(repository, config, model.state_dict())
-    loaded = load_model("hf:me/tiny")
-    assert loaded.std == STD
-    for name, tensor in loaded.backbone.state_dict().items():
-        assert torch.equal(tensor, model.state_dict()[name])
-    store(repository, config | {"num_classes": 8}, model.state_dict())
+@pytest.mark.parametrize("is_local", [False, True])
+def test_timm_repository_or_folder_loads_strictly(repository: Path, tmp_path: Path, is_local: bool):
+    model: nn.Module = randomized(timm.create_model("test_vit", num_classes=7))
+    folder, name = (tmp_path, str(tmp_path)) if is_local else (repository, "hf:me/tiny")
+    config = {"architecture": "test_vit", "num_classes": 7}
+    config |= {"pretrained_cfg": {"mean": MEAN, "std": STD, "tag": "a"}}
+    store(folder, config, model.state_dict())
+    loaded = load_model(name)
+    place = name if is_local else "https://huggingface.co/me/tiny"
+    assert (loaded.mean, loaded.std, loaded.source) == (MEAN, STD, f"{place} (timm test_vit.a)")
+    for key, tensor in loaded.backbone.state_dict().items():
+        assert torch.equal(tensor, model.state_dict()[key])
+    model.reset_classifier(0)
+    with torch.no_grad():
+        torch.testing.assert_close(*(vit(torch.ones(1, 3, 160, 160)) for vit in (model, loaded.backbone)))
+    store(folder, config | {"num_classes": 8}, model.state_dict())
     with pytest.raises(WeightsError, match="do not fit"):
-        load_model("hf:me/tiny")
+        load_model(name)
 
 
 @pytest.mark.parametrize(

@@ -133,20 +133,6 @@ def test_open_split_of_a_table_with_two_splits_of_an_image_raises(tmp_path: Path
         open_split(tmp_path / "t.csv")
 
 
-@pytest.mark.parametrize("inside", [True, False])
-def test_open_split_tests_the_images_of_a_second_table(tmp_path: Path, inside: bool):
-    write_rectangles(tmp_path / "d" / "train", {"a": 3, "b": 3})
-    write_rectangles(tmp_path / "d" / "val", {"x": 4}, shade=100)
-    (tmp_path / "t.csv").write_text("ImageId,Prediction\nx/000,a 1 2\nx/001,b 1 2\nx/002,b 3\nx/003,b 3\n")
-    options = LabelOptions(image_column="ImageId", class_column="Prediction:1")
-    folders = {"data": tmp_path / "d" / "train", "test": tmp_path / "d" / "val"}
-    if inside:
-        options = LabelOptions(**vars(options) | {"split_folders": "train=train,test=val"})
-        folders = {"data": tmp_path / "d"}
-    split = open_split(**folders, test_labels=tmp_path / "t.csv", options=options)
-    assert (len(split.train), split.labels(split.test).tolist()) == (6, [0, 1, 1, 1])
-
-
 @pytest.mark.parametrize(
     ("train", "test", "expected"),
     [

@@ -11,7 +11,7 @@ import torch
 from PIL import Image
 from torch import nn
 
-from dino_model.inference.classifier import FORMAT, FeatureSpec, ImageTask, LinearClassifier, SavedClassifier
+from dino_model.inference.classifier import FeatureSpec, ImageTask, LinearClassifier, SavedClassifier
 from dino_model.inference.classifier import read_classifier as read
 from segmentation.heads import PatchTask
 from tests.commands import dino as dino_model
@@ -132,7 +132,7 @@ def test_saved_head_predicts_as_the_evaluation_did(shapes, tmp_path, evaluate, c
     assert Image.open(tmp_path / "c.png").size[0] > 300
 
 
-def test_classifier_of_other_weights_task_or_version_or_damaged_is_refused(tmp_path: Path):
+def test_classifier_of_other_weights_or_task_or_damaged_is_refused(tmp_path: Path):
     task = ImageTask(spec=FeatureSpec(1), several=False, size=32, resize_to=32)
     linear = LinearClassifier(torch.zeros(2, 192), torch.zeros(2))
     made = {"classes": ("a", "b"), "model": "random:embedded", "weights": "other", "checkpoint": {}}
@@ -146,14 +146,6 @@ def test_classifier_of_other_weights_task_or_version_or_damaged_is_refused(tmp_p
         dino_model([*words, "--device", "cpu"])
     with pytest.raises(ValueError, match=r"classifier of patches .*it classifies images, expected patches"):
         read(file, PatchTask)
-    content = file.read_bytes()
-    for damaged, reason in (
-        (
-            content.replace(FORMAT.encode(), FORMAT.replace("3", "2").encode()),
-            f"format is .* 2, expected {FORMAT}",
-        ),
-        (content[:50], "is no classifier of images of this program"),
-    ):
-        file.write_bytes(damaged)
-        with pytest.raises(ValueError, match=reason):
-            dino_model(words)
+    file.write_bytes(file.read_bytes()[:50])
+    with pytest.raises(ValueError, match="is no classifier of images of this program"):
+        dino_model(words)
