@@ -25,7 +25,6 @@ from training.methods.supervised_config import SupervisedConfig
 from training.methods.swav_config import SwAVConfig
 from training.recipes.recipe import OptimizerConfig, Recipe
 from training.run import doctor as module
-from training.run import figures
 from training.run.folder import Run
 from training.run.logging import Diverged
 from training.run.monitor import Probe
@@ -121,11 +120,15 @@ def write(run: Run, lines: list[dict]) -> None:
 
 
 def test_title_of_a_page_may_be_a_name_that_is_not_utf8(tmp_path: Path):
+    from training.run import figures  # imports matplotlib
+
     figures.save(figures.create_page(1, 1, "r\udce9n")[0], tmp_path / "page.png")
     assert (tmp_path / "page.png").stat().st_size
 
 
 def test_curve_of_many_steps_is_their_running_mean():
+    from training.run import figures
+
     axes = figures.create_page(1, 1, "")[1][0, 0]
     figures.curve(axes, [(step, step**2) for step in range(240)], "loss")
     steps, values = axes.lines[0].get_data()
