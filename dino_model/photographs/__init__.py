@@ -1,7 +1,7 @@
 """Thirty public-domain or CC0 images with one object each, outlined by hand, and three without an object.
 
 No model is trained on them. `photographs.csv` lists author, source, license, the object's share of the image,
-and a point (the pin) on the object. docs/photographs.md describes the origin of images and masks.
+and a point (the pin) on the object. docs/protocols.md describes the origin of images and masks.
 """
 
 import csv
