@@ -1,7 +1,7 @@
 # %% [markdown]
 # # 0 · Start
 #
-# **Question.** Does a network that was trained without labels attend to objects?
+# **Question.** Does a trained network attend to objects, and a random one not?
 #
 # This lesson takes five minutes and needs no earlier lesson. Press Shift + Enter to run a cell. All lessons run offline, on a
 # laptop.
@@ -14,7 +14,8 @@ from dino_model.inference.quantities import share_inside
 # %% [markdown]
 # A *vision transformer* computes *attention*: weights for averaging the parts of an image. An *attention map* shows these
 # weights on the image. The shipped model was trained without labels to compute the outputs of a larger network,
-# DINOv2, which was trained by self-distillation. Whether this copy of DINOv2 was fine-tuned with labels is not documented. The control is the same network with random weights.
+# DINOv2, which was trained by self-distillation. Whether this copy of DINOv2 was fine-tuned with labels is not documented. The
+# control is the same network with random weights.
 #
 # **Prediction.** The sheep covers a quarter of the image. How much of the attention of each network is on the sheep? Write
 # down two percentages.
@@ -43,7 +44,7 @@ show(image, MODELS, size=160)
 #
 # **Summary.**
 # - Attention is a set of weights over the parts of an image.
-# - After training, attention is concentrated on the object, although the model saw no label.
+# - After training, attention is concentrated on the object, although this distillation read no label.
 # - A map needs a control, such as the map of random weights.
 #
 # **References.** Caron et al. 2021, [Emerging Properties in Self-Supervised Vision Transformers](https://arxiv.org/abs/2104.14294),

@@ -240,6 +240,23 @@ def _shares(attention: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return ordered, np.cumsum(ordered) / ordered.sum()
 
 
+def _cross(p: torch.Tensor, x: torch.Tensor, t: float, axis: int = -1) -> torch.Tensor:
+    """Return the cross-entropy of the other crop for each image [crops, B]."""
+    return -(p * log_softmax(x / t, axis).flip(0)).sum(-1)
+
+
+def _entropy(p: torch.Tensor) -> torch.Tensor:
+    return right.entropy_and_kl(p, p)[0]
+
+
+def _kl(p: torch.Tensor, q: torch.Tensor) -> torch.Tensor:
+    return right.entropy_and_kl(p, q)[1]
+
+
+def _first_step(steps: np.ndarray, scores: np.ndarray, level: float, shift: int = 0) -> int:
+    return int(steps[np.argmax(scores >= level) + shift])
+
+
 def _vote(cosines: np.ndarray, labels: np.ndarray, weights: np.ndarray, k: int) -> np.ndarray:
     nearest = np.argsort(cosines)[-k:]
     return np.bincount(labels[nearest], weights[nearest], minlength=labels.max() + 1)
@@ -271,13 +288,13 @@ EXERCISES: dict[str, Exercise] = {
     "1.1": Exercise(
         right.patchify,
         {
-            "You flattened rows of the image, not patches; split rows and columns first.": (
+            "You flattened rows, not patches; split rows and columns.": (
                 lambda images, p: images.reshape(len(images), -1, 3 * p * p)
             ),
             "Your vectors have the channels last; put all values of channel 0 first.": (
                 lambda images, p: _patches(images, p).permute(0, 1, 2, 4, 5, 3).flatten(3).flatten(1, 2)
             ),
-            "Your patches run down the columns of the grid; order them row by row.": (
+            "Your patches run down the columns; order them row by row.": (
                 lambda images, p: _patches(images, p).transpose(1, 2).flatten(3).flatten(1, 2)
             ),
             "The pixels in your patches run down the columns; order them row by row.": (
@@ -313,13 +330,13 @@ EXERCISES: dict[str, Exercise] = {
             "You did not divide by √d.": lambda q, k, v: _attend(q, k, v, 1.0),
             "You divided by d; divide by √d.": lambda q, k, v: _attend(q, k, v, 1 / 16),
             "You multiplied by √d; divide by √d.": lambda q, k, v: _attend(q, k, v, 4.0),
-            "You used the number of tokens; d is the length of a query.": (
+            "You used the number of tokens; d is a query's length.": (
                 lambda q, k, v: _attend(q, k, v, 1 / math.sqrt(7))
             ),
-            "Your softmax runs over the queries; use the last axis, the keys.": (
+            "Your softmax runs over queries; use the last axis, keys.": (
                 lambda q, k, v: _attend(q, k, v, axis=-2)
             ),
-            "Your softmax runs over the attention heads; use the last axis, the keys.": (
+            "Your softmax runs over heads; use the last axis, the keys.": (
                 lambda q, k, v: _attend(q, k, v, axis=1)
             ),
             "You exchanged queries and keys.": lambda q, k, v: _attend(k, q, v),
@@ -334,7 +351,7 @@ EXERCISES: dict[str, Exercise] = {
             "You divided after the softmax; divide the products of queries and keys.": (
                 lambda q, k, v: tuple(part / 4 for part in _attend(q, k, v, 1.0))
             ),
-            "Your output is correct; return the weights after the softmax.": (
+            "Return the weights after the softmax; the output is correct.": (
                 lambda q, k, v: (_attend(q, k, v)[0], q @ k.transpose(-1, -2) / 4)
             ),
         },
@@ -344,41 +361,33 @@ EXERCISES: dict[str, Exercise] = {
     "1.4": Exercise(
         right.block,
         {
-            "You left out the residual connections; add the input of each part to its output.": (
-                lambda x, attend, mlp, norm1, norm2: mlp(norm2(attend(norm1(x))))
+            "The residual connections are missing; add the input of each part.": (
+                lambda x, a, m, n1, n2: m(n2(a(n1(x))))
             ),
-            "The first residual connection is missing.": (
-                lambda x, attend, mlp, norm1, norm2: (y := attend(norm1(x))) + mlp(norm2(y))
+            "The first residual connection is missing.": lambda x, a, m, n1, n2: (y := a(n1(x))) + m(n2(y)),
+            "The second residual connection is missing.": lambda x, a, m, n1, n2: m(n2(x + a(n1(x)))),
+            "The second residual connection adds the result of the first part.": (
+                lambda x, a, m, n1, n2: x + m(n2(x + a(n1(x))))
             ),
-            "The second residual connection is missing.": (
-                lambda x, attend, mlp, norm1, norm2: mlp(norm2(x + attend(norm1(x))))
+            "You added the normalized tokens; add those before it.": (
+                lambda x, a, m, n1, n2: (z := n2((y := n1(x)) + a(y))) + m(z)
             ),
-            "The second residual connection adds the input of the block; add the result of the first part.": (
-                lambda x, attend, mlp, norm1, norm2: x + mlp(norm2(x + attend(norm1(x))))
+            "You normalized after the addition; normalize inputs.": (
+                lambda x, a, m, n1, n2: n2((y := n1(x + a(x))) + m(y))
             ),
-            "You added the normalized tokens; add the tokens before the normalization.": (
-                lambda x, attend, mlp, norm1, norm2: (z := norm2((y := norm1(x)) + attend(y))) + mlp(z)
-            ),
-            "You normalized after the addition; normalize the input of each part.": (
-                lambda x, attend, mlp, norm1, norm2: norm2((y := norm1(x + attend(x))) + mlp(y))
-            ),
-            "You used norm1 in both parts; the second part uses norm2.": (
-                lambda x, attend, mlp, norm1, norm2: (y := x + attend(norm1(x))) + mlp(norm1(y))
+            "You used norm1 twice; the second part uses norm2.": (
+                lambda x, a, m, n1, n2: (y := x + a(n1(x))) + m(n1(y))
             ),
             "The normalization of the second part is missing; use norm2.": (
-                lambda x, attend, mlp, norm1, norm2: (y := x + attend(norm1(x))) + mlp(y)
+                lambda x, a, m, n1, n2: (y := x + a(n1(x))) + m(y)
             ),
-            "You exchanged norm1 and norm2.": (
-                lambda x, attend, mlp, norm1, norm2: (y := x + attend(norm2(x))) + mlp(norm1(y))
-            ),
-            "The normalization is missing.": (
-                lambda x, attend, mlp, norm1, norm2: (y := x + attend(x)) + mlp(y)
-            ),
-            "Your second part receives the input of the block; it must receive the result of the first part.": (
-                lambda x, attend, mlp, norm1, norm2: x + attend(norm1(x)) + mlp(norm2(x))
+            "You exchanged norm1 and norm2.": lambda x, a, m, n1, n2: (y := x + a(n2(x))) + m(n1(y)),
+            "The normalization is missing.": lambda x, a, m, n1, n2: (y := x + a(x)) + m(y),
+            "The second part must receive the result of the first part.": (
+                lambda x, a, m, n1, n2: x + a(n1(x)) + m(n2(x))
             ),
             "Your MLP comes first; attention is the first part.": (
-                lambda x, attend, mlp, norm1, norm2: (y := x + mlp(norm2(x))) + attend(norm1(y))
+                lambda x, a, m, n1, n2: (y := x + m(n2(x))) + a(n1(y))
             ),
         },
         (_normal(1, 5, 8), torch.sin, torch.exp, lambda x: x - 1, lambda x: x / 2),
@@ -393,13 +402,11 @@ EXERCISES: dict[str, Exercise] = {
             "You kept a share of the patches, not of the mass.": lambda a, mass: (
                 a >= np.quantile(a, 1 - mass)
             ),
-            "You compared with the maximum; add up the values from the largest on.": (
-                lambda a, mass: a >= mass * a.max()
-            ),
+            "You compared with the maximum; add up from the largest on.": lambda a, mass: a >= mass * a.max(),
             "You did not divide by the sum; the mass is a share of the sum of the map.": (
                 lambda a, mass: a >= _shares(a)[0][int((np.cumsum(_shares(a)[0]) < mass).sum())]
             ),
-            "You kept the weakest patches; sort from the largest on.": (
+            "You kept the weakest patches; begin with the largest.": (
                 lambda a, mass: ~right.keep_mass(a, 1 - mass)
             ),
         },
@@ -412,7 +419,7 @@ EXERCISES: dict[str, Exercise] = {
             "You divided by the sum of both areas; count the shared pixels once.": (
                 lambda a, b: (a & b).sum() / (a.sum() + b.sum())
             ),
-            "This is the Dice coefficient; divide by the union.": (
+            "This is Dice's coefficient; divide by the union.": (
                 lambda a, b: 2 * (a & b).sum() / (a.sum() + b.sum())
             ),
             "This is 1 minus the similarity.": lambda a, b: 1 - right.jaccard(a, b),
@@ -425,17 +432,15 @@ EXERCISES: dict[str, Exercise] = {
     "2.3": Exercise(
         right.best_head_gain,
         {
-            "This is the mean of the best head itself; subtract the mean of head 0.": (
-                lambda scores: scores.max(axis=1).mean()
-            ),
-            "You selected one head for all images; select one for each image.": (
-                lambda scores: scores.mean(axis=0).max() - scores[:, 0].mean()
+            "This is the mean of the best head; subtract that of head 0.": lambda s: s.max(axis=1).mean(),
+            "You selected one head for all images; select for each image.": (
+                lambda s: s.mean(axis=0).max() - s[:, 0].mean()
             ),
             "Your maximum runs over the images; use the axis of the heads.": (
-                lambda scores: scores.max(axis=0).mean() - scores[:, 0].mean()
+                lambda s: s.max(axis=0).mean() - s[:, 0].mean()
             ),
             "You subtracted the mean of all heads; subtract that of head 0.": (
-                lambda scores: scores.max(axis=1).mean() - scores.mean()
+                lambda s: s.max(axis=1).mean() - s.mean()
             ),
         },
         (np.random.default_rng(7).random((20, 6)),),
@@ -455,24 +460,20 @@ EXERCISES: dict[str, Exercise] = {
         right.sharpen,
         {
             "Subtract the center before the division.": lambda x, c, t: softmax(x / t - c, -1),
-            "You divided the center only; put the difference in parentheses.": (
-                lambda x, c, t: softmax(x - c / t, -1)
-            ),
+            "You divided the center only; divide the difference.": lambda x, c, t: softmax(x - c / t, -1),
             "You added the center; subtract it.": lambda x, c, t: softmax((x + c) / t, -1),
             "You left out the center.": lambda x, c, t: softmax(x / t, -1),
             "You left out the temperature.": lambda x, c, t: softmax(x - c, -1),
             "You multiplied by the temperature; divide by it.": lambda x, c, t: softmax((x - c) * t, -1),
-            "Your softmax runs over the batch; use the last axis, the prototypes.": (
-                lambda x, c, t: softmax((x - c) / t, 1)
+            "Your softmax runs over the batch; use the axis of prototypes.": lambda x, c, t: softmax(
+                (x - c) / t, 1
             ),
-            "Your softmax runs over the crops; use the last axis, the prototypes.": (
-                lambda x, c, t: softmax((x - c) / t, 0)
+            "Your softmax runs over the crops; use the axis of prototypes.": lambda x, c, t: softmax(
+                (x - c) / t, 0
             ),
             "You applied the softmax twice.": lambda x, c, t: softmax(softmax((x - c) / t, -1), -1),
             "The softmax is missing.": lambda x, c, t: (x - c) / t,
-            "You returned logarithms; use softmax instead of log_softmax.": (
-                lambda x, c, t: log_softmax((x - c) / t, -1)
-            ),
+            "You returned logarithms; use softmax.": lambda x, c, t: log_softmax((x - c) / t, -1),
         },
         (_normal(2, 3, 5), _normal(5, seed=1), 0.4),
         (_normal(2, 4, 7, seed=2), _normal(7, seed=3), 0.2),
@@ -480,14 +481,12 @@ EXERCISES: dict[str, Exercise] = {
     "3.3": Exercise(
         right.dino_loss,
         {
-            "You compared each crop with itself; use the student's output for the other crop.": (
-                lambda p, x, t: -(p * log_softmax(x / t, -1)).sum(-1).mean()
+            "You compared each crop with itself; use the other crop.": (
+                lambda p, x, t: _cross(p, x.flip(0), t).mean()
             ),
-            "The student's temperature is missing.": (
-                lambda p, x, t: -(p * log_softmax(x, -1).flip(0)).sum(-1).mean()
-            ),
+            "The student's temperature is missing.": lambda p, x, t: _cross(p, x, 1).mean(),
             "You averaged over the prototypes; sum over them.": (
-                lambda p, x, t: -(p * log_softmax(x / t, -1).flip(0)).mean()
+                lambda p, x, t: _cross(p, x, t).mean() / p.shape[-1]
             ),
             "You added the losses of the images; average over the batch.": (
                 lambda p, x, t: len(p[0]) * right.dino_loss(p, x, t)
@@ -497,22 +496,22 @@ EXERCISES: dict[str, Exercise] = {
                 p[..., 0].numel() * right.dino_loss(p, x, t)
             ),
             "You compared one order of the crops; average over both orders.": (
-                lambda p, x, t: -(p[0] * log_softmax(x[1] / t, -1)).sum(-1).mean()
+                lambda p, x, t: _cross(p, x, t)[0].mean()
             ),
-            "Your student's softmax runs over the batch; use the last axis, the prototypes.": (
-                lambda p, x, t: -(p * log_softmax(x / t, 1).flip(0)).sum(-1).mean()
+            "The student's softmax runs over the batch; use the axis of prototypes.": (
+                lambda p, x, t: _cross(p, x, t, 1).mean()
             ),
             "The logarithm is missing; use log_softmax for the student.": (
                 lambda p, x, t: -(p * softmax(x / t, -1).flip(0)).sum(-1).mean()
             ),
             "You applied the softmax twice; log_softmax takes the logits.": (
-                lambda p, x, t: -(p * log_softmax(softmax(x / t, -1), -1).flip(0)).sum(-1).mean()
+                lambda p, x, t: _cross(p, softmax(x / t, -1), 1).mean()
             ),
-            "You exchanged teacher and student; the logarithm belongs to the student.": (
+            "You exchanged teacher and student.": (
                 lambda p, x, t: -(softmax(x / t, -1) * p.log().flip(0)).sum(-1).mean()
             ),
-            "This is the KL divergence; the loss is the cross-entropy, with the entropy of the teacher.": (
-                lambda p, x, t: right.dino_loss(p, x, t) + (p * p.log()).sum(-1).mean()
+            "This is the KL divergence; add the entropy of the teacher.": (
+                lambda p, x, t: right.dino_loss(p, x, t) - _entropy(p)
             ),
         },
         (softmax(_normal(2, 4, 6), -1), _normal(2, 4, 6, seed=1).requires_grad_(), 0.1),
@@ -521,9 +520,7 @@ EXERCISES: dict[str, Exercise] = {
     "3.4": Exercise(
         right.ema,
         {
-            "You exchanged the weights; the teacher keeps the share `momentum` of itself.": (
-                lambda t, s, m: (1 - m) * t + m * s
-            ),
+            "You exchanged the weights; the teacher keeps `momentum`.": lambda t, s, m: (1 - m) * t + m * s,
             "You copied the student.": lambda t, s, m: s,
             "Your factors do not add up to 1; the student's factor is 1 - momentum.": lambda t, s, m: (
                 m * t + s
@@ -546,35 +543,27 @@ EXERCISES: dict[str, Exercise] = {
     "4.2": Exercise(
         right.entropy_and_kl,
         {
-            "You exchanged teacher and student in the divergence.": (
-                lambda p, q: (right.entropy_and_kl(p, q)[0], right.entropy_and_kl(q, p)[1])
-            ),
+            "You exchanged teacher and student in the divergence.": lambda p, q: (_entropy(p), _kl(q, p)),
             "You returned the cross-entropy; subtract the entropy of the teacher.": (
-                lambda p, q: (right.entropy_and_kl(p, q)[0], sum(right.entropy_and_kl(p, q)))
+                lambda p, q: (_entropy(p), _entropy(p) + _kl(p, q))
             ),
             "You took the entropy of the student; use the teacher's distribution.": (
-                lambda p, q: (right.entropy_and_kl(q, p)[0], right.entropy_and_kl(p, q)[1])
+                lambda p, q: (_entropy(q), _kl(p, q))
             ),
-            "You took the entropy of the mean output; average the entropies of the outputs.": (
-                lambda p, q: (-(p.mean(0) * p.mean(0).log()).sum(), right.entropy_and_kl(p, q)[1])
+            "You took the entropy of the mean output; average the entropies.": (
+                lambda p, q: (_entropy(p.mean(0)), _kl(p, q))
             ),
-            "You returned the KL first; return the entropy first.": (
-                lambda p, q: right.entropy_and_kl(p, q)[::-1]
-            ),
-            "The sign of the entropy is reversed.": (
-                lambda p, q: (-right.entropy_and_kl(p, q)[0], right.entropy_and_kl(p, q)[1])
-            ),
-            "The sign of the KL is reversed.": (
-                lambda p, q: (right.entropy_and_kl(p, q)[0], -right.entropy_and_kl(p, q)[1])
-            ),
+            "You returned the KL first; return the entropy first.": lambda p, q: (_kl(p, q), _entropy(p)),
+            "The sign of the entropy is reversed.": lambda p, q: (-_entropy(p), _kl(p, q)),
+            "The sign of the KL is reversed.": lambda p, q: (_entropy(p), -_kl(p, q)),
             "You averaged over the prototypes; sum over them.": (
-                lambda p, q: tuple(value / p.shape[-1] for value in right.entropy_and_kl(p, q))
+                lambda p, q: (_entropy(p) / p.shape[1], _kl(p, q) / p.shape[1])
             ),
             "You added the values of the batch; average them.": (
-                lambda p, q: tuple(len(p) * value for value in right.entropy_and_kl(p, q))
+                lambda p, q: (len(p) * _entropy(p), len(p) * _kl(p, q))
             ),
-            "You used the logarithm to base 2; nats need the natural logarithm.": (
-                lambda p, q: tuple(value / math.log(2) for value in right.entropy_and_kl(p, q))
+            "You used the logarithm to base 2; nats need base e.": (
+                lambda p, q: (_entropy(p) / math.log(2), _kl(p, q) / math.log(2))
             ),
         },
         (softmax(_normal(4, 6), -1), softmax(_normal(4, 6, seed=1), -1)),
@@ -594,15 +583,15 @@ EXERCISES: dict[str, Exercise] = {
             "All images vote; only the k nearest may.": lambda f, s, y, k, t: _vote(
                 s @ f, y, np.exp(s @ f / t), len(s)
             ),
-            "The farthest images vote; sort from the largest cosine on.": (
+            "The farthest images vote; begin with the largest cosine.": (
                 lambda f, s, y, k, t: _vote(-s @ f, y, np.exp(s @ f / t), k)
             ),
-            "All votes weigh the same; weight them by exp(cosine / temperature).": (
+            "All votes weigh the same; use exp(cosine / temperature).": (
                 lambda f, s, y, k, t: _vote(s @ f, y, np.ones(len(s)), k)
             ),
             "The temperature is missing.": lambda f, s, y, k, t: _vote(s @ f, y, np.exp(s @ f), k),
-            "You divided by the sum of the votes; return the sums themselves.": (
-                lambda f, s, y, k, t: (votes := right.vote(f, s, y, k, t)) / votes.sum()
+            "You divided by the sum of the votes; return sums.": (
+                lambda *v: right.vote(*v) / right.vote(*v).sum()
             ),
             "Several neighbors of a class count once: `votes[labels] += weights` adds repeated indices once.": (
                 lambda f, s, y, k, t: _vote_once(s @ f, y, k, t, 1)
@@ -610,8 +599,8 @@ EXERCISES: dict[str, Exercise] = {
             "Several neighbors of a class count once; add the votes of all of them.": (
                 lambda f, s, y, k, t: _vote_once(s @ f, y, k, t, -1)
             ),
-            "Classes without a neighbor at the end are missing; pass minlength to np.bincount.": (
-                lambda f, s, y, k, t: np.trim_zeros(right.vote(f, s, y, k, t), "b")
+            "The last classes are missing; pass minlength to np.bincount.": (
+                lambda *v: np.trim_zeros(right.vote(*v), "b")
             ),
         },
         (_UNIT[1], _UNIT[2:], _FAR_CLASSES, 9, 0.2),
@@ -629,7 +618,7 @@ EXERCISES: dict[str, Exercise] = {
                 lambda a, m: float(a[m].sum() / a.sum())
             ),
             "Divide the attention by its sum.": lambda a, m: float(a[m].sum() / m.mean()),
-            "You divided by the mean of the background; divide by the mean of all patches.": (
+            "You divided by the mean of the background; use all patches.": (
                 lambda a, m: float(a[m].mean() / a[~m].mean())
             ),
             "You computed the lift of the background.": lambda a, m: right.lift(a, ~m),
@@ -649,17 +638,15 @@ EXERCISES: dict[str, Exercise] = {
     "6.3": Exercise(
         right.half_gain_step,
         {
-            "You returned the index; return the step.": (
-                lambda steps, scores: int(np.argmax(scores >= (scores[0] + scores[-1]) / 2))
-            ),
+            "You returned the index; return the step.": lambda t, s: int(np.argmax(s >= (s[0] + s[-1]) / 2)),
             "This is half of the last score; the gain starts at the first score.": (
-                lambda steps, scores: int(steps[np.argmax(scores >= scores[-1] / 2)])
+                lambda t, s: _first_step(t, s, s[-1] / 2)
             ),
             "You used the largest score; the gain ends at the last score.": (
-                lambda steps, scores: int(steps[np.argmax(scores >= (scores[0] + scores.max()) / 2)])
+                lambda t, s: _first_step(t, s, (s[0] + s.max()) / 2)
             ),
-            "You returned the last step below half of the gain; return the first step above it.": (
-                lambda steps, scores: int(steps[np.argmax(scores >= (scores[0] + scores[-1]) / 2) - 1])
+            "You returned the step before; return the first step above half.": (
+                lambda t, s: _first_step(t, s, (s[0] + s[-1]) / 2, -1)
             ),
         },
         (np.array([0, 10, 30, 60, 100]), np.array([1.0, 1.2, 1.38, 1.9, 1.7])),
@@ -671,7 +658,7 @@ EXERCISES: dict[str, Exercise] = {
             "All patches count; use the k most similar.": lambda c, y, k, t: _average(c, y, len(c), t),
             "The temperature is missing.": lambda c, y, k, t: _average(c, y, k, 1.0),
             "You used the least similar patches.": lambda c, y, k, t: _average(c, y, k, t, farthest=True),
-            "All k patches weigh the same; use exp(cosine / temperature).": (
+            "All k weigh the same; use exp(cosine / temperature).": (
                 lambda c, y, k, t: y[np.argsort(c)[-k:]].mean(axis=0)
             ),
             "Divide by the sum of the weights.": (
@@ -738,13 +725,13 @@ EXERCISES: dict[str, Exercise] = {
             "You standardized each token; use the statistics of each channel, over images and tokens.": (
                 lambda x: (x - x.mean(-1, keepdim=True)) / x.std(-1, keepdim=True)
             ),
-            "You standardized each image; use the statistics over all images.": (
+            "You standardized each image; use all images.": (
                 lambda x: (x - x.mean(1, keepdim=True)) / x.std(1, keepdim=True)
             ),
             "You used one mean and one deviation; each channel has its own.": lambda x: (
                 (x - x.mean()) / x.std()
             ),
-            "You divided by the variance; divide by the deviation.": (
+            "You divided by the variance; use its root.": (
                 lambda x: (x - x.mean(dim=(0, 1))) / x.var(dim=(0, 1))
             ),
         },
@@ -758,12 +745,10 @@ EXERCISES: dict[str, Exercise] = {
                 s, t, dim=-1
             ).mean(),
             "This is the scalar product; divide by both lengths.": lambda s, t: 1 - (s * t).sum(-1).mean(),
-            "Your cosine runs over the tokens; use the last axis.": (
+            "Your cosine runs over tokens; use the last axis.": (
                 lambda s, t: 1 - cosine_similarity(s, t, dim=1).mean()
             ),
-            "You added the terms; compute their mean.": (
-                lambda s, t: (1 - cosine_similarity(s, t, dim=-1)).sum()
-            ),
+            "You added the terms; average them.": lambda s, t: (1 - cosine_similarity(s, t, dim=-1)).sum(),
         },
         (_normal(2, 3, 5).requires_grad_(), _normal(2, 3, 5, seed=1)),
         (_normal(1, 4, 6, seed=2).requires_grad_(), _normal(1, 4, 6, seed=3)),
@@ -771,15 +756,11 @@ EXERCISES: dict[str, Exercise] = {
     "D.3": Exercise(
         right.attention_loss,
         {
-            "This is the cross-entropy; subtract the entropy of the teacher.": (
-                lambda s, t: -(t * s.log()).sum(-1).mean()
-            ),
-            "You exchanged teacher and student; the teacher's attention weights the terms.": (
-                lambda s, t: (s * (s.log() - t.log())).sum(-1).mean()
-            ),
+            "This is the cross-entropy; subtract the entropy.": lambda s, t: -(t * s.log()).sum(-1).mean(),
+            "You exchanged teacher and student in the divergence.": lambda s, t: right.attention_loss(t, s),
             "You averaged over the patches; add them.": lambda s, t: (t * (t.log() - s.log())).mean(),
             "You averaged the heads first; compare head by head.": (
-                lambda s, t: (t.mean(1) * (t.mean(1).log() - s.mean(1).log())).sum(-1).mean()
+                lambda s, t: right.attention_loss(s.mean(1), t.mean(1))
             ),
         },
         (softmax(_normal(2, 3, 5), -1).requires_grad_(), softmax(_normal(2, 3, 5, seed=1), -1)),
@@ -799,13 +780,9 @@ EXERCISES: dict[str, Exercise] = {
         {
             "The temperature is missing.": lambda q, k, t: right.contrast_loss(q, k, 1.0),
             "You multiplied by the temperature; divide.": lambda q, k, t: right.contrast_loss(q, k, 1 / t),
-            "Your softmax runs over the queries; each query chooses among the keys.": (
-                lambda q, k, t: right.contrast_loss(k, q, t)
-            ),
-            "The other keys are missing: this loss is smallest for equal outputs.": (
-                lambda q, k, t: -((q * k).sum(-1) / t).mean()
-            ),
-            "You averaged over all pairs; use the pairs on the diagonal.": (
+            "Your softmax runs over the queries; use the keys.": lambda q, k, t: right.contrast_loss(k, q, t),
+            "The other keys are missing in the denominator.": lambda q, k, t: -((q * k).sum(-1) / t).mean(),
+            "You averaged over all pairs; use the diagonal.": (
                 lambda q, k, t: -log_softmax(q @ k.T / t, 1).mean()
             ),
             "The own key is missing in the denominator.": (
@@ -832,10 +809,8 @@ EXERCISES: dict[str, Exercise] = {
     "E.3": Exercise(
         right.equal_shares,
         {
-            "You divided the images first; the last division must be that of the images.": (
-                lambda s, n: right.equal_shares(s.T, n).T
-            ),
-            "You divided by the sums of the images only; the prototypes come first in each round.": (
+            "The last division must be that of the images.": lambda s, n: right.equal_shares(s.T, n).T,
+            "You divided by the images only; the prototypes come first.": (
                 lambda s, n: s / s.sum(1, keepdim=True)
             ),
             "You did one round; repeat both divisions.": lambda s, n: right.equal_shares(s, 1),
@@ -846,7 +821,7 @@ EXERCISES: dict[str, Exercise] = {
     "F.1": Exercise(
         right.divide,
         {
-            "You counted through all images; count within each class.": (
+            "You counted all images; count within each class.": (
                 lambda labels, n: np.arange(len(labels)) % n == n - 1
             ),
             "You selected the training images.": lambda labels, n: ~right.divide(labels, n),
@@ -860,9 +835,7 @@ EXERCISES: dict[str, Exercise] = {
     "F.2": Exercise(
         right.standard_error,
         {
-            "This is the deviation of one image; divide by the root of their number.": (
-                lambda c: float(100 * np.std(c))
-            ),
+            "This is the deviation; divide by the root of the number.": lambda c: float(100 * np.std(c)),
             "You divided by the number of images; divide by its root.": lambda c: float(
                 100 * np.std(c) / len(c)
             ),
@@ -885,9 +858,7 @@ EXERCISES: dict[str, Exercise] = {
     "T.2": Exercise(
         right.tiles,
         {
-            "The order of the axes is missing: permute before you flatten.": (
-                lambda image, size: image.reshape(-1, size, size)
-            ),
+            "Permute before you flatten; the order is missing.": lambda x, size: x.reshape(-1, size, size),
             "Your tiles run down the columns of the grid; order them row by row.": (
                 lambda image, size: (
                     image.unflatten(1, (-1, size)).unflatten(0, (-1, size)).permute(2, 0, 1, 3).flatten(0, 1)
@@ -908,11 +879,9 @@ EXERCISES: dict[str, Exercise] = {
     "T.3": Exercise(
         right.split_heads,
         {
-            "You divided without a change of the order; transpose tokens and heads.": (
-                lambda x, heads: x.unflatten(2, (heads, -1))
-            ),
-            "reshape mixes the tokens; divide the last axis, then transpose.": (
-                lambda x, heads: x.reshape(len(x), heads, x.shape[1], -1)
+            "The order did not change; transpose tokens and heads.": lambda x, n: x.unflatten(2, (n, -1)),
+            "reshape mixes tokens; divide the last axis first.": (
+                lambda x, n: x.reshape(len(x), n, x.shape[1], -1)
             ),
             "A head has neighboring values; the first length is the number of heads.": (
                 lambda x, heads: x.unflatten(2, (-1, heads)).permute(0, 3, 1, 2)
