@@ -132,9 +132,9 @@ def package(recipe: Recipe, **options: bool) -> Step:
     return lambda: step.begin(crops)
 
 
-def augmented(recipe: Recipe) -> Step:
+def augmented(recipe: Recipe, **options: bool) -> Step:
     """The step of this project with its augmentation, from 8 batches of canvases in pinned memory."""
-    step, multi_crop, config = OurStep(recipe, "bf16", CUDA), MultiCrop(recipe.crops), recipe.crops
+    step, multi_crop, config = OurStep(recipe, "bf16", CUDA, **options), MultiCrop(recipe.crops), recipe.crops
     side, batches = config.canvas_size, list[Any]()
     for number in range(8):
         torch.manual_seed(number)
@@ -172,6 +172,12 @@ WAYS: dict[str, Callable[[Recipe], Step]] = {
     "official grouping, timm's fused attention": lambda recipe: official(recipe, fused=True),
     "package, checkpoint activations": lambda recipe: package(recipe, checkpoint_activations=True),
     "package, compile": lambda recipe: package(recipe, compile=True),
+    "package, CUDA graph": lambda recipe: package(recipe, cuda_graph=True),
+    "package, CUDA graph, augmentation": lambda recipe: augmented(recipe, cuda_graph=True),
+    "package, CUDA graph, compile": lambda recipe: package(recipe, cuda_graph=True, compile=True),
+    "package, CUDA graph, compile, augmentation": lambda recipe: augmented(
+        recipe, cuda_graph=True, compile=True
+    ),
     "package, compile, checkpoint activations": lambda recipe: package(
         recipe, compile=True, checkpoint_activations=True
     ),

@@ -18,7 +18,7 @@ from training.methods.head import ProjectionHead, Prototypes
 from training.methods.method import Batch
 from training.methods.network import Network, StochasticDepth
 from training.optim import create_optimizer, decay_groups
-from training.prepare import prepare_networks
+from training.prepare import create_graph, prepare_networks
 from training.recipes.recipe import Plan, Recipe
 from training.run.logging import StepMetrics
 from training.train import train_step
@@ -42,7 +42,13 @@ class OurStep:
     """The step of `python -m training pretrain`."""
 
     def __init__(
-        self, recipe: Recipe, precision: ComputePrecision, device: torch.device = CPU, **options: bool
+        self,
+        recipe: Recipe,
+        precision: ComputePrecision,
+        device: torch.device = CPU,
+        *,
+        cuda_graph: bool = False,
+        **options: bool,
     ) -> None:
         """`options` are those of `prepare_networks`."""
         self.method, self.plan = new_method(recipe)
@@ -52,6 +58,7 @@ class OurStep:
         prepare_networks(self.method, device, precision, **options)
         self.optimizer = create_optimizer("adamw", decay_groups(self.method), device)
         self.parallel, self.scaler = data_parallel(self.method), GradScaler(enabled=precision == "fp16")
+        self.graph = create_graph(self.method, device, 1) if cuda_graph else None
         self.steps = 0
 
     def begin(self, crops: Crops) -> StepMetrics:
@@ -59,9 +66,8 @@ class OurStep:
         images = crops.views.shape[1]
         batch = Batch(crops, None, Randomness(0, self.steps, 0, images))
         context = autocast(self.precision, self.device)
-        metrics = train_step(
-            self.method, self.optimizer, batch, self.steps, self.plan, context, 1, self.parallel, self.scaler
-        )
+        options = (1, self.parallel, self.scaler, self.graph)
+        metrics = train_step(self.method, self.optimizer, batch, self.steps, self.plan, context, *options)
         self.steps += 1
         return metrics
 

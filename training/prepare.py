@@ -17,6 +17,7 @@ from training.methods.method import Method
 from training.methods.network import Network
 from training.one_pass import OnePass
 from training.recipes.recipe import Plan, Recipe
+from training.step_graph import StepGraph
 
 
 def prepare_model(
@@ -94,6 +95,17 @@ def check_batch(recipe: Recipe, accumulate: int, classes: int) -> None:
         )
     if recipe.batch_norm and recipe.batch_size < 2:
         raise SettingError("batch normalization needs 2 images or more at once: raise --batch-size")
+
+
+def create_graph(method: Method, device: torch.device, accumulate: int) -> StepGraph:
+    """Prepare the recording of a step; raise SettingError where a CUDA graph cannot repeat it."""
+    if device.type != "cuda":
+        raise SettingError(f"--cuda-graph needs a CUDA device, not {device.type}: leave it out")
+    if method.graph_numbers(0) is None:
+        raise SettingError("--cuda-graph is for --method dino without options of ablations: leave it out")
+    if world() > 1 or accumulate > 1:
+        raise SettingError("--cuda-graph is for one process and --accumulate 1: leave it out")
+    return StepGraph(method)
 
 
 def prepare_networks(

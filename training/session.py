@@ -26,7 +26,7 @@ from training.distributed import barrier, data_parallel, rank, world
 from training.methods.method import Batch
 from training.methods.network import Network
 from training.optim import create_optimizer, decay_groups
-from training.prepare import check_batch, check_ranks, num_classes, prepare_model
+from training.prepare import check_batch, check_ranks, create_graph, num_classes, prepare_model
 from training.recipes.recipe import Plan, Recipe, recipe_of
 from training.run.checkpoint import CheckpointWriter, load_checkpoint
 from training.run.folder import CONFIG_FORMAT, Run, RunError
@@ -61,6 +61,7 @@ class Session:
         workers: Processes that load images; 0: none but this one.
         accumulate: Micro-batches of a step.
         checkpoint_activations, compile: As in `training.prepare`.
+        cuda_graph: Launch losses and gradients as one operation, see `training.step_graph`.
 
     Raises:
         SettingError: Settings that cannot be trained on these images.
@@ -78,6 +79,7 @@ class Session:
         accumulate: int = 1,
         checkpoint_activations: bool = False,
         compile: bool = False,
+        cuda_graph: bool = False,
     ) -> None:
         self.device = torch.device(device)
         recipe = replace(recipe, crops=recipe.crops.for_device(self.device.type, rgb=not recipe.low))
@@ -103,6 +105,7 @@ class Session:
             compile=compile,
             checkpoint_activations=checkpoint_activations,
         )
+        self.graph = create_graph(self.method, self.device, accumulate) if cuda_graph else None
         self.optimizer = create_optimizer(recipe.optimizer.name, decay_groups(self.method), self.device)
         self.scaler = GradScaler(self.device.type, enabled=precision == "fp16")
         self.side_stream: torch.cuda.Stream | None = None
@@ -227,7 +230,7 @@ class Session:
             for step, loaded in enumerate(self.batches(first_step), first_step):
                 waited = time.perf_counter() - start
                 batch, context = self.prefetch(loaded), autocast(self.precision, self.device)
-                options = (self.accumulate, parallel, self.scaler)
+                options = (self.accumulate, parallel, self.scaler, self.graph)
                 metrics = train_step(self.method, self.optimizer, batch, step, plan, context, *options)
                 log.wait()  # for the step before: the host is at most one step ahead
                 seconds = time.perf_counter() - start

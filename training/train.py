@@ -18,6 +18,7 @@ from training.recipes.recipe import Plan
 from training.run.folder import SaveSchedule
 from training.run.log import LOOP_METRICS
 from training.run.logging import Logger, Observer, Scalar, StepMetrics
+from training.step_graph import StepGraph
 
 STOP_POLL_STEPS = 50
 """Steps between two exchanges of stop signals among ranks: each one waits for the slowest rank."""
@@ -54,6 +55,7 @@ def train_step(
     accumulate: int = 1,
     parallel: nn.Module | None = None,
     scaler: GradScaler | None = None,
+    graph: StepGraph | None = None,
 ) -> StepMetrics:
     """Compute losses, gradients, clipping and update of one step; never wait for the device.
 
@@ -67,6 +69,7 @@ def train_step(
         accumulate: Micro-batches.
         parallel: `data_parallel(method, accumulate)`; made for this step by default.
         scaler: Loss scaling in fp16. Where gradients overflow, the update is skipped and the scale lowered.
+        graph: Repeats losses and gradients as a CUDA graph; for one micro-batch on one rank.
 
     Returns:
         StepMetrics of the step.
@@ -76,14 +79,19 @@ def train_step(
     parallel, parts = parallel or data_parallel(method, accumulate), batch.split(accumulate)
     scaler = scaler or GradScaler(enabled=False)
     losses: list[Loss] = []
+
+    def compute(part: Batch) -> Loss:
+        with autocast_to:
+            loss = _check_loss(parallel(part, step), method)
+        (scaler.scale(loss.value) * (1 / accumulate)).backward()
+        return loss
+
     for number, part in enumerate(parts, 1):  # ranks exchange the gradients of the last one
         exchange: AbstractContextManager = nullcontext()
         if isinstance(parallel, DistributedDataParallel) and number < accumulate:
             exchange = parallel.no_sync()
         with exchange:
-            with autocast_to:
-                losses.append(_check_loss(parallel(part, step), method))
-            (scaler.scale(losses[-1].value) * (1 / accumulate)).backward()
+            losses.append(compute(part) if graph is None else graph(compute, part, step))
     method.after_backward(step)
     scaler.unscale_(optimizer)
     metrics = _mean_logs(losses) | clip_gradients(optimizer.param_groups, plan.clip_grad)

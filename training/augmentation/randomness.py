@@ -43,7 +43,12 @@ class Randomness:
 
 
 def copy_to_device(numbers: Tensor, device: torch.device) -> Tensor:
-    """Copy numbers of the host to a device; the host does not wait, because their memory is pinned."""
+    """Copy numbers of the host to a device; the host does not wait, because their memory is pinned.
+
+    Numbers that are on the device already, those of `training.step_graph`, are returned.
+    """
+    if numbers.device.type == device.type:
+        return numbers
     return (numbers.pin_memory() if device.type == "cuda" else numbers).to(device, non_blocking=True)
 
 

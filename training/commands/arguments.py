@@ -106,6 +106,9 @@ class RunOptions(LabelOptions):
     memory."""
     compile: bool = False
     """Compile the blocks of a ViT with torch.compile: minutes at the start, for long runs on a GPU."""
+    cuda_graph: bool = False
+    """Launch losses and gradients as one CUDA graph, which frees the host: DINO without further options, one
+    GPU."""
     checkpoints: SaveSchedule = field(default_factory=SaveSchedule)
     """Checkpoints of the run."""
     probe_every: int = 1000

@@ -67,6 +67,7 @@ def _run(options: Pretrain, run: Run, device: torch.device) -> int:
         accumulate=options.accumulate,
         checkpoint_activations=options.checkpoint_activations,
         compile=options.compile,
+        cuda_graph=options.cuda_graph,
     )
     with run.lock() if rank() == 0 else nullcontext():
         if options.overwrite and rank() == 0:

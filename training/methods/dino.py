@@ -63,6 +63,10 @@ class DINO(StudentTeacher):
         logs = losses.observe_targets(loss, targets, "teacher_entropy") | losses.observe_usage(targets)
         return logs | {"center_norm": self.center.norm()}
 
+    def graph_numbers(self, step: int) -> tuple[float, ...] | None:
+        """Return the teacher's temperature, which changes at most once an epoch."""
+        return (float(self.schedules.teacher_temperature[step]),)
+
     def frozen_parameters(self, step: int) -> Iterable[nn.Parameter]:
         """List what does not train at this step: the last layer, in the first epochs (official code)."""
         if step >= self.schedules.frozen_steps:

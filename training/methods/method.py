@@ -107,6 +107,13 @@ class Method(nn.Module, ABC):
         """Parameters that the method does not train in this step."""
         return ()
 
+    def graph_numbers(self, step: int) -> tuple[float, ...] | None:
+        """Numbers of the host in the loss of this step, which a CUDA graph would repeat.
+
+        None: a graph cannot repeat the loss, because its operations or other numbers change with the step.
+        """
+        return None
+
     def after_backward(self, step: int) -> None:
         """Drop gradients of parameters that do not train in this step, before clipping."""
         frozen = list(self.frozen_parameters(step))
