@@ -8,6 +8,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 from unittest import mock
 
@@ -16,6 +17,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from torch.testing._internal.distributed.fake_pg import FakeStore
+from torch.utils._python_dispatch import _get_current_dispatch_mode
 
 from benchmarks.fake_cuda.device import FakeDevice
 from dino_model.data.collection import open_images
@@ -109,6 +111,23 @@ def train(
         again = Session(recipe, files, device="cuda:0", precision=precision, **(options or {}))
         assert again.resume(Run(Path(folder) / "run")) == STEPS
     return counts
+
+
+def train_as_graph(recipe: Recipe) -> list[Counts]:
+    """Like `train`; the second step is recorded, where a copy or a wait is an error, the third repeated."""
+
+    @contextmanager
+    def record(graph: Any, **options: str) -> Iterator[None]:
+        device = _get_current_dispatch_mode()
+        assert isinstance(device, FakeDevice)
+        before = [*device.uploads.elements(), *device.waits.elements()]
+        yield
+        assert [*device.uploads.elements(), *device.waits.elements()] == before
+        graph.replay = lambda: device.operations.update(["replay"])
+
+    stub = mock.patch.multiple("torch.cuda", CUDAGraph=SimpleNamespace, graph=record)
+    with stub, mock.patch("training.step_graph.WARM_UP", 1):
+        return train(recipe, "bf16", {"cuda_graph": True})
 
 
 def train_from_cache(recipe: Recipe) -> list[Counts]:

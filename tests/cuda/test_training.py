@@ -79,6 +79,13 @@ def test_official_step_costs_as_recorded(on_cuda, precision, operations, traffic
         assert not any(name.startswith("_scaled_dot_product") for name in step.names)
 
 
+def test_step_as_a_graph_is_one_operation_and_the_updates(on_cuda):
+    _, recording, replaying, _ = counts = on_cuda(cases.train_as_graph, cases.OFFICIAL)
+    check(counts)
+    assert "replay" in replaying.names
+    assert replaying.operations < recording.operations / 3
+
+
 @MATRIX
 def test_checkpointed_activations_save_half_of_the_memory(on_cuda):
     plain, saving = (
