@@ -148,7 +148,7 @@ def embed_patches(
 def project_patches(embedding: Any, images: Tensor) -> Tensor:
     """Compute timm's PatchEmbed, [batch, rows, columns, width]; under autocast as a product of patches.
 
-    In half precision the convolutions of cuDNN and oneDNN take up to ten times as long as the product.
+    The convolutions of cuDNN and oneDNN take longer in half precision.
     """
     device, (rows, columns) = images.device.type, embedding.patch_size
     if not torch.is_autocast_enabled(device) or images.shape[-2] % rows or images.shape[-1] % columns:
