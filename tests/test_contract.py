@@ -1,10 +1,11 @@
 """What every command promises: wrong inputs, broken files, outputs, interruptions, `--json`, exit codes."""
 
 import json
+import pkgutil
 import re
 import shutil
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -168,6 +169,48 @@ def work(material: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pat
 def test_contract_has_every_command():
     names = {f"{package} {name}" for package, commands in PACKAGES.items() for name in commands}
     assert names == set(CASES) | WITHOUT_INPUT | OF_PUBLISHED_DATA
+
+
+DEFAULTS = """
+dino_model embed | batch_size=64 layers=1 size=224
+dino_model index | batch_size=64 size=224
+dino_model search | count=9
+dino_model predict | batch_size=64
+dino_model class-map | batch_size=64 iterations=5000 size=224
+segmentation attention | block=-1 mass=0.6 max_megapixels=100.0 overlap=0.25 size=480
+segmentation voc | block=-1 mass=0.6 size=480
+segmentation davis | size=480
+segmentation video | fps=24.0 mass=0.6 size=480
+segmentation match | ratio=1.0 size=480
+segmentation discover | count=3 head=4 min_confidence=-1.0 size=480
+segmentation head fit | layers=1 max_megapixels=100.0 overlap=0.25
+segmentation head apply | max_megapixels=100.0 overlap=0.25
+segmentation head score | max_megapixels=100.0 overlap=0.25
+segmentation head curve | counts=(1,5,10) layers=1
+training evaluate knn | batch_size=64 k=(20,) size=112 temperature=0.07
+training evaluate linear | batch=256 batch_size=64 epochs=100 size=112
+training evaluate logistic | batch_size=64 l2=0.1 seeds=5 size=112
+training evaluate retrieval | batch_size=64 size=224
+training evaluate copy-detection | batch_size=64 size=224
+training evaluate copy-detection synthetic | batch_size=64 size=112
+training evaluate finetune | batch_size=64 size=112
+training evaluate throughput | batch=128 size=224
+"""
+"""Command | numbers other than 0 that its options have by default."""
+
+
+def test_numeric_options_have_their_defaults():
+    rows = []
+    for package, commands in PACKAGES.items():
+        for name, place in commands.items():
+            command: Any = pkgutil.resolve_name(place)
+            options = fields(command) if isinstance(command, type) else ()
+            defaults = sorted(f"{option.name}={option.default}" for option in options if option.default)
+            numbers = [
+                text.replace(" ", "") for text in defaults if re.fullmatch(r"\w+=[-\d.,() ]{1,12}", text)
+            ]
+            rows += [f"{package} {name} | {' '.join(numbers)}"] if numbers else []
+    assert rows == DEFAULTS.strip().splitlines()
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -27,9 +27,9 @@ def values() -> dict[str, Any]:
     continuous = random.random((4, 6)).astype(np.float32)
     image = random.integers(0, 256, (5, 7, 3), dtype=np.uint8)
     picture = np.where(np.arange(12) < 7, 40, 200) + random.integers(-9, 9, (10, 12, 3)).transpose(2, 0, 1)
-    picture = picture.transpose(1, 2, 0).astype(np.uint8)
-    mask = np.zeros((10, 12), bool)
-    mask[1:8, :6] = True
+    picture = picture.transpose(2, 1, 0).astype(np.uint8)  # 12 rows, 10 columns
+    mask = np.zeros((12, 10), bool)
+    mask[:6, 1:8] = True
     labels, other = random.integers(0, 3, (2, 3)), random.integers(0, 2, (4, 5))
     single = np.float32(queries), np.float32(keys)
     rollout, patch = quantities.attention_rollout([single]), TOKENS[1] - PREFIX

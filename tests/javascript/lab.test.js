@@ -134,7 +134,10 @@ test("a delayed action runs once after the last call, and not after cancel", (co
 
 test("numbers are written as people read them", () => {
   assert.deepEqual([percent(0.042), percent(0.6), percent(0.0996)], ["4.2 %", "60 %", "10 %"]);
-  assert.deepEqual([figure(12345.6), figure(0.00012)], ["12,350", "1.2e-4"]);
+  assert.deepEqual(
+    [12345.6, 0.00012, -2.5].map((value) => figure(value)),
+    ["12,350", "1.2e-4", "-2.5"],
+  );
   assert.deepEqual([decimals(1.237), decimals(-0.004), decimals(-0.006)], ["1.24", "0.00", "-0.01"]);
   assert.deepEqual([...fromBase64("AQD/")], [1, 0, 255]);
 });

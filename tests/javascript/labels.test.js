@@ -9,11 +9,12 @@ import { random } from "./random.js";
 const labels = (rows, columns, values) => ({ rows, columns, values: Uint8Array.from(values) });
 
 test("objects are counted and measured, one or all", () => {
-  const found = labels(2, 2, [0, 1, 2, 2]);
+  const found = labels(1, 5, [0, 1, 2, 2, 2]);
   assert.equal(countOf(found), 2);
-  assert.equal(area(found), 0.75);
-  assert.equal(area(found, 2), 0.5);
+  assert.equal(area(found), 0.8);
+  assert.equal(area(found, 2), 0.6);
   assert.equal(jaccard(labels(1, 3, [1, 2, 2]), labels(1, 3, [0, 1, 1]), undefined, 2), 1);
+  assert.equal(jaccard(labels(1, 2, [0, 2]), labels(1, 2, [0, 1])), 1);
   assert.equal(jaccard(labels(1, 1, [0]), labels(1, 1, [0])), 1);
   assert.deepEqual([...union([Uint8Array.of(1, 0, 0), Uint8Array.of(0, 0, 1)])], [1, 0, 1]);
 });
@@ -25,14 +26,14 @@ test("an outline goes around what is kept, at the edge of the image too", () => 
   // Its length is the number of borders between kept and not kept.
   const next = random(3);
   const kept = Uint8Array.from({ length: 30 }, () => (next() < 0.5 ? 1 : 0));
-  const length = lines(kept, 5, 6).reduce((sum, line) => {
+  const length = lines(kept, 6, 5).reduce((sum, line) => {
     const [, x, y, way, end] = /M(\d+) (\d+)([HV])(\d+)/.exec(line);
     return sum + Number(end) - Number(way === "H" ? x : y);
   }, 0);
-  const at = (row, column) => (row < 0 || column < 0 || row > 4 || column > 5 ? 0 : kept[row * 6 + column]);
+  const at = (row, column) => (row < 0 || column < 0 || row > 5 || column > 4 ? 0 : kept[row * 5 + column]);
   let borders = 0;
-  for (let row = 0; row <= 5; row++) {
-    for (let column = 0; column <= 6; column++) {
+  for (let row = 0; row <= 6; row++) {
+    for (let column = 0; column <= 5; column++) {
       borders += Number(at(row, column) !== at(row - 1, column)) + Number(at(row, column) !== at(row, column - 1));
     }
   }
@@ -94,8 +95,9 @@ test("objects are added, removed and take the free number", () => {
   assert.deepEqual([painting.objects, painting.active], [[1, 2], 1]); // the smallest free number
   painting.remove(1);
   assert.deepEqual([painting.objects, painting.active], [[2], 2]);
-  painting.undo();
-  painting.undo();
+  painting.remove(2);
+  assert.deepEqual([painting.objects, painting.active], [[1], 1]); // one is always left
+  for (let step = 0; step < 3; step++) painting.undo();
   assert.deepEqual(
     [painting.objects, [...painting.values]],
     [
@@ -130,6 +132,6 @@ test("what is taken at another size is given to the active object, or taken away
   const painting = new Painting({ width: 4, height: 2 }, 2);
   painting.take(labels(1, 2, [0, 1]));
   assert.deepEqual([...painting.values], [0, 0, 1, 1, 0, 0, 1, 1]);
-  painting.take(labels(2, 1, [1, 0]), 0);
+  painting.take(labels(2, 2, [1, 1, 0, 0]), 0);
   assert.deepEqual([...painting.values], [0, 0, 0, 0, 0, 0, 1, 1]);
 });
