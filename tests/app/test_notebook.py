@@ -8,16 +8,20 @@ import re
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 from PIL import Image
 
 from app import notebook
 from app.notebook import show
 from dino_model import photographs
+from dino_model.inference.predictor import AttentionPredictor
+from segmentation.drawing import overlay_heat
 
 
 def test_show_holds_scripts_arrays_and_a_still_image():
-    view = show(photographs.image("sheep"), "random:embedded")
+    image = photographs.image("sheep")
+    view = show(image, "random:embedded")
     output = view._repr_mimebundle_()
     text = output["text/html"]
     assert len(text) <= 1_500_000
@@ -31,6 +35,9 @@ def test_show_holds_scripts_arrays_and_a_still_image():
     assert (value["model"], list(value["arrays"])) == ("random:embedded", ["blocks/5"])
     with Image.open(io.BytesIO(base64.b64decode(output["image/png"]))) as still:
         assert still.width <= notebook.STILL_WIDTH
+        predictor = AttentionPredictor("random:embedded", size=224)
+        predictor.set_image(image)
+        np.testing.assert_array_equal(still, overlay_heat(image, predictor.cls_attention().mean(axis=0)))
 
 
 def test_show_compares_models_has_all_blocks_and_refuses_other_choices(monkeypatch):

@@ -30,7 +30,7 @@ def box_mask(rows: int, columns: int, place: tuple[slice, slice]) -> np.ndarray:
     return mask
 
 
-def lost_in_full(features: np.ndarray, candidates: int) -> np.ndarray:
+def lost_in_full(features: np.ndarray, candidates: int) -> tuple[np.ndarray, tuple[int, int]]:
     """LOST with the whole matrix of similarities, as its paper states it."""
     from scipy.ndimage import label
 
@@ -41,15 +41,16 @@ def lost_in_full(features: np.ndarray, candidates: int) -> np.ndarray:
     order = sorted(range(len(flat)), key=lambda patch: (degree[patch], patch))[:candidates]
     joined = [patch for patch in order if similar[patch, order[0]] > 0]
     parts, _ = label((similar[joined].sum(axis=0) > 0).reshape(rows, columns))
-    return parts == parts[divmod(order[0], columns)]
+    return parts == parts[divmod(order[0], columns)], divmod(order[0], columns)
 
 
 @settings(max_examples=25, deadline=None)
 @given(st.integers(3, 9), st.integers(3, 9), st.integers(1, 30), st.integers(0, 1000))
 def test_lost_equals_reference(rows, columns, candidates, seed):
     features = np.random.default_rng(seed).standard_normal((rows, columns, 4))
-    expected = lost_in_full(features, candidates)
-    np.testing.assert_array_equal(discovery.lost(features, candidates).mask, expected)
+    found, (mask, seed_patch) = discovery.lost(features, candidates), lost_in_full(features, candidates)
+    np.testing.assert_array_equal(found.mask, mask)
+    assert found.seed == seed_patch
 
 
 def tokencut_in_full(features: np.ndarray, tau: float) -> np.ndarray:

@@ -69,6 +69,14 @@ def test_masks_points_and_boxes_are_drawn_at_their_place():
     np.testing.assert_array_equal(boxed[15:25, 15:25], IMAGE[15:25, 15:25])
 
 
+def test_smaller_images_have_the_means_of_pixels_and_larger_ones_lie_between_them():
+    means = IMAGE.reshape(12, 4, 16, 4, 3).mean(axis=(1, 3))
+    assert np.abs(drawing.rescale(IMAGE, 0.25) - means).max() <= 1
+    ramp = np.tile(np.uint8([0, 100, 200]), (2, 3, 1)).transpose(0, 2, 1)
+    assert drawing.rescale(ramp, 2)[0, :, 0].tolist() == [0, 25, 75, 125, 175, 200]
+    assert drawing.rescale(ramp, 0.1).shape == (1, 1, 3)
+
+
 def test_images_are_put_on_white_below_and_beside_each_other():
     small = IMAGE[:5, :7]
     below, beside = drawing.stack([small, IMAGE], gap=3), drawing.side_by_side(IMAGE, small)

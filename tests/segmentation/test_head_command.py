@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -90,6 +91,9 @@ def test_size_follows_from_the_images_unless_it_is_given(cups, tmp_path, monkeyp
         assert read_classifier(file, PatchTask).task.size == expected
         decided = f"size: {expected} pixels; the median short side of the images is 96"
         assert (decided in capsys.readouterr().out) == (size == 0)
+    sides = [40 if number % 2 else 30 + number % 10 for number in range(32)]
+    images = [SimpleNamespace(read=lambda side=side: np.zeros((side, 90, 3))) for side in sides for _ in "ab"]
+    assert Fit(**cups, output=file).chosen_size(images) == np.median(sides)
 
 
 def test_curve_scores_models_and_baseline_by_number_of_masks(camvid, tmp_path):

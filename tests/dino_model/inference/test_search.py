@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from PIL import Image
@@ -30,6 +31,12 @@ def test_nearest_with_invalid_features_raises():
         nearest(torch.ones(1, 3), search.UnitVectors(torch.ones(3, 2)), 1)
     with pytest.raises(ValueError, match="Features hold NaN or infinity"):
         search.UnitVectors(torch.full((3, 2), torch.inf))
+
+
+def test_contact_sheet_has_a_column_for_each_tile_of_the_longest_row(tmp_path: Path):
+    tile = (np.zeros((9, 12, 3), np.uint8), "tile")
+    search.write_contact_sheet(tmp_path / "sheet.png", [[tile], [tile] * 3])
+    assert Image.open(tmp_path / "sheet.png").size == (int(1.3 * 3 * 112), int(1.45 * 2 * 112))
 
 
 def test_search_command_finds_image_of_indexed_folder(tmp_path: Path, capsys):

@@ -36,15 +36,17 @@ def cls_attention(queries_keys: torch.Tensor) -> torch.Tensor:
     return (query @ key.transpose(-2, -1) * query.shape[-1] ** -0.5).softmax(-1)
 
 
-def small_vit(**options) -> VisionTransformer:
+def small_vit(size: int | tuple[int, int], **options) -> VisionTransformer:
     torch.manual_seed(0)
-    return VisionTransformer(32, 8, embed_dim=24, depth=2, num_heads=2, num_classes=0, **options).eval()
+    return VisionTransformer(size, 8, embed_dim=24, depth=2, num_heads=2, num_classes=0, **options).eval()
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("mode", "registers"), [("official", 0), ("size", 0), ("antialias", 2)])
-def test_qkv_of_any_size_equals_the_model(tmp_path: Path, runtime, mode: PositionMode, registers: int):
-    vit = small_vit(reg_tokens=registers, no_embed_class=registers > 0)
+@pytest.mark.parametrize(
+    ("mode", "registers", "learned"), [("official", 0, 32), ("size", 0, (32, 48)), ("antialias", 2, 32)]
+)
+def test_qkv_of_any_size_equals_the_model(tmp_path: Path, runtime, mode: PositionMode, registers, learned):
+    vit = small_vit(learned, reg_tokens=registers, no_embed_class=registers > 0)
     torch.nn.init.normal_(vit.pos_embed)
     install(vit, mode)
     write_onnx(vit, tmp_path / "vit.onnx")

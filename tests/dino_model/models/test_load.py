@@ -59,6 +59,8 @@ def test_load_random_is_equal_each_time_and_keeps_the_seed():
     assert torch.equal(torch.rand(3), expected)
     assert_holds(load_model("random:vit_small/5"), first.backbone.state_dict())
     assert first.config == BackboneConfig("vit_small", 5)
+    torch.manual_seed(0)
+    assert_holds(first, create_backbone(first.config).state_dict())
     assert not first.backbone.training
     assert not any(tensor.requires_grad for tensor in first.backbone.parameters())
     assert (first.mean, first.std) == (IMAGENET_MEAN, IMAGENET_STD)

@@ -35,11 +35,12 @@ def test_fit_in_chunks_finds_minimum_of_objective(classes: int, shared: bool, mo
 
 
 def test_logistic_command_reports_each_number_of_labels(shapes, evaluate, tmp_path, capsys, monkeypatch):
-    fitted: list[torch.Tensor] = []
+    fitted, fits = list[torch.Tensor](), list[LogisticFit]()
 
     def record(x: torch.Tensor, *arguments: Any, **options: Any) -> LogisticFit:
         fitted.append(x)
-        return fit_logistic(x, *arguments, **options)
+        fits.append(fit_logistic(x, *arguments, **options))
+        return fits[-1]
 
     monkeypatch.setattr(logistic, "fit_logistic", record)
     names = tmp_path / "names.txt"
@@ -52,6 +53,8 @@ def test_logistic_command_reports_each_number_of_labels(shapes, evaluate, tmp_pa
     assert drawn[2] != drawn[3], "two draws of a number are of the same images"
     assert [row["images"] for row in result["each"]] == [5, 9, 3, 18]
     assert [row["draws"] for row in result["each"]] == [2, 2, 1, 1]
+    for row, number in zip(result["each"], (1, 3, 4, 5), strict=True):  # the last draw of each
+        assert (row["objective"], row["gradient"]) == (fits[number].objective, fits[number].gradient)
     assert result["metrics"]["top1"] == 100
     with pytest.raises(ValueError, match="Class 'a' has 8 training images, expected 9"):
         evaluate(*words, "--shares", 9)

@@ -277,6 +277,48 @@ def test_methods_have_the_defaults_of_their_papers(part):
     assert {name: value for name, value in kept.items() if value} == DEFAULTS[part]
 
 
+OUTSIDE = {  # values just outside of the accepted range
+    "dino": {
+        **dict.fromkeys(
+            ("student_temperature", "sinkhorn_temperature", "infonce_temperature", "kept_tokens"), 0
+        ),
+        **dict.fromkeys(("teacher_momentum", "teacher_momentum_end", "center_momentum", "mask_hint"), 1.1),
+        **dict.fromkeys(("teacher_temperature", "teacher_temperature_start", "spreading", "alignment"), -0.1),
+        **{"koleo": -0.1, "predictor": -1, "queue": -1, "sinkhorn_iterations": 0},
+    },
+    "byol": {"teacher_momentum": 1.1, "predictor": -1},
+    "moco-v2": {"temperature": 0, "teacher_momentum": 1.1, "queue": 0},
+    "swav": {"temperature": 0, "epsilon": 0, "sinkhorn_iterations": 0, "queue": -1, "queue_start_epoch": -1},
+    "supervised": {"label_smoothing": 1.1, "mixup": -0.1, "cutmix": -0.1},
+    "distill": {
+        **dict.fromkeys(("patch_weight", "cls_weight", "attention_weight", "rows_weight"), -0.1),
+        **{"teacher_size": -1, "sampled_rows": 0, "attention_spread": -0.1, "jitter": 0.51},
+        **{"aligned": 1.1, "gray": 1.1, "average": 1.1, "view_scales": (1.0, 0.0)},
+    },
+    "crops": {
+        **{"global_size": 0, "local_size": 0, "local_crops": -1, "global_crops": 0, "canvas_size": 0},
+        **{"margin": 1.1, "blur": (-0.1, 1), "global_scale": (0, 1), "local_scale": (0.5, 0.4)},
+    },
+    "optimizer": {
+        "lr": -1,
+        "min_lr": -1,
+        "weight_decay": -1,
+        "weight_decay_end": -1,
+        "clip_grad": -1,
+        "hold": 1.1,
+    },
+    "recipe": {"epochs": 0, "batch_size": 0, "head_only_epochs": -1},
+}
+
+
+@pytest.mark.parametrize(("part", "name"), [(part, name) for part, row in OUTSIDE.items() for name in row])
+def test_number_outside_its_range_is_refused_with_its_option(part, name):
+    recipe = Recipe()
+    config = METHODS[part]() if part in METHODS else recipe if part == "recipe" else getattr(recipe, part)
+    with pytest.raises(SettingError, match=f"--{name.replace('_', '-')} is"):
+        replace(config, **{name: OUTSIDE[part][name]})
+
+
 @pytest.mark.parametrize(
     ("change", "words"),
     [
