@@ -72,6 +72,19 @@ def test_document_api_and_mcp_list_the_same_endpoints(address):
     documented = set(re.findall(r"^\| `(\w+)` \|", DOCUMENT.read_text(), re.MULTILINE))
     info = httpx.get(f"{address}/gradio_api/info").json()
     assert {name.removeprefix("/") for name in info["named_endpoints"]} == documented
+    parameters = {name: endpoint["parameters"] for name, endpoint in info["named_endpoints"].items()}
+    defaults = {
+        (name, one["parameter_name"]): one["parameter_default"]
+        for name, each in parameters.items()
+        for one in each
+        if type(one.get("parameter_default")) in (int, float)
+    }
+    assert defaults == {(name, "size"): 224 for name in parameters} | {
+        ("/attention", "block"): -1,
+        ("/masks", "mass"): 0.6,
+        ("/objects", "count"): 3,
+        ("/matches", "ratio"): 1.0,
+    }
     tools = httpx.get(f"{address}/gradio_api/mcp/schema", follow_redirects=True).json()
     assert sorted(tool["name"].rpartition("_")[2] for tool in tools) == sorted(documented)
 

@@ -43,7 +43,7 @@ def test_figure_is_for_print_and_draws_the_maps_that_were_sent(backend, request_
 def test_animation_has_the_frames_of_the_browser(backend, kind):
     frames = [jpeg(np.full((48, 65, 3), level, np.uint8)) for level in (20, 120, 220)]
     sent = [f"data:image/jpeg;base64,{base64.b64encode(frame).decode()}" for frame in frames]
-    wanted = {"file": f"animation.{kind}", "name": "x", "frames": sent, "seconds": 0.5}
+    wanted = {"file": f"animation.{kind}", "name": "x", "frames": sent, "seconds": 2.01}
     name, content = export_file(backend, wanted)
     assert name == f"x-animation.{kind}"
     if kind == "gif":
@@ -51,10 +51,11 @@ def test_animation_has_the_frames_of_the_browser(backend, kind):
         found = []
         for number in range(image.n_frames):
             image.seek(number)
-            assert image.info["duration"] == 500
+            assert image.info["duration"] == 2010
             found.append(np.array(image.convert("RGB")).mean())
     else:
         with av.open(io.BytesIO(content)) as video:
+            assert float(video.streams.video[0].average_rate) == pytest.approx(1 / 2.01, rel=1e-3)
             found = [frame.to_ndarray(format="rgb24").mean() for frame in video.decode(video=0)]
     assert found == pytest.approx([20, 120, 220], abs=4)
 

@@ -111,7 +111,7 @@ def test_segment_in_strips_equals_bilinear_scores_of_whole_image(random, monkeyp
     identity, channels = PatchClassifier((0, 5, 6, 9), linear), torch.from_numpy(scores).permute(2, 0, 1)
     whole = torch.nn.functional.interpolate(channels[None], size=(83, 61), mode="bilinear")
     expected = np.array(identity.labels)[whole[0].argmax(0).numpy()]
-    for strip in (1000, 41):  # the last strip has a single row
+    for strip in (41, 1000):  # of one row at the end
         monkeypatch.setattr(heads, "STRIP", strip)
         assert (identity.segment(scores, (83, 61)) == expected).mean() > 0.9995  # but for ties
 
