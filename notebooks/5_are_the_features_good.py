@@ -21,7 +21,8 @@ from notebooks.scores import accuracy_error
 # %% [markdown]
 # ## Three kinds of features
 #
-# The trained network is `embedded-dino`: DINO, with terms of SimDINO in its last phases, on color images of objects. The task of this lesson is to classify 16 kinds of gray textures.
+# The trained network is `embedded-dino`: DINO, with terms of SimDINO in its last phases, on color images of objects. The task of
+# this lesson is to classify 16 kinds of gray textures.
 # Each kind has 50 training and 50 test images. A *feature* is the vector of [CLS] after the last block. The network is
 # *frozen*: its weights are not trained on this task. The controls are the same network with random weights, and the pixels
 # of the image at 16 × 16 pixels.
@@ -94,7 +95,8 @@ for label, stored in train_features.items():
 
 # %% [markdown]
 # The trained network reaches about **96** %, although it was not trained on textures. Random weights reach about **24** %, fewer
-# than pixels (about **28** %; about 40 % in lesson 3, which has 200 training images per class instead of 50). This comparison holds for k-NN only: the classifier of the next experiment reverses it.
+# than pixels (about **28** %; about 40 % in lesson 3, which has 200 training images per class instead of 50). This comparison
+# holds for k-NN only: the classifier of the next experiment reverses it.
 #
 # **Exercise 5.2 (check).** A test set has classes of 60, 30 and 10 images. A classifier always predicts the largest class. The
 # accuracy over all images is 60 %. What is the mean of the accuracies of the three classes, in percent?

@@ -74,12 +74,13 @@ candidates = check("A.2", ...)
 # ## The whole clip
 #
 # `your_masks` propagates the labels with your function. It uses the previous frame only and no window. `library_masks` uses
-# eight frames and a window. The controls are random weights and a copy of the first mask in all frames.
+# eight frames and a window (unfold the next cell to read both). The controls are random weights and a copy of the first mask in
+# all frames.
 #
 # **Prediction.** J is the Jaccard similarity of the object, averaged over frames. F is the accuracy of the outline, defined in
 # the next section. Order the J of the four methods before you run the cell.
 
-# %%
+# %% tags=["hide-input"]
 features = {}  # per frame: patch features of unit length [rows, columns, width]
 for label, model in {"trained": "embedded", "random weights": "random:embedded"}.items():
     predictor = AttentionPredictor(model, size=HEIGHT, resize="davis", precision="fp32")
@@ -126,6 +127,7 @@ def score(followed: list[np.ndarray]) -> str:
     return f"J {j.mean():.2f}, F {f.mean():.2f}"
 
 
+# %%
 followed = library_masks()
 print("library, trained:", score(followed))
 print("library, random weights:", score(library_masks("random weights")))
@@ -206,7 +208,8 @@ for setting, values, name, figure in (
 
 # %% [markdown]
 # With a window of one patch, J is only **0.61**: the dog and the camera move farther than one patch in some frames. Larger windows
-# give almost the same J. F is **0.69** with 1 neighbor, **0.77** with 5 neighbors and **0.72** with 100 neighbors, which include patches of the rocks.
+# give almost the same J. F is **0.69** with 1 neighbor, **0.77** with 5 neighbors and **0.72** with 100 neighbors, which include
+# patches of the rocks.
 #
 # **Exercise (break).** Keep only every sixth frame, so that the dog moves farther from frame to frame:
 # `features = {label: of[::6] for label, of in features.items()}`, and `masks` and `frames` in the same way. Which setting decides

@@ -223,9 +223,9 @@ show(
 #
 # ## The shipped model
 #
-# `embedded` was trained with both losses for thousands of steps on 24,000 images, with more terms and a teacher with patches of
-# 14 pixels ([how](../docs/embedded-model.md)). No label was used in this distillation. Whether its teacher was fine-tuned with
-# labels is not documented, so its lift is no evidence of what training without labels finds.
+# `embedded` was trained with both losses for thousands of steps on up to 65,853 images, with more terms and a teacher with
+# patches of 14 pixels ([how](../docs/embedded-model.md)). No label was used in this distillation. Whether its teacher was
+# fine-tuned with labels is not documented, so its lift is no evidence of what training without labels finds.
 #
 # **Exercise (break).** Distill from random weights: pass `load_model("random:embedded").backbone` as the teacher, with
 # `LOSSES["attention"]`. Predict the lift first.
