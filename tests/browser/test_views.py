@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from app.notebook import show
 from app.values import attention_value
 from app.views import attention_view
 from dino_model import photographs
 from dino_model.inference.predictor import AttentionPredictor
+from notebooks.execute import execute
 from tests.browser import actions
 
 README = Path(__file__).parents[2] / "README.md"
@@ -81,9 +81,21 @@ def test_view_keeps_settings_while_hidden_and_is_empty_without_a_value(component
     assert page.evaluate(f"{view}.request") is None
 
 
+CELL = """# %%
+from app.notebook import show
+from dino_model import photographs
+
+show(photographs.image("sheep"), ["embedded", "random:embedded"])
+"""
+
+
 def test_pointer_in_the_output_of_a_notebook_cell_selects_a_patch_in_both_models(open_page, tmp_path):
-    view = show(photographs.image("sheep"), ["embedded", "random:embedded"])
-    (tmp_path / "cell.html").write_text(f"<!doctype html><body>{view._repr_html_()}</body>")
+    nbformat = pytest.importorskip("nbformat")
+    (tmp_path / "show.py").write_text(CELL)
+    (cell,) = nbformat.read(execute(tmp_path / "show.py", tmp_path), as_version=4).cells
+    (output,) = cell.outputs
+    assert "image/png" in output.data
+    (tmp_path / "cell.html").write_text(f"<!doctype html><body>{output.data['text/html']}</body>")
     page = open_page(query="", ready="iframe", address=(tmp_path / "cell.html").as_uri())
     frame = page.frame_locator("iframe")
     frame.locator("[data-token]").nth(1).wait_for()
