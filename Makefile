@@ -16,7 +16,7 @@ pip_install := $(venv_python) -m pip install --disable-pip-version-check -c $(CO
 help:
 	@echo "make demo      install what is needed, open the page on http://127.0.0.1:7860"
 	@echo "make test      the same, then lint, types and all tests; the page's JavaScript where Node is there"
-	@echo "make test-fast the tests without browser, several processes and training runs: 90 seconds"
+	@echo "make test-fast the tests that take less than a second, without browser and several processes"
 	@echo "make cuda-tests the GPU path on a fake CUDA device, rare cases too; needs a C compiler, no GPU"
 	@echo "make notebooks execute the lessons; LESSONS='3 a' for some"
 	@echo "make ipynb     write the lessons as Jupyter notebooks into notebooks/ipynb"

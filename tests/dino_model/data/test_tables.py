@@ -52,6 +52,7 @@ CLASS = "refused: --class-column --class-columns"
         ("1.jpg golden retriever\n2.jpg german shepherd\n", "", CLASS),
         ("1.jpg golden retriever\n2.jpg dog\n", "class_column=2-", "golden retriever dog"),
         ("1.jpg\tcat\t0\t5\n2.jpg\tdog\t3\t4\n", "", CLASS),
+        ("#Image CLASS SPECIES\n1 1 1\n2 2 1\n", "class_column=2", "1 2"),
         ("1,1.jpg\n1,2.jpg\n", "", IMAGE),
         ("ghost.jpg,cat\n2.jpg,dog\n", "", IMAGE),
         ("ghost.jpg,cat\n2.jpg,dog\n", "header_row=0", "dog"),

@@ -43,7 +43,6 @@ def pretrain(images, output, method, *more):
     return train(*words, *NETWORK, *OWN[method].split(), *more)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("method", "more"), VARIANTS)
 def test_pretrain_of_every_method_resumes_bitwise(method, more, images, tmp_path, monkeypatch):
     whole, parts = tmp_path / "whole", tmp_path / "parts"

@@ -18,8 +18,6 @@ from tests.training.runs import out_of_memory_at, pretrain, resume, stop_after, 
 from training.methods.head import ProjectionHead
 from training.run.folder import Run
 
-pytestmark = pytest.mark.slow
-
 REPOSITORY = Path(__file__).parents[3]
 
 
@@ -292,6 +290,7 @@ def run_limited(*given: object) -> int:
     return pretrain(*given)
 
 
+@pytest.mark.slow
 def test_pretrain_on_a_full_disk_prints_one_sentence(images, tmp_path):
     """The limit of a file's size stands for a full disk."""
     group = Group(tmp_path / "group", (run_limited, images, tmp_path / "run"))
@@ -302,6 +301,7 @@ def test_pretrain_on_a_full_disk_prints_one_sentence(images, tmp_path):
     assert left <= {"config.json", "images.csv.gz", "provenance.json", "log.jsonl"}
 
 
+@pytest.mark.slow
 def test_pretrain_of_a_locked_run_is_refused(images, tmp_path, capsys):
     """A stopped process still holds its run: when it continues it writes, whatever it was sent meanwhile."""
     output = tmp_path / "run"

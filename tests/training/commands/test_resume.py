@@ -90,7 +90,6 @@ def test_resume_of_unusable_folder_is_an_error_and_touches_nothing(
     assert {file: file.read_bytes() for file in run.rglob("*") if file.is_file()} == before
 
 
-@pytest.mark.slow
 def test_resume_of_finished_run_with_same_epochs_ends_at_once_and_more_epochs_continue(
     trained, tmp_path, capsys
 ):
@@ -103,7 +102,6 @@ def test_resume_of_finished_run_with_same_epochs_ends_at_once_and_more_epochs_co
     assert [line["step"] for line in Run(run).lines()] == list(range(8))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("kept", [0, 4])
 def test_resume_counts_the_steps_that_the_log_has_lost(trained, tmp_path, capsys, kept):
     run = Path(shutil.copytree(trained, tmp_path / "run"))
@@ -115,7 +113,6 @@ def test_resume_counts_the_steps_that_the_log_has_lost(trained, tmp_path, capsys
     assert f"{run / 'log.jsonl'} lacks {6 - kept} steps before it" in capsys.readouterr().out
 
 
-@pytest.mark.slow
 def test_resume_names_changed_images_and_accepts_them_by_option(images, tmp_path, capsys):
     data, run = Path(shutil.copytree(images, tmp_path / "data")), tmp_path / "run"
     assert pretrain(data, run, "--epochs", 1, "--probe-every", 0) == 0

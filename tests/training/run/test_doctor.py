@@ -72,6 +72,7 @@ ILL = {
     "copied teacher": (recipe(replace(DINO, teacher="student-copy")), "copy", "use --teacher momentum"),
 }
 """Recipe, and cause and words of its finding."""
+TRAINED_LONG = ("one prototype", "uniform", "neither", "swav", "rank", "epochs")
 HEALTHY = {
     "dino": recipe(DINO),
     "previous epoch": recipe(replace(DINO, teacher="previous-epoch")),
@@ -145,8 +146,9 @@ def doctor(folder: Path) -> tuple[int, list[str], list[str]]:
     return code, [finding["cause"] for finding in found], [finding["sentence"] for finding in found]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ILL)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] * (name in TRAINED_LONG)) for name in ILL]
+)
 def test_doctor_names_the_problem_of_a_run(name, run, capsys):
     _, cause, words = ILL[name]
     code, causes, sentences = doctor(run(name).folder)
@@ -182,7 +184,6 @@ def test_momentum_is_that_of_a_teacher_which_is_a_moving_average(method, momentu
     assert module.run_settings(config).teacher_momentum == momentum
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", HEALTHY)
 def test_findings_of_a_healthy_run_are_empty_at_every_step(name, run):
     lines, settings = run(name).lines(), module.run_settings(run(name).config())
