@@ -16,6 +16,7 @@ from dino_model.models.attention import readable
 from dino_model.models.backbones import BackboneConfig, create_backbone
 from dino_model.models.load import LoadedModel
 from tests.dino_model.models.test_official import randomized
+from tests.dino_model.small_models import made
 
 MEAN, STD = (0.5, 0.4, 0.3), (0.2, 0.25, 0.3)
 COMPUTE: dict[str, Any] = {"size": 32, "precision": "fp32", "device": "cpu"}
@@ -183,6 +184,23 @@ def _read(model: nn.Module) -> None:
     predictor = AttentionPredictor(model, mean=MEAN, std=STD, **COMPUTE)
     predictor.set_image(IMAGE)
     predictor.cls_attention()
+
+
+@pytest.mark.parametrize("name", ["ViT, SigLIP", "CaiT"])
+def test_query_after_the_last_block_has_maps_of_that_block_only(name):
+    model = made(name)
+    predictor = AttentionPredictor(model, mean=(0.5,) * 3, std=(0.5,) * 3, **COMPUTE)
+    predictor.set_image(IMAGE[:32, :32])
+    with torch.no_grad():
+        vit, images = (
+            readable(model),
+            (torch.from_numpy(IMAGE[:32, :32]).permute(2, 0, 1)[None] / 255 - 0.5) / 0.5,
+        )
+        expected = vit.summary_rows(vit.calls(images)[-1]()).reshape(3, 4, 4)
+    for block in (-1, predictor.blocks - 1):
+        np.testing.assert_allclose(predictor.cls_attention(block), expected, atol=1e-5)
+    with pytest.raises(ValueError, match=rf"no \[CLS\] token in block {predictor.blocks - 2}, only a query"):
+        predictor.cls_attention(predictor.blocks - 2)
 
 
 @torch.no_grad()

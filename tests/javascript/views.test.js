@@ -1,0 +1,147 @@
+// Arithmetic of the views: patches under a pointer, zoom and pan, pixels, archives. No document is needed.
+
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { inflateSync } from "node:zlib";
+import { Encoding } from "../../app/static/views/encoding.js";
+import { maskFile, npyFile, npyText, zipFile } from "../../app/static/views/files.js";
+import { followPointers } from "../../app/static/views/gestures.js";
+import { COLORMAPS, LIGHT, PatchCanvas, packed } from "../../app/static/views/paint.js";
+import { Stage } from "../../app/static/views/stage.js";
+
+/** @type {any} */
+const ENCODED = { token: "t", rows: 3, columns: 5, heads: 2, blocks: 2, prefix: 2, pin: [0.99, 0.4], arrays: {} };
+const close = (found, expected) =>
+  expected.forEach((value, at) => assert.ok(Math.abs(found[at] - value) < 1e-9, found));
+
+test("a place is in a patch, whose center and token it has", () => {
+  const encoding = new Encoding(ENCODED);
+  assert.deepEqual(encoding.pinned, { row: 1, column: 4 });
+  assert.deepEqual(encoding.patchAt({ x: 1, y: -0.1 }), { row: 0, column: 4 });
+  assert.deepEqual(encoding.patchAt({ x: 0.19, y: 1 }), { row: 2, column: 0 });
+  close(Object.values(encoding.placeOf({ row: 2, column: 1 })), [0.3, 5 / 6]);
+  assert.deepEqual([encoding.tokenOf({ row: 1, column: 4 }), encoding.tokenOf(null)], [11, 0]);
+  assert.deepEqual([encoding.hasEveryBlock, new Encoding({ ...ENCODED, arrays: "lab" }).hasEveryBlock], [false, true]);
+});
+
+test("arrays of a view that holds them are decoded and remembered", async () => {
+  const halves = new Uint8Array(
+    Uint16Array.from({ length: 2 * 2 * 17 }, (_, at) => (at < 34 ? 0x3c00 : 0x4000)).buffer,
+  );
+  const encoding = new Encoding({ ...ENCODED, arrays: { "blocks/1": Buffer.from(halves).toString("base64") } });
+  const { queries, keys, tokens, dim, number } = await encoding.arrays("attention", 1);
+  assert.deepEqual([queries[33], keys[0], tokens, dim, number], [1, 2, 17, 1, 1]);
+  assert.deepEqual([encoding.holds("attention", 1), encoding.holds("attention", 0)], [true, false]);
+});
+
+test("colors are packed as canvases store them", () => {
+  assert.equal(packed(1, 2, 3), 0xff030201);
+  assert.deepEqual([LIGHT[0], LIGHT[255]], [0xff000000, 0]);
+  assert.equal(COLORMAPS.inferno[255], packed(252, 255, 164));
+  assert.deepEqual(
+    [0, 128].map((level) => COLORMAPS.coolwarm[level] >>> 24),
+    [255, 1],
+  );
+});
+
+test("heads, objects and colors are drawn pixel by pixel", () => {
+  const createImageData = (width, height) => ({ width, height, data: new Uint8ClampedArray(4 * width * height) });
+  const canvas = new PatchCanvas(/** @type {any} */ ({ getContext: () => ({ createImageData, putImageData() {} }) }));
+  const pixels = () => [...canvas.pixels];
+  canvas.labels({ rows: 1, columns: 3, values: Uint8Array.of(2, 0, 1) }, [[1, 2, 3], [4, 5, 6]]); // prettier-ignore
+  assert.deepEqual(pixels(), [packed(4, 5, 6), 0, packed(1, 2, 3)]);
+  canvas.colors(Float32Array.of(0, 0.5, 1, 1, 0, 0.2), { rows: 2, columns: 1 });
+  assert.deepEqual(pixels(), [packed(0, 128, 255), packed(255, 0, 51)]);
+  const maps = [Float32Array.of(0.4, 0.1, 0.1), Float32Array.of(0.1, 0.1, 0.2)];
+  const kept = [Uint8Array.of(1, 1, 0), Uint8Array.of(0, 0, 1)];
+  canvas.heads(maps, kept, [[9, 0, 0], [0, 9, 0]], { rows: 1, columns: 3 }, { width: 3, height: 1 }); // prettier-ignore
+  assert.deepEqual(pixels(), [packed(9, 0, 0, 255), packed(9, 0, 0, 128), packed(0, 9, 0, 255)]);
+  canvas.labels(null, []);
+  assert.deepEqual(pixels(), [0, 0, 0]);
+});
+
+/** A stage of 200 × 100 pixels without elements. */
+function createStage() {
+  const element = { style: { setProperty() {} }, toggleAttribute() {} };
+  const stage = Object.assign(Object.create(Stage.prototype), { window: { x: 0, y: 0, zoom: 1 }, element, on: {} });
+  const box = () => {
+    const { x, y, zoom } = stage.window;
+    return { left: -200 * zoom * x, top: -100 * zoom * y, width: 200 * zoom, height: 100 * zoom };
+  };
+  return Object.assign(stage, {
+    reset: {},
+    step: { x: 0.1, y: 0.2 },
+    sheet: { style: {}, getBoundingClientRect: box },
+  });
+}
+
+test("zoom keeps the point under the pointer, has bounds, and stays within the image", () => {
+  const stage = createStage();
+  const view = () => [stage.window.x, stage.window.y, stage.window.zoom];
+  const point = { clientX: 150, clientY: 20 };
+  const before = stage.placeAt(point);
+  assert.ok(stage.zoomAt(4, point));
+  close(Object.values(stage.placeAt(point)), Object.values(before));
+  close(view(), [0.5625, 0.15, 4]);
+  close(Object.values(stage.middle), [0.6875, 0.275]);
+  stage.look({ x: 0.9, y: -1, zoom: 4 });
+  close(view(), [0.75, 0, 4]);
+  assert.deepEqual([stage.zoomAt(100), stage.window.zoom, stage.zoomAt(2)], [true, 16, false]);
+  assert.deepEqual([stage.zoomAt(0), ...view()], [true, 0, 0, 1]);
+});
+
+test("arrow keys move by patches, and the part that is shown follows", () => {
+  const stage = createStage();
+  const press = (key, shiftKey = false) => assert.ok(stage.key({ key, shiftKey }));
+  stage.cursor = { x: 0.45, y: 0.5 };
+  press("ArrowRight", true);
+  close(Object.values(stage.cursor), [0.85, 0.5]);
+  press("ArrowUp", true);
+  close(Object.values(stage.cursor), [0.85, 0.1]);
+  stage.look({ x: 0, y: 0, zoom: 2 });
+  stage.cursor = { x: 0.45, y: 0.1 };
+  press("ArrowRight");
+  close([stage.window.x, stage.window.y], [0.05, 0]);
+});
+
+test("the wheel and two fingers zoom, a drag pans, a tremble is a click", () => {
+  const on = {};
+  const element = { addEventListener: (name, react) => (on[name] = react), setPointerCapture() {} };
+  const calls = [];
+  const note = (name) => (...values) => calls.push([name, ...values.slice(0, 2)]) && true; // prettier-ignore
+  const gestures = { pans: () => true, zoom: note("zoom"), pan: note("pan"), point() {}, press: note("press") };
+  followPointers(/** @type {any} */ (element), /** @type {any} */ (gestures));
+  const event = (pointerId, clientX, clientY) => ({ pointerId, clientX, clientY, target: { closest: () => null } });
+  on["pointerdown"](event(1, 10, 10));
+  on["pointermove"](event(1, 13, 10));
+  on["click"](event(1, 13, 10));
+  on["pointermove"](event(1, 14, 10));
+  on["pointerdown"](event(2, 14, 20));
+  on["pointermove"](event(2, 14, 30));
+  on["click"](event(2, 14, 30));
+  for (const ctrlKey of [false, true]) on["wheel"]({ deltaY: -500, ctrlKey, preventDefault() {} });
+  assert.deepEqual(calls.map(([name]) => name), ["press", "pan", "zoom", "zoom", "zoom"]); // prettier-ignore
+  assert.deepEqual([calls[1].slice(1), calls[2][1]], [[4, 0], 2]);
+  close([calls[3][1], calls[4][1]], [Math.exp(0.15), Math.exp(1)]);
+});
+
+test("files have the bytes of their formats", async () => {
+  const bytes = async (file) => Buffer.from(await file.arrayBuffer());
+  const archive = await bytes(await zipFile({ "a.txt": new Blob(["123456789"]), bc: new Blob(["x"]) }));
+  const end = archive.subarray(-22); // no comment follows
+  assert.equal(end.toString("latin1", 0, 4), "PK\x05\x06");
+  const [count, size, start] = [end.readUInt16LE(10), end.readUInt32LE(12), end.readUInt32LE(16)];
+  assert.deepEqual([count, start + size], [2, archive.length - 22]);
+  assert.equal(archive.readUInt32LE(14), 0xcbf43926); // CRC-32 of 123456789
+  const second = archive.readUInt32LE(start + 46 + 5 + 42); // where the second file begins
+  assert.deepEqual([archive.toString("latin1", second, second + 4), second], ["PK\x03\x04", 30 + 5 + 9]);
+  const array = await bytes(npyFile(Float32Array.of(1, 2), [2]));
+  assert.deepEqual([array.readUInt16LE(8) % 64, array.length, array.readFloatLE(132)], [54, 136, 2]);
+  assert.match(array.toString("latin1", 10, 127), /'shape': \(2,\)/);
+  const mask = await bytes(await maskFile(Uint8Array.of(0, 1, 0, 0, 0, 1), { width: 3, height: 2 }));
+  assert.deepEqual([mask.readUInt32BE(16), mask.readUInt32BE(20), mask[24], mask[25]], [3, 2, 8, 0]);
+  const length = mask.readUInt32BE(33); // of the pixels, each row behind the number of its filter
+  assert.deepEqual([...inflateSync(mask.subarray(41, 41 + length))], [0, 0, 255, 0, 0, 0, 0, 255]);
+  assert.equal(mask.toString("hex", 41 + length + 4), "0000000049454e44ae426082"); // the last chunk
+  assert.equal((await bytes(npyText("Ü1"))).readUInt32LE(128), 0xdc);
+});
