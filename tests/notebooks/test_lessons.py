@@ -26,8 +26,6 @@ from segmentation.metrics import jaccard
 from training.evaluation.knn import neighbors
 from training.losses import multi_crop_cross_entropy
 
-pytestmark = pytest.mark.slow
-
 LESSONS = execute.lessons()
 EXECUTED = Path(__file__).resolve().parents[2] / execute.OUTPUT
 CONTINUES = "The lesson continues with the solution.\n"
@@ -246,6 +244,7 @@ def test_jupyter_opens_a_lesson_as_a_notebook(tmp_path):
     assert '"python": "Jupytext Notebook"' in written.read_text()
 
 
+@pytest.mark.slow
 def test_execute_writes_outputs_and_kernels_are_offline_with_passive_threads(tmp_path):
     lesson = tmp_path / "9_environment.py"
     lesson.write_text(
@@ -255,6 +254,7 @@ def test_execute_writes_outputs_and_kernels_are_offline_with_passive_threads(tmp
     assert written.cells[0].outputs[0].text == "passive 1\n"
 
 
+@pytest.mark.slow
 def test_execute_of_a_failing_lesson_names_lesson_and_error(tmp_path):
     lesson = tmp_path / "9_wrong.py"
     lesson.write_text("# %%\nraise ValueError('this is wrong')\n")
