@@ -84,10 +84,13 @@ test("zoom keeps the point under the pointer, has bounds, and stays within the i
   close(Object.values(stage.placeAt(point)), Object.values(before));
   close(view(), [0.5625, 0.15, 4]);
   close(Object.values(stage.middle), [0.6875, 0.275]);
+  assert.deepEqual({ ...stage.reset }, { textContent: "4.0 ×", hidden: false });
+  stage.key({ key: "-" });
+  assert.equal(stage.window.zoom, 2);
   stage.look({ x: 0.9, y: -1, zoom: 4 });
   close(view(), [0.75, 0, 4]);
   assert.deepEqual([stage.zoomAt(100), stage.window.zoom, stage.zoomAt(2)], [true, 16, false]);
-  assert.deepEqual([stage.zoomAt(0), ...view()], [true, 0, 0, 1]);
+  assert.deepEqual([stage.zoomAt(0), ...view(), stage.reset.hidden], [true, 0, 0, 1, true]);
 });
 
 test("arrow keys move by patches, and the part that is shown follows", () => {

@@ -223,8 +223,10 @@ def test_unusable_file_is_named(tmp_path):
     with pytest.raises(DataError, match=r"m\.tif has 2 pages; expected one"):
         read_labels(tmp_path / "m.tif")
     cv2.imwrite(str(file), np.dstack([ids] * 3))
-    with pytest.raises(DataError, match="has colors of 16 bits"):
-        read_labels(file)
+    for content in (file.read_bytes(), png(1, 1, 16, 4, np.zeros((1, 4), np.uint8))):  # gray with alpha
+        file.write_bytes(content)
+        with pytest.raises(DataError, match="has colors of 16 bits"):
+            read_labels(file)
     tifffile.imwrite(tmp_path / "signed.tif", -LABELS.astype(np.int8))
     with pytest.raises(DataError, match="signed values of 8 bits"):
         read_labels(tmp_path / "signed.tif")
@@ -292,6 +294,11 @@ SETS: dict[str, tuple[Masks, MaskRules, Sequence[np.ndarray] | str]] = {  # mask
         [LABELS, LABELS % 3],
     ),
     "gray palette": ([(LABELS, COLORS), (LABELS, GRAY)], MaskRules(), [LABELS] * 2),
+    "void of two colors": (
+        [(mapped(0, 1, 2, 255), np.vstack([palette()[:255], [color]])) for color in ([9, 8, 7], [1, 2, 3])],
+        MaskRules(),
+        [mapped(0, 1, 2, 255)] * 2,
+    ),
     "white background in one": ([(LABELS, COLORS), (LABELS, WHITE_FIRST)], MaskRules(), [LABELS] * 2),
     "white of one bit beside bytes": (
         [mapped(0, 1, 255, 3), LABELS > 0],
