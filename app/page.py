@@ -4,6 +4,7 @@ import os
 import re
 import tempfile
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -139,9 +140,23 @@ class Page:
             "details": source,
         }
 
+    def in_turn(
+        self,
+        function: Callable[..., Any],
+        prepare: Callable[..., Callable[[], object] | None] | None = None,
+        turns: fairness.FairTurns | None = None,
+    ) -> Callable[..., Any]:
+        """Wrap a handler, as `fairness.in_turn`; the images that its inputs name stay in memory."""
+
+        def hold(*inputs: object) -> AbstractContextManager[None]:
+            names = [one.get("token") if isinstance(one, dict) else one for one in inputs]
+            return self.backend.images.pinned(*names)
+
+        return fairness.in_turn(function, prepare, turns, hold)
+
     def shows(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """Wrap a handler that calls `show_image`: it loads the model and reads the image."""
-        return fairness.in_turn(function, self.loader, fairness.DECODING)
+        return self.in_turn(function, self.loader, fairness.DECODING)
 
     def loader(self, image: object, model: object, *others: object) -> Callable[[], object] | None:
         """Return what loads the model: the preparation of handlers that start with an image and a model."""
@@ -164,7 +179,7 @@ class Page:
             return str(path)
 
         options = HEAVY | {"trigger_mode": "once"}
-        handler = fairness.in_turn(write, turns=fairness.FINDING)
+        handler = self.in_turn(write, None, fairness.FINDING)
         saved = event(handler, [self.request], self.saved, js=f"async () => [{js}]", **options)
         # The link is there once Gradio has drawn it.
         saved.success(None, js="() => setTimeout(() => document.querySelector('#saved').click(), 50)")

@@ -2,7 +2,7 @@
 
 import base64
 import contextlib
-from collections.abc import Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 
 import gradio as gr
 import numpy as np
@@ -89,9 +89,8 @@ class Endpoints:
             raise LabError("A patch needs a row and a column.")
         query = Query.of({"block": block, "row": row or 0, "column": column or 0})
         patch = None if row is None else (query.row, query.column)
-        encoding = await self._encoding(image, model, size, request)
 
-        def compute() -> dict:
+        def compute(encoding: Encoding) -> dict:
             blocks = encoding.predictor.blocks
             if not 1 <= abs(block) <= blocks:
                 raise LabError(f"There is no block {block}: this model has blocks 1 to {blocks}.")
@@ -100,7 +99,8 @@ class Endpoints:
             rows, columns = encoding.predictor.grid
             return {"rows": rows, "columns": columns, "block": number + 1, "maps": maps.tolist()}
 
-        return await fairness.READING.run(client_of(request), compute)
+        async with self._encoding(image, model, size, request) as encoding:
+            return await fairness.READING.run(client_of(request), compute, encoding)
 
     async def masks(
         self,
@@ -131,13 +131,12 @@ class Endpoints:
         """
         best = head == "best"
         settings = ObjectSettings.of({"head": "mean" if best else head, "mass": mass, "refined": refined})
-        encoding = await self._encoding(image, model, size, request)
-        truth = None if ground_truth is None else mask_of(ground_truth, encoding.predictor.image_size)
-        if best and truth is None:
+        if best and ground_truth is None:
             raise LabError("The best head is chosen by a ground truth: pass one, or another head.")
 
-        def compute() -> dict:
+        def compute(encoding: Encoding) -> dict:
             chosen = settings
+            truth = None if ground_truth is None else mask_of(ground_truth, encoding.predictor.image_size)
             if best and truth is not None:
                 masks = keep_mass_of_maps(attention(encoding), mass)
                 number, _ = best_head(enlarge(masks, truth.shape), truth)
@@ -146,7 +145,8 @@ class Endpoints:
             score = None if truth is None else float(jaccard(decode(record["segmentation"]), truth))
             return {"head": chosen.head, "jaccard": score} | record
 
-        return await fairness.FINDING.run(client_of(request), compute)
+        async with self._encoding(image, model, size, request) as encoding:
+            return await fairness.FINDING.run(client_of(request), compute, encoding)
 
     async def objects(
         self,
@@ -172,8 +172,8 @@ class Endpoints:
             objects: a list, each with segmentation (COCO run lengths), bbox, area and seed.
         """
         settings = ObjectSettings.of({"method": method, "count": count, "refined": refined})
-        encoding = await self._encoding(image, model, size, request)
-        records = await fairness.FINDING.run(client_of(request), self._records, encoding, settings)
+        async with self._encoding(image, model, size, request) as encoding:
+            records = await fairness.FINDING.run(client_of(request), self._records, encoding, settings)
         return {"objects": records}
 
     async def matches(
@@ -198,10 +198,10 @@ class Endpoints:
             matches, best first: a and b (y and x in pixels of the images), cosine and ratio. Also the scale
             of the second image with the most matches, and the scales that were tried.
         """
-        first = await self._encoding(image, model, size, request)
-        second = await self._encoding(other, model, size, request)
-        tokens, client = (first.key.token, second.key.token), client_of(request)
-        response, _ = await fairness.MODEL.run(client, matching.match, self.backend, *tokens, ratio)
+        arguments = model, size, request
+        async with self._encoding(image, *arguments) as first, self._encoding(other, *arguments) as second:
+            tokens, client = (first.key.token, second.key.token), client_of(request)
+            response, _ = await fairness.MODEL.run(client, matching.match, self.backend, *tokens, ratio)
         return response
 
     async def track(
@@ -235,11 +235,18 @@ class Endpoints:
         *_, tracked = [result async for result in results]
         return await in_thread(clips.coco, tracked)
 
-    async def _encoding(self, image: object, model: str, size: int, request: gr.Request | None) -> Encoding:
-        """Encode an image; its decoding, and loading the model, hold no turn at the models."""
+    @contextlib.asynccontextmanager
+    async def _encoding(
+        self, image: object, model: str, size: int, request: gr.Request | None
+    ) -> AsyncIterator[Encoding]:
+        """Encode an image, which stays until the end of the block.
+
+        Decoding, and loading the model, hold no turn at the models.
+        """
         name, client = await in_thread(self._image_name, image), client_of(request)
-        await self.backend.load(model, client)
-        return await fairness.MODEL.run(client, self.backend.encode, name, model, size)
+        with self.backend.images.pinned(name):
+            await self.backend.load(model, client)
+            yield await fairness.MODEL.run(client, self.backend.encode, name, model, size)
 
     def _image_name(self, image: object) -> str:
         content = self._decode(image, "image", EXAMPLES)

@@ -148,7 +148,8 @@ def routes(backend: Backend) -> list[BaseRoute]:
             if tokens:
                 client = (request.client.host if request.client else "", tokens[0].partition(".")[0])
                 turns = fairness.READING if all(map(backend.holds, tokens)) else fairness.MODEL
-                content = await _unless_closed(request, turns.run(client, read, backend, path))
+                with backend.images.pinned(*tokens):
+                    content = await _unless_closed(request, turns.run(client, read, backend, path))
             else:
                 content = await run_in_threadpool(read, backend, path)
         except LabError as error:

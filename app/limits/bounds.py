@@ -4,8 +4,8 @@ import contextlib
 import os
 import tempfile
 import threading
-from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterator
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Collection, Hashable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, TypeVar
@@ -73,6 +73,7 @@ class BoundedCache(Generic[Key, Value]):
     def __init__(self, capacity: int) -> None:
         self.capacity = capacity
         self._entries: OrderedDict[Key, tuple[Value, int]] = OrderedDict()
+        self._pinned: Counter[Key] = Counter()
         self.weight = 0
         self._lock = threading.Lock()
 
@@ -91,10 +92,23 @@ class BoundedCache(Generic[Key, Value]):
             self.weight += weight - self._entries.pop(key, (None, 0))[1]
             self._entries[key] = (value, weight)
             while self.weight > self.capacity and len(self._entries) > 1:
-                _, (other, lighter) = self._entries.popitem(last=False)
+                others = [other for other in self._entries if other != key]  # the least recently used first
+                removed = next((other for other in others if not self._pinned[other]), others[0])
+                value, lighter = self._entries.pop(removed)
                 self.weight -= lighter
-                forgotten.append(other)
+                forgotten.append(value)
         return forgotten
+
+    @contextlib.contextmanager
+    def pinned(self, keys: Collection[Key]) -> Iterator[None]:
+        """Until the end of the block, remove the values of these keys only after all others."""
+        with self._lock:
+            self._pinned.update(keys)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._pinned -= Counter(keys)  # drops those that are not pinned any more
 
     def drop(self, which: Callable[[Key, Value], bool]) -> None:
         """Remove every entry for which `which` returns True."""

@@ -132,6 +132,7 @@ def in_turn(
     function: Callable[..., Any],
     prepare: Callable[..., Callable[[], object] | None] | None = None,
     turns: FairTurns | None = None,
+    hold: Callable[..., contextlib.AbstractContextManager[object]] | None = None,
 ) -> Callable[..., AsyncIterator[Any]]:
     """Wrap a blocking event handler so that it takes a turn and runs in a thread.
 
@@ -141,19 +142,21 @@ def in_turn(
         function: The handler.
         prepare: Returns what these inputs have to load first, as `Models.loader`; None for nothing.
         turns: Default: `MODEL`.
+        hold: Returns a context for these inputs that lasts until the handler has ended.
     """
 
     async def handler(request: gr.Request, progress=gr.Progress(), *inputs):  # type: ignore[no-untyped-def]
-        load = await in_thread(prepare, *inputs) if prepare else None
-        stages = [(LOADING, load)] * bool(load) + [(turns or MODEL, partial(function, *inputs))]
-        for queue, work in stages:
-            async with contextlib.aclosing(queue.wait(client_of(request))) as places:
-                async for ahead in places:
-                    if ahead:
-                        progress(0, desc=f"{ahead} ahead of you")
-                        yield gr.skip()
-                    else:
-                        result = await in_thread(work)
+        with hold(*inputs) if hold else contextlib.nullcontext():
+            load = await in_thread(prepare, *inputs) if prepare else None
+            stages = [(LOADING, load)] * bool(load) + [(turns or MODEL, partial(function, *inputs))]
+            for queue, work in stages:
+                async with contextlib.aclosing(queue.wait(client_of(request))) as places:
+                    async for ahead in places:
+                        if ahead:
+                            progress(0, desc=f"{ahead} ahead of you")
+                            yield gr.skip()
+                        else:
+                            result = await in_thread(work)
         yield result
 
     handler.__name__ = getattr(function, "__name__", "handler")

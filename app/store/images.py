@@ -5,7 +5,9 @@ import hashlib
 import io
 import re
 import secrets
+from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -54,6 +56,13 @@ class ImageStore:
             self._decode(name, content, title)
         self._files.put(name, content, len(content))
         return name
+
+    def pinned(self, *values: Any) -> AbstractContextManager[None]:
+        """Keep the images that values of a client name, if they fit, until the end of the block: it waits.
+
+        A value is a name, NAME/TITLE, or a token, which begins with the name.
+        """
+        return self._files.pinned([re.split("[/.]", value)[0] for value in values if isinstance(value, str)])
 
     def forget(self, name: str) -> None:
         """Delete a file; a user who sent the same file opens it again."""

@@ -161,7 +161,7 @@ class Models:
         try:
             check_name(name)
         except WeightsError as error:
-            raise NotHere(f"{error}.") from error
+            raise NotHere(_capitalize(error)) from error
         return name
 
     def ready(self, name: object) -> AttentionPredictor:
@@ -182,7 +182,7 @@ class Models:
                 traceback.print_exc()
                 fault = f"The weights of {name} cannot be loaded: choose another model."
                 if isinstance(error, WeightsError):  # its sentence names the file, but not to clients
-                    fault += f" {error}.".replace(source.place, str(name))
+                    fault += f" {_capitalize(error)}".replace(source.place, str(name))
                 raise LabError(fault) from error
         return predictor
 
@@ -236,3 +236,8 @@ class Models:
                 f"{name} is not on this machine and could not be downloaded: "
                 "choose another model, or try again later."
             ) from error
+
+
+def _capitalize(error: WeightsError) -> str:
+    text = str(error)
+    return f"{text[:1].upper()}{text[1:]}."

@@ -14,7 +14,7 @@ Contract of a tab
 - Every handler can be called by anybody with any JSON: check each argument, raise `LabError` with one
   sentence. No path, model or address is taken from a value; images and encodings are looked up by name or
   token.
-- Handlers that run a model are wrapped: `fairness.in_turn(handler)`, with `**HEAVY`; others have `**LIGHT`.
+- Handlers that run a model are wrapped: `page.in_turn(handler)`, with `**HEAVY`; others have `**LIGHT`.
 - What needs no Python has `fn=None, js=…`: `viewOf("ELEM_ID")` in such a script is the view's instance.
 """
 

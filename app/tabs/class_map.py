@@ -6,7 +6,6 @@ from typing import Any
 
 import gradio as gr
 
-from app.limits import fairness
 from app.limits.errors import LabError, NotHere
 from app.page import HEAVY, LIGHT, Page, dropdown, export_button, inspector, split, work
 from app.store import class_maps
@@ -45,7 +44,7 @@ def build(page: Page) -> None:
     name.input(open_map, name, [opened, search, facts], trigger_mode="always_last", **LIGHT).success(
         None, opened, None, js="(map) => viewOf('class-map').openMap(map)", **LIGHT
     )
-    place = fairness.in_turn(partial(_place, page), lambda _, map: backend.models.loader(_model(page, map)))
+    place = page.in_turn(partial(_place, page), lambda _, map: backend.models.loader(_model(page, map)))
     view.shown(place, [page.image, name], view, **HEAVY)
     search.input(None, search, None, js="(index) => viewOf('class-map').goTo(index)", **LIGHT)
 

@@ -15,7 +15,6 @@ import numpy as np
 
 from app import STATIC
 from app.handlers.attention_maps import attention
-from app.limits import fairness
 from app.limits.errors import LabError
 from app.page import HEAVY, LIGHT, Page, inspector, work
 from app.store.engine import Encoding
@@ -140,7 +139,7 @@ def build(page: Page) -> None:
                 button.click(None, number, number, js=turn, **LIGHT)
 
     state = gr.Textbox("", visible="hidden", elem_id="lesson-state")
-    inputs, show = [number, weights, page.image, page.size], fairness.in_turn(partial(_show, page))
+    inputs, show = [number, weights, page.image, page.size], page.in_turn(partial(_show, page))
     outputs = [view, state, weights, body, answer, paper]
     shown = page.image_signal("learn-image").shown(show, inputs, outputs, **HEAVY)
     shown.success(None, state, None, js=APPLY, **LIGHT)

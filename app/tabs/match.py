@@ -6,7 +6,6 @@ import gradio as gr
 
 from app.handlers import matching
 from app.handlers.own import rail
-from app.limits import fairness
 from app.page import HEAVY, LIGHT, Page, export_button, inspector, split, work
 from app.store.images import EXAMPLES, stem
 
@@ -40,7 +39,7 @@ def build(page: Page) -> None:
     page.views.append(view)
 
     inputs = [page.image, page.model, page.size, second, ratio]
-    find = fairness.in_turn(lambda *inputs: gr.HTML(matched=match_images(page, *inputs)), page.loader)
+    find = page.in_turn(lambda *inputs: gr.HTML(matched=match_images(page, *inputs)), page.loader)
     view.shown(find, inputs, view, **HEAVY)
     seconds.select(None, None, second, js="() => viewOf('seconds').chosen")
     second.change(None, second, None, js="(name) => viewOf('seconds')?.mark(name)", **LIGHT)

@@ -7,7 +7,6 @@ import gradio as gr
 import numpy as np
 from pydantic import Field
 
-from app.limits import fairness
 from app.limits.errors import ClientValue, LabError
 from app.page import HEAVY, Page
 from app.store.backend import Backend
@@ -45,7 +44,7 @@ def build(page: Page) -> None:
     for button, places in ((whole, "[]"), (part, PINNED)):
         inputs = f"{{ token: view?.encoding?.token, places: {places} }}"
         script = f"() => {{ const view = viewOf('explore'); return [{inputs}]; }}"
-        search = fairness.in_turn(partial(search_images, page.backend))
+        search = page.in_turn(partial(search_images, page.backend))
         button.click(search, [page.request], results, js=script, **HEAVY)
 
 

@@ -54,7 +54,7 @@ def build(page: Page) -> None:
         find = scribbles.segment_image if _has_strokes(request) else find_objects
         return gr.HTML(found=find(page.backend, request))
 
-    find = fairness.in_turn(find_labels, turns=fairness.FINDING)
+    find = page.in_turn(find_labels, None, fairness.FINDING)
     found = view.edited(find, page.request, view, js="() => [viewOf('segment').searchRequest]", **HEAVY)
     found.failure(None, js="() => viewOf('segment').failed()")
 

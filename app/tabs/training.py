@@ -5,7 +5,6 @@ from typing import Any
 
 import gradio as gr
 
-from app.limits import fairness
 from app.limits.errors import LabError
 from app.page import HEAVY, LIGHT, Page, dropdown, export_button, inspector, script, work
 from app.store.runs import CHARTS, Checkpoint, chart_value, status_text, warnings_text
@@ -51,7 +50,7 @@ def build(page: Page) -> None:
     redrawn = run.input(partial(_read, page), run, shown, trigger_mode="always_last", **LIGHT)
     inputs = [run, checkpoint, page.image, page.size]
     load = lambda name, index, *_: page.backend.models.loader(_checkpoint(page, name, index).model)  # noqa: E731
-    see = fairness.in_turn(partial(_see, page), load)
+    see = page.in_turn(partial(_see, page), load)
     page.image_signal("training-image").shown(see, inputs, [view, label, charts[0]], **HEAVY)
     for event in (checkpoint.input, redrawn.success):
         event(None, js="() => viewOf('training-image')?.showAgain()", **LIGHT)

@@ -77,7 +77,7 @@ def build(page: Page) -> None:
     page.save(view.exported, partial(_file, page), "viewOf('tracking').exportRequest")
     inputs = [clip, page.model, page.size]
     clip.change(partial(_open, page), clip, view, trigger_mode="always_last", **LIGHT)
-    encode = fairness.in_turn(partial(_encode, page), lambda _, *choice: page.loader(*choice))
+    encode = page.in_turn(partial(_encode, page), lambda _, *choice: page.loader(*choice))
     shown_frame = "(_, ...rest) => [viewOf('tracking').number, ...rest]"
     quiet = HEAVY | {"show_progress": "hidden"}  # otherwise the view fades at every frame
     view.shown(encode, [view, *inputs], view, js=shown_frame, **quiet)

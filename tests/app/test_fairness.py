@@ -1,15 +1,22 @@
 """Turns at the model: order, bounds, and events whose client leaves."""
 
 import asyncio
+import base64
 import threading
 from unittest.mock import Mock
 
 import gradio as gr
+import numpy as np
 import pytest
 
+from app.handlers.api import Endpoints
+from app.limits import fairness
+from app.limits.bounds import Limits
 from app.limits.errors import Busy, LabError
 from app.limits.fairness import FairTurns, in_thread, in_turn
-from tests.app.conftest import run
+from app.page import Page
+from app.store.images import png
+from tests.app.conftest import MODEL, run, small_backend
 
 
 async def serve(turns: FairTurns, clients: str) -> tuple[str, list[str]]:
@@ -101,3 +108,39 @@ def test_handler_that_fails_reports_one_sentence(capsys):
     with pytest.raises(LabError, match=r"^Something went wrong in the server: try again\.$"):
         run(in_thread(lambda: 1 // 0))
     assert "ZeroDivisionError" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("door", ["page", "api"])
+def test_image_of_waiting_call_stays_in_bounded_memory_until_it_is_answered(door, monkeypatch):
+    monkeypatch.setattr(fairness, "MODEL", FairTurns("the model"))
+    backend, random = small_backend(Limits(max_memory_mb=1)), np.random.default_rng(0)
+
+    def new_file() -> bytes:
+        return png(random.integers(0, 256, (60, 90, 3), dtype=np.uint8))  # 15 of them fit
+
+    file = new_file()
+    name = backend.images.keep(file)
+
+    async def call_page() -> object:
+        read = Page(backend).in_turn(backend.encode)
+        *_, found = [update async for update in read(gr.Request(session_hash="b"), Mock(), name, MODEL, 64)]
+        return found
+
+    async def call_while_others_send_files() -> object:
+        calls = {
+            "page": call_page,
+            "api": lambda: Endpoints(backend).attention(base64.b64encode(file).decode(), MODEL),
+        }
+        async with fairness.MODEL.turn("a"):
+            waiting = asyncio.ensure_future(calls[door]())
+            while not fairness.MODEL._waiting:
+                await asyncio.sleep(0.01)
+            for _ in range(30):
+                backend.images.keep(new_file())
+        return await waiting
+
+    assert run(call_while_others_send_files())
+    assert backend.images._files.weight <= 250_000
+    for _ in range(30):
+        backend.images.keep(new_file())
+    assert not backend.images.holds(name)

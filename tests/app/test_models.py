@@ -140,7 +140,7 @@ def test_bare_checkpoint_needs_heads_and_the_first_model_takes_them(tmp_path, ca
 
 @pytest.mark.parametrize(
     ("name", "sentence"),
-    [("nothing.pth", "no file or folder 'nothing.pth'"), ("vit_smal", "unknown model 'vit_smal'"),
+    [("nothing.pth", "No file or folder 'nothing.pth'"), ("vit_smal", "Unknown model 'vit_smal'"),
      ("os:getcwd", "does not run own code"), (models_module.OTHER, "Type the path of a checkpoint")],
 )  # fmt: skip
 def test_name_that_is_no_model_is_refused_where_any_model_may_be_opened(name, sentence):

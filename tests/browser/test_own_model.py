@@ -37,7 +37,7 @@ def test_run_of_the_trainer_opens_without_a_restart(open_page, tmp_path):
         assert f"Opened {run}: teacher of run, 2 blocks of 3 heads" in choose(page, str(run))
         page.wait_for_function("viewOf('explore').encoding.blocks === 2")
         assert page.evaluate("viewOf('explore').encoding.value.model") == str(run)
-        assert "no file or folder" in choose(page, str(tmp_path / "nothing.pth"))
+        assert "No file or folder" in choose(page, str(tmp_path / "nothing.pth"))
         assert page.locator("#model input").input_value() == str(run)
 
 

@@ -65,6 +65,7 @@ export class AttentionView extends View {
   pinBox = el("div", { class: "lab-parts lab-pins", hidden: true }, this.hint, this.pinTiles.element, this.remove);
   where = el("span", { class: "lab-where" });
   what = el("span", { class: "lab-what lab-soft" });
+  ranges = el("span", { class: "lab-soft" }); // of every head
   seek = rested(() => this.reload());
   speak = rested(() => (this.spoken.textContent = `${this.where.textContent}. ${this.what.textContent}.`), SPEAK_AFTER);
 
@@ -75,7 +76,7 @@ export class AttentionView extends View {
     this.stage.cell.append(el("div", { class: "lab-top" }, props.title && this.title, this.banner));
     this.stage.cell.append(el("div", { class: "lab-bottom" }, this.caption, this.scale));
     this.blocks = props.blocks && new Blocks(this);
-    const readout = el("p", { class: "lab-readout" }, this.where, this.what);
+    const readout = el("p", { class: "lab-readout" }, this.where, this.what, this.ranges);
     const numbers = el("details", { hidden: !props.numbers }, el("summary", {}, "Numbers"), readout);
     const names = Object.keys(SETTINGS).map((name) => PROPS[name] ?? name);
     this.watch(names, () => this.set(this.given(SETTINGS)));
@@ -264,6 +265,8 @@ export class AttentionView extends View {
       (!this.hovered && pins.active?.color) || "#fff",
     );
     [this.where.textContent, this.what.textContent] = this.describe();
+    const range = (_, head) => `head ${head}: ${this.maps.range(String(head)).map(this.valueText, this).join(" to ")}`;
+    this.ranges.textContent = this.definition.heads ? `Ranges: ${this.maps.heads.map(range).join(", ")}` : "";
     this.caption.textContent = this.says();
     this.speak();
     if (this.blocks) this.blocks.follow();
@@ -313,10 +316,14 @@ export class AttentionView extends View {
 
   /** Values at the ends of the color bar and its colors; null if colors do not stand for values. */
   get shownScale() {
-    const { maps, shown, settings, definition } = this;
+    const { maps, shown, settings } = this;
     if (!maps || shown === "heads" || settings.layer === "mask") return null;
-    const text = (value) => (definition.signed ? figure(value) : `${figure(100 * value)} %`);
-    return { ends: maps.scale(shown).map(text), stops: this.stops };
+    return { ends: maps.scale(shown).map(this.valueText, this), stops: this.stops };
+  }
+
+  /** Write a value of a map; attention in percent. @param {number} value */
+  valueText(value) {
+    return this.definition.signed ? figure(value, 2) : `${figure(100 * value, 2)} %`;
   }
 
   showPins() {

@@ -33,10 +33,6 @@ export class ChartView extends View {
     this.element.dataset.curves = String(curves.length); // tests wait for it
   }
 
-  resized() {
-    this.reload();
-  }
-
   draw(title, curves) {
     const { plot, props } = this;
     const width = this.element.clientWidth;
@@ -58,6 +54,10 @@ export class ChartView extends View {
     for (const [name, value] of Object.entries({ width, height, "aria-label": `${title} over the steps` }))
       plot.setAttribute(name, value);
     plot.replaceChildren(...[frame, ...lines, marker, ...labels].filter(Boolean));
+  }
+
+  resized() {
+    this.reload();
   }
 }
 

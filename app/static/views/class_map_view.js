@@ -102,11 +102,6 @@ export class ClassMapView extends View {
     return { map, data: JSON.parse(new TextDecoder().decode(bytes)) };
   }
 
-  openMap(map) {
-    this.map = map;
-    this.reload();
-  }
-
   open(name, { classes, groups, pictures = null }) {
     Object.assign(this, { opened: name, points: classes, groups, pictures, hovered: null, visited: new Map() });
     const numbers = new Map(groups.map((group, number) => [group.name, number]));
@@ -304,6 +299,11 @@ export class ClassMapView extends View {
     const text = point ? `${summary(point)}. Nearest classes by feature, with cosine distance:` : "";
     this.select({ chosen: index }, point?.name ?? "", text, point?.neighbors ?? []);
     this.emit("select", { index, key: point?.key ?? null });
+  }
+
+  openMap(map) {
+    this.map = map;
+    this.reload();
   }
 
   /** Select a class and focus its name. Null, which a search field sends when it is left, clears a class. */

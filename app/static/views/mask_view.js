@@ -12,6 +12,7 @@ import { Painting, fromRuns } from "../maths/painting.js";
 import { write } from "./address.js";
 import { el } from "./dom.js";
 import { Editor } from "./editor.js";
+import { Refusal, fetchBytes } from "./encoding.js";
 import { maskFormats, section, shownSection } from "./export.js";
 import { cutoutFile } from "./files.js";
 import { rested } from "./newest.js";
@@ -55,6 +56,7 @@ export class MaskView extends Editor {
     const header = el("tr", {}, ...titles.map((title) => el("th", { scope: "col" }, title)));
     this.table = el("table", { class: "lab-scores", hidden: true }, el("thead", {}, header), this.scores);
     this.watch("found", () => this.receive());
+    this.startTool(); // of the method in the address
     const { stage, help, methods, table, chips } = this;
     this.mount("value", stage.cell, this.asideOf(methods.element, chips, help, table));
   }
@@ -68,10 +70,14 @@ export class MaskView extends Editor {
     Object.assign(this.settings, change);
     if (!this.encoding) return;
     if (this.scribbles !== scribbles) {
-      this.tools.querySelector(`[value=${scribbles ? "click" : "draw"}]`)["checked"] = true;
+      this.startTool();
       this.takePainting();
     }
     this.render();
+  }
+
+  startTool() {
+    this.tools.querySelector(`[value=${this.scribbles ? "draw" : "click"}]`)["checked"] = true;
   }
 
   /** Take the mask by hand, or the strokes. */
@@ -280,12 +286,19 @@ export class MaskView extends Editor {
     this.render();
   }
 
-  search() {
-    const { searchRequest } = this;
+  async search() {
+    const { searchRequest, encoding } = this;
     if (!searchRequest || this.found.has(searchRequest.key) || this.pendingKey === searchRequest.key) return;
     this.pendingKey = searchRequest.key;
     this.emit("edited", {});
     this.render(false);
+    try {
+      await fetchBytes(`lab/thumbnails/${encoding.token.split(".")[0]}.jpg`); // Gradio hides that no server is there
+    } catch (error) {
+      if (!(error instanceof Refusal)) throw error;
+      this.failed();
+      this.refuse(error.message);
+    }
   }
 
   /** Take an answer of the server, unless it is about another image. */
