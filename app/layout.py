@@ -22,7 +22,7 @@ from app.handlers.own import rail
 from app.limits.errors import LabError
 from app.page import HEAVY, Page, script
 from app.store.backend import Backend
-from app.store.images import EXAMPLES
+from app.store.images import EXAMPLES, FIRST
 from app.tabs import TABS
 
 PRELOAD = """
@@ -59,7 +59,7 @@ def build(backend: Backend) -> gr.Blocks:
         with gr.Column(elem_id="rail", elem_classes="rail", min_width=0):
             examples = [(name, title, page.address(name, small=True)) for name, title in EXAMPLES.items()]
             options = {
-                "start": backend.start.image,
+                "start": FIRST,
                 "address": "image",
                 "camera": "explore",
                 "previews": True,
@@ -121,7 +121,7 @@ def head(backend: Backend) -> str:
     arrays = f"lab/arrays/{first.key.token}/blocks/{first.predictor.blocks - 1}"
     tags = [f'<link rel="modulepreload" href="{address}">' for address in modules]
     tags += [f'<link rel="stylesheet" href="{address}">' for address in sheets]
-    preloads = {"image": f"lab/images/{backend.start.image}.jpg", "fetch": arrays}
+    preloads = {"image": f"lab/images/{FIRST}.jpg", "fetch": arrays}
     tags += [
         f"<script>{PRELOAD.replace('PRELOADS', json.dumps(preloads))}</script>",
         '<meta name="description" content="Attention maps of vision transformers under the pointer.">',

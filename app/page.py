@@ -17,7 +17,7 @@ from app.limits.bounds import RESOLUTIONS
 from app.limits.errors import LabError
 from app.store.backend import Backend
 from app.store.engine import Encoding
-from app.store.images import EXAMPLES, clean_name, pin
+from app.store.images import EXAMPLES, FIRST, clean_name, pin
 
 
 def work() -> gr.Column:
@@ -78,17 +78,16 @@ class Page:
 
     def __init__(self, backend: Backend) -> None:
         self.backend = backend
-        start, sizes = backend.start, sorted({*RESOLUTIONS, backend.start.size})
-        self.image = gr.Textbox(start.image, visible="hidden", elem_id="image")
+        self.image = gr.Textbox(FIRST, visible="hidden", elem_id="image")
         self.count = gr.Textbox("0", visible="hidden", elem_id="ask")
         self.request = gr.JSON(visible=False)
         self.saved = gr.DownloadButton(visible="hidden", elem_id="saved")
         models = backend.models.choices()
         menu: dict[str, Any] = {"container": False, "min_width": 0, "render": False}
         menu["allow_custom_value"] = True
-        self.model = dropdown(models, value=start.model, label="Model", elem_id="model", **menu)
-        pixels = [(f"{size} px", size) for size in sizes]
-        self.size = dropdown(pixels, value=start.size, label="Resolution", elem_id="size", **menu)
+        self.model = dropdown(models, value=backend.models.first, label="Model", elem_id="model", **menu)
+        pixels = [(f"{size} px", size) for size in sorted({*RESOLUTIONS, backend.size})]
+        self.size = dropdown(pixels, value=backend.size, label="Resolution", elem_id="size", **menu)
         self.facts = gr.HTML(elem_id="model-facts", render=False)
         self.views: list[gr.HTML] = []
         self.linked: dict[str, tuple[gr.Dropdown | gr.Textbox, list[str]]] = {}

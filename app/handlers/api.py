@@ -2,7 +2,7 @@
 
 import base64
 import contextlib
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Mapping
 
 import gradio as gr
 import numpy as np
@@ -28,6 +28,7 @@ from segmentation.metrics import jaccard
 File = str | dict
 """Name of an example, or a file: base64 text, which may be URL-safe or wrapped, or that of `handle_file`."""
 URL_SAFE = str.maketrans("-_", "+/")
+MIN_FILE_BYTES = 30
 
 
 class Query(ClientValue):
@@ -225,7 +226,10 @@ class Endpoints:
         Returns:
             A COCO data set: images (frames), annotations (masks of the objects) and categories (objects).
         """
-        loaded_clip, client = self.backend.clips.get(await in_thread(self._clip, clip)), client_of(request)
+        loaded_clip, client = (
+            self.backend.clips.get(await in_thread(self._keep, clip, "clip")),
+            client_of(request),
+        )
         if not isinstance(masks, dict) or not all(str(frame).isdecimal() for frame in masks):
             raise LabError('The masks must be lists by number of the frame, such as {"0": [run_lengths]}.')
         labels = {int(frame): labels_of(objects, loaded_clip.sent_size) for frame, objects in masks.items()}
@@ -243,34 +247,29 @@ class Endpoints:
 
         Decoding, and loading the model, hold no turn at the models.
         """
-        name, client = await in_thread(self._image_name, image), client_of(request)
+        name, client = await in_thread(self._keep, image, "image"), client_of(request)
         with self.backend.images.pinned(name):
             await self.backend.load(model, client)
             yield await fairness.MODEL.run(client, self.backend.encode, name, model, size)
 
-    def _image_name(self, image: object) -> str:
-        content = self._decode(image, "image", EXAMPLES)
-        return self.backend.images.keep(content) if isinstance(content, bytes) else content
-
-    def _clip(self, clip: object) -> str:
-        content = self._decode(clip, "clip", EXAMPLE_CLIPS)
-        return self.backend.clips.keep(content, "clip") if isinstance(content, bytes) else content
-
-    def _decode(self, sent: object, kind: str, examples: Iterable[str]) -> bytes | str:
-        """Return the bytes of a file, or the name of an example."""
+    def _keep(self, sent: object, kind: str) -> str:
+        """Return the name of an example, or of a file that is kept."""
+        store, examples = self.backend.stores[kind], EXAMPLES if kind == "image" else EXAMPLE_CLIPS
         limits = self.backend.limits
         if isinstance(sent, Mapping) and "path" in sent:  # of `handle_file`, which has uploaded the file
-            return take_upload(sent["path"], limits.max_upload_bytes)
+            return store.keep(take_upload(sent["path"], limits.max_upload_bytes), f"The {kind}")
         if isinstance(sent, str) and sent in examples:
             return sent
         text = "".join(sent.rpartition(",")[2].split()).rstrip("=") if isinstance(sent, str) else ""
         if len(text) * 3 // 4 > limits.max_upload_bytes:
             raise LabError(f"The {kind} is larger than the {limits.max_upload_mb} MB allowed.")
-        if len(text) >= 40:
-            with contextlib.suppress(ValueError):
-                return base64.b64decode(text.translate(URL_SAFE) + "=" * (-len(text) % 4), validate=True)
-        names = ", ".join(examples)
-        raise LabError(f"The {kind} must be the name of an example ({names}) or a file as base64 text.")
+        content = b""
+        with contextlib.suppress(ValueError):
+            content = base64.b64decode(text.translate(URL_SAFE) + "=" * (-len(text) % 4), validate=True)
+        if len(content) < MIN_FILE_BYTES:
+            names = ", ".join(examples)
+            raise LabError(f"The {kind} must be the name of an example ({names}) or a file as base64 text.")
+        return store.keep(content, f"The {kind}")
 
     def _records(self, encoding: Encoding, settings: ObjectSettings) -> list[dict]:
         """Find objects; return run lengths, box, share of the image and seed of each."""

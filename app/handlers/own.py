@@ -16,8 +16,8 @@ from app.limits import fairness
 from app.limits.bounds import take_upload
 from app.limits.errors import ClientValue, LabError
 from app.page import Page, split
-from app.store.backend import Backend, Clips
-from app.store.images import MAX_FRAME_TEXT, ImageStore, clean_name, read_frame
+from app.store.backend import Backend
+from app.store.images import MAX_FRAME_TEXT, clean_name, read_frame
 from app.values import attention_value
 
 Kind = Literal["image", "clip"]
@@ -83,7 +83,6 @@ Function = Callable[[Any, gr.Request], Awaitable[Any]]
 
 def own_functions(backend: Backend) -> list[Function]:
     """Return what the script of a rail may call: each takes JSON of a client."""
-    stores: Mapping[Kind, ImageStore | Clips] = {"image": backend.images, "clip": backend.clips}
 
     async def keep(sent: Any, request: gr.Request) -> Any:
         """Read a sent file into memory and delete it; return its name."""
@@ -92,7 +91,7 @@ def own_functions(backend: Backend) -> list[Function]:
 
         def read() -> dict[str, str]:
             content = take_upload(file.path, backend.limits.max_upload_bytes)
-            name = stores[file.kind].keep(content, title)
+            name = backend.stores[file.kind].keep(content, title)
             halved = file.kind == "image" and backend.images.is_halved(content)
             note = f"{title} is very large: it is shown at half its width and height." if halved else ""
             return {"name": f"{name}/{title}", "note": note}
@@ -102,7 +101,7 @@ def own_functions(backend: Backend) -> list[Function]:
     async def holds(named: Any, request: gr.Request) -> bool:
         """Return whether the server still has a file."""
         file = Named.of(named)
-        return stores[file.kind].holds(split(file.name)[0])
+        return backend.stores[file.kind].holds(split(file.name)[0])
 
     async def forget(named: Any, request: gr.Request) -> Any:
         """Delete a file and what was computed from it."""

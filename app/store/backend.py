@@ -6,7 +6,7 @@ import secrets
 import tempfile
 import threading
 from collections.abc import AsyncIterator, Generator, Hashable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from app.limits import fairness
@@ -16,7 +16,7 @@ from app.store import clips, engine
 from app.store.class_maps import Maps
 from app.store.clips import Clip, TrackedClip
 from app.store.engine import Encoding, Key
-from app.store.images import EXAMPLES, ImageStore
+from app.store.images import EXAMPLES, FIRST, ImageStore
 from app.store.models import Models
 from app.store.runs import Runs
 from app.values import shape_of
@@ -29,16 +29,6 @@ from segmentation.labels import Labels
 MASK_BYTES = 20_000  # assumed size of the mask of a frame: several times that of most
 
 
-@dataclass(frozen=True)
-class Start:
-    """Choices that the page opens with."""
-
-    model: str
-    size: int
-    image: str = "sheep"
-    clip: str = "sheep"
-
-
 class Backend:
     """Models, images and their encodings, clips, runs and class maps. It holds no state of a user.
 
@@ -48,10 +38,10 @@ class Backend:
     def __init__(
         self, models: Models, limits: Limits, size: int = 224, *, index: SearchIndex | None = None
     ) -> None:
-        self.models, self.limits, self.index = models, limits, index
-        self.start = Start(models.first, size)
+        self.models, self.limits, self.size, self.index = models, limits, size, index
         self.images = ImageStore(limits)
         self.clips = Clips(limits, self.images)
+        self.stores: Mapping[str, ImageStore | Clips] = {"image": self.images, "clip": self.clips}
         self.runs = Runs(models.folder)
         self.maps = Maps(models.folder)
         self._encoding = threading.Lock()
@@ -116,7 +106,7 @@ class Backend:
     @property
     def first(self) -> Encoding:
         """The encoding that the page opens with."""
-        return self.encode(self.start.image, self.start.model, self.start.size)
+        return self.encode(FIRST, self.models.first, self.size)
 
     async def track(
         self,

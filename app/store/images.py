@@ -25,8 +25,10 @@ EXAMPLES = {
     name: photographs.table()[name].title
     for name in ("sheep", "kitten", "macaw", "komodo", "polar_bear", "owl", "panda", "red_pyramid")
 }
-"""Titles of the examples by name; the page opens with the first."""
-WALK = {"source": "sheep", "places": [(0.62, 0.42), (0.48, 0.25), (0.14, 0.8)]}
+"""Titles of the examples by name."""
+FIRST = "sheep"
+"""Example image, and example clip, that the page opens with."""
+WALK = {"source": FIRST, "places": [(0.62, 0.42), (0.48, 0.25), (0.14, 0.8)]}
 """Places on wool, head and grass that the page points at when it opens: shares of width and height."""
 THUMBNAIL_SIDE = 96
 MAX_FRAME_TEXT = 400_000

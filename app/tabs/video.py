@@ -14,7 +14,7 @@ from app.limits import fairness
 from app.limits.errors import ClientValue, LabError
 from app.page import HEAVY, LIGHT, PRIVATE, Page, export_button, inspector, split, work
 from app.store.clips import COLORS, FILES, MAX_OBJECTS, from_runs, limits_in_words
-from app.store.images import clean_name
+from app.store.images import FIRST, clean_name
 from segmentation.example_clips import EXAMPLES
 from segmentation.labels import palette
 
@@ -55,14 +55,13 @@ class FileRequest(ClientValue):
 
 def build(page: Page) -> None:
     """Build the tab inside its `gr.Tab`."""
-    backend = page.backend
-    clip = gr.Textbox(backend.start.clip, visible="hidden", elem_id="clip")
+    clip = gr.Textbox(FIRST, visible="hidden", elem_id="clip")
     with gr.Column(elem_classes="rail", min_width=0):
         examples = [(name, one.title, f"lab/clips/{name}/0.jpg") for name, one in EXAMPLES.items()]
         clips = rail(page, "clip", examples, elem_id="clips", start=clip.value, label="Open or drop clips")
     clips.select(None, None, clip, js="() => viewOf('clips').chosen")
     with work():
-        value = _clip_value(page, backend.start.clip)
+        value = _clip_value(page, FIRST)
         view = page.view("clip", value, elem_id="tracking", aside="video-aside", encoding=None, tracked=None)
     with inspector():
         page.aside("video-aside")

@@ -24,7 +24,7 @@ def halves(backend) -> str:
     image = np.full((*SIZE, 3), 40, np.uint8)
     image[:, 48:] = 220
     image += np.random.default_rng(0).integers(0, 9, image.shape, dtype=np.uint8)
-    return backend.encode(backend.images.keep(png(image)), backend.start.model, 64).key.token
+    return backend.encode(backend.images.keep(png(image)), backend.models.first, 64).key.token
 
 
 @pytest.fixture(scope="module")
@@ -78,6 +78,6 @@ def test_invalid_requests_and_images_of_several_resolutions_are_refused(backend,
             scribbles.segment_image(backend, wanted)
         with pytest.raises(LabError, match=r"Invalid|two classes"):
             scribbles.export_file(backend, wanted)
-    other = backend.encode(backend.encoding(halves).key.image, backend.start.model, 96).key.token
+    other = backend.encode(backend.encoding(halves).key.image, backend.models.first, 96).key.token
     with pytest.raises(LabError, match="several"):
         scribbles.segment_image(backend, {"images": [marked, {"token": other}]})
