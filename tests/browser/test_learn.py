@@ -19,11 +19,8 @@ def _go(page, index: int) -> None:
     expect(page.locator("#lesson-body h3")).to_have_text(title)
 
 
-def test_settings_of_the_first_lesson_wait_for_the_image(tab):
-    actions.wait(tab, "viewOf('learn-view').settings.opacity === 0")
-
-
-def test_every_lesson_has_a_question_and_values(tab):
+def test_every_lesson_has_settings_a_question_and_values(tab):
+    actions.wait(tab, "viewOf('learn-view').settings.opacity === 0")  # of the first
     for index in range(len(lessons())):
         _go(tab, index)
         assert "?" in tab.locator("#lesson-body").inner_text()

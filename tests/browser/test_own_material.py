@@ -7,8 +7,6 @@ from tests.app.conftest import write_video
 from tests.browser import actions
 
 VIEW = actions.EXPLORER
-OWN = "#images .rail-list:first-of-type .rail-tile"
-KEPT = "indexedDB.databases().then((all) => all.length)"
 
 
 @pytest.fixture
@@ -27,9 +25,11 @@ def _own(page) -> list[str]:
     )
 
 
-def test_own_images_survive_a_reload_and_a_server_that_has_forgotten_them(page, image_file):
+def test_own_images_survive_a_reload_and_a_server_that_has_forgotten_them(page, open_page, image_file):
     page.set_input_files(actions.FILE, [image_file("one.png"), image_file("two.png", seed=2)])
     _shows(page, "one.png")
+    assert "image=" not in page.url  # an own image is in no address
+    assert _own(open_page(query="", locale="en-GB")) == []  # another user
     token = actions.state(page)["token"]
     assert _own(page) == ["one.png", "two.png"]
     page.evaluate("viewOf('images').server.forget({ kind: 'image', name: viewOf('images').chosen })")
@@ -94,15 +94,10 @@ def test_image_that_takes_long_does_not_hold_up_the_next(page, image_file):
     """The arrays of the first image never come; the next image is shown, and its request is ended."""
     page.route("**/arrays/*kitten*/**", lambda route: None)
     page.locator("#images button:has(img[src*=kitten])").click()
-    actions.wait(page, f"{source_of('explore')}.includes('kitten')")
+    actions.wait(page, "document.querySelector('#explore .lab-stage img').src.includes('kitten')")
     page.locator("#images button:has(img[src*=komodo])").click()
     _shows(page, "komodo")
     assert page.locator("#explore .lab-busy").is_hidden()
-
-
-def source_of(view: str) -> str:
-    """Return an expression for the address of the image in a view."""
-    return f"document.querySelector('#{view} .lab-stage img').src"
 
 
 def test_own_images_are_offered_by_match_and_own_clips_by_video(page, image_file, tmp_path):

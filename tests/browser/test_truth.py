@@ -26,10 +26,6 @@ def _example(page, name: str) -> None:
     page.locator(f"#images button:has(img[src*='{name}'])").click()
 
 
-def _count(page) -> int:
-    return page.locator("#images .rail-tile").count()
-
-
 def _shows(page, **value) -> None:
     """Wait until Explore shows this."""
     script = f"(value) => Object.entries(value).every(([key, one]) => {VIEW}.encoding.value[key] === one)"
@@ -138,24 +134,6 @@ def test_back_returns_to_the_tab_before_and_keeps_the_settings(open_page):
 def test_address_with_unknown_names_shows_the_start(open_page):
     page = open_page(query="?image=nothing&size=9999&block=99&model=/etc/passwd")
     _keeps(page, source="sheep", size=actions.SIZE, model=actions.MODEL)
-
-
-def test_uploaded_images_are_in_the_rail_of_their_user_only(page, open_page, image_file):
-    other, page = page, open_page(locale="en-US")  # in a browser of its own
-    _shows(page, name="sheep")
-    page.wait_for_selector("#images .rail-tile")
-    count = _count(page)
-    actions.send_images(page, image_file("one.png"), image_file("two.png", seed=2))
-    assert actions.state(page)["name"] == "one.png"
-    assert _count(page) == count + 2
-    page.locator("#images .rail-tile > button:first-child").nth(1).click()
-    _shows(page, name="two.png")
-    assert "image=" not in page.url  # an own image is in no address
-    page.get_by_role("button", name="Remove two.png").click()
-    _shows(page, name="sheep")
-    assert _count(page) == count + 1
-    assert "two.png" not in other.locator("#images").inner_html()
-    assert actions.state(other)["source"] == "sheep"
 
 
 @pytest.mark.parametrize(
