@@ -95,7 +95,7 @@ def test_own_image_is_computed_kept_and_a_broken_one_refused(page, tmp_path):
 def test_camera_shows_one_frame_after_the_other_until_it_is_stopped(page):
     camera = page.get_by_role("button", name="Camera")
     camera.click()
-    page.wait_for_selector("#rail [data-rate]")
+    page.wait_for_selector("#stage [data-token^=camera]")
     page.locator("#stage .lab-stage").hover()
     first = page.get_attribute("#stage .lab-view", "data-token")
     page.wait_for_selector(f"#stage [data-token^=camera]:not([data-token='{first}'])")

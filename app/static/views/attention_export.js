@@ -28,10 +28,8 @@ function mapSections(view) {
   const { maps, encoding, props } = view;
   const values = section("Maps of all heads", [["NPZ", "maps.npz", () => mapsFile(view)]]);
   if (!maps) return [values];
-  const mask = section(
-    "Mask",
-    maskFormats(() => view.mask(), encoding),
-  );
+  const masks = maskFormats(() => view.mask(), encoding);
+  const mask = section("Mask", masks);
   const kinds = ["png", "svg", "pdf"];
   const figures = /** @type {Format[]} */ (kinds.map((kind) => [kind.toUpperCase(), `figure.${kind}`, (options) => askFigure(view, kind, options)])); // prettier-ignore
   const figure = section("Figure of all heads", figures, {

@@ -4,7 +4,6 @@ import { button } from "./dom.js";
 import { Refusal } from "./encoding.js";
 import { dataAddress } from "./picture.js";
 
-const RECENT = 10; // frames of the rate
 const LIVE_SIDE = 224; // pixels of the short side of a frame that is encoded
 
 /** Return the buttons of a camera, whose frames the view of the rail's prop `camera` shows. @param {import("./rail_view.js").RailView} rail */
@@ -32,7 +31,6 @@ export function camera(rail) {
     stop(problem);
   };
   const run = async (playing) => {
-    const times = [performance.now()];
     while (video === playing && view().element.checkVisibility()) {
       const image = await dataAddress(await frameOf(playing, LIVE_SIDE));
       const { model } = view().value;
@@ -40,11 +38,6 @@ export function camera(rail) {
       if (value.error) throw new Refusal(value.error);
       if (video !== playing) return;
       await view().showFrame({ ...value, image });
-      times.push(performance.now());
-      const recent = times.slice(-RECENT - 1);
-      const rate = ((1000 * (recent.length - 1)) / (times.at(-1) - recent[0])).toFixed(1);
-      toggle.dataset.rate = rate; // tests read it
-      rail.say(`${rate} frames per second`);
       await new Promise(requestAnimationFrame); // lets the pointer through
     }
   };

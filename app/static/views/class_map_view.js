@@ -298,7 +298,6 @@ export class ClassMapView extends View {
     const point = this.points[index];
     const text = point ? `${summary(point)}. Nearest classes by feature, with cosine distance:` : "";
     this.select({ chosen: index }, point?.name ?? "", text, point?.neighbors ?? []);
-    this.emit("select", { index, key: point?.key ?? null });
   }
 
   openMap(map) {

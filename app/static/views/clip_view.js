@@ -115,12 +115,9 @@ export class ClipView extends Editor {
   }
 
   sections() {
-    const ask = (file) => () => this.ask({ file });
-    const tracked = section("Tracked frames", [
-      ["WebM", "overlay.webm", ask("overlay.webm")],
-      ["DAVIS masks", "davis.zip", ask("davis.zip")],
-      ["COCO masks", "masks.json", ask("masks.json")],
-    ]);
+    const files = { "overlay.webm": "WebM", "davis.zip": "DAVIS masks", "masks.json": "COCO masks" };
+    const formats = Object.entries(files).map(([file, label]) => /** @type {Format} */ ([label, file, () => this.ask({ file })])); // prettier-ignore
+    const tracked = section("Tracked frames", formats);
     return [shownSection(this.stage.element), ...(this.run?.done ? [tracked] : [])];
   }
 

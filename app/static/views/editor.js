@@ -154,12 +154,8 @@ export class Editor extends View {
     const object = (number) => {
       const pressed = { class: "lab-swatch", "aria-pressed": String(number === painting.active), disabled: busy };
       const color = { style: `--pin: ${css(this.colors[number - 1])}` };
-      return el(
-        "li",
-        color,
-        button(name(number), () => this.choose(number), pressed),
-        extra(number),
-      );
+      const choose = button(name(number), () => this.choose(number), pressed);
+      return el("li", color, choose, extra(number));
     };
     const disabled = busy || painting.objects.length >= painting.most;
     const more = button(add, () => this.edit(() => painting.add()), { disabled });

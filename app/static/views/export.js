@@ -57,12 +57,8 @@ export function shownSection(place, scale) {
     ...(scale && { scale: "Scale" }),
   };
   const make = (kind) => (shown) => pictureFile(place, kind, { ...shown, scale: shown.scale && scale });
-  const kinds = ["png", "svg", "pdf"];
-  return section(
-    "As shown",
-    kinds.map((kind) => [kind.toUpperCase(), `shown.${kind}`, make(kind)]),
-    options,
-  );
+  const formats = ["png", "svg", "pdf"].map((kind) => /** @type {Format} */ ([kind.toUpperCase(), `shown.${kind}`, make(kind)])); // prettier-ignore
+  return section("As shown", formats, options);
 }
 
 /** Return the formats of a mask at the size of its image. @param {() => Labels} mask @param {Size} size @returns {Format[]} */

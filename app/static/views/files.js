@@ -67,11 +67,8 @@ export function npyFile(values, shape, kind = "<f4") {
 
 /** Encode a text as a file of NumPy. @param {string} text */
 export function npyText(text) {
-  return npyFile(
-    Uint32Array.from(text, (letter) => letter.codePointAt(0)),
-    [],
-    `<U${text.length}`,
-  );
+  const codes = Uint32Array.from(text, (letter) => letter.codePointAt(0));
+  return npyFile(codes, [], `<U${text.length}`);
 }
 
 /**

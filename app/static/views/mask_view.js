@@ -161,26 +161,15 @@ export class MaskView extends Editor {
   sections() {
     const { encoding, painting, stage, settings } = this;
     const shown = shownSection(stage.element);
-    const ask =
-      (file, own = async () => []) =>
-      async () =>
-        this.ask({ file, own: await own() });
-    if (this.scribbles)
-      return [
-        shown,
-        section("Masks of all your images", [
-          ["PNG, several as ZIP", "masks.zip", ask("masks.zip", () => window["viewOf"]("images").names())],
-        ]),
-        section("Head for the command line", [["safetensors", "head.safetensors", ask("head.safetensors")]]),
-      ];
+    /** @returns {Format} */
+    const ask = (title, file, own = async () => []) => [title, file, async () => this.ask({ file, own: await own() })]; // prettier-ignore
+    if (this.scribbles) {
+      const masks = ask("PNG, several as ZIP", "masks.zip", () => window["viewOf"]("images").names());
+      const head = ask("safetensors", "head.safetensors");
+      return [shown, section("Masks of all your images", [masks]), section("Head for the command line", [head])];
+    }
     if (settings.method !== "click")
-      return [
-        shown,
-        section("Objects", [
-          ["Labels PNG", "labels.png", ask("labels.png")],
-          ["COCO", "masks.json", ask("masks.json")],
-        ]),
-      ];
+      return [shown, section("Objects", [ask("Labels PNG", "labels.png"), ask("COCO", "masks.json")])];
     if (painting.empty) return [shown];
     const inside = () => resized(painting.labels, { rows: encoding.height, columns: encoding.width }).values;
     const cutout = () => cutoutFile(inside(), encoding, stage.image);
@@ -195,10 +184,8 @@ export class MaskView extends Editor {
     if (!this.choices.some(({ key }) => key === this.settings.method)) this.settings.method = "click"; // of an address
     this.suggested = encoding.placeOf(encoding.pinned ?? likelyPatch(block, encoding));
     this.takePainting();
-    this.methods.open(
-      encoding,
-      this.choices.map(({ key, label }) => ({ key, label })),
-    );
+    const methods = this.choices.map(({ key, label }) => ({ key, label }));
+    this.methods.open(encoding, methods);
     this.render();
   }
 
@@ -293,7 +280,8 @@ export class MaskView extends Editor {
     this.emit("edited", {});
     this.render(false);
     try {
-      await fetchBytes(`lab/thumbnails/${encoding.token.split(".")[0]}.jpg`); // Gradio hides that no server is there
+      const image = encoding.token.split(".")[0]; // Gradio hides that no server is there
+      await fetchBytes(`lab/thumbnails/${image}.jpg?${Date.now()}`); // never from the cache
     } catch (error) {
       if (!(error instanceof Refusal)) throw error;
       this.failed();

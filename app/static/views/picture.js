@@ -109,12 +109,8 @@ function linesOf(ink, within, ratio) {
   const copies = [...ink.querySelectorAll("path, rect, line, circle")].map((node) => {
     const { stroke, strokeWidth, fill } = getComputedStyle(node);
     const copy = node.cloneNode();
-    for (const [name, value] of Object.entries({
-      stroke,
-      fill,
-      "stroke-width": (parseFloat(strokeWidth) * ratio) / across,
-    }))
-      copy.setAttribute(name, value);
+    const style = { stroke, fill, "stroke-width": (parseFloat(strokeWidth) * ratio) / across };
+    for (const [name, value] of Object.entries(style)) copy.setAttribute(name, value);
     return copy.outerHTML;
   });
   return `<g transform="translate(${x} ${y}) scale(${across} ${down})">${copies.join("")}</g>`;

@@ -9,13 +9,7 @@ let groups = 0;
 
 /** Create a color bar. */
 export function colorBar() {
-  return el(
-    "span",
-    { class: "lab-chip lab-scale", hidden: true },
-    el("span", {}, "low"),
-    el("i"),
-    el("span", {}, "high"),
-  );
+  return el("span", { class: "lab-chip lab-scale", hidden: true }, "low", el("i"), "high");
 }
 
 export class Tiles {
