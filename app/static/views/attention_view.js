@@ -258,12 +258,8 @@ export class AttentionView extends View {
     this.paint(stage.canvas, shown, this.maps, { pixels: STAGE_PIXELS });
     this.scale.hidden = !this.shownScale;
     for (const [key, { canvas }] of definition.heads ? this.tiles.tiles : []) this.paint(canvas, key, this.maps);
-    stage.draw(
-      this.outlines(),
-      this.encoding,
-      this.guided ? null : patch,
-      (!this.hovered && pins.active?.color) || "#fff",
-    );
+    const color = (!this.hovered && pins.active?.color) || "#fff";
+    stage.draw(this.outlines(), this.encoding, this.guided ? null : patch, color);
     [this.where.textContent, this.what.textContent] = this.describe();
     const range = (_, head) => `head ${head}: ${this.maps.range(String(head)).map(this.valueText, this).join(" to ")}`;
     this.ranges.textContent = this.definition.heads ? `Ranges: ${this.maps.heads.map(range).join(", ")}` : "";

@@ -18,13 +18,8 @@ export class Blocks {
   /** @type {any} */
   dialog = null; // with the matrix
   label = el("span", { class: "lab-soft" }, "Block");
-  element = el(
-    "div",
-    { class: "lab-parts" },
-    this.label,
-    this.film.element,
-    button("Heads × blocks", () => this.open()),
-  );
+  more = button("Heads × blocks", () => this.open());
+  element = el("div", { class: "lab-parts" }, this.label, this.film.element, this.more);
   repaint = rested(() => this.paint());
   loadSoon = rested(() => this.load(), 800); // after the first map
 
