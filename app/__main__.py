@@ -2,6 +2,7 @@
 
 import contextlib
 import ctypes
+import gc
 import os
 import signal
 import socket
@@ -94,6 +95,8 @@ class Serve:
         fairness.MODEL.max_waiting = self.limits.max_waiting
         with temporary_folder(self.limits.max_disk_mb * MEGABYTE):
             demo = self.launch_blocks(port, hosts, users)
+            gc.freeze()  # passes over the objects of packages would stop the page
+            gc.enable()
             if self.port and port != self.port:
                 print(f"Port {self.port} is taken; {port} is the next free one.")
             if not users and self.host not in guard.LOCAL_NAMES:
@@ -185,6 +188,7 @@ def share_heap() -> None:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Parse and serve; a wrong option ends with one sentence and exit code 1."""
+    gc.disable()  # until the page is served: passes over the objects of packages take 2 s of processor time
     try:
         tyro.cli(Serve, prog="python -m app", args=arguments).run()
     except (*EXPECTED, TypeError) as error:
@@ -192,6 +196,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except KeyboardInterrupt:
         print("the attention lab is closed", file=sys.stderr, flush=True)
         os._exit(130)  # no garbage collection of PyTorch, which takes seconds, and no running models
+    finally:
+        gc.enable()
 
 
 if __name__ == "__main__":

@@ -24,8 +24,8 @@ from dino_model.runtime.files import printable
 TILE = 112
 """Longest side of the images of a contact sheet in pixels."""
 _MAX_PRODUCT_BYTES = 2**28
-_BLOCK = 2**12
-"""Features of an index that are compared at once: as floats, they fit the cache of a processor."""
+_BLOCK = 2**10
+"""Features of an index that are compared at once: as floats, they fit the cache of a core."""
 
 
 class UnitVectors:
