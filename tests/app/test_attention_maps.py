@@ -37,7 +37,11 @@ def test_arrays_are_the_librarys(encoding, predictor):
 
 
 @pytest.mark.parametrize(
-    ("block", "patch", "sentence"), [(12, None, "blocks 0 to 11"), (11, (4, 0), "4 rows and 6 columns")]
+    ("block", "patch", "sentence"),
+    [
+        (12, None, "blocks 0 to 11"),
+        *((11, patch, "4 rows and 6 columns") for patch in ((4, 0), (0, 6), (-1, 0), (0, -1))),
+    ],
 )
 def test_patches_and_blocks_that_do_not_exist_are_refused(encoding, block, patch, sentence):
     with pytest.raises(LabError, match=sentence):

@@ -97,7 +97,9 @@ def test_wrong_predictions_are_named(write):
         score_folders(write("short/a", boxes(2)), guess)
     many = write("many/a", [np.arange(2400).reshape(40, 60) % 25] * 6)
     with pytest.raises(DataError, match="24 proposals; at most 20"):
-        score_folders(write("whole/a", masks), many, task="unsupervised")
+        score_folders(whole := write("whole/a", masks), many, task="unsupervised")
+    most = write("most/a", [np.arange(2400).reshape(40, 60) % 21] * 6)  # 20 proposals
+    assert score_folders(whole, most, task="unsupervised")["per_object"]
 
 
 def place_later_objects(guessed: bool) -> tuple[np.ndarray, np.ndarray]:
