@@ -45,6 +45,8 @@ def test_show_compares_models_has_all_blocks_and_refuses_other_choices(monkeypat
     both = show(image, ["random:embedded", "random:embedded"], blocks="all", size=64)
     assert [len(props["value"]["arrays"]) for props in both.props] == [6, 6]
     assert [props["value"]["image"] is None for props in both.props] == [False, True]  # shared
+    with Image.open(io.BytesIO(base64.b64decode(both._repr_mimebundle_()["image/png"]))) as still:
+        assert still.width == notebook.STILL_WIDTH  # two images of 640 pixels are wider
     with pytest.raises(ValueError, match="expected 'last' or 'all'"):
         show(image, blocks="first")
     monkeypatch.setattr(notebook, "MAX_BYTES", {"last": 1000})
