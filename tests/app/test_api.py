@@ -116,8 +116,9 @@ def test_objects_and_matches_are_those_of_the_image(client, file):
         lambda content, path: base64.encodebytes(content).decode(),
         lambda content, path: base64.urlsafe_b64encode(content).decode().rstrip("="),
         lambda content, path: f"data:image/png;base64,{base64.b64encode(content).decode()}",
+        lambda content, path: base64.b64encode(content.ljust(900_000, b"\0")).decode(),  # 1.2 MB as text
     ],
-    ids=["handle_file", "wrapped", "url-safe", "data"],
+    ids=["handle_file", "wrapped", "url-safe", "data", "nearly 1 MB"],
 )
 def test_file_is_read_in_every_form(client, file, tmp_path, send):
     content, path = base64.b64decode(file), tmp_path / "photo.png"

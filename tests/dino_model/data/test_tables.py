@@ -58,7 +58,7 @@ CLASS = "refused: --class-column --class-columns"
         ("ghost.jpg,cat\n2.jpg,dog\n", "header_row=0", "dog"),
         # titles below a count
         ("# made by hand\n2\nfile,label\n1.jpg,cat\n2.jpg,dog\n", "header_row=3", "cat dog"),
-        ("image label\n1 1.jpg cat\n2 2.jpg dog\n", "header_row=1", IMAGE),
+        ("image label\n1 1.jpg cat\n3 3.jpg dog\n", "header_row=1", IMAGE),
         # several classes
         ("path,label\n1.jpg,cat|dog\n2.jpg,dog\n", "", "refused: --label-separator"),
         ("path,label\n1.jpg,cat|dog\n2.jpg,dog\n", "label_separator=|", "cat|dog dog"),

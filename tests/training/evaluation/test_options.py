@@ -18,6 +18,7 @@ from training.evaluation import options
         ("linear --rates 0", "--rates must be above 0"),
         ("linear --features four", "--features four is unknown"),
         ("logistic --l2 0", "--l2 is 0"),
+        ("logistic --seeds 0", "--seeds is 0"),
         ("logistic --shares many", "--shares many is no share"),
         ("retrieval --batch-size 0", "--batch-size is 0"),
         ("copy-detection synthetic --copies 0", "--copies is 0"),
