@@ -26,6 +26,8 @@ from dino_model.models.backbones import BackboneConfig, create_backbone
 from segmentation.tracking import propagate_masks
 from tests.training.runs import RECIPE, noise
 from training.augmentation.crop_config import CropConfig
+from training.evaluation.options import Throughput
+from training.evaluation.throughput import measure
 from training.methods.dino_config import DINOConfig
 from training.recipes.recipe import OptimizerConfig, Recipe
 from training.run.folder import Run, SaveSchedule
@@ -200,3 +202,12 @@ def probe() -> tuple[dict[str, int], dict[str, int]]:
         found = Probe(images(20), SMALL, "bf16", torch.device("cuda")).evaluate(backbone)
     assert {"knn", "rank", "lift"} <= found.keys()
     return dict(device.waits), dict(device.uploads)
+
+
+def throughput_memory() -> int:
+    """Measure the throughput of a backbone on a device with 700 bytes in use, 1,000 at the peak."""
+    names = {"reset_peak_memory_stats": None, "memory_allocated": 700, "max_memory_allocated": 1000}
+    stubs = {name: mock.Mock(return_value=value) for name, value in names.items()}
+    with FakeDevice(), mock.patch.multiple("torch.cuda", **stubs):
+        backbone = create_backbone(SMALL.backbone)
+        return measure(backbone, Throughput(size=32, batch=1), "fp32", torch.device("cuda"))["memory"]

@@ -52,6 +52,10 @@ def test_propagation_waits_for_the_labels_of_a_frame(on_cuda, frames):
     assert sum((of_file(waits, file) for file in files), Counter()) == expected
 
 
+def test_memory_of_throughput_is_that_of_a_pass(on_cuda):
+    assert on_cuda(cases.throughput_memory) == 1000 - 700
+
+
 @MATRIX
 def test_probe_runs(on_cuda):
     on_cuda(cases.probe)

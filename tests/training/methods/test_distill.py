@@ -321,7 +321,10 @@ def test_maps_are_resampled_by_a_triangle_of_the_width_of_two_new_patches():
     torch.testing.assert_close(found, expected)
 
 
-@pytest.mark.parametrize(("family", "size"), [("ViT, registers", 0), ("ViT, registers", 28), ("BEiT", 0)])
+@pytest.mark.parametrize(
+    ("family", "size"),
+    [("ViT, registers", 0), ("ViT, registers", 28), ("ViT, registers", 48), ("BEiT", 0)],
+)
 def test_attention_of_a_teacher_is_that_of_its_last_block_over_the_patches(family, size):
     network, mean, std = made(family), (0.4, 0.5, 0.6), (0.2, 0.25, 0.3)
     model = LoadedModel("t", network, mean, std, "", None)
@@ -332,8 +335,11 @@ def test_attention_of_a_teacher_is_that_of_its_last_block_over_the_patches(famil
     pixels = (squares / 255 - torch.tensor(mean).view(3, 1, 1)) / torch.tensor(std).view(3, 1, 1)
     if size:
         pixels = functional.resize(pixels, [size] * 2, InterpolationMode.BICUBIC, antialias=True)
+    own = -(-pixels.shape[-1] // 8)
+    places = prefix + matching_patches(sampled, 4, own)
     with torch.no_grad():
-        rows = attention_rows(network, pixels, [0, *(prefix + sampled).tolist()])[..., prefix:]
+        rows = attention_rows(network, pixels, [0, *places.tolist()])[..., prefix:]
+    rows = torch.stack([resample_maps(row, own, 4) for row in rows.unbind(2)], dim=2)
     torch.testing.assert_close(found, rows / rows.sum(-1, keepdim=True), atol=1e-5, rtol=1e-4)
 
 
