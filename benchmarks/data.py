@@ -108,7 +108,7 @@ def decoding(files: list[bytes], at_least: int = 0) -> str:
 
 
 def large_jpeg() -> bytes:
-    """One of the package's images as a JPEG of 12 megapixels."""
+    """Encode an image of the package as a JPEG of 12 megapixels."""
     file = io.BytesIO()
     Image.fromarray(photographs.image(photographs.names()[0])).resize((4000, 3000)).save(
         file, "JPEG", quality=90

@@ -29,6 +29,7 @@ File = str | dict
 """Name of an example, or a file: base64 text, which may be URL-safe or wrapped, or that of `handle_file`."""
 URL_SAFE = str.maketrans("-_", "+/")
 MIN_FILE_BYTES = 30
+"""Fewer bytes are no image or clip, but a mistyped name that reads as base64."""
 
 
 class Query(ClientValue):
@@ -226,10 +227,8 @@ class Endpoints:
         Returns:
             A COCO data set: images (frames), annotations (masks of the objects) and categories (objects).
         """
-        loaded_clip, client = (
-            self.backend.clips.get(await in_thread(self._keep, clip, "clip")),
-            client_of(request),
-        )
+        loaded_clip = self.backend.clips.get(await in_thread(self._keep, clip, "clip"))
+        client = client_of(request)
         if not isinstance(masks, dict) or not all(str(frame).isdecimal() for frame in masks):
             raise LabError('The masks must be lists by number of the frame, such as {"0": [run_lengths]}.')
         labels = {int(frame): labels_of(objects, loaded_clip.sent_size) for frame, objects in masks.items()}

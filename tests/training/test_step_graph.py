@@ -16,6 +16,7 @@ from tests.training.methods.tiny import BACKBONE, random_batch
 from tests.training.runs import METHODS, RECIPE
 from training.augmentation.crops import Crops
 from training.methods.config import MethodContext, MethodSchedules
+from training.methods.dino import DINO
 from training.optim import create_optimizer, decay_groups
 from training.prepare import create_graph, prepare_networks
 from training.recipes.recipe import OptimizerConfig, Plan
@@ -115,3 +116,13 @@ def test_graph_is_refused(name, device, accumulate, words):
     method = METHODS[name].build(MethodContext(BACKBONE, MethodSchedules(teacher_temperature=np.ones(1))))
     with pytest.raises(SettingError, match=words):
         create_graph(method, torch.device(device), accumulate)
+
+
+def test_subclass_of_dino_is_refused_unless_it_names_its_numbers():
+    class Mine(DINO):
+        """A loss that may draw numbers of its own."""
+
+    method = METHODS["dino"].build(MethodContext(BACKBONE, MethodSchedules(teacher_temperature=np.ones(1))))
+    method.__class__ = Mine
+    with pytest.raises(SettingError, match="without options of ablations"):
+        create_graph(method, torch.device("cuda"), 1)

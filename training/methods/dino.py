@@ -64,7 +64,9 @@ class DINO(StudentTeacher):
         return logs | {"center_norm": self.center.norm()}
 
     def graph_numbers(self, step: int) -> tuple[float, ...] | None:
-        """Return the teacher's temperature, which changes at most once an epoch."""
+        """Return the teacher's temperature, which changes at most once an epoch; None for a subclass."""
+        if type(self) is not DINO:  # its loss may have other numbers, such as masks
+            return None
         return (float(self.schedules.teacher_temperature[step]),)
 
     def frozen_parameters(self, step: int) -> Iterable[nn.Parameter]:

@@ -172,9 +172,6 @@ class DINOAblations(DINO):
         logits = self.student.head.logits(chosen)
         return masked_cross_entropy(logits, targets, weights, self.config.student_temperature), mean
 
-    def graph_numbers(self, step: int) -> None:
-        """Return None: masks, chosen patches and the queue change with the step."""
-
     def after_backward(self, step: int) -> None:
         """Drop gradients of frozen parameters; update a `previous-iteration` teacher."""
         super().after_backward(step)

@@ -116,7 +116,9 @@ export class ClipView extends Editor {
 
   sections() {
     const files = { "overlay.webm": "WebM", "davis.zip": "DAVIS masks", "masks.json": "COCO masks" };
-    const formats = Object.entries(files).map(([file, label]) => /** @type {Format} */ ([label, file, () => this.ask({ file })])); // prettier-ignore
+    const formats = Object.entries(files).map(
+      ([file, label]) => /** @type {Format} */ ([label, file, () => this.ask({ file })]),
+    );
     const tracked = section("Tracked frames", formats);
     return [shownSection(this.stage.element), ...(this.run?.done ? [tracked] : [])];
   }

@@ -57,7 +57,9 @@ export function shownSection(place, scale) {
     ...(scale && { scale: "Scale" }),
   };
   const make = (kind) => (shown) => pictureFile(place, kind, { ...shown, scale: shown.scale && scale });
-  const formats = ["png", "svg", "pdf"].map((kind) => /** @type {Format} */ ([kind.toUpperCase(), `shown.${kind}`, make(kind)])); // prettier-ignore
+  const formats = ["png", "svg", "pdf"].map(
+    (kind) => /** @type {Format} */ ([kind.toUpperCase(), `shown.${kind}`, make(kind)]),
+  );
   return section("As shown", formats, options);
 }
 

@@ -162,7 +162,7 @@ export class MaskView extends Editor {
     const { encoding, painting, stage, settings } = this;
     const shown = shownSection(stage.element);
     /** @returns {Format} */
-    const ask = (title, file, own = async () => []) => [title, file, async () => this.ask({ file, own: await own() })]; // prettier-ignore
+    const ask = (title, file, own = async () => []) => [title, file, async () => this.ask({ file, own: await own() })];
     if (this.scribbles) {
       const masks = ask("PNG, several as ZIP", "masks.zip", () => window["viewOf"]("images").names());
       const head = ask("safetensors", "head.safetensors");
