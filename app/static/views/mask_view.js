@@ -301,6 +301,7 @@ export class MaskView extends Editor {
     }
     this.found.set(key, { rows, columns, values: fromRuns(runs, rows * columns) });
     if (this.pendingKey === key) this.pendingKey = "";
+    this.problem.hidden = true; // of a server that was lost
     this.render();
   }
 
