@@ -149,7 +149,7 @@ class EmbedOptions(LabelOptions, ChannelOptions, FeatureOptions, ModelOptions):
         if min(self.batch_size, self.size, layers) < 1:
             raise SettingError("--batch-size, --size and --layers must be at least 1.")
         files.make_room(output)
-        from dino_model.data.collection import open_images
+        from dino_model.data.collection import Images, open_images
         from dino_model.data.framing import Framing
         from dino_model.inference.embedding import UNITS, embed
         from dino_model.inference.features import FeatureType
@@ -157,9 +157,12 @@ class EmbedOptions(LabelOptions, ChannelOptions, FeatureOptions, ModelOptions):
         from dino_model.runtime import ranks
         from dino_model.runtime.device import choose_device
 
-        images = open_images(data, arrays=self.channels is not None, options=self.label_options())
-        raw = images.raw_channels(self.channels or 3)
+        def list_images() -> Images:
+            return open_images(data, arrays=self.channels is not None, options=self.label_options())
+
         with ranks.process_group(choose_device(self.device)) as device:
+            images = ranks.on_first(list_images, ranks.LISTING_LIMIT)
+            raw = images.raw_channels(self.channels or 3)
             model = fit_channels(self.load(), raw, self.channels)
             framing, kind = Framing(self.size, model.mean, model.std), FeatureType(layers, tokens=tokens)
             settings = {"root": str(data.resolve()), "checkpoint": json.dumps(self.checkpoint())}
@@ -180,7 +183,7 @@ class Embed(EmbedOptions):
     data: Path
     """FOLDER, uncompressed TAR or LIST."""
     output: Path
-    """File to write: .npz, .safetensors, .csv, or .parquet (needs pyarrow)."""
+    """File to write: .npz, .safetensors or .csv."""
     tokens: Literal["output", "cls", "mean", "patches", "all"] = "output"
     """output: the model's own feature of an image, [CLS] or pooled, which is printed. Or, after the final
     norm: [CLS] of a model that outputs it, the mean of the patches, the patches, or all tokens."""

@@ -9,7 +9,6 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, replace
-from datetime import timedelta
 from typing import Any
 
 import torch
@@ -19,7 +18,7 @@ from dino_model.data.collection import Images
 from dino_model.runtime.device import ComputePrecision, autocast
 from dino_model.runtime.errors import SettingError, pluralize
 from dino_model.runtime.files import printable
-from dino_model.runtime.ranks import on_first
+from dino_model.runtime.ranks import LISTING_LIMIT, on_first
 from training.augmentation.batches import LoadedBatch, load_batches
 from training.augmentation.crops import normalize
 from training.distributed import barrier, data_parallel, rank, world
@@ -41,8 +40,6 @@ FIXED = (
 DATA = ("data", "num_images")
 """Settings that describe the images: a resumed run changes them only where that is accepted."""
 
-LISTING_LIMIT = timedelta(hours=6)
-"""Time that the first rank has to list the images, and to read their sizes."""
 MAX_COMPARED_SIZES = 1000
 """Images whose sizes ranks compare at the start."""
 

@@ -1,11 +1,14 @@
 """Index uncompressed tars, and read parts of them: tars of images, tars of tars, WebDataset shards."""
 
 import json
+import os
 import posixpath
 import tarfile
 from collections import defaultdict
 from collections.abc import Collection, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
@@ -23,6 +26,8 @@ KEY_HINT = (
 )
 LABEL_SUFFIXES = (".cls", ".json", ".txt")
 _MAX_LABEL_BYTES = 1_000_000
+_OPEN_TARS = 256
+"""Tars that a process holds open, below the usual limit of 1,024 files."""
 
 
 class Members(NamedTuple):
@@ -170,12 +175,31 @@ def read_part(tar: Path | str, offset: int, size: int, indexed: Stamp) -> bytes:
     """Read a part of a tar that had this stamp when it was indexed; less of it if the tar is cut."""
     if isinstance(tar, str):
         return remote.read(tar, offset, size, indexed)
-    with tar.open("rb") as file:
-        file.seek(offset)
-        data = file.read(size)
+    if hasattr(os, "pread"):
+        data = os.pread(_open_tar(tar, indexed).descriptor, size, offset)
+    else:  # Windows
+        with tar.open("rb") as file:
+            file.seek(offset)
+            data = file.read(size)
     if len(data) == size and stamp(tar) != indexed:
         raise OSError(f"{tar} was changed while it was in use: restore it, or start again")
     return data
+
+
+@dataclass(frozen=True)
+class _OpenTar:
+    """A file that stays open. `os.pread` moves no position, which threads and forked processes share."""
+
+    descriptor: int
+
+    def __del__(self) -> None:
+        os.close(self.descriptor)
+
+
+@lru_cache(_OPEN_TARS)
+def _open_tar(tar: Path, indexed: Stamp) -> _OpenTar:
+    """Open a tar in the state that was indexed; another state is another file."""
+    return _OpenTar(os.open(tar, os.O_RDONLY))
 
 
 def _read_members(tar: Path | str, class_key: str | None) -> Members:

@@ -14,6 +14,8 @@ from torch import Tensor
 
 from dino_model.runtime.errors import LostRank, SettingError
 
+LISTING_LIMIT = timedelta(hours=6)
+"""Time that the first rank has to list images, and to read their sizes."""
 Result = TypeVar("Result")
 
 
@@ -105,25 +107,31 @@ def gather_rows(compute: Callable[[range], Tensor | None], numbers: range) -> Te
     """Compute a row for every number, each rank its share, and return all rows on all ranks.
 
     `compute` takes numbers, which are the same on all ranks, and returns [numbers, ...], or None if no row
-    could be computed. What it raises on any rank is raised on all.
+    could be computed. What it raises on any rank is raised on all. Each rank sends its rows once.
 
     Returns:
         [numbers, ...], of several ranks on the CPU. Shares that are None become NaN; None if all are.
     """
     if world() == 1:
         return compute(numbers)
+    shares, own = [local_range(numbers, index) for index in range(world())], list[Tensor]()
 
     def compute_share() -> Tensor | None:
-        share = local_range(numbers)
-        rows = compute(share) if share else None
-        return rows if rows is None else rows.detach().cpu().clone()  # a view would be sent as a whole batch
+        """Keep the rows here; return none of them, in their shape and type."""
+        rows = compute(shares[rank()]) if shares[rank()] else None
+        own.extend([] if rows is None else [rows])
+        return None if rows is None else torch.empty(0, *rows.shape[1:], dtype=rows.dtype)
 
-    results = gather_results(compute_share)
-    if (known := next((rows for rows in results if rows is not None), None)) is None:
+    known = next((empty for empty in gather_results(compute_share) if empty is not None), None)
+    if known is None:
         return None
-    counts = (len(local_range(numbers, index)) for index in range(world()))
-    missing = (torch.full((count, *known.shape[1:]), torch.nan).to(known) for count in counts)
-    return torch.cat([nan if rows is None else rows for rows, nan in zip(results, missing, strict=True)])
+    gathered = known.new_empty(len(numbers), *known.shape[1:])
+    for index, part in enumerate(gathered.split([*map(len, shares)])):
+        if index == rank() and len(part):
+            part.copy_(own[0]) if own else part.fill_(torch.nan)
+        if len(part):
+            dist.broadcast(part, index)
+    return gathered
 
 
 def on_first(action: Callable[[], Result], limit: timedelta | None = None) -> Result:

@@ -25,7 +25,7 @@ from dino_model.runtime.outputs import (
     write_provenance,
 )
 from dino_model.runtime.progress import progress
-from dino_model.runtime.ranks import on_first, process_group, rank, world
+from dino_model.runtime.ranks import LISTING_LIMIT, on_first, process_group, rank, world
 from training import initialize
 from training.commands.arguments import Pretrain
 from training.prepare import check_ranks
@@ -33,7 +33,7 @@ from training.run.doctor import run_settings
 from training.run.folder import Run, RunError
 from training.run.logging import LOGGERS, Diverged
 from training.run.monitor import Monitor, Probe
-from training.session import LISTING_LIMIT, Session, in_words
+from training.session import Session, in_words
 from training.train import Callbacks
 
 EXIT_CODES = {**dict.fromkeys(STOP_SIGNALS, EXIT_SIGTERM), signal.SIGINT: EXIT_INTERRUPTED}

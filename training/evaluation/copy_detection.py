@@ -19,6 +19,7 @@ from dino_model.data.classes import describe_classes
 from dino_model.data.collection import Images, open_images
 from dino_model.inference.features import OUTPUT, FeatureType, has_cls
 from dino_model.models.load import LoadedModel
+from dino_model.runtime import ranks
 from dino_model.runtime.errors import pluralize
 from training.augmentation.randomness import mix
 from training.evaluation.datasets import class_labels, every_fifth, open_labeled
@@ -154,9 +155,13 @@ def evaluate(options: CopyDetection) -> None:
     for name in ("original", "strong"):
         if not (options.data / name).is_dir():
             raise ValueError(f"{options.data / name} is missing: Copydays is published at {SOURCE}.")
-    originals, strong = (open_images(options.data / name) for name in ("original", "strong"))
-    distractors = open_images(options.distractors) if options.distractors else None
-    others = open_images(options.whitening) if options.whitening else None
+
+    def open_folders() -> tuple[Images, Images, Images | None, Images | None]:
+        originals, strong = (open_images(options.data / name) for name in ("original", "strong"))
+        distractors = open_images(options.distractors) if options.distractors else None
+        return originals, strong, distractors, open_images(options.whitening) if options.whitening else None
+
+    originals, strong, distractors, others = ranks.on_first(open_folders, ranks.LISTING_LIMIT)
     positives = _originals_of(strong, originals)
     formula: Formula = "released" if options.official else "corrected"
     depth = OFFICIAL_DEPTH if options.official else None
@@ -184,7 +189,7 @@ def evaluate(options: CopyDetection) -> None:
 
 def evaluate_synthetic(options: CopyDetectionSynthetic) -> None:
     """Run `evaluate copy-detection synthetic`."""
-    images = open_labeled(options.data, options=options.label_options())
+    images = ranks.on_first(lambda: open_labeled(options.data, options=options), ranks.LISTING_LIMIT)
     database = images.subset(every_fifth(class_labels(images))[1].tolist())
     count = min(DEFAULT_COPIES, len(database)) if options.copies is None else options.copies
     if count > len(database):

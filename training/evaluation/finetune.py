@@ -153,8 +153,11 @@ def evaluate(options: Finetune) -> None:
     published = ("6", recipe.measure) if recipe.measure else ()
     settings = {"recipe": asdict(recipe), "size": options.size, "resize_to": options.resize_to}
     settings |= {"seed": options.seed, "precision": options.chosen_precision()}
-    settings["images"] = split.train.inventory()
-    folder = ranks.on_first(lambda: options.open_output(settings))  # the others read it
+
+    def open_folder() -> OutputFolder:
+        return options.open_output(settings | {"images": split.train.inventory()})
+
+    folder = ranks.on_first(open_folder, ranks.LISTING_LIMIT)  # the others read it
     measure = partial(_finetune, options, recipe, split, folder)
     evaluate_models(options, "finetune", description, measure, *published, split=split)
     if ranks.rank() == 0:

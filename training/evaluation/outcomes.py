@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dino_model.data.collection import open_images
+from dino_model.data.collection import Images, open_images
 from dino_model.inference.classifier import FeatureSpec, ImageTask, LinearClassifier, SavedClassifier
 from dino_model.inference.feature_cache import model_fingerprint
 from dino_model.inference.features import OUTPUT, FeatureType
@@ -40,7 +40,7 @@ class Outcomes:
             OutputError: A file exists.
             ImageError: As `open_images`.
         """
-        self.options, self.split, self.predicted = options, split, None
+        self.options, self.split = options, split
         written = [options.confusion, options.save_head, options.output if options.predict else None]
         if len(options.model) > 1 and any(written):
             raise SettingError("--predict, --confusion and --save-head need one model: pass one --model")
@@ -54,10 +54,13 @@ class Outcomes:
             )
         if options.save_head and (options.save_head.suffix != ".safetensors" or "pixels" in options.model):
             raise SettingError("--save-head needs a .safetensors file and a model that is not `pixels`")
-        for file in filter(None, written if ranks.rank() == 0 else ()):
-            check_output_file(file, overwrite=options.overwrite)
-        if options.predict:
-            self.predicted = open_images(options.predict, arrays=options.channels is not None)
+
+        def open_predicted() -> Images | None:
+            for file in filter(None, written):
+                check_output_file(file, overwrite=options.overwrite)
+            return open_images(options.predict, arrays=bool(options.channels)) if options.predict else None
+
+        self.predicted = ranks.on_first(open_predicted, ranks.LISTING_LIMIT)
 
     def task(self, model: LoadedModel, spec: FeatureSpec) -> ImageTask:
         """Describe the input and output of a linear classifier."""

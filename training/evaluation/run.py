@@ -52,13 +52,17 @@ class Labeled(NamedTuple):
 
 
 def open_options(options: Classification) -> Split:
-    """Open the images that the options name; errors as `open_split`."""
-    arrays = options.channels is not None
-    if isinstance(options, Knn) and options.leave_one_out:
-        images = open_labeled(options.data, arrays=arrays, options=options.label_options())
-        return Split(images, images, "each among all others")
-    paths = options.data, options.test, options.split
-    return open_split(*paths, test_labels=options.test_labels, arrays=arrays, options=options.label_options())
+    """Open the images that the options name, on the first rank for all; errors as `open_split`."""
+
+    def open_here() -> Split:
+        arrays, labels = options.channels is not None, options.label_options()
+        if isinstance(options, Knn) and options.leave_one_out:
+            images = open_labeled(options.data, arrays=arrays, options=labels)
+            return Split(images, images, "each among all others")
+        paths = options.data, options.test, options.split
+        return open_split(*paths, test_labels=options.test_labels, arrays=arrays, options=labels)
+
+    return ranks.on_first(open_here, ranks.LISTING_LIMIT)
 
 
 def framing_of(options: Evaluation, model: LoadedModel | None = None, **how: Any) -> Framing:

@@ -51,13 +51,22 @@ class DrawClassMap(LabelOptions, FeatureOptions, ModelOptions):
         from dino_model.inference.class_map import files, layout
         from dino_model.inference.feature_cache import weights_fingerprint
         from dino_model.inference.features import OUTPUT
+        from dino_model.runtime import ranks
+        from dino_model.runtime.device import choose_device
 
-        images = open_images(self.data, options=self.label_options()).require_classes()
-        layout.check_classes(_classes_of(images))
-        model = self.load()
-        framing = Framing(self.size, model.mean, model.std, self.resize_to)
-        print(f"{model.name}: {model.source}; {images}", flush=True)
-        extracted = self.extractor(model, framing).extract(images, title="features")
+        def list_images() -> Images:
+            images = open_images(self.data, options=self.label_options()).require_classes()
+            layout.check_classes(_classes_of(images))
+            return images
+
+        with ranks.process_group(choose_device(self.device)) as device:
+            images = ranks.on_first(list_images, ranks.LISTING_LIMIT)
+            model = self.load()
+            framing = Framing(self.size, model.mean, model.std, self.resize_to)
+            print(f"{model.name}: {model.source}; {images}", flush=True)
+            extracted = self.extractor(model, framing, device=str(device)).extract(images, title="features")
+            if ranks.rank() > 0:
+                return
         protocol = layout.Protocol(iterations=self.iterations, seed=self.seed)
         origin = layout.Origin(
             model=printable(model.name),

@@ -286,6 +286,8 @@ def test_tar_missing_damaged_cut_or_changed_is_named(tmp_path: Path):
     zero.unlink()
     with pytest.raises(ShardError, match=r"0\.tar': no such file"):
         images.read(0)
+    replaced = open_images(make_tar(zero, {"x.png": 7}))
+    assert replaced.read(0)[0, 0, 0] == 7  # not of the file that was open before
 
 
 @pytest.fixture

@@ -28,6 +28,7 @@ from dino_model.inference.class_map.names import describe
 from dino_model.inference.features import FeatureExtractor
 from dino_model.models.load import load_model
 from tests.commands import dino
+from tests.training.ranks import Group
 from tests.training.runs import write_rectangles
 
 
@@ -174,6 +175,17 @@ def test_class_map_command_draws_a_folder(folder: Path, tmp_path: Path, capsys):
     mean = extractor.extract(open_images(folder / "a")).features.mean(dim=0)
     np.testing.assert_allclose(drawn.features[0], mean, atol=2e-3)
     assert Image.open(tmp_path / "map" / "map.png").width > 1000
+
+
+@pytest.mark.slow
+def test_class_map_by_two_processes_is_that_of_one(folder: Path, tmp_path: Path):
+    words = ["class-map", "--data", str(folder), "--batch-size", "1", "--size", "32", "--iterations", "250"]
+    words += ["--precision", "fp32", "--device", "cpu", "--output"]
+    one, two = tmp_path / "one", tmp_path / "two"
+    assert dino([*words, str(one)]) == 0
+    group = Group(tmp_path / "group", *[(dino, [*words, str(two)])] * 2)
+    assert group.codes() == [0, 0], group.printed(0)
+    assert (two / files.JSON).read_bytes() == (one / files.JSON).read_bytes()
 
 
 def test_class_map_of_two_classes_is_refused(folder: Path, tmp_path: Path):
