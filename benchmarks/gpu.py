@@ -37,7 +37,7 @@ from training.session import Session
 from training.train import Callbacks
 
 CUDA = torch.device("cuda")
-WARM_UP, BURST, TURNS = 3, 3, 3
+WARM_UP, BURST, TURNS = 5, 3, 3
 """Steps before the measurement, steps whose launching is timed, and timed turns."""
 TURN_SECONDS = 1.0
 """Duration of a turn."""

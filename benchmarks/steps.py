@@ -58,7 +58,7 @@ class OurStep:
         prepare_networks(self.method, device, precision, **options)
         self.optimizer = create_optimizer("adamw", decay_groups(self.method), device)
         self.parallel, self.scaler = data_parallel(self.method), GradScaler(enabled=precision == "fp16")
-        self.graph = create_graph(self.method, device, 1) if cuda_graph else None
+        self.graph = create_graph(self.method, device, 1, precision) if cuda_graph else None
         self.steps = 0
 
     def begin(self, crops: Crops) -> StepMetrics:

@@ -97,7 +97,9 @@ def check_batch(recipe: Recipe, accumulate: int, classes: int) -> None:
         raise SettingError("batch normalization needs 2 images or more at once: raise --batch-size")
 
 
-def create_graph(method: Method, device: torch.device, accumulate: int) -> StepGraph:
+def create_graph(
+    method: Method, device: torch.device, accumulate: int, precision: ComputePrecision
+) -> StepGraph:
     """Prepare the recording of a step; raise SettingError where a CUDA graph cannot repeat it."""
     if device.type != "cuda":
         raise SettingError(f"--cuda-graph needs a CUDA device, not {device.type}: leave it out")
@@ -105,6 +107,8 @@ def create_graph(method: Method, device: torch.device, accumulate: int) -> StepG
         raise SettingError("--cuda-graph is for --method dino without options of ablations: leave it out")
     if world() > 1 or accumulate > 1:
         raise SettingError("--cuda-graph is for one process and --accumulate 1: leave it out")
+    if precision == "fp16":  # the host, which a graph leaves out, remembers that gradients are unscaled
+        raise SettingError("--cuda-graph is for bf16 and fp32: leave it out, or --precision fp16")
     return StepGraph(method)
 
 

@@ -102,7 +102,7 @@ class Session:
             compile=compile,
             checkpoint_activations=checkpoint_activations,
         )
-        self.graph = create_graph(self.method, self.device, accumulate) if cuda_graph else None
+        self.graph = create_graph(self.method, self.device, accumulate, precision) if cuda_graph else None
         self.optimizer = create_optimizer(recipe.optimizer.name, decay_groups(self.method), self.device)
         self.scaler = GradScaler(self.device.type, enabled=precision == "fp16")
         self.side_stream: torch.cuda.Stream | None = None

@@ -1,19 +1,21 @@
-"""Losses and gradients of a step as a CUDA graph: recorded once, then launched as one operation.
+"""Losses and clipped gradients of a step as a CUDA graph: recorded once, then launched as one operation.
 
 The host launches an operation in tens of microseconds, and a step has more than a thousand. A graph repeats
 operations, memory and numbers as they were recorded, so its inputs are copied to fixed memory before. The
-updates after it (clipping, optimizer, teacher, center) are launched as without a graph.
+updates after it (optimizer, teacher, center) are launched as without a graph.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from training.augmentation.crops import Crops
 from training.augmentation.randomness import Randomness, copy_to_device
-from training.methods.method import Batch, Loss, Method
+from training.methods.method import Batch, Method
+from training.run.logging import Scalar
 
 WARM_UP = 3
 """Steps before the first recording, in which libraries and compiled blocks prepare themselves."""
@@ -39,6 +41,15 @@ class FixedRandomness(Randomness):
             numbers.copy_(copy_to_device(randomness.uniform(purpose, *shape), self.device))
 
 
+class Gradients(NamedTuple):
+    """What a step has computed when its parameters have their gradients."""
+
+    metrics: dict[str, Scalar]
+    """Scalars of the log by name."""
+    carries: list[dict[str, Tensor]]
+    """For `Method.after_step`, of every micro-batch."""
+
+
 class StepGraph:
     """Computes the losses and gradients of steps on one CUDA device, where a method allows it.
 
@@ -50,16 +61,16 @@ class StepGraph:
         self.graph: torch.cuda.CUDAGraph | None = None
         self.batch: Batch | None = None
         self.recorded: tuple[object, ...] = ()
-        self.loss: Loss | None = None
+        self.found: Gradients | None = None
         self.gradients: list[tuple[Tensor, Tensor]] = []
         """Parameters and the fixed memory of their gradients."""
         self.calls = 0
 
-    def __call__(self, compute: Callable[[Batch], Loss], batch: Batch, step: int) -> Loss:
-        """Return the loss of `compute`; the next call overwrites its tensors.
+    def __call__(self, compute: Callable[[Batch], Gradients], batch: Batch, step: int) -> Gradients:
+        """Return what `compute` returns; the next call overwrites its tensors.
 
         Args:
-            compute: Computes the loss of a batch and adds gradients, which are None before.
+            compute: Gives parameters their gradients, which are None before.
             batch: On the device.
             step: Index into the plan.
         """
@@ -76,20 +87,19 @@ class StepGraph:
             self.record(compute, self.batch)
             self.recorded = numbers or ()
         assert self.graph is not None
-        assert self.loss is not None
+        assert self.found is not None
         self.graph.replay()
         for parameter, gradient in self.gradients:
             parameter.grad = gradient
-        return self.loss
+        return self.found
 
-    def record(self, compute: Callable[[Batch], Loss], batch: Batch) -> None:
+    def record(self, compute: Callable[[Batch], Gradients], batch: Batch) -> None:
         """Record the operations without computing them; memory of a former graph is free before."""
-        self.graph, self.loss, self.gradients = None, None, []
+        self.graph, self.found, self.gradients = None, None, []
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, capture_error_mode="thread_local"):  # loaders and writers go on
-            loss = compute(batch)
-        detached = {name: value.detach() for name, value in loss.logs.items()}
-        self.graph, self.loss = graph, Loss(loss.value.detach(), detached, loss.carry)
+            found = compute(batch)
+        self.graph, self.found = graph, found
         self.gradients = [(p, p.grad) for p in self.method.parameters() if p.grad is not None]
 
 

@@ -18,7 +18,7 @@ from training.recipes.recipe import Plan
 from training.run.folder import SaveSchedule
 from training.run.log import LOOP_METRICS
 from training.run.logging import Logger, Observer, Scalar, StepMetrics
-from training.step_graph import StepGraph
+from training.step_graph import Gradients, StepGraph
 
 STOP_POLL_STEPS = 50
 """Steps between two exchanges of stop signals among ranks: each one waits for the slowest rank."""
@@ -76,28 +76,28 @@ def train_step(
     """
     set_rates(optimizer, float(plan.lr[step]), float(plan.weight_decay[step]))
     optimizer.zero_grad(set_to_none=True)
-    parallel, parts = parallel or data_parallel(method, accumulate), batch.split(accumulate)
+    parallel = parallel or data_parallel(method, accumulate)
     scaler = scaler or GradScaler(enabled=False)
-    losses: list[Loss] = []
 
-    def compute(part: Batch) -> Loss:
-        with autocast_to:
-            loss = _check_loss(parallel(part, step), method)
-        (scaler.scale(loss.value) * (1 / accumulate)).backward()
-        return loss
+    def differentiate(batch: Batch) -> Gradients:
+        losses = list[Loss]()
+        for number, part in enumerate(batch.split(accumulate), 1):
+            exchange: AbstractContextManager = nullcontext()
+            if isinstance(parallel, DistributedDataParallel) and number < accumulate:
+                exchange = parallel.no_sync()  # ranks exchange the gradients of the last one
+            with exchange:
+                with autocast_to:
+                    losses.append(_check_loss(parallel(part, step), method))
+                (scaler.scale(losses[-1].value) * (1 / accumulate)).backward()
+        method.after_backward(step)
+        scaler.unscale_(optimizer)
+        metrics = _mean_logs(losses) | clip_gradients(optimizer.param_groups, plan.clip_grad)
+        return Gradients(metrics, [loss.carry for loss in losses])
 
-    for number, part in enumerate(parts, 1):  # ranks exchange the gradients of the last one
-        exchange: AbstractContextManager = nullcontext()
-        if isinstance(parallel, DistributedDataParallel) and number < accumulate:
-            exchange = parallel.no_sync()
-        with exchange:
-            losses.append(compute(part) if graph is None else graph(compute, part, step))
-    method.after_backward(step)
-    scaler.unscale_(optimizer)
-    metrics = _mean_logs(losses) | clip_gradients(optimizer.param_groups, plan.clip_grad)
+    metrics, carries = differentiate(batch) if graph is None else graph(differentiate, batch, step)
     scaler.step(optimizer)
-    metrics |= _update_scale(scaler, batch.crops.views.device)
-    method.after_step(step, [loss.carry for loss in losses])
+    metrics = metrics | _update_scale(scaler, batch.crops.views.device)
+    method.after_step(step, carries)
     return StepMetrics(metrics | plan.at(step))
 
 
@@ -113,9 +113,10 @@ def _check_loss(loss: Loss, method: Method) -> Loss:
     return loss
 
 
+@torch.no_grad()
 def _mean_logs(losses: Sequence[Loss]) -> dict[str, Scalar]:
     """Average the loss and the other metrics over micro-batches and ranks, on the device."""
-    table = torch.stack([torch.stack([loss.value.detach(), *loss.logs.values()]) for loss in losses])
+    table = torch.stack([torch.stack([loss.value, *loss.logs.values()]) for loss in losses])
     return dict(zip(["loss", *losses[0].logs], all_mean(table.mean(dim=0)), strict=True))
 
 

@@ -71,7 +71,7 @@ def train(device, batches, *, graph, precision="bf16", **settings):
     ("settings", "sizes", "recordings"),
     [
         ({}, [4] * 7, 1),
-        ({"freeze_last_layer_epochs": 5}, [4] * 7, 1),
+        ({"freeze_last_layer_epochs": 5}, [4] * 8, 2),
         # the temperature changes in steps 4 and 5
         ({"teacher_temperature": 0.07, "teacher_temperature_warmup_epochs": 6}, [4] * 8, 3),
         ({}, [4] * 5 + [3] * 5, 2),
@@ -104,18 +104,19 @@ def test_graph_equals_launched_operations():
 
 
 @pytest.mark.parametrize(
-    ("name", "device", "accumulate", "words"),
+    ("name", "device", "accumulate", "precision", "words"),
     [
-        ("dino", "cpu", 1, "needs a CUDA device"),
-        ("dino", "cuda", 2, "--accumulate 1"),
-        ("koleo and ibot", "cuda", 1, "without options of ablations"),
-        ("moco-v2", "cuda", 1, "--method dino"),
+        ("dino", "cpu", 1, "bf16", "needs a CUDA device"),
+        ("dino", "cuda", 2, "bf16", "--accumulate 1"),
+        ("dino", "cuda", 1, "fp16", "leave it out, or --precision fp16"),
+        ("koleo and ibot", "cuda", 1, "bf16", "without options of ablations"),
+        ("moco-v2", "cuda", 1, "bf16", "--method dino"),
     ],
 )
-def test_graph_is_refused(name, device, accumulate, words):
+def test_graph_is_refused(name, device, accumulate, precision, words):
     method = METHODS[name].build(MethodContext(BACKBONE, MethodSchedules(teacher_temperature=np.ones(1))))
     with pytest.raises(SettingError, match=words):
-        create_graph(method, torch.device(device), accumulate)
+        create_graph(method, torch.device(device), accumulate, precision)
 
 
 def test_subclass_of_dino_is_refused_unless_it_names_its_numbers():
@@ -125,4 +126,4 @@ def test_subclass_of_dino_is_refused_unless_it_names_its_numbers():
     method = METHODS["dino"].build(MethodContext(BACKBONE, MethodSchedules(teacher_temperature=np.ones(1))))
     method.__class__ = Mine
     with pytest.raises(SettingError, match="without options of ablations"):
-        create_graph(method, torch.device("cuda"), 1)
+        create_graph(method, torch.device("cuda"), 1, "bf16")

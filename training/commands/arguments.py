@@ -105,10 +105,10 @@ class RunOptions(LabelOptions):
     """Keep only the input of every block of a ViT and recompute the rest for the gradients: slower, to save
     memory."""
     compile: bool = False
-    """Compile the blocks of a ViT with torch.compile: minutes at the start, for long runs on a GPU."""
+    """Compile the blocks of a ViT with torch.compile, which takes a minute at the start: for GPUs."""
     cuda_graph: bool = False
-    """Launch losses and gradients as one CUDA graph, which frees the host: DINO without further options, one
-    GPU."""
+    """Launch losses and gradients as one CUDA graph, which frees the host: DINO without options of
+    ablations, on one GPU in bf16 or fp32."""
     checkpoints: SaveSchedule = field(default_factory=SaveSchedule)
     """Checkpoints of the run."""
     probe_every: int = 1000

@@ -64,10 +64,11 @@ class DINO(StudentTeacher):
         return logs | {"center_norm": self.center.norm()}
 
     def graph_numbers(self, step: int) -> tuple[float, ...] | None:
-        """Return the teacher's temperature, which changes at most once an epoch; None for a subclass."""
+        """Return the teacher's temperature and what trains: they change at most once an epoch."""
         if type(self) is not DINO:  # its loss may have other numbers, such as masks
             return None
-        return (float(self.schedules.teacher_temperature[step]),)
+        frozen = (step < self.schedules.frozen_steps, step < self.head_only_steps)
+        return (float(self.schedules.teacher_temperature[step]), *frozen)
 
     def frozen_parameters(self, step: int) -> Iterable[nn.Parameter]:
         """List what does not train at this step: the last layer, in the first epochs (official code)."""
