@@ -16,6 +16,7 @@ from notebooks.execute import LESSONS, LessonError
 ENCODED = ("notebooks/checks.py", "notebooks/solutions.py")
 """Modules that a student can import but not read: the answers, and the mistakes, which are close to them."""
 LEFT_OUT = (
+    "notebooks/README.md",
     "notebooks/answers/",
     "notebooks/grade.py",
     "notebooks/ipynb.py",
@@ -25,8 +26,12 @@ LEFT_OUT = (
     "docs/teaching.md",
     "tests/",
     "tools/",
+    "benchmarks/",
+    "deploy/",
     ".ci/",
     ".github/",
+    "CHANGELOG.md",
+    "CONTRIBUTING.md",
 )
 """Beginnings of paths that students do not get."""
 LOADER = '''"""Encoded for the students' release; the solutions are with your teacher."""
@@ -68,10 +73,18 @@ class Student:
             target.parent.mkdir(parents=True, exist_ok=True)
             if name in ENCODED:
                 target.write_text(encode(source.read_text(encoding="utf-8")), encoding="utf-8")
+            elif name == "README.md":
+                target.write_text(students_page(), encoding="utf-8")
             elif source.is_file():
                 shutil.copyfile(source, target)
         archive = shutil.make_archive(str(self.output), "zip", self.output.parent, self.output.name)
         print(f"{len(names)} files in {self.output}, packed in {archive}")
+
+
+def students_page() -> str:
+    """Return the part of the lessons' page that is for students, with links from the folder above."""
+    page = (LESSONS / "README.md").read_text(encoding="utf-8").split("\n## For teachers")[0]
+    return page.replace("](", "](notebooks/")
 
 
 def encode(source: str) -> str:

@@ -1,5 +1,6 @@
 """The students' release: it checks answers without showing them, and lacks what belongs to teachers."""
 
+import re
 import subprocess
 import sys
 import zipfile
@@ -35,6 +36,11 @@ def test_release_checks_answers_and_shows_no_solution(tmp_path):
     assert not [name for name, text in texts.items() if body.encode() in text]
     assert not [name for name in files if name.startswith(("tests/", "notebooks/answers", "docs/teaching"))]
     assert {"notebooks/ipynb/3_self_distillation.ipynb", "requirements-lessons.txt"} <= files.keys()
+    page = (folder / "README.md").read_text()
+    links = re.findall(r"\]\(([^)]+)\)", page)
+    assert links and not [link for link in links if not (folder / link).exists()]
+    assert set(re.findall(r"`(make \w+|python -m [\w.]+)", page)) == {"make lab", "make notebooks"}
+    subprocess.check_call([sys.executable, "-m", "notebooks.execute", "t"], cwd=folder)
     with zipfile.ZipFile(tmp_path / "lab.zip") as archive:
         assert "lab/notebooks/checks.py" in archive.namelist()
     with pytest.raises(LessonError, match="exists"):
