@@ -1,6 +1,7 @@
 """The attention view without the page of this project: in the app of the README, and in a notebook."""
 
 import re
+from html import escape
 from pathlib import Path
 
 import gradio as gr
@@ -89,15 +90,31 @@ show(photographs.image("sheep"), ["embedded", "random:embedded"])
 """
 
 
-def test_pointer_in_the_output_of_a_notebook_cell_selects_a_patch_in_both_models(open_page, tmp_path):
+@pytest.fixture(scope="module")
+def cell_output(tmp_path_factory) -> dict[str, str]:
+    """The output of an executed notebook cell, by MIME type."""
     nbformat = pytest.importorskip("nbformat")
-    (tmp_path / "show.py").write_text(CELL)
-    (cell,) = nbformat.read(execute(tmp_path / "show.py", tmp_path), as_version=4).cells
+    folder = tmp_path_factory.mktemp("cell")
+    (folder / "show.py").write_text(CELL)
+    (cell,) = nbformat.read(execute(folder / "show.py", folder), as_version=4).cells
     (output,) = cell.outputs
-    assert "image/png" in output.data
-    (tmp_path / "cell.html").write_text(f"<!doctype html><body>{output.data['text/html']}</body>")
-    page = open_page(query="", ready="iframe", address=(tmp_path / "cell.html").as_uri())
-    frame = page.frame_locator("iframe")
+    return output.data
+
+
+@pytest.mark.parametrize("is_sandboxed", [False, True], ids=["Jupyter", "Colab and VS Code"])
+def test_pointer_in_the_output_of_a_notebook_cell_selects_a_patch_in_both_models(
+    cell_output, is_sandboxed, open_page, tmp_path
+):
+    assert "image/png" in cell_output
+    shown = cell_output["text/html"]
+    if is_sandboxed:  # the output has an origin of its own
+        shown = (
+            f'<iframe sandbox="allow-scripts" width="1200" height="600" srcdoc="{escape(shown)}"></iframe>'
+        )
+    (tmp_path / "cell.html").write_text(f"<!doctype html><body>{shown}</body>")
+    frame = open_page(query="", ready="iframe", address=(tmp_path / "cell.html").as_uri())
+    for _ in range(1 + is_sandboxed):
+        frame = frame.frame_locator("iframe")
     frame.locator("[data-token]").nth(1).wait_for()
     frame.locator(".lab-stage").first.hover()
     frame.get_by_text("This patch attends to the lit places").nth(1).wait_for()
