@@ -108,9 +108,7 @@ def test_pointer_in_the_output_of_a_notebook_cell_selects_a_patch_in_both_models
     assert "image/png" in cell_output
     shown = cell_output["text/html"]
     if is_sandboxed:  # the output has an origin of its own
-        shown = (
-            f'<iframe sandbox="allow-scripts" width="1200" height="600" srcdoc="{escape(shown)}"></iframe>'
-        )
+        shown = f'<iframe sandbox="allow-scripts" width="1200" srcdoc="{escape(shown)}"></iframe>'
     (tmp_path / "cell.html").write_text(f"<!doctype html><body>{shown}</body>")
     frame = open_page(query="", ready="iframe", address=(tmp_path / "cell.html").as_uri())
     for _ in range(1 + is_sandboxed):

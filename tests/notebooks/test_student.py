@@ -38,7 +38,8 @@ def test_release_checks_answers_and_shows_no_solution(tmp_path):
     assert {"notebooks/ipynb/3_self_distillation.ipynb", "requirements-lessons.txt"} <= files.keys()
     page = (folder / "README.md").read_text()
     links = re.findall(r"\]\(([^)]+)\)", page)
-    assert links and not [link for link in links if not (folder / link).exists()]
+    assert links
+    assert not [link for link in links if not (folder / link).exists()]
     assert set(re.findall(r"`(make \w+|python -m [\w.]+)", page)) == {"make lab", "make notebooks"}
     subprocess.check_call([sys.executable, "-m", "notebooks.execute", "t"], cwd=folder)
     with zipfile.ZipFile(tmp_path / "lab.zip") as archive:
