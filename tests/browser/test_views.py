@@ -91,7 +91,7 @@ show(photographs.image("sheep"), ["embedded", "random:embedded"])
 
 
 @pytest.fixture(scope="module")
-def cell_output(tmp_path_factory) -> dict[str, str]:
+def cell_output(tmp_path_factory):
     """The output of an executed notebook cell, by MIME type."""
     nbformat = pytest.importorskip("nbformat")
     folder = tmp_path_factory.mktemp("cell")
