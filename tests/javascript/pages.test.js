@@ -1,0 +1,735 @@
+// Views as a user sees them: what they draw and write for a value, and how they answer to pointer and keys.
+
+import assert from "node:assert/strict";
+import { mock, test } from "node:test";
+import { Element, mounted, served, settled } from "./document.js";
+import { ChartView } from "../../app/static/views/chart_view.js";
+import { ClipView } from "../../app/static/views/clip_view.js";
+import { AttentionView } from "../../app/static/views/attention_view.js";
+import { MaskView } from "../../app/static/views/mask_view.js";
+import { PairView } from "../../app/static/views/pair_view.js";
+import { COLORMAPS as VIEWS, packed } from "../../app/static/views/paint.js";
+import { COLORS } from "../../app/static/views/palette.js";
+import { pictureFile } from "../../app/static/views/picture.js";
+import { Stage } from "../../app/static/views/stage.js";
+import { attentionMaps, keepMass, meanMap } from "../../app/static/maths/attention.js";
+import { Guide } from "../../app/static/maths/guided.js";
+import { resized } from "../../app/static/maths/labels.js";
+import { tidy } from "../../app/static/maths/proposal.js";
+import { random } from "./random.js";
+
+mock.timers.enable({ apis: ["setTimeout"] });
+
+const attributes = (element, ...names) => names.map((name) => Number(element.attributes[name]));
+const close = (found, expected, most = 1e-6) =>
+  expected.forEach((value, at) => assert.ok(Math.abs(found[at] - value) < most, `${found} is not ${expected}`));
+const next = random(11);
+const numbers = (count) => Float32Array.from({ length: count }, () => 2 * next() - 1);
+const halves = (values) => Buffer.from(Uint16Array.from(values, half).buffer).toString("base64");
+
+/** Encode a number whose fraction fits into 16 bits. */
+function half(value) {
+  if (!value) return 0;
+  const power = Math.floor(Math.log2(Math.abs(value)));
+  return (value < 0 ? 0x8000 : 0) | ((power + 15) << 10) | Math.round((Math.abs(value) / 2 ** power - 1) * 1024);
+}
+
+/** Two heads with one number each on 3 × 5 patches and [CLS]: keys and queries of a block. */
+const KEYS = Array.from({ length: 32 }, (_, at) => Math.round(8 * Math.sin(at)) / 4);
+const BLOCK = halves([...KEYS.map((key) => -key / 2), ...KEYS]);
+const VALUE = {
+  ...{ token: "t.1", name: "owl", source: "owl", image: "owl.jpg", width: 50, height: 30, rows: 3, columns: 5 },
+  ...{ heads: 2, blocks: 2, prefix: 1, model: "toy", size: 30, arrays: { "blocks/0": BLOCK, "blocks/1": BLOCK } },
+};
+
+test("curves fill the plot between its edges, break at missing values, and a marker shows a step", async () => {
+  const points = [[10, 1], [20, null], [30, 3], [50, 2]]; // prettier-ignore
+  const value = { title: "Loss", curves: [{ label: "a", points }, { label: "b", points: [[20, 2]] }] }; // prettier-ignore
+  const view = new ChartView(mounted({ value, marker: 30 }, [0, 0, 500, 0]));
+  await settled();
+  const [frame, ...lines] = view.plot.querySelectorAll("path").map((path) => path.attributes.d);
+  // 500 × 200 pixels, of which 40 are free at the left, 8 at the right and at the top, 20 below
+  const x = (step) => (40 + (452 * (step - 10)) / 40).toFixed(1);
+  const y = (loss) => (180 - (172 * (loss - 1)) / 2).toFixed(1);
+  assert.equal(frame, "M40 8V180H500");
+  assert.deepEqual(lines, [`M${x(10)} ${y(1)}M${x(30)} ${y(3)}L${x(50)} ${y(2)}`, `M${x(20)} ${y(2)}`, `M${Number(x(30))} 8V180`]); // prettier-ignore
+  const texts = view.plot.querySelectorAll("text").map((text) => [text.textContent, ...attributes(text, "x", "y")]);
+  assert.deepEqual(texts, [["1", 35, 184], ["3", 35, 12], ["10", 40, 195], ["step 50", 492, 195]]); // prettier-ignore
+  for (const [width, height] of [
+    [100, 130],
+    [2000, 360],
+  ]) {
+    // prettier-ignore
+    view.element.box[2] = width;
+    view.draw("Loss", [{ label: "flat", points: [[1, 5]] }]); // prettier-ignore
+    assert.deepEqual(attributes(view.plot, "width", "height"), [width, height]);
+    assert.equal(view.plot.querySelectorAll("path")[1].attributes.d, `M${(40 + (width - 48) / 2).toFixed(1)} ${((8 + height - 20) / 2).toFixed(1)}`); // prettier-ignore
+  }
+  const colors = view.legend.children.map((label) => label.attributes.style);
+  assert.deepEqual(
+    colors,
+    [7, 8].map((at) => `--pin: rgb(${COLORS.heads[at % COLORS.heads.length].join(" ")})`),
+  );
+});
+
+/** A pair of 2 × 3 and 4 × 2 patches whose images fill boxes of the screen. */
+async function pair(matches) {
+  const [inA, inB] = [
+    { rows: 2, columns: 3, width: 30, height: 20 },
+    { rows: 4, columns: 2, width: 20, height: 40 },
+  ];
+  const [value, b] = [
+    { ...VALUE, ...inA, token: "a" },
+    { ...VALUE, ...inB, token: "b" },
+  ];
+  const directions = numbers(14 * 2).map((direction) => Math.round(16 * direction) / 16 || 0.5);
+  served["directions"] = Uint16Array.from(directions, half).buffer;
+  const view = new PairView(mounted({ value, matched: { a: "a", b, directions: "directions", ratio: 1, matches } }));
+  view.pair.box = [5, 7, 160, 90];
+  view.stages[0].sheet.box = [15, 17, 60, 40];
+  view.stages[1].sheet.box = [95, 27, 30, 60];
+  await settled();
+  view.render();
+  return { view, directions };
+}
+
+test("of two images, the patch with the largest cosine is found from either side", async () => {
+  const { view, directions } = await pair([]);
+  const vector = (token) => directions.subarray(2 * token, 2 * token + 2);
+  const cosine = (one, other) => (one[0] * other[0] + one[1] * other[1]) / Math.hypot(...one) / Math.hypot(...other);
+  const firsts = [0, 6];
+  for (const side of [0, 1]) {
+    const [here, there] = [view.images[side], view.images[1 - side]];
+    for (let row = 0; row < here.rows; row++)
+      for (let column = 0; column < here.columns; column++) {
+        const from = vector(firsts[side] + row * here.columns + column);
+        const all = Array.from({ length: there.rows * there.columns }, (_, at) => cosine(from, vector(firsts[1 - side] + at))); // prettier-ignore
+        const found = view.counterpart(side, { row, column });
+        close(found.map, all);
+        const best = all.findIndex((value) => Math.max(...all) - value < 1e-6);
+        assert.deepEqual(found.patch, { row: Math.floor(best / there.columns), column: best % there.columns });
+      }
+    view.point(side, { x: 0.9, y: 0.1 });
+    const frames = view.stages.map(({ ink }) => attributes(ink.children.at(-1), "x", "y"));
+    const { patch, cosine: most } = view.counterpart(side, { row: 0, column: here.columns - 1 });
+    assert.deepEqual(frames[side], [here.columns - 1, 0]);
+    assert.deepEqual(frames[1 - side], [patch.column, patch.row]);
+    assert.equal(view.what.textContent, `Most similar: cosine ${most.toFixed(2)}`);
+    assert.equal(view.stages[side].canvas.pixels.some(Boolean), false);
+    assert.equal(view.stages[1 - side].canvas.pixels.some(Boolean), true);
+    assert.equal(view.lines.attributes.opacity, "0.15");
+  }
+  view.stages[1].element.fire("keydown", { key: "Escape" });
+  assert.deepEqual([view.hovered, view.lines.attributes.opacity], [null, "1"]);
+  assert.equal(view.found.textContent, "No patches match: point at single patches.");
+  assert.deepEqual(attributes(view.stages[0].ink.children.at(-1), "x", "y"), [1, 1]); // the middle
+  assert.equal(view.encoding.token, "a");
+  view.point(1, { x: 0.9, y: 0.1 });
+  view.show({ ...view.props, directions: view.directions });
+  assert.deepEqual([view.side, view.hovered], [1, { row: 0, column: 1 }]); // of the same images
+});
+
+test("lines join the centers of matched pixels, with hues by height, one per 8 pixels of width", async () => {
+  const matches = Array.from({ length: 30 }, (_, at) => ({ a: [at % 20, at], b: [39 - at, at % 20] }));
+  const { view } = await pair(matches);
+  assert.equal(view.lines.attributes.viewBox, "0 0 160 90");
+  assert.equal(view.lines.children.length, 20); // of 160 pixels
+  assert.equal(view.found.textContent, "30 mutual nearest neighbors, the best 20 drawn.");
+  for (const [at, group] of view.lines.children.entries()) {
+    const [line, from, to] = group.children;
+    const { a, b } = matches[at];
+    const ends = [10 + (60 * (a[1] + 0.5)) / 30, 10 + (40 * (a[0] + 0.5)) / 20, 90 + (30 * (b[1] + 0.5)) / 20, 20 + (60 * (b[0] + 0.5)) / 40]; // prettier-ignore
+    close(attributes(line, "x1", "y1", "x2", "y2"), ends);
+    close([...attributes(from, "cx", "cy"), ...attributes(to, "cx", "cy"), ...attributes(to, "r")], [...ends, 3]);
+    assert.equal(line.attributes.stroke, `hsl(${Math.round(240 - (240 * (a[0] + 0.5)) / 20)} 90% 60%)`);
+  }
+  Object.assign(view.shown, { matches: matches.slice(0, 20) });
+  view.resized();
+  assert.equal(view.found.textContent, "20 mutual nearest neighbors.");
+  view.pair.box[2] = 5000;
+  Object.assign(view.shown, { matches: Array.from({ length: 120 }, () => matches[0]) });
+  view.resized();
+  assert.equal(view.lines.children.length, 100); // at most
+});
+
+/** A stage of 200 × 100 pixels at (10, 20) of the screen that notes what it tells its view. */
+function stage(kind) {
+  const told = [];
+  const note = (name) => (...values) => told.push([name, ...values]) && undefined; // prettier-ignore
+  const made = new Stage("Label", "Keys", Object.fromEntries(["point", "press", "stroke", "lift", "retract"].map((name) => [name, note(name)])), kind); // prettier-ignore
+  made.sheet.box = [10, 20, 200, 100];
+  made.show({ image: "a.jpg", name: "a", width: 20, height: 10, rows: 5, columns: 4 });
+  return { stage: made, told, fire: (name, event) => made.element.fire(name, { target: { closest: () => null }, pointerId: 1, detail: 1, ...event }) }; // prettier-ignore
+}
+
+test("a stage can be focused, and shows an image with its ratio, step and grid", () => {
+  const { stage: made } = stage();
+  assert.deepEqual([made.element.attributes.tabindex, made.element.attributes.role], ["0", "application"]);
+  assert.deepEqual([made.step, made.canvas.image.width, made.canvas.image.height], [{ x: 0.25, y: 0.2 }, 4, 5]);
+  const wide = () => [made.cell.style["--ratio"], "data-wide" in made.cell.attributes];
+  assert.deepEqual(wide(), ["2", false]);
+  made.look({ x: 0.5, y: 0.25, zoom: 2.5 });
+  assert.equal(made.sheet.style.transform, "translate(-125%,-62.5%) scale(2.5)");
+  assert.deepEqual([made.element.style["--zoom"], "data-zoomed" in made.element.attributes], ["2.5", true]);
+  made.preview({ image: "b.jpg", name: "b", width: 23, height: 10 });
+  assert.deepEqual([wide(), made.window.zoom, made.open, made.image.alt], [["2.3", true], 1, false, "Image b"]);
+  assert.deepEqual([made.ink.attributes.viewBox, made.canvas.image.width, made.canvas.image.height], ["0 0 1 1", 1, 1]);
+  made.look({ x: 0, y: 0, zoom: 3 });
+  made.reset.click();
+  assert.deepEqual([made.window.zoom, "data-zoomed" in made.element.attributes], [1, false]);
+});
+
+test("outlines, markers, pins and circles are drawn at their places", () => {
+  const { stage: made } = stage();
+  made.draw([{ path: "M0 0H1", color: "red" }], { rows: 3, columns: 7 }, { row: 2, column: 5 }, "blue");
+  assert.equal(made.ink.attributes.viewBox, "0 0 7 3");
+  const drawn = made.ink.children.map((part) => [part.tag, part.attributes.stroke, part.attributes.d, ...attributes(part, "x", "y", "width", "height")]); // prettier-ignore
+  const box = [undefined, 5, 2, 1, 1];
+  assert.deepEqual(drawn.map((part) => part.slice(0, 3)), [["path", undefined, "M0 0H1"], ["path", "red", "M0 0H1"], ["rect", undefined, undefined], ["rect", "blue", undefined]]); // prettier-ignore
+  assert.deepEqual(
+    drawn.slice(2).map((part) => part.slice(2)),
+    [box, box],
+  );
+  made.mark([{ x: 0.25, y: 0.5, color: "red" }, { x: 1, y: 0, color: "blue", number: "" }]); // prettier-ignore
+  const marks = made.markers.children.map((mark) => [mark.textContent, mark.attributes.style]);
+  assert.deepEqual(marks, [
+    ["1", "--pin: red; left: 25%; top: 50%"],
+    ["", "--pin: blue; left: 100%; top: 0%"],
+  ]);
+  for (const [part, show] of [
+    [made.walker, "pin"],
+    [made.ring, "circle"],
+  ]) {
+    // prettier-ignore
+    made[show]({ x: 0.1, y: 0.7 });
+    assert.deepEqual([part.style.left, part.style.top, part.hidden], ["10%", "70%", false]);
+    made[show](null);
+    assert.equal(part.hidden, true);
+  }
+});
+
+test("pointing, clicks, strokes and double clicks reach the view as places", () => {
+  const { stage: made, told, fire } = stage();
+  const place = { x: 0.25, y: 0.75 };
+  const event = { clientX: 60, clientY: 95 };
+  fire("pointermove", event);
+  fire("click", { ...event, altKey: true });
+  fire("click", { ...event, detail: 2 }); // the second of a double click
+  assert.deepEqual(told.splice(0), [["point", place], ["press", place, true]]); // prettier-ignore
+  fire("pointerdown", event);
+  fire("pointermove", { ...event, clientX: 80 });
+  fire("pointerup", event);
+  assert.deepEqual([made.window.x, told.splice(0).every(([name]) => name === "point")], [0, true]); // no pan, no stroke
+  fire("dblclick", event);
+  assert.deepEqual([told.splice(0), made.window.zoom], [[["retract"]], 2]);
+  fire("pointerdown", event);
+  fire("pointermove", { ...event, clientX: 80, clientY: 90 }); // a drag of the enlarged image
+  close([made.window.x, made.window.y], [0.125 - 0.1, 0.375 + 0.05]);
+  fire("pointerup", event);
+  fire("pointerleave");
+  assert.equal(made.cursor, null);
+  told.length = 0;
+  made.paints = true;
+  fire("dblclick", event);
+  assert.deepEqual([told.length, made.window.zoom], [0, 2]);
+  fire("pointerdown", event);
+  fire("pointermove", { clientX: 110, clientY: 45 });
+  fire("pointerleave"); // the stroke goes on
+  fire("pointerup");
+  fire("pointerdown", { ...event, button: 2 }); // no stroke
+  fire("pointerup");
+  const end = { x: 0.5, y: 0.25 };
+  assert.deepEqual(told.splice(0, 3), [["stroke", place, place], ["stroke", place, end], ["lift"]]); // prettier-ignore
+  assert.equal(told.some(([name]) => name === "stroke"), false); // prettier-ignore
+  told.length = 0;
+  made.cursor = null;
+  made.element.fire("keydown", { key: "Enter" });
+  assert.deepEqual(told, [["stroke", { x: 0.5, y: 0.5 }, { x: 0.5, y: 0.5 }], ["lift"]]); // prettier-ignore
+  assert.deepEqual([made.key({ key: "Enter", altKey: true }), made.key({ key: "+", ctrlKey: true })], [false, false]);
+  assert.deepEqual([made.key({ key: "=" }), made.window.zoom, made.key({ key: "0" }), made.window.zoom], [true, 4, true, 1]); // prettier-ignore
+});
+
+/** An attention view of the last block of `VALUE`. */
+async function attention(props = {}) {
+  const view = new AttentionView(mounted({ value: VALUE, ...props }));
+  await settled();
+  return view;
+}
+
+test("maps of a patch, the mean or a head are drawn with the opacity, colors and words of the settings", async () => {
+  const view = await attention();
+  const part = (name) => view.element.style[`--${name}`];
+  assert.deepEqual([view.arrays.number, view.shown, part("opacity"), part("rows"), part("columns")], [1, "mean", "0.85", "3", "5"]); // prettier-ignore
+  assert.match(view.caption.textContent, /block 2|mean of 2 heads/);
+  assert.deepEqual(view.stops, [0, 51, 102, 153, 204, 255].map((level) => `rgb(${[0, 8, 16].map((bits) => (VIEWS.inferno[level] >> bits) & 255).join(" ")})`)); // prettier-ignore
+  assert.deepEqual(view.entries().map(({ key, label }) => [key, label]), [["mean", "Mean"], ["0", "Head 0"], ["1", "Head 1"]]); // prettier-ignore
+  assert.deepEqual(view.entries()[2].color, `rgb(${COLORS.heads[1].join(" ")})`);
+  assert.deepEqual(view.colorOf(String(COLORS.heads.length + 1)), COLORS.heads[1]);
+  view.set({ head: "1", layer: "mask", mass: 50, opacity: 50 });
+  assert.deepEqual([part("opacity"), view.element.dataset.show, view.shownScale], ["0.3", "1", null]);
+  assert.match(view.caption.textContent, /head 1 of 0 to 1 · mask of 50 %$/);
+  const [map] = view.maps.heads.slice(1);
+  const kept = view.maps.kept("1");
+  const [inside, total] = [0, 0].map((_, all) =>
+    map.reduce((sum, value, at) => sum + (all || kept[at] ? value : 0), 0),
+  );
+  const area = kept.reduce((sum, one) => sum + one, 0) / 15;
+  const percent = (share) => `${(100 * share).toFixed(share < 0.0995 ? 1 : 0)} %`;
+  assert.deepEqual(view.describe(), ["[CLS], the token of the whole image", `The mask keeps ${percent(inside / total)} of the attention on ${percent(area)} of the image`]); // prettier-ignore
+  view.set({ layer: "heat", head: "max", block: 1 });
+  mock.timers.tick(200); // arrays that are not in memory are fetched after a rest
+  await settled();
+  assert.deepEqual([view.arrays.number, view.entries()[0].key, view.state.block], [0, "max", 1]);
+  const { ends } = view.shownScale;
+  assert.match(ends[1], / %$/);
+  close([Number.parseFloat(ends[1])], [100 * view.maps.scale("max")[1]], 1);
+  assert.equal(view.valueText(0.1234), "12 %");
+  assert.deepEqual([...view.maps.kept("0")], [...keepMass(view.maps.heads[0], 0.5)]);
+  view.settings.block = 2;
+  view.refuse("Not now.");
+  assert.equal(view.settings.block, 1); // as shown
+  view.set({ block: 9 });
+  assert.equal(view.settings.block, 0);
+});
+
+test("a large image is drawn on 400,000 pixels, divided among the heads, and a tile on 8,000", async () => {
+  const view = await attention({ value: { ...VALUE, token: "large", width: 2000, height: 1200 }, tiles: false, pins: false }); // prettier-ignore
+  const size = ({ canvas }) => [canvas.width, canvas.height];
+  assert.deepEqual([size(view.stage.canvas), size(view.tiles.tiles.get("1").canvas)], [[816, 490], [115, 69]]); // prettier-ignore
+  view.set({ head: "heads" });
+  assert.deepEqual(size(view.stage.canvas), [577, 346]);
+  assert.deepEqual([view.tiles.element.hidden, view.pinBox.hidden], [true, true]);
+});
+
+test("the first view walks over its places, and an address of another image shows nothing", async () => {
+  const view = await attention({ value: { ...VALUE, token: "walk" }, walk: { source: "owl", places: [[0.1, 0.1], [0.9, 0.9]] } }); // prettier-ignore
+  const places = [view.guided];
+  for (let step = 0; step < 2; step++) {
+    mock.timers.tick(1300);
+    places.push(view.guided);
+  }
+  assert.deepEqual(places, [{ row: 0, column: 0 }, { row: 2, column: 4 }, { row: 0, column: 0 }]); // prettier-ignore
+  view.stage.element.fire("pointermove", { pointerId: 1, target: { closest: () => null } });
+  assert.deepEqual([view.guided, view.element.dataset.walk], [null, "over"]);
+  for (const [search, found] of [
+    ["?image=kitten", null],
+    ["?image=owl&size=30", "linked"],
+  ]) {
+    // prettier-ignore
+    Object.assign(globalThis, { location: { search, pathname: "/" }, history: { replaceState() {} } }); // prettier-ignore
+    const { encoding } = await attention({ value: { ...VALUE, token: "linked" }, address: true });
+    assert.equal(encoding?.token ?? null, found);
+  }
+});
+
+test("pins are compared, and the last 96 patches under the pointer are remembered", async () => {
+  const view = await attention();
+  const at = (row, column) => view.encoding.placeOf({ row, column });
+  view.press(at(1, 3));
+  view.press(at(2, 0));
+  const tiles = view.pinTiles.element.querySelectorAll("label").map((tile) => tile.textContent);
+  assert.deepEqual(tiles, ["[CLS]", "1row 1, column 3", "2row 2, column 0"]);
+  assert.deepEqual(
+    view.stage.markers.children.map((mark) => mark.textContent),
+    ["1", "2"],
+  );
+  const buttons = () => [view.remove, view.hint, view.pinBox, view.tiles.element].map(({ hidden }) => Boolean(hidden));
+  assert.deepEqual(buttons(), [false, true, false, false]);
+  assert.equal(view.where.textContent, "Patch row 2, column 0");
+  view.key({ key: "Delete" });
+  assert.equal(view.pins.list.length, 1);
+  assert.deepEqual(buttons(), [true, true, false, false]);
+  view.show(view); // the same image again keeps its pins
+  assert.equal(view.pins.list.length, 1);
+  view.retract(); // the last press made a pin, which is gone
+  for (let step = 0; step < 100; step++) view.point(at(step % 3, step % 5));
+  assert.deepEqual([view.trail.length, view.trail.at(-1), view.trail[0]], [96, { row: 0, column: 4 }, { row: 1, column: 4 }]); // prettier-ignore
+  view.hoverAt(at(2, 2));
+  assert.deepEqual(view.patch, { row: 2, column: 2 });
+  view.guide(at(0, 1));
+  view.point(null);
+  assert.deepEqual([view.guided, view.stage.walker.hidden], [{ row: 0, column: 1 }, false]);
+});
+
+test("norms, outliers and components of all patches are described", async () => {
+  const norms = Float32Array.from({ length: 30 }, (_, at) => (at < 15 ? at + 0.25 : Number(at === 20 || at === 22)));
+  const components = Float32Array.from({ length: 48 }, (_, at) => (at < 45 ? at / 45 : [0.5, 0.25, 0.125][at - 45]));
+  const arrays = { "norms/1": norms, "key-pca/1": components, "blocks/1": BLOCK };
+  const view = await attention({ value: { ...VALUE, token: "n", arrays }, quantity: "token-norm" }); // prettier-ignore
+  assert.deepEqual(view.describe(), ["All patches", "2 outliers of over 6 deviations above the median"]);
+  view.hover({ row: 1, column: 2 });
+  assert.equal(view.what.textContent, "Norm 7.25 · 2 outliers of over 6 deviations above the median");
+  assert.deepEqual([view.valueText(3.456), view.outlines()[0].color], ["3.5", "#0ff"]);
+  view.hover(null);
+  view.set({ quantity: "key-pca" });
+  mock.timers.tick(200);
+  await settled();
+  assert.equal(view.what.textContent, "Principal components as red, green and blue: 50 %, 25 %, 13 % of the variance");
+  const levels = [0, 1, 2].map((at) => Math.round((255 * at) / 45));
+  assert.equal(view.stage.canvas.pixels[0], packed(...levels));
+});
+
+test("a point is shown in the file of a stage at the size of its image, with lines, pins and scale", async () => {
+  const { stage: made } = stage();
+  Object.assign(made.element, { box: [10, 20, 200, 100] });
+  Object.assign(made.image, { box: [10, 20, 200, 100], width: 500, height: 250, computed: { filter: "none", opacity: "1" } }); // prettier-ignore
+  Object.assign(made.canvas.canvas, { box: [30, 40, 50, 60], computed: { filter: "none", opacity: "0.5", imageRendering: "pixelated" } }); // prettier-ignore
+  made.overlay.computed = { filter: "none", opacity: "1" };
+  made.ink.box = [10, 20, 200, 100];
+  made.draw([{ path: "M0 0H1", color: "red" }], { rows: 5, columns: 4 });
+  for (const path of made.ink.children) path.computed = { stroke: "red", strokeWidth: "2px", fill: "none" };
+  made.mark([{ x: 0.5, y: 0.5, color: "red" }]); // prettier-ignore
+  Object.assign(made.markers.children[0], { box: [100, 60, 20, 20], computed: { color: "white", backgroundColor: "red", fontSize: "10px" } }); // prettier-ignore
+  const scale = { ends: ["0 %", "10 %"], stops: ["black", "gray", "white"] };
+  const file = await (await pictureFile(made.element, "svg", { outline: true, pins: true, scale })).text();
+  // 2.5 pixels of the file per pixel of the screen; the bar is a 28th of the width
+  assert.match(file, /^<svg [^>]*width="500" height="268" viewBox="0 0 500 268"><image href="data:500 250 " width="500" height="250"\/>/); // prettier-ignore
+  assert.match(file, /<rect x="0" y="0" width="500" height="250"\/><\/clipPath>/);
+  assert.match(file, /<g transform="translate\(0 0\) scale\(125 50\)">.*stroke-width="0.04"/);
+  assert.match(file, /<circle cx="250" cy="125" r="25" fill="red" stroke="#fff" stroke-width="5"\/><text x="250" y="134" text-anchor="middle" [^>]*font-size="25" fill="white">1</); // prettier-ignore
+  const size = 0.55 * 18;
+  const [from, to] = [3, 4].map((letters) => 0.55 * size * letters + size);
+  assert.deepEqual(file.match(/offset="[\d.]+"/g), ['offset="0"', 'offset="0.5"', 'offset="1"']);
+  const bar = file.match(/<rect x="([\d.]+)" y="254.5" width="([\d.]+)" height="9" fill="url/);
+  close(bar.slice(1).map(Number), [from, 500 - from - to]);
+  const words = [...file.matchAll(/<text x="([\d.]+)" y="([\d.]+)" text-anchor="(?:start|end)" [^>]*font-size="([\d.]+)"/g)]; // prettier-ignore
+  close(words.flatMap((word) => word.slice(1).map(Number)), [size / 2, 262.6, size, 500 - size / 2, 262.6, size]); // prettier-ignore
+  const blob = async (kind) => (await pictureFile(made.element, kind, {})).text();
+  assert.equal(await blob("jpeg"), "500 250 0.92");
+  const pdf = await blob("pdf");
+  assert.match(pdf, /MediaBox \[0 0 500 250\][\s\S]*stream\n500 250 0.95\nendstream/);
+  const starts = [...pdf.matchAll(/^(\d{10}) 00000 n $/gm)].map(([, place]) => pdf.slice(Number(place)).split("\n")[0]);
+  assert.deepEqual(
+    starts,
+    [1, 2, 3, 4, 5].map((number) => `${number} 0 obj`),
+  );
+  assert.match(pdf.slice(Number(pdf.match(/startxref\n(\d+)/)[1])), /^xref/);
+  const small = await (await pictureFile(made.element, "svg", { side: 100 })).text();
+  assert.match(small, /^<svg [^>]*width="100" height="50" viewBox="0 0 100 50">/);
+  assert.ok(!small.includes("<circle"));
+});
+
+test("layers of a stage are drawn at their boxes and opacities", async () => {
+  const { stage: made } = stage();
+  const drawn = [];
+  mock.method(OffscreenCanvas.prototype, "getContext", () => ({ save() {}, restore() {}, clip() {}, rect: (...box) => drawn.push(box), drawImage(layer, ...box) { drawn.push([layer.tag, ...box, this.globalAlpha, this.imageSmoothingEnabled]); } })); // prettier-ignore
+  made.element.box = [10, 20, 200, 100];
+  Object.assign(made.image, { box: [0, 20, 200, 100], width: 200, computed: { filter: "none", opacity: "1" } }); // prettier-ignore
+  Object.assign(made.canvas.canvas, { box: [30, 40, 50, 60], computed: { filter: "none", opacity: "0.5", imageRendering: "pixelated" } }); // prettier-ignore
+  made.overlay.computed = { filter: "none", opacity: "1" };
+  await pictureFile(made.element, "svg", {});
+  assert.deepEqual(drawn.slice(0, 3), [[0, 0, 200, 100], ["img", -10, 0, 200, 100, 1, true], ["canvas", 20, 20, 50, 60, 0.5, false]]); // prettier-ignore
+  mock.restoreAll();
+});
+
+/** Pixels of an image, RGBA: bands with noise. */
+function photo(width, height) {
+  return Uint8ClampedArray.from({ length: 4 * width * height }, (_, at) => 60 * (Math.floor(at / 4 / width / 40) % 3) + 50 * next()); // prettier-ignore
+}
+
+test("edges of a click are refined on at most 640 pixels, and parts below an 800th are removed", async () => {
+  const view = new MaskView(mounted({ value: { ...VALUE, token: "r.1", source: "r", width: 1300, height: 880 } }));
+  await settled();
+  for (const [height, rows, radius] of [
+    [880, 433, 144],
+    [560, 276, 128],
+  ]) {
+    // prettier-ignore
+    view.guide = null; // patches have 128 × 144 or 128 × 92 pixels
+    view.encoding.height = height;
+    const pixels = (view.stage.image.pixels = photo(640, rows));
+    const patches = view.proposed(view.encoding.placeOf({ row: 1, column: 2 }));
+    const size = { rows, columns: 640 };
+    const refined = new Guide(pixels, 640, rows, radius).refine(resized(patches, size).values);
+    assert.deepEqual(view.refined(patches), { ...size, values: tidy(refined, 640, (640 * rows) / 800) });
+  }
+  for (let image = 0; image < 10; image++) view.take(`key ${image}`, () => ({ width: 1, height: 1 }));
+  assert.deepEqual(
+    [...view.paintings.keys()],
+    [2, 3, 4, 5, 6, 7, 8, 9].map((image) => `key ${image}`),
+  ); // the last 8
+});
+
+/** Wait for what a view computes after a rest. */
+async function rested() {
+  mock.timers.tick(1000);
+  await settled();
+}
+
+const labels = (rows, columns, values) => ({ rows, columns, values: Uint8Array.from(values) });
+const runs = (values) => values.flatMap((value) => [value, 1]);
+
+test("objects of a method are scored against the mask by hand, one line each and one for all", async () => {
+  const methods = [
+    { key: "lost", label: "LOST", help: "Help", needs: ["count"] },
+    { key: "attention", label: "Attention", help: "Help", needs: ["mass"] },
+  ];
+  const given = mounted({ value: { ...VALUE, token: "m.1", source: "m", width: 2000, height: 1200 }, methods });
+  const view = new MaskView(given);
+  await settled();
+  const { painting } = view;
+  assert.deepEqual([painting.width, painting.height], [1024, 614]);
+  const rows = () => view.scores.children.map((row) => row.children.map((cell) => cell.textContent));
+  view.set({ method: "attention" });
+  const kept = view.labels();
+  assert.deepEqual([kept.rows, kept.columns, rows()[0][2]], [3, 5, "draw a mask"]);
+  assert.deepEqual([...kept.values], [...keepMass(meanMap(attentionMaps(view.block, 0)), 0.6)]);
+  assert.equal(view.searchRequest, null);
+  assert.deepEqual(view.question("attention", true), { method: "attention", refined: true, mass: 0.6 });
+  view.set({ method: "lost", count: 2 });
+  assert.deepEqual([rows(), view.status.textContent], [[["Not found", "", ""]], "LOST: Not found"]);
+  served["lab/thumbnails/m.jpg"] = "";
+  await rested();
+  assert.deepEqual(rows(), [["Computing …", "", ""]]);
+  const request = view.searchRequest;
+  assert.deepEqual([request.count, request.token, given.emitted.at(-1)[0]], [2, "m.1", "edited"]);
+  // Two objects of 3 and 2 of 10 cells; by hand, the left half.
+  const found = [1, 1, 0, 0, 2, 1, 0, 0, 0, 2];
+  view.props.found = { token: "m.1", key: request.key, rows: 2, columns: 5, runs: runs(found) };
+  view.props.found.token = "another";
+  view.receive();
+  assert.equal(view.labels(), undefined);
+  view.props.found.token = "m.1";
+  view.receive();
+  const [, , tile] = [...view.methods.tiles.values()];
+  assert.deepEqual([view.pendingKey, tile.canvas.pixels[4]], ["", packed(...COLORS.objects[1])]);
+  for (let pixel = 0; pixel < painting.values.length; pixel++) painting.values[pixel] = Number(pixel % 1024 < 512);
+  view.render();
+  const inside = (cells) => cells.reduce((sum, cell) => sum + Math.max(0, Math.min(1, 2.5 - (cell % 5))), 0);
+  const score = (cells) => {
+    const both = inside(cells);
+    return both / (cells.length + 5 - both);
+  };
+  const line = (name, cells) => [name, `${10 * cells.length} %`, score(cells)];
+  const expected = [line("Object 1", [0, 1, 5]), line("Object 2", [4, 9]), line("All objects", [0, 1, 4, 5, 9])];
+  for (const [at, [name, share, value]] of expected.entries()) {
+    assert.deepEqual(rows()[at].slice(0, 2), [name, share]);
+    close([Number(rows()[at][2])], [value], 0.01);
+    assert.match(rows()[at][2], /^0\.\d{3}$/);
+  }
+  assert.deepEqual(rows()[3], ["Your mask", "50 %", ""]);
+  assert.equal(view.status.textContent, "LOST: 2 objects");
+  assert.match(view.spoken.textContent, /^Object 1, 30 %, /);
+  const colors = view.scores.children.slice(0, 2).map((row) => row.children[0].attributes.style);
+  assert.deepEqual(
+    colors,
+    [0, 1].map((at) => `--pin: rgb(${COLORS.objects[at].join(" ")})`),
+  );
+  const edges = view.stage.ink.children.map((path) => path.attributes.stroke).filter(Boolean);
+  assert.deepEqual(
+    edges,
+    [0, 1].map((at) => `rgb(${COLORS.objects[at].join(" ")})`),
+  );
+  view.found.set(request.key, labels(1, 2, [0, 0]));
+  view.render();
+  assert.deepEqual(rows()[0], ["No object found", "0.0 %", "0.000"]);
+  view.set({ method: "click" });
+  assert.equal(view.status.textContent, "Your mask: 50 % of the image");
+  assert.deepEqual([view.request.mass, view.request.count], [0.6, 2]);
+});
+
+test("strokes of two classes are sent with those of other images, and only the newest answer counts", async () => {
+  const view = new MaskView(mounted({ value: { ...VALUE, token: "s.1", source: "s", width: 1000, height: 600 } }));
+  await settled();
+  view.set({ method: "scribbles" });
+  const first = view.painting;
+  assert.deepEqual([first.width, first.height, first.objects, first.active], [512, 307, [1, 2], 2]);
+  assert.deepEqual(
+    view.chips.children.map((chip) => chip.textContent),
+    ["Background", "Class 1", "+ Class"],
+  );
+  first.values.fill(2, 0, 100);
+  view.changed();
+  assert.equal(view.request, null); // one class
+  view.key({ key: "0" }); // the background
+  assert.equal(first.active, 1);
+  const pressed = view.chips.children.slice(0, 2).map((chip) => chip.children[0].attributes["aria-pressed"]);
+  assert.deepEqual(pressed, ["true", "false"]);
+  first.values.fill(1, 100, 250);
+  view.changed();
+  const { key, images } = view.request;
+  assert.deepEqual([key, images.length, images[0].runs.slice(0, 4)], ["s.1 2", 1, [2, 100, 1, 150]]);
+  const answer = (number) => ({ token: "s.1", key: `s.1 ${number}`, rows: 1, columns: 2, runs: [0, 1, 1, 1] });
+  view.props.found = answer(1);
+  view.receive();
+  assert.equal(view.labels(), undefined);
+  view.props.found = answer(2);
+  view.receive();
+  assert.deepEqual(view.labels(), labels(1, 2, [0, 1]));
+  assert.equal(view.status.textContent, "Scribbles: 1 class");
+  view.props.value = { ...VALUE, token: "s.2", source: "z", width: 1000, height: 600 };
+  await view.reload();
+  const two = view.request.images;
+  assert.deepEqual(two.map(({ token, rows, columns, runs }) => [token, rows, columns, runs.length]), [["s.2", 307, 512, 0], ["s.1", 307, 512, 6]]); // prettier-ignore
+  view.props.value = { ...VALUE, token: "s.3", source: "y", size: 99, width: 1000, height: 600 };
+  await view.reload();
+  assert.equal(view.request, null); // strokes at another input size do not count
+});
+
+test("a click takes its patches, and the brush has a radius in percent of the long side", async () => {
+  const view = new MaskView(mounted({ value: { ...VALUE, token: "c.1", source: "c", width: 50, height: 30 } }));
+  await settled();
+  const pixels = new Uint8ClampedArray(4 * 50 * 30);
+  pixels.forEach((_, at) => (pixels[at] = at % 4 === 3 ? 255 : 40 + Math.floor(at / 200) * 5));
+  view.stage.image.pixels = pixels;
+  const place = view.encoding.placeOf({ row: 1, column: 2 });
+  const patches = view.proposed(place);
+  assert.equal(patches.values[7], 1);
+  view.press(place, false);
+  const { values } = view.painting;
+  const share = values.reduce((sum, value) => sum + value, 0) / 1500;
+  close([share], [patches.values.reduce((sum, value) => sum + value, 0) / 15], 0.1);
+  view.press(place, true);
+  assert.ok(view.painting.values.reduce((sum, value) => sum + value, 0) < 150);
+  for (const [percent, radius] of [
+    ["8", 2],
+    ["1", 0.5],
+  ]) {
+    // prettier-ignore
+    view.size.value = percent;
+    assert.equal(view.radius, radius);
+  }
+  view.size.value = "20"; // percent of 50 pixels: a radius of 5
+  view.painting.clear();
+  view.tools.querySelector(":checked").checked = false;
+  view.tools.querySelector("[value=draw]").checked = true;
+  view.apply();
+  view.stage.cursor = place;
+  view.showBrush();
+  assert.equal(view.stage.ring.style.width, "20%");
+  view.stroke(place, place);
+  const drawn = [...view.painting.values.keys()].filter((at) => view.painting.values[at]);
+  const near = (at) => Math.hypot((at % 50) + 0.5 - 25, Math.floor(at / 50) + 0.5 - 15) <= 5;
+  assert.deepEqual(drawn, [...view.painting.values.keys()].filter(near));
+  assert.equal(view.painting.past.length, 4);
+  view.tools.querySelector("[value=draw]").checked = false;
+  view.tools.querySelector("[value=erase]").checked = true;
+  view.stroke(place, place);
+  assert.equal(view.painting.empty, true);
+});
+
+/** A clip of 25 frames of 3 × 2 pixels with two objects. */
+const CLIP = {
+  ...{ clip: "c", name: "walk", width: 3, height: 2, count: 25, fps: 10, note: "A note.", frames: "frames" },
+  ...{ colors: [[9, 0, 0], [0, 9, 0]], palette: [[0, 0, 0], [128, 0, 0], [0, 128, 0]] }, // prettier-ignore
+};
+
+async function clip() {
+  for (let frame = 0; frame < 25; frame++) served[`frames/${frame}.jpg`] = `${frame}`;
+  const view = new ClipView(mounted({ value: CLIP }, [0, 0, 10, 10]));
+  await settled();
+  return view;
+}
+
+test("a clip has a film of ten frames, and shows the frame of its slider", async () => {
+  const view = await clip();
+  const film = view.film.children.map((image) => image.attributes.src.slice(18));
+  assert.deepEqual(
+    film,
+    [1, 3, 6, 8, 11, 13, 16, 18, 21, 23].map((number) => `${number}.jpg`),
+  );
+  assert.equal(view.place.textContent, "1 of 25");
+  assert.deepEqual([view.frames.bytes, view.progress.value, view.request], [24, 0, { id: "", done: 0, name: "walk" }]);
+  assert.deepEqual([view.stage.image.width, view.stage.image.height], [3, 2]);
+  view.scrub.value = "7";
+  view.scrub.fire("input");
+  await settled();
+  assert.deepEqual([view.number, view.place.textContent, view.element.dataset.frame], [6, "7 of 25", "6"]);
+  const [image, ...box] = view.stage.image.getContext("2d").drawn.at(-1);
+  assert.deepEqual([image.address, ...box], ["6", 0, 0, 3, 2]);
+  view.film.children[9].fire("click");
+  await settled();
+  assert.deepEqual([view.number, view.scrub.value], [23, "24"]);
+  const value = { ...VALUE, token: "f", frame: 23, clip: "c" };
+  const encoding = { value, token: "f", rows: 4, columns: 8 };
+  view.show({ encoding, block: {} });
+  assert.notEqual(view.block, null);
+  assert.deepEqual(view.stage.step, { x: 1 / 8, y: 1 / 4 });
+  view.props.encoding = { ...VALUE, clip: "c", frame: 23 };
+  await view.reload();
+  assert.deepEqual([view.block.number, view.encoding.token], [1, VALUE.token]);
+  view.seek(0);
+  await settled();
+  assert.equal(view.block, null); // of another frame
+  view.seek(23);
+  await settled();
+  const playing = view.playOn();
+  for (const number of [24, 0]) {
+    await settled();
+    assert.equal(view.number, number);
+    mock.timers.tick(100);
+  }
+  view.pause();
+  mock.timers.tick(100);
+  await playing;
+  assert.deepEqual([view.play.textContent, view.number], ["▶", 0]);
+});
+
+test("marks of several frames are tracked, finished frames are decoded, and later marks need another run", async () => {
+  const view = await clip();
+  assert.equal(view.status.textContent, "Nothing is marked yet. A note.");
+  const mark = async (number, values) => {
+    view.seek(number);
+    await settled();
+    view.painting.values.set(values);
+    view.changed();
+  };
+  await mark(10, [0, 1, 1, 0, 0, 0]);
+  await mark(2, [0, 0, 0, 0, 2, 0]);
+  assert.equal(view.status.textContent, "Ready to track. Marked frames: 3, 11. A note.");
+  const { run, marks } = view.begin();
+  assert.equal(run, 1);
+  assert.deepEqual(marks, [{ frame: 10, runs: [0, 1, 1, 2, 0, 3], objects: [1] }, { frame: 2, runs: [0, 4, 2, 1, 0, 1], objects: [2] }]); // prettier-ignore
+  assert.equal(view.status.textContent, "Waiting for the model.");
+  const mask = [0, 2, 1, 1, 0, 0].map((object) => packed(...CLIP.palette[object]));
+  served["pixels"] = new Uint8ClampedArray(Uint32Array.from(mask).buffer);
+  for (let frame = 0; frame < 25; frame++) served[`lab/tracked/id/${frame}.png`] = "";
+  const proceed = async (done, state, progress) => {
+    view.proceed({ id: "id", done, state, progress });
+    await settled();
+    return [view.status.textContent, view.number, view.progress.value, view.progress.hidden];
+  };
+  assert.deepEqual(await proceed(5, "running", 0.2), ["5 of 25 frames", 4, 0.2, false]);
+  assert.deepEqual([...view.painting.values], [0, 2, 1, 1, 0, 0]);
+  assert.deepEqual([view.painting.objects, view.masks.bytes, view.decoder.drawn.at(-1).slice(1)], [[1, 2], 6, [0, 0]]);
+  assert.equal(view.chips.children.at(-1).children[0].disabled, true); // both objects are there
+  assert.equal((await proceed(5, "running", 0.4))[0], "Tracking backward. 5 of 25 frames are finished.");
+  assert.deepEqual(await proceed(25, "done", 1), ["All 25 frames are finished.", 24, 1, true]);
+  assert.deepEqual(view.request, { id: "id", done: 25, name: "walk" });
+  view.remove(2);
+  assert.deepEqual([...view.marks.keys()], [10, 2, 24]);
+  assert.equal(view.status.textContent, "All 25 frames are finished. The marks have changed since: track again.");
+  view.act("undo");
+  assert.deepEqual([...view.marks.keys()], [10, 2]); // as it was tracked
+  view.seek(2); // its own mark
+  await settled();
+  assert.deepEqual([...view.painting.values], [0, 0, 0, 0, 2, 0]);
+  assert.deepEqual(view.begin().run, 2);
+  view.proceed({ id: "id", done: 3, state: "running", progress: 0.1 });
+  view.stop();
+  assert.equal(view.status.textContent, "Stopped: 3 of 25 frames are finished and can be downloaded.");
+  view.begin();
+  view.stop();
+  await settled();
+  assert.match(view.status.textContent, /^Ready to track/);
+});
+
+test("the stages of a view are one picture, with the size of all of them", async () => {
+  const both = new Element("div");
+  for (const [left, top, width, height] of [
+    [10, 50, 100, 60],
+    [130, 20, 80, 40],
+  ]) {
+    // prettier-ignore
+    const { stage: made } = stage();
+    const shown = { box: [left, top, width, height], computed: { filter: "none", opacity: "1" } };
+    made.element.box = shown.box;
+    for (const layer of [made.canvas.canvas, made.overlay]) Object.assign(layer, shown);
+    Object.assign(made.image, shown, { width: 2 * width });
+    both.append(made.element);
+  }
+  const file = await (await pictureFile(both, "svg", {})).text();
+  assert.match(file, /^<svg [^>]*width="400" height="180"/);
+  const boxes = [...file.matchAll(/<clipPath id="stage\d"><rect (.*?)\/>/g)].map(([, box]) => box);
+  assert.deepEqual(boxes, ['x="0" y="60" width="200" height="120"', 'x="240" y="0" width="160" height="80"']);
+});
