@@ -98,13 +98,6 @@ def outlier_patches(norms: Vectors) -> NDArray[np.bool_]:
     return np.asarray(above > 6 * 1.4826 * np.median(np.abs(above)))
 
 
-def above_least(maps: Vectors) -> NDArray[np.float32]:
-    """Subtract the least value of each map [..., rows, columns]; a constant map becomes 1."""
-    above = maps - maps.min(axis=(-2, -1), keepdims=True)
-    constant = above.max(axis=(-2, -1), keepdims=True) == 0
-    return np.where(constant, 1, above).astype(np.float32)
-
-
 def share_inside(weights: Vectors, mask: NDArray[np.bool_]) -> float:
     """Compute the share of a map's mass that lies inside a mask, in [0, 1].
 

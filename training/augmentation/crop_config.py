@@ -168,7 +168,7 @@ class CropConfig:
         kind = AUGMENTATIONS[self.augmentation][0]
         return replace(kind, size=self.local_size, scale=self.local_scale, radius=self.blur)
 
-    def check_sizes(self, unit: int, minimum: int = 1) -> None:
+    def check_sizes(self, unit: int, minimum: int) -> None:
         """Raise SettingError for crops of fewer than `minimum` pixels, or no multiple of `unit` pixels."""
         for name in ("global_size", "local_size") if self.local_crops else ("global_size",):
             at_least(self, **{name: minimum})

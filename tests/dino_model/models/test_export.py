@@ -1,6 +1,7 @@
 """ONNX files compared with the model that they were written from."""
 
 import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
@@ -11,7 +12,7 @@ from timm.models.vision_transformer import VisionTransformer
 
 from dino_model.models.attention import readable
 from dino_model.models.configs import PositionMode
-from dino_model.models.export import write_onnx
+from dino_model.models.export import QueriesAndKeys, StoredType, write_onnx
 from dino_model.models.load import load_model
 from dino_model.models.position import install
 from tests.commands import dino
@@ -36,29 +37,77 @@ def cls_attention(queries_keys: torch.Tensor) -> torch.Tensor:
     return (query @ key.transpose(-2, -1) * query.shape[-1] ** -0.5).softmax(-1)
 
 
-def small_vit(size: int | tuple[int, int], **options) -> VisionTransformer:
-    torch.manual_seed(0)
-    return VisionTransformer(size, 8, embed_dim=24, depth=2, num_heads=2, num_classes=0, **options).eval()
+def small_vit(mode: PositionMode, registers: int, size: int | tuple[int, int]) -> VisionTransformer:
+    options = {"reg_tokens": registers, "no_embed_class": registers > 0}
+    vit = VisionTransformer(size, 8, embed_dim=24, depth=2, num_heads=2, num_classes=0, **options).eval()
+    torch.nn.init.normal_(vit.pos_embed)
+    install(vit, mode)
+    return vit
+
+
+MODES = pytest.mark.parametrize(
+    ("mode", "registers", "learned"), [("official", 0, 32), ("size", 0, (32, 48)), ("antialias", 2, 32)]
+)
+
+
+def check(vit: VisionTransformer, compute: Callable[[torch.Tensor], Sequence]) -> None:
+    """Compare outputs for images of several sizes with those of the model."""
+    for size in ((32, 32), (16, 48), (64, 40), (32, 24)):
+        images = torch.randn(1, 3, *size)
+        tokens, expected = plain_outputs(vit, images)
+        cls, patches, found = compute(images)
+        np.testing.assert_allclose(cls, tokens[:1], atol=1e-4)
+        np.testing.assert_allclose(patches[0], tokens[vit.num_prefix_tokens :], atol=1e-4)
+        np.testing.assert_allclose(found, expected, atol=1e-4)
+
+
+@MODES
+@torch.no_grad()
+def test_queries_and_keys_of_any_size_equal_the_model(mode: PositionMode, registers, learned):
+    vit = small_vit(mode, registers, learned)
+    check(vit, QueriesAndKeys(vit))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("mode", "registers", "learned"), [("official", 0, 32), ("size", 0, (32, 48)), ("antialias", 2, 32)]
-)
-def test_qkv_of_any_size_equals_the_model(tmp_path: Path, runtime, mode: PositionMode, registers, learned):
-    vit = small_vit(learned, reg_tokens=registers, no_embed_class=registers > 0)
-    torch.nn.init.normal_(vit.pos_embed)
-    install(vit, mode)
+@MODES
+@torch.no_grad()
+def test_onnx_of_any_size_equals_the_model(tmp_path: Path, runtime, mode: PositionMode, registers, learned):
+    vit = small_vit(mode, registers, learned)
     write_onnx(vit, tmp_path / "vit.onnx")
     session = runtime.InferenceSession(tmp_path / "vit.onnx")
-    for size in ((32, 32), (16, 48), (64, 40), (32, 24)):
-        images = torch.randn(1, 3, *size)
-        with torch.no_grad():
-            tokens, expected = plain_outputs(vit, images)
-        cls, patches, found = session.run(None, {"images": images.numpy()})
-        np.testing.assert_allclose(cls, tokens[:1], atol=1e-4)
-        np.testing.assert_allclose(patches[0], tokens[1 + registers :], atol=1e-4)
-        np.testing.assert_allclose(found, expected, atol=1e-4)
+    check(vit, lambda images: session.run(None, {"images": images.numpy()}))
+
+
+@pytest.mark.parametrize(("dtype", "levels"), [("fp16", 2**10), ("int8", 127)])
+def test_large_weights_are_stored_in_fewer_bits_with_a_scale_for_each_row(
+    tmp_path: Path, runtime, monkeypatch, dtype: StoredType, levels
+):
+    onnx = sys.modules["onnx"]
+    shapes = {"matrix": (40, 30), "kernel": (7, 3, 8, 8), "small": (1000,), "vector": (1100,)}
+    random = np.random.default_rng(0)
+    weights = {name: random.normal(size=shape).astype(np.float32) for name, shape in shapes.items()}
+    weights["matrix"] *= np.geomspace(0.1, 10, 30, dtype=np.float32)  # columns, as `x @ matrix` has outputs
+    weights["kernel"] *= np.geomspace(0.1, 10, 7, dtype=np.float32)[:, None, None, None]
+    weights["matrix"][:, 4] = 0
+    make, kind = onnx.helper, onnx.TensorProto.FLOAT
+    nodes = [make.make_node("Identity", [name], [f"{name} out"]) for name in weights]
+    outputs = [make.make_tensor_value_info(f"{name} out", kind, weights[name].shape) for name in weights]
+    stored = [onnx.numpy_helper.from_array(array, name) for name, array in weights.items()]
+    opset = make.make_opsetid("", 18)
+    graph = make.make_graph(nodes, "weights", [], outputs, stored)
+    proto = make.make_model(graph, opset_imports=[opset], ir_version=8)
+    monkeypatch.setattr(torch.onnx, "export", lambda *_, **__: SimpleNamespace(model_proto=proto))
+    write_onnx(small_vit("official", 0, 32), tmp_path / "model.onnx", dtype)
+    found = dict(zip(weights, runtime.InferenceSession(tmp_path / "model.onnx").run(None, {}), strict=True))
+    np.testing.assert_array_equal(found["small"], weights["small"])
+    largest = {"matrix": np.abs(weights["matrix"]).max(0), "kernel": np.abs(weights["kernel"]).max((1, 2, 3))}
+    for name, axis in (("matrix", 1), ("kernel", 0)):
+        difference = np.moveaxis(np.abs(found[name] - weights[name]), axis, 0).reshape(len(largest[name]), -1)
+        assert (difference.max(1) <= 0.51 * largest[name] / levels).all()
+        assert (difference.max(1)[largest[name] > 0] > 0).all()
+    assert {tensor.data_type for tensor in proto.graph.initializer} == {
+        kind, onnx.TensorProto.FLOAT16 if dtype == "fp16" else onnx.TensorProto.INT8,
+    }  # fmt: skip
 
 
 @pytest.mark.slow

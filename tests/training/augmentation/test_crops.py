@@ -16,6 +16,7 @@ from training.augmentation.crops import (
     BOX_NUMBERS,
     Crops,
     MultiCrop,
+    crop,
     random_box,
     resized_crops,
     widen,
@@ -251,3 +252,16 @@ def test_augment_modes_give_the_same_statistics(augment):
 
     found = statistics(augment, torch.from_numpy(pixels).permute(2, 0, 1))
     torch.testing.assert_close(found, statistics("workers", Image.fromarray(pixels)), rtol=0.08, atol=2)
+
+
+def test_crops_of_workers_flip_gray_and_solarize_from_128():
+    image = np.random.default_rng(0).integers(0, 256, (8, 8, 3), np.uint8)
+    whole = ViewSpec(size=8, scale=(1.0, 1.0), flip=0.0, jitter=0.0, gray=0.0, blur=0.0, solarize=0.0)
+    for change, expected in (
+        ({}, image),
+        ({"flip": 1.0}, image[:, ::-1]),
+        ({"solarize": 1.0}, np.where(image < 128, image, 255 - image)),
+        ({"gray": 1.0}, np.repeat(np.asarray(Image.fromarray(image).convert("L"))[..., None], 3, axis=2)),
+    ):
+        found = crop(replace(whole, **change))(Image.fromarray(image))
+        np.testing.assert_array_equal(found.permute(1, 2, 0), expected)

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from torch.amp import GradScaler
@@ -11,6 +12,7 @@ from training.augmentation.randomness import mix
 from training.evaluation import finetune as protocol
 from training.evaluation.finetune import RECIPES, FinetuneRecipe, learning_rate, output_file
 from training.evaluation.options import Finetune
+from training.evaluation.run import random_view
 
 TINY = ("--model", "random:embedded", "--size", 32)
 
@@ -112,3 +114,18 @@ def test_output_file_keeps_dots_of_names(tmp_path: Path):
     options = Finetune(data=tmp_path / "shapes", output=tmp_path)
     names = [output_file(options, name).name for name in ("runs/a.lr1", "runs/a.lr2", "b.pth")]
     assert names == [f"{stem}-on-shapes.safetensors" for stem in ("runs_a.lr1", "runs_a.lr2", "b")]
+
+
+def test_random_views_have_8_to_100_percent_of_the_area_and_every_second_is_flipped():
+    image = np.zeros((200, 200, 3), np.uint8)
+    image[..., 0], image[..., 1] = np.linspace(0, 250, 200), np.linspace(0, 250, 200)[:, None]
+    areas, ratios, flipped = [], [], []
+    for seed in range(300):
+        across, down, _ = random_view(image, 5, seed).float()
+        width, height = (float(side[-1] - side[0]) / 4 * 5 / 250 for side in (across[2], down[:, 2]))
+        areas.append(abs(width) * height)
+        ratios.append(abs(width) / height)
+        flipped.append(width < 0)
+    assert (min(areas), np.mean(flipped)) == pytest.approx((0.08, 0.5), abs=0.02)
+    assert 0.9 < max(areas) <= 1
+    assert (min(ratios), max(ratios)) == pytest.approx((3 / 4, 4 / 3), abs=0.08)

@@ -9,9 +9,11 @@ from tests.training.methods.tiny import build, random_batch, step
 from training import losses
 from training.augmentation.crop_config import CropConfig
 from training.methods.dino import DINO
+from training.methods.dino_ablations import least_attended
 from training.methods.dino_ablations_config import AblationsConfig
 from training.methods.dino_config import DINOConfig
 from training.methods.head import HeadConfig
+from training.methods.network import cls_tokens
 
 HEAD = HeadConfig(32, hidden=16, bottleneck=8)
 
@@ -164,3 +166,34 @@ def test_ablations_with_the_defaults_equal_dino():
         step(method, batch)
     for name, tensor in methods[0].state_dict().items():
         assert torch.equal(tensor, methods[1].state_dict()[name])
+
+
+@pytest.mark.parametrize("hint", [0.0, 0.2, 1.0])
+@pytest.mark.parametrize("num_visible", [2, 9])
+def test_least_attended_patches_stay_visible_with_hints_of_the_others(hint, num_visible):
+    attention, numbers = torch.rand(2, 3, 12), torch.rand(2, 3, 12)
+    found = least_attended(attention, numbers, num_visible, hint)
+    for values, drawn, kept in zip(
+        *(part.flatten(0, 1) for part in (attention, numbers, found)), strict=True
+    ):
+        ranked = values.argsort().tolist()
+        hints = min(num_visible, round(hint * (12 - num_visible)))
+        shown, others = ranked[: num_visible - hints], ranked[num_visible - hints :]
+        chosen = sorted(range(len(others)), key=lambda place: float(drawn[place]))[:hints]
+        assert kept.tolist() == shown + [others[place] for place in chosen]
+
+
+def test_terms_beside_the_loss_have_their_weights_and_signs():
+    batch, settings = random_batch(), {"spreading": 0.3, "alignment": 2.0, "koleo": 0.5}
+    plain, dino = variant(), variant(**settings)
+    dino.load_state_dict(plain.state_dict())
+    with torch.no_grad():
+        features = dino.student.features(*batch.crops, randomness=batch.randomness)
+        student = dino.student.head.project(cls_tokens(features))
+        teacher = dino.teacher.head.project(cls_tokens(dino.teacher.features(batch.crops.views)))
+    pairs = [(crop, view) for view in range(2) for crop in range(5) if crop != view]
+    cosines = torch.stack([F.cosine_similarity(student[crop], teacher[view], dim=-1) for crop, view in pairs])
+    rate, misalignment = losses.coding_rate(student[:2]).mean(), (1 - cosines).mean()
+    spacing = losses.koleo(features[0].cls).sum()
+    expected = plain(batch, 0).value - 0.3 * rate + 2 * misalignment + 0.5 * spacing
+    torch.testing.assert_close(dino(batch, 0).value, expected)
