@@ -2,13 +2,11 @@
 
 import copy
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -38,25 +36,6 @@ def textures(seed: int, per_class: int) -> tuple[Tensor, Tensor]:
 def normalized(images: Tensor) -> Tensor:
     """Bring gray images from 0 to 1 to about zero mean and unit variance."""
     return (images - 0.5) / 0.25
-
-
-def scenes(images: Tensor, seed: int) -> tuple[Tensor, NDArray[np.bool_]]:
-    """Put a disk of each texture before a gray background with weak noise, at a random place.
-
-    Args:
-        images: [images, 1, 48, 48], from 0 to 1.
-
-    Returns:
-        Scenes [images, 1, 24, 24] at half the size, and the patches that the disk covers [images, 6, 6].
-    """
-    generator, side = np.random.default_rng(seed), images.shape[-1]
-    rows, columns = np.mgrid[:side, :side]
-    top, left = generator.uniform(14, 34, (2, len(images), 1, 1))
-    disks = (rows - top) ** 2 + (columns - left) ** 2 < generator.uniform(7, 11, (len(images), 1, 1)) ** 2
-    gray = generator.uniform(0.3, 0.7, (len(images), 1, 1)) + generator.normal(0, 0.05, disks.shape)
-    drawn = torch.from_numpy(np.where(disks, images[:, 0].numpy(), gray)[:, None]).float()
-    covered = F.interpolate(torch.from_numpy(disks[:, None]).float(), (6, 6), mode="area")[:, 0]
-    return F.interpolate(drawn, (CROP_SIZE, CROP_SIZE), mode="area"), covered.numpy() > 0.5
 
 
 class Network(nn.Module):
@@ -163,14 +142,12 @@ def train(
     variant: Variant,
     steps: int,
     batch_size: int = 32,
-    watch: Callable[[int, Network], None] = lambda step, teacher: None,
 ) -> tuple[Network, list[dict[str, float]]]:
     """Train with the step of lesson 3 on a network of two blocks, from a fixed seed.
 
     Args:
         images: Normalized [images, 1, 48, 48].
         variant, steps, batch_size: Settings of the run.
-        watch: Called with the number of finished steps and the teacher, before each step and at the end.
 
     Returns:
         The teacher, and for each step the fields that `training.run.doctor` reads: `teacher_entropy`, `kl`
@@ -183,7 +160,6 @@ def train(
     temperature = TEACHER_TEMPERATURE if variant.sharpening else STUDENT_TEMPERATURE
     log = []
     for step in range(steps):
-        watch(step, teacher)
         optimizer.param_groups[0]["lr"] = 1e-3 * min(1, (step + 1) / 40)
         batch = images[torch.randint(len(images), (batch_size,))]
         crops = torch.cat([random_crops(batch), random_crops(batch)])
@@ -202,7 +178,6 @@ def train(
         used = torch.special.entr(targets.mean(dim=0)).sum().exp()
         line = {"teacher_entropy": entropy, "kl": kl, "ln_k": math.log(PROTOTYPES), "prototypes": used}
         log.append({name: float(value) for name, value in line.items()})
-    watch(steps, teacher)
     return teacher, log
 
 

@@ -2,9 +2,10 @@
 
 python -m tools.emergence step-19370.safetensors step-28629.safetensors ...
 
-The file is notebooks/emergence.npz. Step 0 has random weights. The history of
-dino_model/embedded/model.safetensors holds the checkpoints after 19,370, 28,629, 30,559, 41,326 and 49,696
-steps; that of docs/embedded-run/checkpoint.pt holds the teacher after 32,491 steps.
+The file is notebooks/emergence.npz. Steps 0 to 11,000 are milestones of a second run of phase 1
+(docs/embedded-model.md). The history of dino_model/embedded/model.safetensors holds the checkpoints after
+19,370, 28,629, 30,559, 41,326 and 49,696 steps; that of docs/embedded-run/checkpoint.pt holds the teacher
+after 32,491 steps.
 """
 
 import re
@@ -43,7 +44,7 @@ class Emergence:
     def run(self) -> None:
         """Compute and write the arrays."""
         models = {int(re.sub(r"\D", "", path.stem)): str(path) for path in self.checkpoints}
-        models = dict(sorted({0: "random:embedded", **models}.items()))
+        models = dict(sorted(models.items()))
         arrays: dict[str, Any] = {
             "steps": np.array(list(models)),
             "masks": np.stack([on_patches(photographs.mask(name)) for name in photographs.names()]),
