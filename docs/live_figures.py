@@ -56,7 +56,7 @@ def makers() -> dict[str, Callable[[], Data]]:
 
 def scripts(page: str) -> tuple[str, ...]:
     """Return the names of the scripts that a page loads: data, then the code of the figures."""
-    data = {"docs/live": tuple(makers()), "docs/index": FIRST}.get(page)
+    data = {"docs/live": tuple(name for name in makers() if name != FIRST[1]), "docs/index": FIRST}.get(page)
     return (*data, "figures") if data else ()
 
 

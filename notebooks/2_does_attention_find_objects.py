@@ -254,31 +254,20 @@ def widen(image: np.ndarray, value: int) -> np.ndarray:
     return np.concatenate([np.full_like(image, value), image], axis=1)
 
 
-def best_head_scores(predictor: AttentionPredictor, is_moved: bool) -> list[float]:
-    """Jaccard similarity of the best head for each image, with or without a gray left half."""
-    found = []
-    for name, truth in truths.items():
-        photo = photographs.image(name)
-        if is_moved:
-            photo, truth = widen(photo, 128), widen(truth, False)
-        predictor.set_image(photo)
-        masks = head_masks(predictor.cls_attention(), truth.shape)
-        found.append(max(jaccard(mask, truth) for mask in masks))
-    return found
+def best_score(label: str, photo: np.ndarray, truth: np.ndarray) -> float:
+    """Jaccard similarity of the centered box, or of the best head of a network."""
+    if label == "centered box":
+        return jaccard(centered_box(truth.shape), truth)
+    predictors[label].set_image(photo)
+    masks = head_masks(predictors[label].cls_attention(), truth.shape)
+    return max(jaccard(mask, truth) for mask in masks)
 
 
-moved = {
-    "centered box": (
-        table["no network", "centered box"],
-        [
-            jaccard(centered_box(t.shape), t)
-            for t in (widen(t, False) for t in truths.values())
-        ],
-    )
-} | {
-    label: (best_head_scores(predictor, False), best_head_scores(predictor, True))
-    for label, predictor in predictors.items()
-}
+moved = {}  # scores [images] in the middle and on the right, by label
+for label in ("centered box", *predictors):
+    pairs = [(photographs.image(name), truth) for name, truth in truths.items()]
+    wide = [(widen(photo, 128), widen(truth, False)) for photo, truth in pairs]
+    moved[label] = [[best_score(label, *pair) for pair in part] for part in (pairs, wide)]
 for label, (before, after) in moved.items():
     print(f"{label}: {plus_minus(before)} in the middle, {plus_minus(after)} on the right")
 for label in ("trained", "embedded"):

@@ -43,7 +43,7 @@ drawing.images(
 
 # %%
 torch.manual_seed(0)
-images = distillation.normalized(train_images)
+images, test = distillation.normalized(train_images), distillation.normalized(test_images)
 samples = images[::200]  # the first image of each class
 triples = zip(samples[:4], random_crops(samples[:4]), random_crops(samples[:4]), strict=True)
 drawing.images(
@@ -169,14 +169,7 @@ class Run:
         self.optimizer.step()
         self.schedule.step()
         self.center = ema(self.center, logits.mean(dim=0), distillation.CENTER_MOMENTUM)
-        with torch.no_grad():
-            weights = zip(
-                self.teacher.state_dict().values(),
-                self.student.state_dict().values(),
-                strict=True,
-            )
-            for old, new in weights:
-                old.copy_(ema(old, new, momentum) if old.is_floating_point() else new)
+        distillation.update_teacher(self.teacher, self.student, momentum, ema)
         entropy = float(torch.special.entr(targets).sum(dim=-1).mean())
         in_use = float(torch.special.entr(targets.mean(dim=(0, 1))).sum().exp())
         kl = float(loss.detach()) - entropy
@@ -189,11 +182,8 @@ class Run:
 
 def evaluate(network: Network) -> tuple[float, torch.Tensor]:
     """Return the k-NN accuracy in percent, and the features of the test images."""
-    train_features = features(network, distillation.normalized(train_images))
-    test_features = features(network, distillation.normalized(test_images))
-    return knn_accuracy(
-        train_features, train_labels, test_features, test_labels
-    ), test_features
+    stored, tested = features(network, images), features(network, test)
+    return knn_accuracy(stored, train_labels, tested, test_labels), tested
 
 
 def train(momentum_at_start: float, figure: str, steps: int) -> list[dict[str, float]]:
@@ -213,10 +203,8 @@ def train(momentum_at_start: float, figure: str, steps: int) -> list[dict[str, f
 log = train(momentum_at_start=0.98, figure="3.3", steps=STEPS)
 
 # %%
-train_pixels, test_pixels = (
-    distillation.pixel_features(part) for part in (train_images, test_images)
-)
-pixels = knn_accuracy(train_pixels, train_labels, test_pixels, test_labels)
+stored, tested = map(distillation.pixel_features, (train_images, test_images))
+pixels = knn_accuracy(stored, train_labels, tested, test_labels)
 print(f"k-NN: pixels {pixels:.0f} %; at steps", *(line["step"] for line in log))
 for network in ("teacher", "student"):
     print(f"  {network}", *(f"{line[network]:.0f}" for line in log))

@@ -196,10 +196,8 @@ for label, momentum in momenta.items():
 
 def knn(network: distillation.Network) -> float:
     """Compute the k-NN accuracy of the features of a network, in percent."""
-    train_features, test_features = (
-        distillation.features(network, part) for part in (images, test_images)
-    )
-    return distillation.knn_accuracy(train_features, labels, test_features, test_labels)
+    stored, tested = (distillation.features(network, part) for part in (images, test_images))
+    return distillation.knn_accuracy(stored, labels, tested, test_labels)
 
 
 torch.manual_seed(0)

@@ -10,10 +10,8 @@
 import numpy as np
 import torch
 from sklearn.linear_model import LogisticRegression
-from torch.nn import functional as F
 
 from dino_model.data.textures import CLASSES
-from dino_model.models.load import load_model
 from notebooks import distillation, drawing
 from notebooks.checks import check
 from notebooks.scores import accuracy_error
@@ -28,21 +26,14 @@ from notebooks.scores import accuracy_error
 # of the image at 16 × 16 pixels.
 
 # %%
-SIZE = 48
 train_images, train_labels = distillation.textures(seed=0, per_class=50)
 test_images, test_labels = distillation.textures(seed=1, per_class=50)
 train_labels, test_labels = train_labels.numpy(), test_labels.numpy()
 
 
-@torch.no_grad()
 def network_features(name: str, images: torch.Tensor) -> np.ndarray:
     """Unit-length [CLS] features of gray images from 0 to 1: [images, width]."""
-    model = load_model(name)
-    mean, std = (torch.tensor(values)[:, None, None] for values in (model.mean, model.std))
-    batches = images.expand(-1, 3, SIZE, SIZE).split(100)
-    return np.concatenate(
-        [F.normalize(model.backbone((batch - mean) / std), dim=1).numpy() for batch in batches]
-    )
+    return distillation.model_features(name, images.expand(-1, 3, -1, -1))
 
 
 kinds = {

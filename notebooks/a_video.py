@@ -128,26 +128,28 @@ def score(followed: list[np.ndarray]) -> str:
 
 
 # %%
-followed = library_masks()
+followed, by_random = library_masks(), library_masks("random weights")
 print("library, trained:", score(followed))
-print("library, random weights:", score(library_masks("random weights")))
+print("library, random weights:", score(by_random))
 print("your function, trained:", score(your_masks()))
 print("first mask copied:", score([masks[0]] * len(frames)))
 last = len(frames) - 2
+outlined = {"trained": followed, "random weights": by_random}
 drawing.images(
     [
-        drawing.draw_outlines(frames[at], masks[at] > 0, followed[at] > 0)
+        drawing.draw_outlines(frames[at], masks[at] > 0, of[at] > 0)
+        for of in outlined.values()
         for at in (1, last // 2, last)
     ],
-    [f"frame {at}" for at in (1, last // 2, last)],
+    [f"{label}, frame {at}" for label in outlined for at in (1, last // 2, last)],
     figure="A.2",
     columns=3,
 )
 
 # %% [markdown]
 # With trained features, the library reaches J **0.83** and your function, with one previous frame, J **0.70**. The copied first
-# mask reaches J **0.20**. Random weights reach only J **0.38**: they compare colors, and the rocks have the colors of the fur. The
-# trained features tell the dog from rocks of the same color.
+# mask reaches J **0.20**. Random weights reach only J **0.38**: they compare colors, so the mask keeps the dark fur and loses the
+# brown legs. The trained features separate the dog from rocks of the same color.
 #
 # ## The accuracy of the outline
 #
@@ -155,8 +157,8 @@ drawing.images(
 # *Recall* $R$ is the share of the true outline that is near the predicted outline. F is $2PR / (P + R)$. "Near" means within
 # 0.8 % of the diagonal of the frame.
 #
-# **Prediction.** The predicted outline in the last figure is on the true outline almost everywhere. Estimate J and F of its
-# last frame.
+# **Prediction.** The outline of the trained weights in the last figure is on the true outline almost everywhere. Estimate J
+# and F of its last frame.
 
 # %%
 true, found = masks[last] > 0, followed[last] > 0

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from dino_model.data.textures import CLASSES, texture
+from dino_model.models.load import load_model
 from notebooks.solutions import dino_loss, ema, entropy_and_kl, sharpen
 
 PROTOTYPES = 256
@@ -110,6 +111,15 @@ def features(network: Network, images: Tensor) -> Tensor:
     return F.normalize(found, dim=1)
 
 
+@torch.no_grad()
+def model_features(name: str, images: Tensor) -> NDArray[np.floating]:
+    """Compute unit-length [CLS] features by a named model, of RGB images from 0 to 1: [images, width]."""
+    model = load_model(name)
+    mean, std = (torch.tensor(values)[:, None, None] for values in (model.mean, model.std))
+    found = torch.cat([model.backbone((batch - mean) / std) for batch in images.split(50)])
+    return F.normalize(found, dim=1).numpy()
+
+
 def pixel_features(images: Tensor) -> Tensor:
     """Shrink images to 16 × 16 pixels, subtract the mean, and scale to unit length: [images, 256]."""
     small = F.interpolate(images, (16, 16), mode="area").flatten(1)
@@ -182,7 +192,7 @@ def train(
 
 
 @torch.no_grad()
-def update_teacher(teacher: nn.Module, student: nn.Module, momentum: float) -> None:
+def update_teacher(teacher: nn.Module, student: nn.Module, momentum: float, ema: Any = ema) -> None:
     """Apply `ema` to all weights, running statistics included."""
     for old, new in zip(teacher.state_dict().values(), student.state_dict().values(), strict=True):
         old.copy_(ema(old, new, momentum) if old.is_floating_point() else new)

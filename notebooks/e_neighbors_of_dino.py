@@ -211,12 +211,8 @@ for name, train in methods.items():
     }
     values = (f"{kind} {value:.0f} %" for kind, value in accuracies[name].items())
     print(f"{name}:", ", ".join(values), f"({seconds:.0f} s)")
-pixels = distillation.knn_accuracy(
-    distillation.pixel_features(images),
-    labels,
-    distillation.pixel_features(test_images),
-    test_labels,
-)
+stored, tested = map(distillation.pixel_features, (images, test_images))
+pixels = distillation.knn_accuracy(stored, labels, tested, test_labels)
 print(f"pixels: {pixels:.0f} %")
 with drawing.plot(figure="E.1", width=8) as axis:
     for kind, marker in {"[CLS]": "o", "mean of the patches": "s"}.items():

@@ -20,7 +20,7 @@ import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Annotated, Any
+from typing import Annotated, Any
 
 import tyro
 
@@ -270,7 +270,8 @@ def run_checks() -> None:
 
     for number, code in task["codes"].items():
         faulthandler.dump_traceback_later(task["timeout"], exit=True, file=sys.stderr)
-        report(results, [number, *run_check(checks, number, code)])
+        results.write(json.dumps([number, *run_check(checks, number, code)]) + "\n")
+        results.flush()
     faulthandler.cancel_dump_traceback_later()
 
 
@@ -294,12 +295,6 @@ def run_check(checks: Any, number: str, code: str) -> tuple[str, str]:
     if complaints[-1] is None:
         return "correct", ""
     return "missing" if complaints[-1] == checks.NO_ANSWER else "wrong", complaints[-1]
-
-
-def report(results: IO[str], line: list[str]) -> None:
-    """Write a line at once."""
-    results.write(json.dumps(line) + "\n")
-    results.flush()
 
 
 if __name__ == "__main__":

@@ -24,12 +24,6 @@ HIDDEN = "hide-input"
 """Tag of a cell whose code is folded, in Jupyter and on the site: plumbing that the text does not discuss."""
 BRANCH = "notebooks"
 """Branch to which the workflow `pages` pushes the executed notebooks."""
-SERVICES = {
-    "Colab": "https://colab.research.google.com/github/{repository}/blob/{branch}/{file}",
-    "Kaggle": "https://www.kaggle.com/kernels/welcome?src=https://github.com/{repository}/blob/{branch}/{file}",
-    "Binder": "https://mybinder.org/v2/gh/{repository}/{branch}?labpath={file}",
-}
-"""Service -> address that opens a file of a GitHub repository."""
 
 
 @dataclass(frozen=True)
@@ -137,22 +131,14 @@ def is_on_github(repository: str) -> bool:
 
 
 def links_of(lesson: Path, repository: str) -> str:
-    """Return links that open a lesson in services which read GitHub, or a sentence that there are none."""
+    """Return a link that opens a lesson of a GitHub repository in Colab, or a sentence that there is none."""
     if not repository:
         return NO_ADDRESS
     if not is_on_github(repository):
         return f"The repository is {repository}."
     name = repository.removeprefix("https://github.com/").removesuffix(".git")
-    values = {"repository": name, "branch": BRANCH, "file": f"{lesson.stem}.ipynb"}
-    return "Open in " + " · ".join(f"[{name}]({url.format(**values)})" for name, url in SERVICES.items())
-
-
-def site_address(repository: str) -> str:
-    """Return the address of the documentation on GitHub Pages, or "" if the repository is elsewhere."""
-    if not is_on_github(repository):
-        return ""
-    owner, name = repository.removeprefix("https://github.com/").removesuffix(".git").split("/")
-    return f"https://{owner.lower()}.github.io/{name}/"
+    address = f"https://colab.research.google.com/github/{name}/blob/{BRANCH}/{lesson.stem}.ipynb"
+    return f"[Open in Colab]({address})"
 
 
 if __name__ == "__main__":

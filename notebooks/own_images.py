@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from dino_model import photographs
-from dino_model.models.load import load_model
-from notebooks.distillation import pixel_features
+from notebooks.distillation import model_features, pixel_features
 
 SIZE = 112
 """Side of the square that networks receive, in pixels."""
@@ -35,7 +34,6 @@ def write_example(folder: Path) -> Path:
     return folder
 
 
-@torch.no_grad()
 def image_features(model: str, images: list[NDArray[np.uint8]]) -> NDArray[np.floating]:
     """Compute unit-length features of RGB images, resized to squares: [images, width].
 
@@ -47,10 +45,7 @@ def image_features(model: str, images: list[NDArray[np.uint8]]) -> NDArray[np.fl
     pixels = torch.from_numpy(squares).permute(0, 3, 1, 2) / 255
     if model == "pixels":
         return pixel_features(pixels.mean(dim=1, keepdim=True)).numpy()
-    loaded = load_model(model)
-    mean, std = (torch.tensor(values)[:, None, None] for values in (loaded.mean, loaded.std))
-    features = torch.cat([loaded.backbone((part - mean) / std) for part in pixels.split(32)])
-    return torch.nn.functional.normalize(features, dim=1).numpy()
+    return model_features(model, pixels)
 
 
 def run(command: str, lines: int = 3) -> None:

@@ -6,13 +6,12 @@ import views from "../../app/static/views/views.css";
 import figures from "./figures.css";
 import { classes } from "./classes.js";
 import { collapse } from "./collapse.js";
-import { compare, heads, opening, point } from "./maps.js";
+import { heads, opening, point } from "./maps.js";
 import { video } from "./video.js";
 
 const FIGURES = /** @type {Record<string, (root: HTMLElement, data: any) => Promise<void>>} */ ({
   heads,
   point,
-  compare,
   opening,
   classes,
   collapse,

@@ -68,17 +68,14 @@ export async function point(root, data) {
   Object.assign(root, { view });
 }
 
-/** Trained network and random weights with one pointer. @param {HTMLElement} root @param {any} data @param {any} props */
-export async function compare(root, data, props = { quantity: "key-similarity", point: true }) {
+/** Trained network and random weights with one pointer, for the first page. @param {HTMLElement} root @param {any} data */
+export async function opening(root, data) {
   const sides = ["Trained", "Random weights"];
-  const views = sides.map((label) => mount({ layer: "heat", tiles: false, group: "compare", ...props, label }));
+  const views = sides.map((label) =>
+    mount({ layer: "heat", tiles: false, group: "opening", quantity: "attention", label }),
+  );
   const figures = views.map(({ element }, side) => el("figure", {}, element, el("figcaption", {}, sides[side])));
   root.replaceChildren(el("div", { class: "live-pair" }, ...figures), el("p", {}, KEYS));
   await Promise.all(["sheep", "random"].map((name, side) => show(views[side], data[name])));
   Object.assign(root, { views });
-}
-
-/** The same with the attention of the whole image, for the first page. @param {HTMLElement} root @param {any} data */
-export function opening(root, data) {
-  return compare(root, data, { quantity: "attention" });
 }

@@ -45,11 +45,15 @@ def test_page_of_each_kind_fits_the_screen_and_keeps_to_wcag(page, kind):
     assert actions.violations(page) == []
 
 
-def test_first_page_has_one_title_and_compares_trained_with_random_weights(page):
+def test_first_page_has_one_title_and_one_pointer_for_trained_and_random_weights(page):
     page.goto((BUILT / "docs" / "index.html").as_uri())
     actions.wait(page, "document.querySelectorAll('.live[data-ready]').length === 1")
-    is_random = f"{_root('opening')}.views.map((view) => view.encoding.value.random)"
-    assert page.evaluate(is_random) == [False, True]
+    views = f"{_root('opening')}.views"
+    assert page.evaluate(f"{views}.map((view) => view.encoding.value.random)") == [False, True]
+    page.locator(".lab-stage").first.hover(position={"x": 60, "y": 60})
+    actions.wait(page, f"{views}[0].hovered")
+    first, second = page.evaluate(f"{views}.map((view) => view.patch)")
+    assert first == second
     title = page.locator("h1").inner_text()
     assert page.get_by_text(title.rstrip("#")).locator("visible=true").count() == 1
 
@@ -88,7 +92,7 @@ def test_result_of_a_prediction_and_its_text_are_shown_on_request(page):
 @pytest.fixture
 def live(page):
     page.goto((BUILT / "docs" / "live.html").as_uri())
-    actions.wait(page, "document.querySelectorAll('.live[data-ready]').length === 6")
+    actions.wait(page, "document.querySelectorAll('.live[data-ready]').length === 5")
     return page
 
 
@@ -118,16 +122,6 @@ def test_point_has_the_attention_of_the_package_and_colors_of_the_keys(live):
     canvas = live.locator("[data-figure=point] .lab-map")
     pixels = "(one) => new Set(one.getContext('2d').getImageData(0, 0, one.width, one.height).data).size"
     assert canvas.evaluate(pixels) > 100
-
-
-def test_pointer_shows_the_same_patch_of_trained_and_random_weights(live):
-    stage = live.locator("[data-figure=compare] .lab-stage").first
-    stage.hover(position={"x": 60, "y": 60})
-    views = f"{_root('compare')}.views"
-    actions.wait(live, f"{views}[0].hovered")
-    first, second = live.evaluate(f"{views}.map((view) => view.patch)")
-    assert first == second
-    assert live.evaluate(f"{views}.map((view) => view.encoding.value.random)") == [False, True]
 
 
 def test_class_lists_its_neighbors_and_curves_show_a_step(live):
