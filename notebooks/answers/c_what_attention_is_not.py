@@ -16,8 +16,8 @@ for name, model in models.items():
     print(f"{name}, least attended:", *(f"{value:.2f}" for value in np.mean(least, axis=0)))
 
 # %% [markdown]
-# They are not without influence. In `embedded` the cosine is **0.96** at 10 % and **0.81** at 50 %, near random patches (0.97 and
-# 0.77). In `embedded-dino` it is **0.92** and **0.58**, as with random patches: little attention does not mean little influence.
+# They are not without influence. In `embedded` the cosine is **0.96** at 10 % and **0.81** at 50 %, near random patches (0.96 and
+# 0.76). In `embedded-dino` it is **0.92** and **0.59**, as with random patches: little attention does not mean little influence.
 #
 # **Argue.** Earlier blocks mix the tokens, so the value of an attended patch contains other patches. The residual connection
 # carries what [CLS] read in earlier blocks. A hidden patch also changes the queries and keys of all other patches.
