@@ -305,6 +305,10 @@ def test_door_model_is_a_model_of_every_command_and_of_the_page(monkeypatch, tmp
     for words in (f"search {query} --index {index} {sheet}", f"predict {images} --head {head} {table}"):
         with pytest.raises(WeightsError, match="names own code, which runs only if you name it"):
             dino([*words.split(), "--overwrite"] if "predict" in words else words.split())
+    run = f"--data {images} --output {tmp_path / 'run'} --epochs 1 --workers 0 {compute}"
+    capsys.readouterr()
+    assert train(f"pretrain --recipe small-data --init-backbone my_vit:MyViT {run}".split()) == 1
+    assert "my_vit:MyViT is a MyViT, expected a VisionTransformer for" in capsys.readouterr().err
     models = Models("my_vit:MyViT", device="cpu")
     predictor = models.ready(models.first)
     image = np.zeros((64, 96, 3), np.uint8)
@@ -317,13 +321,18 @@ def test_door_model_is_a_model_of_every_command_and_of_the_page(monkeypatch, tmp
     [
         ("no_such_vit:MyViT", "there is no Python module 'no_such_vit': run the command in its folder"),
         ("my_vit:Other", "the Python module 'my_vit' has no function or class 'Other'"),
+        ("models/my_vit.py:MyViT", "names a file, expected MODULE:NAME, such as my_vit:MyViT"),
+        ("damaged:MyViT", "'damaged' cannot be imported: ModuleNotFoundError: No module named 'absent'"),
+        ("my_vit:linear", "the attention of a Linear cannot be read: expected one of timm's"),
         ("my_vit:dict", "my_vit:dict returned a dict, expected a torch.nn.Module"),
     ],
 )
 def test_own_code_that_is_no_model_is_refused(monkeypatch, tmp_path, name, error):
     import_model(monkeypatch, tmp_path)
+    (tmp_path / "damaged.py").write_text("import absent")
     monkeypatch.setattr(sys.modules["my_vit"], "dict", dict, raising=False)
-    with pytest.raises(WeightsError, match=error):
+    monkeypatch.setattr(sys.modules["my_vit"], "linear", lambda: nn.Linear(2, 2), raising=False)
+    with pytest.raises(ValueError, match=error):
         load_model(name)
 
 

@@ -9,8 +9,10 @@ from torch import Tensor, nn
 from dino_model.data.channels import ChannelStatistics
 from dino_model.models import position
 from dino_model.models.adaptation import adapt_channels
+from dino_model.models.catalogue import is_path
 from dino_model.models.checkpoint import WRAPPERS, read_torch
 from dino_model.models.load import LoadedModel, load_model
+from dino_model.runtime.errors import pluralize
 from training.methods.method import Method
 from training.recipes.recipe import Recipe, method_of
 from training.recipes.validation import flag
@@ -67,10 +69,10 @@ def from_backbone(method: Method, recipe: Recipe, name: str) -> None:
     """Load the weights of a model's backbone into all backbones of the method; positions are resampled.
 
     Raises:
-        RunError: A model of another architecture.
+        RunError: A model of another architecture, or of none that can be trained.
         WeightsError, DownloadError: As `dino_model.models.load.load_model`.
     """
-    model = load_model(name, heads=recipe.backbone.heads)
+    model = load_model(name, heads=recipe.backbone.heads if is_path(name) else None)
     if recipe.channel_range and not model.channel_range:
         model = adapt_channels(model, ChannelStatistics(recipe.channel_range, recipe.mean, recipe.std))
     _refuse_misfits(model, method, recipe)
@@ -80,11 +82,23 @@ def from_backbone(method: Method, recipe: Recipe, name: str) -> None:
 
 def _refuse_misfits(model: LoadedModel, method: Method, recipe: Recipe) -> None:
     backbone = next(iter(method.backbones().values()))
+    found, expected = _kind(model.backbone), _kind(backbone)
+    if found != expected:
+        raise RunError(
+            f"{model.name} is a {found}, expected a {expected} for --architecture "
+            f"{recipe.backbone.architecture}: timm's VisionTransformer with [CLS] alone and ResNet-50 can be "
+            "trained, any other model can be the --teacher of --method distill"
+        )
     misfits = model.misfits(backbone, recipe.mean, recipe.std)
     if misfits:
         words = ", ".join(f"{name} {_words(a)} instead of {_words(b)}" for name, (a, b) in misfits.items())
         remedy = " ".join(f"{flag(name)} {_words(found)}" for name, (found, _) in misfits.items() if found)
         raise RunError(f"the weights of {model.name} do not fit the model to train: {words}; pass {remedy}")
+
+
+def _kind(backbone: nn.Module) -> str:
+    prefix = getattr(backbone, "num_prefix_tokens", 0)
+    return type(backbone).__name__ + (f" with {pluralize(prefix, 'prefix token')}" if prefix else "")
 
 
 def _words(value: Any) -> str:

@@ -33,7 +33,7 @@ from dino_model.data.folders import divide_by_folders, label_by_folders, read_fo
 from dino_model.data.images import MAX_PIXELS, SUFFIXES, ImageError, read, read_file, suffix_of
 from dino_model.data.shards import Stamp, is_tar, read_part, read_tar, stamp
 from dino_model.data.tables import PATHS_ONLY, NameIndex, read_list, read_table
-from dino_model.data.textures import textures_tar
+from dino_model.data.textures import TEXTURES, textures_tar
 from dino_model.runtime import files
 from dino_model.runtime.download import cache_folder
 from dino_model.runtime.errors import count_names, pluralize, sentence
@@ -366,6 +366,11 @@ def open_images(
     return images if options.labels is None else label_by_table(images, options.labels, options)
 
 
+def is_named(source: str) -> bool:
+    """Return whether a source of `open_images` is a URL or a generated set, and no path."""
+    return remote.is_remote(source) or source.startswith(TEXTURES)
+
+
 def find_listed(images: Images, file: Path, options: LabelOptions) -> list[int]:
     """Return the numbers of the images that a list names, in its order, by whole names or their ends.
 
@@ -469,7 +474,7 @@ def _open_source(source: str, suffixes: Collection[str], options: LabelOptions) 
     try:
         if path.is_dir():
             return [_Part(Store(path), None, path)]
-        if source.startswith("textures:"):
+        if source.startswith(TEXTURES):
             tars: list[Path | str] = [textures_tar(source)]
         elif remote.is_remote(source) or (not path.exists() and re.search(r"[*?\[{]", source)):
             tars = _expand(source) or [path]

@@ -25,7 +25,9 @@ CLASSES = (
     *("bars", "bricks", "checker", "dots", "grid", "hatch", "plus", "rings", "stripes", "waves", "zigzag"),
     *("noise-coarse", "noise-fine", "voronoi-cells", "voronoi-distance", "voronoi-edges"),
 )
-SETS = {"textures:": (0, 200), "textures:test": (1, 100)}
+TEXTURES = "textures:"
+"""Start of the name of a set."""
+SETS = {TEXTURES: (0, 200), f"{TEXTURES}test": (1, 100)}
 """Name of each set -> seed and images of each class."""
 
 

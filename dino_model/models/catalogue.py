@@ -119,6 +119,8 @@ def kind_of(name: str) -> NameKind:
     if name.startswith(RANDOM):
         random_config(name)
         return "random"
+    if file := re.fullmatch(r"(?:.*[\\/])?(\w+)\.py:(\w+)", name):
+        raise WeightsError(f"{name!r} names a file, expected MODULE:NAME, such as {file[1]}:{file[2]}")
     if is_path(name):
         return "path"
     if code := own_code(name):

@@ -204,7 +204,7 @@ def _check_heads(model: LoadedModel, heads: int) -> None:
     except ValueError:
         raise WeightsError(f"{model.name} is no ViT: leave --heads out") from None
     if number != heads:
-        raise WeightsError(f"{model.name} has {number} heads, but --heads is {heads}: leave --heads out")
+        raise WeightsError(f"{model.name} has {number} heads, but --heads is {heads}: pass --heads {number}")
 
 
 def wrap_module(
@@ -224,8 +224,8 @@ def wrap_module(
     std = std or getattr(module, "std", described.get("std"))
     if mean is None or std is None:
         raise ValueError(
-            f"a {type(module).__name__} has no mean and std of its own: pass both or set them as its "
-            f"attributes, such as ImageNet's mean={IMAGENET_MEAN}, std={IMAGENET_STD}"
+            f"a {type(module).__name__} has no mean and std: set both as its attributes, such as ImageNet's "
+            f"mean = {IMAGENET_MEAN}, std = {IMAGENET_STD}"
         )
     name = ".".join(filter(None, (described.get("architecture"), described.get("tag"))))
     shared = {id(tensor): tensor for tensor in (*module.parameters(), *module.buffers())}
@@ -237,15 +237,20 @@ def wrap_module(
 
 
 def _load_own(name: str) -> LoadedModel:
-    """Call own code; its errors are left to the user."""
+    """Call own code; errors of the call are left to the user."""
     module, _, function = name.partition(":")
-    create: Any = getattr(importlib.import_module(module), function, None)
+    try:
+        create: Any = getattr(importlib.import_module(module), function, None)
+    except Exception as error:
+        kind = type(error).__name__
+        raise WeightsError(f"the Python module {module!r} cannot be imported: {kind}: {error}") from error
     if not callable(create):
         raise WeightsError(f"the Python module {module!r} has no function or class {function!r}")
     made: Any = create()
     if not isinstance(made, nn.Module | LoadedModel):
         raise WeightsError(f"{name} returned a {type(made).__name__}, expected a torch.nn.Module")
+    backbone = made if isinstance(made, nn.Module) else made.backbone
+    if attention.find_vit(backbone) is None:
+        attention.readable(backbone)  # raises: only a ViT has the outputs that commands read
     model = wrap_module(made) if isinstance(made, nn.Module) else made
-    if attention.find_vit(model.backbone) is None:
-        attention.readable(model.backbone)  # raises: only a ViT has the outputs that commands read
     return replace(model, name=name, source="own code")

@@ -19,7 +19,8 @@ class ViT(Protocol):
     your own code on `AttentionPredictor.input_tensor`.
 
     Attributes:
-        mean, std: Optional normalization of its images, per channel on a scale of 0 to 1.
+        mean, std: Normalization of its images, per channel on a scale of 0 to 1. `AttentionPredictor` also
+            takes both as arguments.
         blocks: Each maps tokens [batch, tokens, width] to tokens of the same shape.
         heads: Attention heads of a block.
         patch_size: Side of a patch in pixels.

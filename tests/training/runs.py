@@ -102,7 +102,7 @@ def train(*words: object) -> int:
         return command.main(["pretrain", *map(str, words)])
 
 
-def pretrain(images: Path, output: Path, *more: object) -> int:
+def pretrain(images: Path | str, output: Path, *more: object) -> int:
     """Exit code of a training with the options `TINY`."""
     return train("--data", images, "--output", output, *TINY, *more)
 

@@ -89,7 +89,8 @@ class RunOptions(LabelOptions):
     """Start from the weights of another run, or from a full checkpoint of the official DINO code. Only
     student, teacher, projection heads and center are used."""
     init_backbone: str | None = None
-    """Start from the backbone of any model, by its --model name; the head has fresh weights."""
+    """Start from the backbone of a model, by its --model name: a ResNet-50, or a ViT with learned positions,
+    [CLS] and no registers. The head has fresh weights."""
     seed: int = 0
     """Seed of weights, data order, crops and stochastic depth."""
     workers: int | None = None

@@ -11,8 +11,7 @@ from typing import Any
 import torch
 
 from dino_model.data.classes import LabelOptions
-from dino_model.data.collection import open_images
-from dino_model.data.remote import is_remote
+from dino_model.data.collection import is_named, open_images
 from dino_model.models.catalogue import is_path
 from dino_model.runtime import outputs
 from dino_model.runtime.device import choose_device, choose_precision
@@ -202,7 +201,7 @@ def stop_signal() -> Iterator[list[signal.Signals]]:
 
 def start_entries(options: Pretrain) -> dict[str, Any]:
     """Entries of a run's configuration that are needed to start it again."""
-    sources = [source if is_remote(source) else _absolute(source) for source in options.data]
+    sources = [source if is_named(source) else _absolute(source) for source in options.data]
     return {
         "options": {
             "data": sources,

@@ -38,7 +38,8 @@ def shares(settings: object, *names: str) -> None:
 
 def no_longer_than(epochs: int, settings: object, *names: str) -> None:
     """Raise SettingError if a phase in epochs is negative or longer than training."""
-    _check(settings, names, lambda value: 0 <= value <= epochs, f"0 to the {epochs} epochs of training")
+    expected = f"0 to the {epochs} epochs of training: lower it, or raise --epochs"
+    _check(settings, names, lambda value: 0 <= value <= epochs, expected)
 
 
 def _check(settings: object, names: Iterable[str], accept: Callable[[float], bool], expected: str) -> None:

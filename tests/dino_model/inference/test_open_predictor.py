@@ -110,7 +110,7 @@ def test_timm_module_is_read_at_any_size_and_left_unchanged():
 
 
 def test_modules_that_do_not_fit_are_refused_with_what_is_expected():
-    with pytest.raises(ValueError, match=r"a OfficialViT has no mean and std of its own: pass both"):
+    with pytest.raises(ValueError, match=r"a OfficialViT has no mean and std: set both as its attributes"):
         AttentionPredictor(OfficialViT(), std=STD)
     with pytest.raises(
         ValueError, match=r"expected one of timm's .*protocol.ViT, but this one lacks blocks, heads"

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from dino_model.data import textures
 from tests.training.runs import pretrain, resume
 from training.run.folder import Run
 
@@ -99,6 +100,15 @@ def test_resume_of_finished_run_with_same_epochs_ends_at_once_and_more_epochs_co
     assert "6 of 6 steps done" in capsys.readouterr().out
     assert {file.name: file.read_bytes() for file in run.iterdir() if file.is_file()} == before
     assert resume(run, "--epochs", 4, "--probe-every", 0) == 0
+    assert [line["step"] for line in Run(run).lines()] == list(range(8))
+
+
+def test_resume_opens_generated_images_again(tmp_path, monkeypatch):
+    monkeypatch.setenv("DINO_CACHE", str(tmp_path))
+    monkeypatch.setattr(textures, "SETS", {"textures:": (0, 1)})
+    run = tmp_path / "run"
+    assert pretrain("textures:", run, "--epochs", 1, "--probe-every", 0) == 0
+    assert resume(run, "--epochs", 2, "--probe-every", 0) == 0
     assert [line["step"] for line in Run(run).lines()] == list(range(8))
 
 

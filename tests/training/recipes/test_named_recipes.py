@@ -332,7 +332,7 @@ def test_number_outside_its_range_is_refused_with_its_option(part, name):
         ),
         (lambda r: {"epochs": 0}, "--epochs is 0"),
         (lambda r: {"batch_size": 0}, "--batch-size is 0"),
-        (lambda r: {"epochs": 5}, "--warmup-epochs is 10, expected 0 to the 5 epochs of training"),
+        (lambda r: {"epochs": 5}, "--warmup-epochs is 10, expected 0 to the 5 epochs of training: lower it"),
         (lambda r: {"backbone": replace(r.backbone, in_channels=4)}, "4 channels need a range"),
         (lambda r: {"crops": replace(r.crops, local_size=8)}, "--local-size is 8, .* of 16: choose 16$"),
         (
