@@ -127,7 +127,7 @@ class Export(CheckpointOptions):
             contents = sorted(entry.name for entry in output.iterdir())
             write_provenance(output / PROVENANCE, settings, contents=contents)
         elif model.config is None:
-            raise WeightsError(f"{self.name} is timm's, whose files describe it: choose .onnx or a folder")
+            raise WeightsError(f"{self.name} has no architecture of this package: choose .onnx or a folder")
         else:
             dtype = {"fp32": torch.float32, "fp16": torch.float16}[self.dtype]
             statistics: Any = {"mean": model.mean, "std": model.std, "channel_range": model.channel_range}

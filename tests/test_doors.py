@@ -308,7 +308,9 @@ def test_door_model_is_a_model_of_every_command_and_of_the_page(monkeypatch, tmp
     run = f"--data {images} --output {tmp_path / 'run'} --epochs 1 --workers 0 {compute}"
     capsys.readouterr()
     assert train(f"pretrain --recipe small-data --init-backbone my_vit:MyViT {run}".split()) == 1
-    assert "my_vit:MyViT is a MyViT, expected a VisionTransformer for" in capsys.readouterr().err
+    assert (
+        "my_vit:MyViT is a MyViT, expected a VisionTransformer with 1 prefix token" in capsys.readouterr().err
+    )
     models = Models("my_vit:MyViT", device="cpu")
     predictor = models.ready(models.first)
     image = np.zeros((64, 96, 3), np.uint8)

@@ -86,8 +86,8 @@ def _refuse_misfits(model: LoadedModel, method: Method, recipe: Recipe) -> None:
     if found != expected:
         raise RunError(
             f"{model.name} is a {found}, expected a {expected} for --architecture "
-            f"{recipe.backbone.architecture}: timm's VisionTransformer with [CLS] alone and ResNet-50 can be "
-            "trained, any other model can be the --teacher of --method distill"
+            f"{recipe.backbone.architecture}: only timm's VisionTransformer with [CLS] alone and ResNet-50 "
+            "can be trained"
         )
     misfits = model.misfits(backbone, recipe.mean, recipe.std)
     if misfits:

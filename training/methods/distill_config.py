@@ -53,7 +53,7 @@ class DistillConfig(MethodConfig):
     }
 
     teacher: str = ""
-    """Frozen network to learn from, by any name that --model takes."""
+    """Frozen network to learn from, by any name that --model takes but own code."""
     teacher_heads: int | None = None
     """Attention heads of the teacher, if it is a bare checkpoint that does not say their number."""
     teacher_size: int = 0

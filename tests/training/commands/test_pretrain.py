@@ -198,7 +198,7 @@ def test_init_from_what_does_not_fit_names_option_or_tensor(images, trained, off
         (("--init-from", trained, "--heads", 2), "heads 3 instead of 2; pass --heads 3"),
         ((*backbone, "--position-mode", "size"), "instead of size; pass --position-mode official"),
         ((*backbone, "--std", 1, 1, 1), "instead of 1.0 1.0 1.0; pass --std 0.229 0.224 0.225"),
-        (("--init-backbone", "random:resnet50"), "a ResNet, expected a VisionTransformer for"),
+        (("--init-backbone", "random:resnet50"), "a ResNet, expected a VisionTransformer with 1 prefix"),
         (("--init-backbone", "embeded", "--data", tmp_path / "absent"), "unknown model 'embeded'"),
     ):
         capsys.readouterr()
