@@ -47,13 +47,9 @@ class Data(Benchmark):
     device: str = "cpu"
     """Device of the batched stages: cpu (one thread) or cuda."""
 
-    def package(self) -> Computation:
-        """Return the work of a worker if the device augments."""
-        return worker(augment="device")
-
-    def reference(self) -> Computation:
-        """The official augmentation, image by image in the worker."""
-        return worker(augment="workers", finish=True)
+    def peers(self) -> dict[str, tuple[Computation, Computation]]:
+        """The work of a worker if the device augments, and the official augmentation, image by image."""
+        return {"official augmentation": (worker(augment="device"), worker(augment="workers", finish=True))}
 
     def compare(self) -> tuple[str, ...]:
         """Draw the JPEGs and measure every stage."""
@@ -62,9 +58,9 @@ class Data(Benchmark):
         stages: dict[str, Computation] = {
             "worker, read the file": lambda: [images.read_bytes(index) for index in range(IMAGES)],
             "worker, read and decode": lambda: [images.read(index) for index in range(IMAGES)],
-            "worker, augment device": self.package(),
+            "worker, augment device": worker(augment="device"),
             "worker, augment batch": worker(augment="batch"),
-            "worker, augment workers": self.reference(),
+            "worker, augment workers": worker(augment="workers", finish=True),
             f"{self.device}, flips and photometry": finish(self.device, augment="batch"),
             f"{self.device}, crops, flips and photometry": finish(self.device, augment="device"),
         }

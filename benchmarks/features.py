@@ -14,8 +14,8 @@ from torch import Tensor
 from torchvision.transforms import v2
 
 from benchmarks import data
-from benchmarks.measure import Benchmark, processor_seconds
-from dino_model.data.collection import Images, open_images
+from benchmarks.measure import Benchmark, Computation, processor_seconds
+from dino_model.data.collection import open_images
 from dino_model.data.framing import Framing
 from dino_model.inference.features import FeatureExtractor
 from dino_model.models.load import load_model
@@ -34,22 +34,17 @@ class Features(Benchmark):
     repeats: int = 1
     """Timed turns of each side, after one to warm up."""
 
-    def images(self) -> Images:
-        """Draw and open the images."""
-        data.draw()
-        images = open_images(data.FOLDER)
-        return images.subset(number % len(images) for number in range(self.count))
+    def peers(self) -> dict[str, tuple[Computation, Computation]]:
+        """Extract as the commands do, and from center crops of torchvision."""
+        return {"torchvision's crops, fp32": self.sides()}
 
-    def package(self) -> Callable[[], Tensor]:
-        """Extract as the commands do."""
-        model, images = load_model(self.model), self.images()
+    def sides(self) -> tuple[Callable[[], Tensor], Callable[[], Tensor]]:
+        """Draw the images, load the model, return both computations of the features."""
+        data.draw()
+        drawn, model = open_images(data.FOLDER), load_model(self.model)
+        images = drawn.subset(number % len(drawn) for number in range(self.count))
         framing = Framing(self.size, model.mean, model.std)
         extractor = FeatureExtractor(model, framing, precision="auto", device="cpu")
-        return lambda: extractor.extract(images).features
-
-    def reference(self) -> Callable[[], Tensor]:
-        """Extract from center crops of torchvision."""
-        model, images = load_model(self.model), self.images()
         resize = v2.Resize(self.size, interpolation=v2.InterpolationMode.BICUBIC)
         pixels = [v2.PILToTensor(), v2.ToDtype(torch.float32, scale=True)]
         preprocess = v2.Compose(
@@ -57,21 +52,19 @@ class Features(Benchmark):
         )
 
         def crops(indices: Tensor) -> Tensor:
-            return torch.stack(
-                [preprocess(Image.fromarray(images.read(index))) for index in indices.tolist()]
-            )
+            return torch.stack([preprocess(Image.fromarray(images.read(i))) for i in indices.tolist()])
 
         @torch.no_grad()
-        def extract() -> Tensor:
+        def extract_plainly() -> Tensor:
             batches = torch.arange(len(images)).split(64)
             return torch.cat([model.backbone(crops(batch)) for batch in batches])
 
-        return extract
+        return lambda: extractor.extract(images).features, extract_plainly
 
     def compare(self) -> tuple[str, ...]:
         """Compare the features, and compute the cores that feed a GPU."""
-        extract = self.package()
-        cosines = torch.cosine_similarity(extract(), self.reference()())
+        extract, extract_plainly = self.sides()
+        cosines = torch.cosine_similarity(extract(), extract_plainly())
         rate = self.count / timeit(extract, timer=processor_seconds, number=1)
         return (
             f"{self.count:,} images, {self.model} at {self.size} pixels",

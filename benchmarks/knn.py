@@ -4,14 +4,14 @@ python -m benchmarks.knn [--queries 50000] [--json FILE]
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 import tyro
 from sklearn.neighbors import NearestNeighbors
 from torch import Tensor
 
-from benchmarks.measure import Benchmark
+from benchmarks.measure import Benchmark, Computation
 from dino_model.inference.classifier import vote
 from training.evaluation.knn import neighbors
 
@@ -28,29 +28,28 @@ class Knn(Benchmark):
     repeats: int = 1
     """Timed turns of each side, after one to warm up."""
 
-    def package(self) -> Callable[[], Tensor]:
-        """Vote by our nearest neighbors."""
-        stored, queries = features(STORED, 0), features(self.queries, 1)
-        return lambda: vote(*neighbors(stored, LABELS, queries, K), TEMPERATURE, CLASSES)
+    def peers(self) -> dict[str, tuple[Computation, Computation]]:
+        """Vote by our nearest neighbors, and by those of scikit-learn."""
+        return {"scikit-learn, brute force": self.votes(self.queries)}
 
-    def reference(self) -> Callable[[], Tensor]:
-        """Vote by scikit-learn's nearest neighbors."""
-        stored, queries = features(STORED, 0), features(self.queries, 1)
+    def votes(self, count: int) -> tuple[Callable[[], Tensor], Callable[[], Tensor]]:
+        """Votes for this number of queries by our neighbors, and by those of scikit-learn."""
+        stored, queries = features(STORED, 0), features(count, 1)
 
         def classify() -> Tensor:
             search = NearestNeighbors(n_neighbors=K, algorithm="brute").fit(stored.numpy())
             distances, indices = (torch.from_numpy(array) for array in search.kneighbors(queries.numpy()))
             return vote(1 - distances.float() ** 2 / 2, LABELS[indices], TEMPERATURE, CLASSES)
 
-        return classify
+        return lambda: vote(*neighbors(stored, LABELS, queries, K), TEMPERATURE, CLASSES), classify
 
     def compare(self) -> tuple[str, ...]:
         """Compare the classes of a tenth of the queries."""
-        some = replace(self, queries=max(1, self.queries // 10))
-        package, reference = (compute().argmax(1) for compute in (some.package(), some.reference()))
+        count = max(1, self.queries // 10)
+        package, reference = (compute().argmax(1) for compute in self.votes(count))
         return (
             f"{self.queries:,} × {WIDTH} against {STORED:,}, k = {K}, {torch.get_num_threads()} threads",
-            f"the same class for {(package == reference).double().mean():.2%} of {some.queries:,} queries",
+            f"the same class for {(package == reference).double().mean():.2%} of {count:,} queries",
         )
 
 

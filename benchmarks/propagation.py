@@ -3,7 +3,6 @@
 python -m benchmarks.propagation [--json FILE]
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -11,7 +10,7 @@ import torch.nn.functional as F
 import tyro
 from torch import Tensor
 
-from benchmarks.measure import Benchmark
+from benchmarks.measure import Benchmark, Computation
 from segmentation.propagation import DINO, propagate_step
 
 ROWS, COLUMNS, CHANNELS = 60, 104, 384  # 854 × 480 at patch 8, features of a ViT-S
@@ -25,17 +24,16 @@ AGREEMENT = 1e-9  # of soft labels in double precision
 class Propagation(Benchmark):
     """Soft labels of one frame from 8 context frames of 60 × 104 patches: tiled against dense."""
 
-    def package(self) -> Callable[[], Tensor]:
-        """Propagate by tiles inside the window; context features are already normalized."""
+    def peers(self) -> dict[str, tuple[Computation, Computation]]:
+        """Propagate by tiles, and by the dense affinity; contexts of the first are already normalized."""
         target, contexts, labels = frames()
-        contexts = F.normalize(contexts, dim=-1)
-        return lambda: propagate_step(F.normalize(target, dim=-1), contexts, labels)
-
-    def reference(self) -> Callable[[], Tensor]:
-        """Propagate by the dense affinity; the window is built once."""
-        target, contexts, labels = frames()
-        window = square_window()
-        return lambda: dense(target, contexts, labels, window)
+        units, window = F.normalize(contexts, dim=-1), square_window()
+        return {
+            "dense affinity": (
+                lambda: propagate_step(F.normalize(target, dim=-1), units, labels),
+                lambda: dense(target, contexts, labels, window),
+            )
+        }
 
     def compare(self) -> tuple[str, ...]:
         """Compare the soft labels in fp64, in which no two similarities are too close to order."""

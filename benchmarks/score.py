@@ -16,7 +16,7 @@ import tyro
 from numpy.typing import NDArray
 from PIL import Image
 
-from benchmarks.measure import Benchmark
+from benchmarks.measure import Benchmark, Computation
 from segmentation.davis_eval import score_folders
 from segmentation.labels import write_mask_png
 
@@ -48,9 +48,9 @@ class Score(Benchmark):
 
         return score
 
-    def reference(self) -> Callable[[], Figures]:
-        """Score whole sequences."""
-        return plain
+    def peers(self) -> dict[str, tuple[Computation, Computation]]:
+        """Score frame by frame, and whole sequences."""
+        return {"whole arrays": (self.package(), plain)}
 
     def compare(self) -> tuple[str, ...]:
         """Draw the masks and compare all scores."""

@@ -2,7 +2,6 @@
 
 import json
 from dataclasses import replace
-from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
@@ -10,7 +9,7 @@ import pytest
 import torch
 import tyro
 
-from benchmarks import attention, data, measure, propagation, score, steps
+from benchmarks import attention, data, propagation, score, steps
 from benchmarks.official import Official, verdict
 from dino_model.models.load import load_model
 from tests.training.runs import RECIPE, noise
@@ -30,7 +29,7 @@ def test_propagation_reference_gives_the_labels_of_the_tiles(monkeypatch):
     for name, value in {"ROWS": 15, "COLUMNS": 28, "CHANNELS": 16}.items():
         monkeypatch.setattr(propagation, name, value)
     compared = propagation.Propagation()
-    tiled, plain = compared.package()(), compared.reference()()
+    ((tiled, plain),) = [[compute() for compute in sides] for sides in compared.peers().values()]
     torch.testing.assert_close(tiled, plain, rtol=0, atol=1e-5)
     assert plain.std() > 0.05
     assert "in fp64 differ by at most" in compared.compare()[1]
@@ -41,9 +40,8 @@ def test_propagation_reference_gives_the_labels_of_the_tiles(monkeypatch):
 
 def test_score_reference_gives_the_values_of_the_command(tmp_path, monkeypatch):
     monkeypatch.setattr(score, "FOLDER", tmp_path / "masks")
-    monkeypatch.setattr(measure, "extra_memory", lambda build: 1)  # another process has another folder
     score.Score(sequences=2, frames=4, json=tmp_path / "score.json").run()  # raises where values differ
-    written = json.loads((tmp_path / "score.json").read_text())
+    (written,) = json.loads((tmp_path / "score.json").read_text())["peers"].values()
     assert written["ratio"] == pytest.approx(written["reference"] / written["package"])
     values = np.stack(list(score.plain().values()))  # [objects, J and F, frames]
     assert 0.2 < values.min() < 0.9
@@ -67,13 +65,6 @@ def test_plain_step_trains_as_the_loop_does(grouped):
     for name, found in ours.method.teacher.named_parameters():
         if not name.endswith("attn.qkv.bias"):  # Adam amplifies the noise of the keys' bias
             torch.testing.assert_close(found, teacher[name], atol=1e-4, rtol=0)
-
-
-def test_extra_memory_is_that_of_the_computation():
-    if not (measure.PROCESS / "clear_refs").exists():
-        pytest.skip("only Linux reports the peak memory of a part of a process")
-    hundred_megabytes = partial(partial, bytes.ljust, b"", 10**8, b"x")
-    assert 9e7 < measure.extra_memory(hundred_megabytes) < 1.2e8
 
 
 @pytest.mark.slow
