@@ -94,15 +94,11 @@ train_large, test_large = (
 )
 teacher, start = load_model("embedded"), load_model("embedded-dino")
 mean, std = (torch.tensor(values)[:, None, None] for values in (teacher.mean, teacher.std))
-photos = [
-    torch.from_numpy(
-        cv2.resize(photographs.image(name), (160, 160), interpolation=cv2.INTER_AREA)
-    )
-    .permute(2, 0, 1)[None]
-    .float()
-    / 255
+squares = [
+    cv2.resize(photographs.image(name), (160, 160), interpolation=cv2.INTER_AREA)
     for name in train_names
 ]
+photos = torch.from_numpy(np.stack(squares)).permute(0, 3, 1, 2) / 255
 
 
 def random_crops(count: int, size: int = 96) -> torch.Tensor:
@@ -112,7 +108,7 @@ def random_crops(count: int, size: int = 96) -> torch.Tensor:
         photo = photos[torch.randint(len(photos), ())]
         side = int(torch.randint(80, 161, ()))
         y, x = torch.randint(161 - side, (2,)).tolist()
-        crop = photo[:, :, y : y + side, x : x + side]
+        crop = photo[None, :, y : y + side, x : x + side]
         crops.append(
             nn.functional.interpolate(crop, size=size, mode="bilinear", antialias=True)
         )
