@@ -6,6 +6,7 @@ import cv2
 import numpy as np
 import pytest
 
+from app.handlers.matching import direction_bytes
 from app.handlers.matching import match as match_pair
 from app.limits.bounds import Limits
 from app.limits.errors import LabError
@@ -54,6 +55,12 @@ def test_matches_are_the_librarys_at_its_scale(page, images, pair):
     grids = a.features.shape[:2], b.features.shape[:2]
     assert answer["matches"] == matching.matches_as_json(matches, grids, sizes)
     assert answer["directions"] == f"lab/directions/{tokens[0]}/{tokens[1]}"
+    compared = matching.prepare_pair(a.features, b.features)
+    vectors = np.frombuffer(direction_bytes(page.backend, *tokens), "<f2").astype(np.float32)
+    one, other = np.split(vectors.reshape(-1, compared[0].shape[-1]), [np.prod(grids[0])])
+    patch = (1, grids[0][1] - 1)
+    cosines = (other @ one[np.ravel_multi_index(patch, grids[0])]).reshape(grids[1])
+    np.testing.assert_allclose(cosines, matching.similarities(*compared, patch), atol=3e-3)
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,8 @@
 """Match in a browser: similar patches of two images, as the package finds them."""
 
-import numpy as np
 import pytest
 from PIL import Image
 
-from dino_model import photographs
-from segmentation import matching
 from tests.browser import actions
 
 READY = "#match .lab-view[data-token]"
@@ -39,28 +36,6 @@ def test_image_matches_its_turned_copy_and_a_smaller_ratio_keeps_fewer(tab):
     fewer = tab.evaluate(f"{VIEW}.shown.matches")
     assert len(fewer) < len(matches)
     assert all(match["ratio"] <= 0.8 for match in fewer)
-
-
-def test_pointer_on_either_image_shows_the_cosines_of_the_package(tab):
-    _choose_second(tab, "Owl on a branch", "owl")
-    size, features = round(tab.evaluate(f"{VIEW}.shown.scale") * actions.SIZE), []
-    for name, pixels in (("sheep", actions.SIZE), ("owl", size)):
-        predictor = actions.reference("embedded", name, pixels)
-        features.append(matching.match_features(predictor, photographs.image(name)).features)
-    for side in (0, 1):
-        stage = tab.locator("#match .lab-stage").nth(side)
-        box = stage.bounding_box()
-        stage.hover(position={"x": 0.62 * box["width"], "y": 0.41 * box["height"]})
-        actions.wait(tab, f"{VIEW}.hovered !== null && {VIEW}.side === {side}")
-        patch = tab.evaluate(f"{VIEW}.hovered")
-        pair = matching.prepare_pair(*features)
-        expected = matching.similarities(*pair[:: 1 - 2 * side], (patch["row"], patch["column"]))
-        found = f"{VIEW}.counterpart({side}, {VIEW}.hovered)"
-        cosines = actions.array(tab, f"{{ array: {found}.map, shape: {list(expected.shape)} }}")
-        np.testing.assert_allclose(cosines, expected, atol=3e-3)
-        best = tab.evaluate(f"{found}.patch")
-        assert expected[best["row"], best["column"]] == pytest.approx(expected.max(), abs=3e-3)
-        assert f"{expected.max():.2f}" in tab.locator("#match .lab-what").inner_text()
 
 
 def test_own_second_image_is_matched_and_one_without_texture_refused(tab, image_file, tmp_path):

@@ -84,17 +84,6 @@ def test_clicks_add_and_subtract_objects_and_files_hold_the_mask(tab, predictor)
     np.testing.assert_array_equal(decoded.astype(bool), mask)
 
 
-def test_kept_attention_equals_the_package_and_a_drawn_mask_scores_it(tab, predictor):
-    tab.locator("#segment").get_by_text("Draw", exact=True).click()
-    actions.stroke(tab, STAGE, (0.3, 0.3), (0.6, 0.7))
-    truth = _by_hand(tab)
-    _choose(tab, ".lab-methods", "Attention")
-    mask = keep_mass_of_maps(predictor.cls_attention().mean(axis=0), 0.6)
-    np.testing.assert_array_equal(labels(tab, f"{VIEW}.labels()"), mask)
-    score = float(jaccard(enlarge(mask, truth.shape), truth))
-    assert float(_scores(tab)[0][2]) == pytest.approx(score, abs=6e-4)
-
-
 @pytest.mark.parametrize("method", ["LOST", "MaskCut"])
 def test_objects_equal_the_package_and_files_decode_to_what_is_shown(tab, predictor, method):
     _, keys = predictor.queries_keys()

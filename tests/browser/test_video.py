@@ -156,27 +156,6 @@ def test_stop_keeps_finished_frames(page, tmp_path):
     assert not _shown(page, done).any()
 
 
-def test_keys_paint_erase_and_undo_and_a_removed_object_comes_back(video):
-    video.locator(STAGE).focus()
-    video.keyboard.press("b")
-    expect(video.locator("#tracking input[value=draw]")).to_be_checked()
-    for key in ("ArrowRight", "Space"):
-        video.keyboard.press(key)
-    painted = _labels(video)
-    assert painted.any()
-    video.keyboard.press("Control+z")
-    assert not _labels(video).any()
-    for key in ("Space", "e", "Space"):
-        video.keyboard.press(key)
-    assert _labels(video).sum() < painted.sum()
-    _paint(video)
-    before = _labels(video)
-    video.get_by_role("button", name="Remove object 1").click()
-    assert set(np.unique(_labels(video))) == {0, 2}
-    video.get_by_role("button", name="Undo").locator("visible=true").click()
-    np.testing.assert_array_equal(_labels(video), before)
-
-
 def test_unreadable_clip_is_one_sentence_and_the_clip_stays(page, tmp_path):
     clip = page.locator("#tracking .lab-view")
     before = clip.get_attribute("data-clip")

@@ -60,15 +60,23 @@ test("zoom keeps a place, from half to 40 times the scale of all points; a butto
   const before = under();
   view.zoom(3, place);
   close([...under(), view.frame.scale], [...before, 3 * scale]);
-  view.pan(10, -4);
-  assert.equal(view.fitted, false);
+  const event = { pointerId: 1, clientX: place.x + 7, clientY: place.y + 11, target: { closest: () => null } };
+  view.plot.fire("wheel", { ...event, deltaY: -100 });
+  close(under(), before);
+  view.plot.fire("pointerdown", event);
+  view.plot.fire("pointermove", { ...event, clientX: event.clientX + 10, clientY: event.clientY - 4 });
+  view.plot.fire("click", event);
+  place.x += 10;
+  place.y -= 4;
+  close(under(), before);
+  assert.deepEqual([view.fitted, view.chosen], [false, null]); // a drag chooses nothing
   view.zoom(1000, place);
   close([view.frame.scale], [40 * scale]);
   view.zoom(1e-6, place);
   close([view.frame.scale], [scale / 2]);
   view.fit();
   const middle = [(300 - view.frame.left) / scale, (view.frame.top - 200) / scale];
-  view.key({ key: "+" });
+  view.plot.fire("keydown", { key: "+" });
   close([view.frame.left + middle[0] * view.frame.scale, view.frame.top - middle[1] * view.frame.scale, view.frame.scale], [300, 200, 1.5 * scale]); // prettier-ignore
   view.key({ key: "-" });
   close([view.frame.scale], [scale]);
@@ -132,6 +140,14 @@ test("a click within 16 pixels chooses a class, which is listed, ringed and join
   const rings = named(view, "circle").map((ring) => attributes(ring, "cx", "cy", "r"));
   assert.deepEqual(rings, [[...xy(places[1]), 12], [...xy(places[0]), 12]]); // prettier-ignore
   assert.equal(view.readout.textContent, "near: blue things, 2 images");
+  assert.match(view.spoken.textContent, /^near: /);
+  view.plot.fire("keydown", { key: "Enter" });
+  assert.equal(view.title.textContent, "near");
+  view.plot.fire("keydown", { key: "Escape" });
+  assert.equal(view.selection.hidden, true);
+  view.plot.fire("click", event(0, 0));
+  view.list.children[0].children[0].click(); // its nearest neighbor
+  assert.equal(view.title.textContent, "far");
   assert.deepEqual(view.legend.children.map((item) => item.textContent), ["red things2", "blue things3"]); // prettier-ignore
   for (const [label, factor] of [
     ["Zoom in", 1.5],

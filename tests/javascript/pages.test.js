@@ -733,3 +733,35 @@ test("the stages of a view are one picture, with the size of all of them", async
   const boxes = [...file.matchAll(/<clipPath id="stage\d"><rect (.*?)\/>/g)].map(([, box]) => box);
   assert.deepEqual(boxes, ['x="0" y="60" width="200" height="120"', 'x="240" y="0" width="160" height="80"']);
 });
+
+test("keys choose tools, paint, erase and undo, and a removed object comes back", async () => {
+  const view = await clip();
+  for (const input of view.tools.querySelectorAll("input")) input.click = () => chooseTool(view, input.value);
+  const press = (key, more = {}) => view.stage.element.fire("keydown", { key, ...more });
+  press("b");
+  view.stage.cursor = { x: 0.5, y: 0.25 };
+  press(" ");
+  assert.deepEqual([...view.painting.values], [0, 1, 0, 0, 0, 0]);
+  press("z", { ctrlKey: true });
+  assert.equal(view.painting.empty, true);
+  press(" ");
+  press("e");
+  press(" ");
+  assert.equal(view.painting.empty, true);
+  press("b");
+  press(" ");
+  view.chips.children.at(-1).children[0].click(); // another object
+  view.stage.cursor = { x: 0.9, y: 0.9 };
+  press(" ");
+  view.remove(1);
+  assert.deepEqual([[...view.painting.values], view.painting.objects], [[0, 0, 0, 0, 0, 2], [2]]); // prettier-ignore
+  view.undo.click();
+  assert.deepEqual([...view.painting.values], [0, 1, 0, 0, 0, 2]);
+  press("Delete");
+  assert.equal(view.painting.empty, true);
+});
+
+function chooseTool(view, tool) {
+  for (const input of view.tools.querySelectorAll("[type=radio]")) input.checked = input.value === tool;
+  view.apply();
+}
