@@ -22,7 +22,7 @@ def test_page_and_its_scripts_have_the_same_quantities():
 
 
 def test_arrays_are_the_librarys(encoding, predictor):
-    for block, patch, token in ((0, None, 0), (11, None, 0), (5, (1, 2), 1 + 6 + 2)):
+    for block, patch, token in ((0, None, 0), (11, (0, 0), 1), (5, (1, 2), 1 + 6 + 2)):
         expected = library_maps(predictor, "attention", token, block)
         np.testing.assert_allclose(attention(encoding, block, patch), expected, atol=1e-3)
         rows = rollout(encoding, block)[token, 1:].reshape(1, 4, 6)

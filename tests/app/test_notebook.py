@@ -16,6 +16,7 @@ from app import notebook
 from app.notebook import show
 from dino_model import photographs
 from dino_model.inference.predictor import AttentionPredictor
+from segmentation import matching
 from segmentation.drawing import overlay_heat
 
 
@@ -57,3 +58,24 @@ def test_show_compares_models_has_all_blocks_and_refuses_other_choices(monkeypat
 def test_show_imports_what_the_lessons_have():
     code = "import sys, app.notebook; print({'gradio', 'av', 'starlette', 'pydantic'} & set(sys.modules))"
     assert subprocess.check_output([sys.executable, "-c", code], text=True) == "set()\n"
+
+
+def test_show_match_holds_the_matches_and_directions_of_the_package():
+    images = photographs.image("owl"), np.ascontiguousarray(photographs.image("owl")[10:, 30:])
+    (props,) = notebook.show_match(*images, "random:embedded", size=96, ratio=0.95).props
+    matched = props["matched"]
+    features = []
+    for image, size in zip(images, (96, round(96 * matched["scale"])), strict=True):
+        predictor = AttentionPredictor("random:embedded", size=size)
+        predictor.set_image(image)
+        features.append(matching.match_features(predictor, image))
+    grids, sizes = [one.features.shape[:2] for one in features], [one.shape[:2] for one in images]
+    expected = matching.matches_as_json(matching.matches_between(*features, 0.95), grids, sizes)
+    assert matched["matches"] == expected
+    assert len(expected) > 3
+    assert (matched["a"], matched["scales"]) == (props["value"]["token"], list(matching.SCALES))
+    data = base64.b64decode(matched["directions"].split(",")[1])
+    vectors = np.frombuffer(data, "<f2").reshape(np.prod(grids[0]) + np.prod(grids[1]), -1).astype(np.float32)
+    cosines = matching.similarities(*matching.prepare_pair(*(one.features for one in features)), (1, 2))
+    found = vectors[np.prod(grids[0]) :] @ vectors[grids[0][1] + 2]
+    np.testing.assert_allclose(found.reshape(grids[1]), cosines, atol=0.01)

@@ -81,3 +81,19 @@ def test_invalid_requests_and_images_of_several_resolutions_are_refused(backend,
     other = backend.encode(backend.encoding(halves).key.image, backend.models.first, 96).key.token
     with pytest.raises(LabError, match="several"):
         scribbles.segment_image(backend, {"images": [marked, {"token": other}]})
+
+
+@pytest.mark.parametrize(("shape", "cells"), [((60, 90), (60, 90)), ((1000, 720), (640, 461))])
+def test_shown_labels_have_a_long_side_of_at_most_640_cells(backend, shape, cells):
+    image = np.random.default_rng(0).integers(0, 90, (*shape, 3), np.uint8)
+    image[:, shape[1] // 2 :] += 150
+    token = backend.encode(backend.images.keep(png(image)), backend.models.first, 64).key.token
+    strokes = np.zeros((6, 9), np.uint8)
+    strokes[2:4, 1:4], strokes[2:4, 5:8] = 1, 2
+    marked = {"token": token, "rows": 6, "columns": 9, "runs": list(runs_of(strokes))}
+    found = scribbles.segment_image(backend, {"images": [marked], "key": "k"})
+    assert (found["token"], found["key"], found["rows"], found["columns"]) == (token, "k", *cells)
+    values, counts = np.reshape(found["runs"], (-1, 2)).T
+    labels = np.repeat(values, counts).reshape(cells)
+    head, encoding = scribbles.fit(backend, scribbles.ScribbleRequest.of({"images": [marked]}).images)
+    np.testing.assert_array_equal(labels, head.segment(encoding.patch_features(), cells))

@@ -51,3 +51,12 @@ def test_hostile_requests_and_a_lab_without_an_index_are_refused(searched, token
             searching.search_images(searched, request)
     with pytest.raises(LabError, match="--search INDEX"):
         searching.search_images(backend, {"token": encoding.key.token, "places": []})
+
+
+def test_part_is_the_smallest_box_of_whole_patches(encoding):
+    (rows, columns), image = encoding.predictor.grid, np.zeros((10 * 7, 10 * 11, 3), np.uint8)
+    width, height = 110 / columns, 70 / rows
+    places = [[1.0, 0.0], [1.5 / columns, 0.99], [0.6, 1.0]]
+    assert searching.frame_places(encoding, places, image) == pytest.approx((width, 0, 110, 70))
+    inside = searching.frame_places(encoding, [[2.1 / columns, 1.2 / rows]], image)
+    assert inside == pytest.approx((2 * width, height, 3 * width, 2 * height))

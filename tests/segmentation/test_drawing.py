@@ -1,9 +1,15 @@
 """Drawings: colors, sizes, and the pixels that stay unchanged."""
 
+import base64
+import io
+import re
+
 import numpy as np
 import pytest
+from PIL import Image
 
-from segmentation import drawing, figures
+from segmentation import drawing, figures, report
+from segmentation.commands.common import choose_evenly
 from segmentation.masks import Box, enlarge, keep_mass_of_maps
 
 IMAGE = np.random.default_rng(0).integers(0, 256, (48, 64, 3), dtype=np.uint8)
@@ -113,3 +119,16 @@ def test_caption_of_a_figure_may_have_a_name_that_is_not_utf8():
         np.zeros((8, 8, 3), np.uint8), np.ones((2, 2, 2)), label="", caption="r\udce9n"
     )
     assert figures.figure_bytes(figure, "png")
+
+
+def test_images_of_a_report_have_at_most_the_height_of_their_section():
+    images = [np.zeros((height, 90, 3), np.uint8) for height in (60, 300)]
+    section = report.Section("Maps", [report.Picture(image, "", "") for image in images], side=120)
+    page = report.write_page("Title", {}, [section])
+    files = [base64.b64decode(data) for data in re.findall(r"base64,([^\"]+)", page)]
+    assert [Image.open(io.BytesIO(file)).size for file in files] == [(90, 60), (36, 120)]
+
+
+def test_contact_sheet_has_at_most_30_images_at_even_distances():
+    assert [len(choose_evenly(range(count))) for count in (1, 30, 31, 60, 61)] == [1, 30, 16, 30, 21]
+    assert choose_evenly(range(95))[:3] == range(0, 12, 4)

@@ -6,6 +6,7 @@ from dataclasses import replace
 from functools import partial
 from unittest import mock
 
+import cv2
 import numpy as np
 import pytest
 import torch
@@ -259,3 +260,20 @@ def test_more_masks_raise_the_agreement_and_frames_are_read_backward_in_pieces(m
         label_all(frames, {12: labels[9]})
     with pytest.raises(ValueError, match="the mask of frame 3 is 64x64 pixels, the first mask 128x64"):
         label_all(frames, {0: labels[0], 3: labels[0][:, :64]})
+
+
+def test_colors_of_a_patch_are_padded_by_the_edge_and_without_the_mean_patch():
+    frames = np.random.default_rng(0).integers(0, 256, (2, 60, 150, 3), np.uint8)
+    source = ColorPatches(patch_size=7, size=64)
+    height, width = propagation.input_size(frames[0].shape, source)
+    rows, columns = -(-height // 7), -(-width // 7)
+    assert (height % 7, width % 7, rows, columns) == (1, 2, 10, 19)
+    expected = np.empty((2, rows, columns, 7, 7, 3))
+    for number, frame in enumerate(frames):
+        resized = cv2.resize(frame, (width, height))
+        for row, column, y, x in np.ndindex(expected.shape[1:-1]):
+            pixel = min(7 * row + y, height - 1), min(7 * column + x, width - 1)
+            expected[number, row, column, y, x] = resized[pixel]
+    expected = expected.reshape(2, rows, columns, -1) / 255
+    expected -= expected.mean(axis=(1, 2), keepdims=True)
+    np.testing.assert_allclose(source.features(list(frames)), expected, atol=1e-5)

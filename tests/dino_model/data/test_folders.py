@@ -33,6 +33,7 @@ TOP = "refused: --class-level --split-folders"
         ("a/x/cat a/y/dog b/z/cat", "class_level=top", "a a b"),
         ("a/x/cat a/y/dog b/z/owl", "class_level=last", "cat dog owl"),
         ("cat cat cat/extra dog", "", "refused: --class-level"),
+        ("cat cat/extra dog", "", "refused: --class-level"),
         ("cat cat cat/extra dog", "class_level=top", "cat cat cat dog"),
         # images beside or above class folders
         ("loose.jpg cat dog", "", "cat dog"),

@@ -294,3 +294,11 @@ def test_read_at_least_makes_large_jpegs_smaller_and_no_other_image(tmp_path):
         assert found.shape[:2] == size
     reduced = images.read(tmp_path / "a.jpg", at_least=450)
     assert np.abs(reduced.astype(float) - smooth[::2, ::2]).mean() < 3
+
+
+@pytest.mark.parametrize("size", [(16, 12), (12, 20), (20, 12)])
+def test_second_page_that_is_not_smaller_in_both_directions_is_refused(size):
+    page = np.zeros((16, 20), np.uint8)
+    with pytest.raises(ImageError, match="has 2 pages: save each"):
+        images.read(tiff(page, page[:1].repeat(size[0], 0)[:, :1].repeat(size[1], 1)))
+    assert images.read(tiff(page, page[:15, :19])).shape == (16, 20, 3)

@@ -1,5 +1,6 @@
 """The variants that the paper ablates: of the teacher, its output, the loss, the predictor."""
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -180,3 +181,19 @@ def test_least_attended_patches_stay_visible_with_hints_of_the_others(hint, num_
         shown, others = ranked[: num_visible - hints], ranked[num_visible - hints :]
         chosen = sorted(range(len(others)), key=lambda place: float(drawn[place]))[:hints]
         assert kept.tolist() == shown + [others[place] for place in chosen]
+
+
+def test_schedules_of_dino_count_epochs_in_steps():
+    config = DINOConfig(
+        teacher_momentum=0.9,
+        teacher_temperature_start=0.04,
+        teacher_temperature=0.07,
+        teacher_temperature_warmup_epochs=3,
+        freeze_last_layer_epochs=2,
+    )
+    schedules = config.schedules(5, 4)
+    assert schedules.frozen_steps == 8
+    assert schedules.teacher_temperature.tolist() == pytest.approx([*[0.04] * 4, *[0.055] * 4, *[0.07] * 12])
+    steps = np.arange(20)
+    expected = 1 - 0.1 * (1 + np.cos(np.pi * steps / 20)) / 2
+    np.testing.assert_allclose(schedules.teacher_momentum, expected)
