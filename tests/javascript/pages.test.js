@@ -3,9 +3,11 @@
 import assert from "node:assert/strict";
 import { mock, test } from "node:test";
 import { Element, mounted, served, settled } from "./document.js";
+import { Busy } from "../../app/static/views/busy.js";
 import { ChartView } from "../../app/static/views/chart_view.js";
 import { ClipView } from "../../app/static/views/clip_view.js";
 import { AttentionView } from "../../app/static/views/attention_view.js";
+import { cutoutFile } from "../../app/static/views/files.js";
 import { MaskView } from "../../app/static/views/mask_view.js";
 import { PairView } from "../../app/static/views/pair_view.js";
 import { COLORMAPS as VIEWS, packed } from "../../app/static/views/paint.js";
@@ -765,3 +767,51 @@ function chooseTool(view, tool) {
   for (const input of view.tools.querySelectorAll("[type=radio]")) input.checked = input.value === tool;
   view.apply();
 }
+
+test("a film has a tile for every block, and a matrix one for every head of every block", async () => {
+  const view = await attention({ value: { ...VALUE, token: "film" }, blocks: true });
+  const { blocks } = view;
+  const tiles = ({ element }) => element.querySelectorAll("label").map((tile) => [tile.attributes["data-key"], tile.textContent]); // prettier-ignore
+  const marked = ({ tiles: all }) => [...all].filter(([, { input }]) => input.checked).map(([key]) => key);
+  assert.deepEqual(tiles(blocks.film), [["0", "1"], ["1", "2"]]); // prettier-ignore
+  assert.deepEqual([blocks.element.hidden, marked(blocks.film)], [false, ["1"]]);
+  blocks.choose("0");
+  await rested();
+  assert.deepEqual([view.settings.block, view.arrays.number, marked(blocks.film)], [1, 0, ["0"]]);
+  assert.deepEqual(
+    blocks.arrays.map(({ number }) => number),
+    [0, 1],
+  );
+  blocks.open();
+  blocks.dialog.open = true;
+  await settled();
+  const names = [0, 1].flatMap((block) => [0, 1].map((head) => [`${block} ${head}`, `Block ${block + 1} · head ${head}`])); // prettier-ignore
+  assert.deepEqual(tiles(blocks.matrix), names);
+  blocks.paint();
+  assert.ok(blocks.matrix.tiles.get("1 0").canvas.pixels.some(Boolean));
+  blocks.choose("1 1");
+  await rested();
+  assert.deepEqual([view.settings.block, view.settings.head, marked(blocks.matrix)], [0, "1", ["1 1"]]); // the last
+});
+
+test("a cut-out has the pixels of the mask only", async () => {
+  const pixels = new Uint8ClampedArray(24).fill(7);
+  const file = await cutoutFile(Uint8Array.of(1, 0, 0, 1, 0, 0), { width: 3, height: 2 }, /** @type {any} */ ({ pixels })); // prettier-ignore
+  assert.equal((await file.text()).trim(), "3 2");
+  assert.deepEqual([...pixels.keys()].filter((at) => !pixels[at]), [7, 11, 19, 23]); // prettier-ignore
+});
+
+test("a work is shown after 350 milliseconds, and its bar until all is sent", () => {
+  const busy = new Busy();
+  const work = busy.start("Sending", () => {});
+  mock.timers.tick(349);
+  assert.equal(busy.element.hidden, true);
+  mock.timers.tick(1);
+  assert.equal(busy.element.hidden, false);
+  busy.progress(0.5);
+  assert.equal(busy.bar.value, "0.5");
+  busy.end(work - 1);
+  assert.equal(busy.element.hidden, false);
+  busy.end(work);
+  assert.equal(busy.element.hidden, true);
+});
