@@ -149,25 +149,6 @@ def test_every_quantity_equals_the_package(page, predictor):
     assert page.locator("#explore-aside .lab-pins").is_hidden()
 
 
-def test_clicks_and_keys_pin_and_remove(page, predictor):
-    patches = [(1, 1), (5, 9), (10, 3)]
-    for row, column in patches:
-        page.locator(STAGE).click(position=actions.center(page, row, column))
-    assert actions.state(page)["pins"] == [list(patch) for patch in patches]
-    assert "pins=1,1;5,9;10,3" in page.url
-    page.locator(STAGE).dblclick(position=actions.center(page, 3, 4))
-    assert page.evaluate(f"{VIEW}.stage.window.zoom") == 2
-    page.get_by_role("button", name="Show the whole image").click()
-    assert len(actions.state(page)["pins"]) == 3
-    for key in ("ArrowRight", "ArrowDown", "Enter"):
-        page.locator(STAGE).press(key)
-    assert len(actions.state(page)["pins"]) == 4
-    page.keyboard.press("Delete")
-    assert len(actions.state(page)["pins"]) == 3
-    page.keyboard.press("Escape")
-    assert page.evaluate(f"{VIEW}.patch") is None
-
-
 def test_pin_stays_under_the_pointer_of_an_enlarged_image_and_keeps_its_size(page):
     box = page.locator(STAGE).bounding_box()
     at = (box["x"] + 0.8 * box["width"], box["y"] + 0.3 * box["height"])
@@ -285,16 +266,6 @@ def test_zip_of_own_images_has_maps_and_masks_of_the_shown_patch_and_names_what_
     assert len(zipfile.ZipFile(io.BytesIO(examples)).namelist()) == 3 + 2 * len(EXAMPLES)
     figure = actions.export(page, "explore", "figure.png")[1]
     assert actions.image(figure).shape[1] == 2100
-
-
-def test_grid_of_all_blocks_opens_the_chosen_head(page, predictor):
-    page.get_by_role("button", name="Heads × blocks").click()
-    page.wait_for_selector("#explore-aside [data-blocks]")
-    tiles = page.locator(".lab-matrix .lab-tile")
-    assert tiles.count() == predictor.blocks * predictor.heads
-    tiles.nth(4 * predictor.heads + 1).click()
-    page.wait_for_selector("#explore [data-block='4']")
-    assert page.locator("#explore-aside .lab-film :checked").input_value() == "4"
 
 
 def test_search_finds_the_image_itself_first_and_then_a_part_of_it(open_page):

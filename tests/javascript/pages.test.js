@@ -327,8 +327,10 @@ test("the first view walks over its places, and an address of another image show
 test("pins are compared, and the last 96 patches under the pointer are remembered", async () => {
   const view = await attention();
   const at = (row, column) => view.encoding.placeOf({ row, column });
-  view.press(at(1, 3));
-  view.press(at(2, 0));
+  view.stage.sheet.box = [0, 0, 500, 300];
+  const click = (row, column) => view.stage.element.fire("click", { clientX: 100 * column + 50, clientY: 100 * row + 50, detail: 1, target: { closest: () => null } }); // prettier-ignore
+  click(1, 3);
+  click(2, 0);
   const tiles = view.pinTiles.element.querySelectorAll("label").map((tile) => tile.textContent);
   assert.deepEqual(tiles, ["[CLS]", "1row 1, column 3", "2row 2, column 0"]);
   assert.deepEqual(
@@ -338,7 +340,13 @@ test("pins are compared, and the last 96 patches under the pointer are remembere
   const buttons = () => [view.remove, view.hint, view.pinBox, view.tiles.element].map(({ hidden }) => Boolean(hidden));
   assert.deepEqual(buttons(), [false, true, false, false]);
   assert.equal(view.where.textContent, "Patch row 2, column 0");
-  view.key({ key: "Delete" });
+  for (const key of ["ArrowRight", "Enter", "Delete", "Delete"]) view.stage.element.fire("keydown", { key }); // the second has no pin
+  assert.equal(view.pins.list.length, 2);
+  click(2, 0);
+  view.stage.element.fire("dblclick", { clientX: 50, clientY: 250 }); // of a pin that was there
+  assert.deepEqual([view.pins.list.length, view.stage.window.zoom], [2, 2]);
+  view.stage.zoomAt(0);
+  view.stage.element.fire("keydown", { key: "Delete" });
   assert.equal(view.pins.list.length, 1);
   assert.deepEqual(buttons(), [true, true, false, false]);
   view.show(view); // the same image again keeps its pins
