@@ -65,7 +65,7 @@ def numbers() -> dict[str, dict[str, str]]:
 
 
 def test_numbers_of_the_product_are_those_of_the_table():
-    assert numbers() == json.loads(FILE.read_text())
+    assert numbers() == json.loads(FILE.read_text()), "python -m tests.test_numbers writes the table anew"
 
 
 if __name__ == "__main__":
