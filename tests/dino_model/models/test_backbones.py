@@ -106,3 +106,8 @@ def test_resnet_initialization_equals_torchvisions():
             assert tensor.std() == pytest.approx(theirs[name].std().item(), rel=0.1), name
         else:
             assert torch.equal(tensor, theirs[name]), name
+
+
+def test_gated_mlp_has_eight_thirds_of_the_width():
+    mlp = create_backbone(BackboneConfig(**TINY, mlp="swiglu")).blocks[0].mlp
+    assert (mlp.fc1.out_features, mlp.fc2.in_features) == (2 * 8 * TINY["width"] // 3, 8 * TINY["width"] // 3)

@@ -150,3 +150,12 @@ def test_linear_warns_of_a_rate_selected_on_few_images(
     expected = [f"input and rate are selected on {selected} images: other images can give others"]
     assert content["protocol"]["warnings"] == (expected if selected else [])
     assert ("warning: input and rate" in capsys.readouterr().out) == bool(selected)
+
+
+def test_features_of_blocks_are_joined_with_the_mean_of_the_patches():
+    features = torch.arange(24.0).reshape(2, 4, 3)  # [CLS] of three blocks, and the mean of the patches
+    last, mean = features[:, 2], features[:, 3]
+    assert torch.equal(FeatureSpec(2).select(features), torch.cat([features[:, 1], last], dim=1))
+    assert torch.equal(FeatureSpec(1, "after").select(features), torch.cat([last, mean], dim=1))
+    mixed = FeatureSpec(1, "interleaved").select(features)
+    assert (mixed[:, ::2].equal(last), mixed[:, 1::2].equal(mean)) == (True, True)
