@@ -59,14 +59,16 @@ test("curves fill the plot between its edges, break at missing values, and a mar
   assert.deepEqual(texts, [["1", 35, 184], ["3", 35, 12], ["10", 40, 195], ["step 50", 492, 195]]); // prettier-ignore
   for (const [width, height] of [
     [100, 130],
+    [404, 162],
     [2000, 360],
   ]) {
-    // prettier-ignore
     view.element.box[2] = width;
     view.draw("Loss", [{ label: "flat", points: [[1, 5]] }]); // prettier-ignore
     assert.deepEqual(attributes(view.plot, "width", "height"), [width, height]);
     assert.equal(view.plot.querySelectorAll("path")[1].attributes.d, `M${(40 + (width - 48) / 2).toFixed(1)} ${((8 + height - 20) / 2).toFixed(1)}`); // prettier-ignore
   }
+  view.draw("Loss", []);
+  assert.deepEqual(view.plot.querySelectorAll("text").map((text) => text.textContent), ["0", "1", "0", "step 1"]); // prettier-ignore
   const colors = view.legend.children.map((label) => label.attributes.style);
   assert.deepEqual(
     colors,
@@ -324,6 +326,35 @@ test("the first view walks over its places, and an address of another image show
   }
 });
 
+test("an archive holds the maps, their masks and settings; a figure of the server, percents", async () => {
+  const view = await attention({ value: { ...VALUE, token: "files" }, exports: "place", quantity: "attention" });
+  view.hover({ row: 2, column: 1 });
+  const formats = view.sections().flatMap((part) => part.formats);
+  const make = (name) => formats.find(([, ending]) => ending === name)[2];
+  const archive = Buffer.from(await (await make("maps.npz")()).arrayBuffer());
+  const array = (name) => {
+    const start = archive.indexOf(`${name}.npy`) + name.length + 4;
+    const header = archive.readUInt16LE(start + 8);
+    return { shape: archive.toString("latin1", start, start + header).match(/\((.*)\)/)[1], data: archive.subarray(start + 10 + header) }; // prettier-ignore
+  };
+  const grid = array("grid");
+  assert.deepEqual([grid.shape, grid.data.readInt32LE(0), grid.data.readInt32LE(4)], ["2,", 3, 5]);
+  assert.deepEqual([array("mass").data.readDoubleLE(0), array("block").data.readInt32LE(0)], [0.6, 1]);
+  const { shape, data } = array("maps");
+  assert.equal(shape.replaceAll(" ", ""), "2,3,5");
+  const maps = view.maps.heads.flatMap((map) => [...map]);
+  assert.deepEqual(Array.from(maps, (_, at) => data.readFloatLE(4 * at)), maps); // prettier-ignore
+  make("figure.png")({ scale: "own" });
+  const { place, shape: sides, label, maps: sent, caption } = view.exportRequest;
+  assert.deepEqual([place, sides, label], [[0.3, 5 / 6], [2, 3, 5], "attention (%)"]); // prettier-ignore
+  close(
+    new Float32Array(Uint8Array.from(Buffer.from(sent, "base64")).buffer),
+    maps.map((value) => 100 * value),
+    1e-4,
+  );
+  assert.match(caption, /of the marked patch \(row 2, column 1\) in block 2 of toy, short side 30 pixels/);
+});
+
 test("pins are compared, and the last 96 patches under the pointer are remembered", async () => {
   const view = await attention();
   const at = (row, column) => view.encoding.placeOf({ row, column });
@@ -333,6 +364,12 @@ test("pins are compared, and the last 96 patches under the pointer are remembere
   click(2, 0);
   const tiles = view.pinTiles.element.querySelectorAll("label").map((tile) => tile.textContent);
   assert.deepEqual(tiles, ["[CLS]", "1row 1, column 3", "2row 2, column 0"]);
+  assert.equal(view.pinTiles.element.style["--ratio"], String(5 / 3));
+  view.pinTiles.element.box = [0, 0, 90, 0];
+  view.pinTiles.tiles.get("1").element.box = [200, 0, 40, 0];
+  view.pinTiles.mark("0");
+  view.pinTiles.mark("1");
+  assert.equal(view.pinTiles.element.scrollLeft, 200 - 25); // in the middle of its row
   assert.deepEqual(
     view.stage.markers.children.map((mark) => mark.textContent),
     ["1", "2"],
