@@ -180,10 +180,12 @@ def nearest_classes(vectors: Tensor, count: int) -> list[Neighbors]:
 
 def _neighbors(vectors: Tensor, count: int, metric: str) -> list[Neighbors]:
     """Return numbers and distances of the other vectors that are nearest to each."""
-    from sklearn.neighbors import NearestNeighbors  # a second to import
+    from sklearn import config_context  # a second to import
+    from sklearn.neighbors import NearestNeighbors
 
     search = NearestNeighbors(n_neighbors=count, metric=metric, algorithm="brute")
-    found = search.fit(vectors.double().numpy()).kneighbors()
+    with config_context(working_memory=64):  # megabytes of distances at once
+        found = search.fit(vectors.double().numpy()).kneighbors()
     rows = zip(*(part.tolist() for part in found), strict=True)
     return [tuple((number, round(far, 5)) for far, number in zip(*row, strict=True)) for row in rows]
 
