@@ -103,8 +103,8 @@ class DiscoveryMethod(NamedTuple):
     """A method of object discovery, for the command, the page, help and documents.
 
     `find` returns objects, which may be empty. The names of its arguments are its needs. Keys are those of
-    the last block, float32 [rows, columns, D]. Attention is that of one head, [rows, columns], and mass the
-    share of it to keep. Count is the largest number of objects.
+    the last block, float32 [rows, columns, D], not normalized. Attention is that of one head,
+    [rows, columns], and mass the share of it to keep. Count is the largest number of objects.
     """
 
     find: Callable[..., list[Discovery]]

@@ -4,8 +4,8 @@ import copy
 import importlib
 import json
 import re
+import subprocess
 import sys
-from collections.abc import Mapping
 from contextlib import nullcontext
 from pathlib import Path
 from types import ModuleType
@@ -55,11 +55,13 @@ from training.run.folder import Run
 from training.run.log import metric_names
 from training.train import train_step
 
+ROOT = Path(__file__).parents[1]
+CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text()
+
 
 def door(title: str) -> str:
     """Return the section "Door: TITLE" of CONTRIBUTING.md."""
-    text = (Path(__file__).parent.parent / "CONTRIBUTING.md").read_text()
-    return text.partition(f"### Door: {title}\n")[2].partition("\n## ")[0].partition("\n### ")[0]
+    return CONTRIBUTING.partition(f"### Door: {title}\n")[2].partition("\n## ")[0].partition("\n### ")[0]
 
 
 def door_code(title: str) -> str:
@@ -67,14 +69,16 @@ def door_code(title: str) -> str:
     return "\n".join(re.findall(r"```python\n(.*?)```", door(title), re.DOTALL))
 
 
-def import_door(
-    monkeypatch: pytest.MonkeyPatch, folder: Path, name: str, title: str, imports: Mapping[str, str]
-) -> None:
-    """Write a door's code, after the names that it imports from each module, as a module and import it."""
-    lines = [f"from {module} import {names}" for module, names in imports.items()]
-    (folder / f"{name}.py").write_text(
-        "\n".join(["import numpy as np", "import torch", *lines, door_code(title)])
-    )
+@pytest.mark.parametrize("code", re.findall(r"```python\n(.*?)```", CONTRIBUTING, re.DOTALL))
+def test_code_of_doors_passes_the_linter_when_it_is_copied(code):
+    words = [sys.executable, "-m", "ruff", "check", "--quiet", "--stdin-filename", "training/copied.py", "-"]
+    checked = subprocess.run(words, input=code, text=True, capture_output=True, cwd=ROOT, check=False)
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+
+
+def import_door(monkeypatch: pytest.MonkeyPatch, folder: Path, name: str, title: str) -> None:
+    """Write a door's code as a module and import it."""
+    (folder / f"{name}.py").write_text(door_code(title))
     monkeypatch.syspath_prepend(folder)
     monkeypatch.setitem(sys.modules, name, ModuleType(name))  # the end of the test removes the module
     del sys.modules[name]
@@ -230,15 +234,7 @@ def test_loss_in_reduced_precision_and_metrics_of_the_loop_are_refused():
 def test_door_evaluation_protocol_is_a_command_with_a_score(monkeypatch, tmp_path, capsys):
     images = write_rectangles(tmp_path / "images", {"narrow": 10, "wide": 10})
     monkeypatch.setitem(COMMANDS, "evaluate nearest-mean", "")
-    imports = {
-        "dataclasses": "asdict, dataclass",
-        "typing": "ClassVar",
-        "training.commands": "COMMANDS",
-        "training.evaluation.metrics": "accuracy",
-        "training.evaluation.options": "Classification",
-        "training.evaluation.run": "evaluate_models, extract_parts, framing_of, open_options",
-    }
-    import_door(monkeypatch, tmp_path, "nearest_mean", "an evaluation protocol", imports)
+    import_door(monkeypatch, tmp_path, "nearest_mean", "an evaluation protocol")
     words = ["evaluate", "nearest-mean", "--model", "pixels", "--size", "24", "--device", "cpu"]
     assert train([*words, "--data", str(images), "--json", str(tmp_path / "score.json")]) == 0
     (result,) = json.loads((tmp_path / "score.json").read_text())["results"]
@@ -252,8 +248,7 @@ def test_door_evaluation_protocol_is_a_command_with_a_score(monkeypatch, tmp_pat
 
 def import_model(monkeypatch: pytest.MonkeyPatch, folder: Path) -> nn.Module:
     """Import the door of a model as `my_vit`; return the module that the class creates."""
-    imports = {"torch": "nn", "torch.nn": "functional as F"}
-    import_door(monkeypatch, folder, "my_vit", "a model", imports)
+    import_door(monkeypatch, folder, "my_vit", "a model")
     own = sys.modules["my_vit"].MyViT
     module = own()
     monkeypatch.setattr(sys.modules["my_vit"], "MyViT", lambda: copy.deepcopy(module))
@@ -361,8 +356,7 @@ def test_door_tab_is_on_the_page_and_reads_the_image_of_the_header(monkeypatch):
 
 def test_door_discovery_method_serves_command_and_page(tmp_path, monkeypatch, capsys):
     monkeypatch.setitem(DISCOVERY_METHODS, "longest", DISCOVERY_METHODS["lost"])
-    imports = {"segmentation.discovery": "METHODS, Discovery, DiscoveryMethod"}
-    import_door(monkeypatch, tmp_path, "longest_keys", "a discovery method", imports)
+    import_door(monkeypatch, tmp_path, "longest_keys", "a discovery method")
     Image.fromarray(np.random.default_rng(0).integers(0, 256, (64, 64, 3), np.uint8)).save(tmp_path / "a.png")
     options = {"inputs": (tmp_path / "a.png",), "model": "random:vit_tiny/16", "size": 64}
     Discover(**options, output=tmp_path / "out", methods=("longest", "lost"), count=2).run()

@@ -69,7 +69,7 @@ class RunOptions(LabelOptions):
     data: tuple[str, ...] = ()
     """Images: a folder (flat or nested, labeled or not), an uncompressed tar, a text file of paths (of images
     or tars), or several of these. Patterns name several tars ('train/*.tar', 'shard-{000..127}.tar',
-    's3://…') or images ('*/*.jpg')."""
+    's3://…') or images ('*/*.jpg'). 'textures:' and 'textures:test' are generated."""
     output: Path | None = None
     """Folder of the run: configuration, checkpoints and log."""
     resume: bool = False
@@ -80,7 +80,7 @@ class RunOptions(LabelOptions):
     overwrite: bool = False
     """Replace the run in --output."""
     method: MethodName | None = None
-    """Pretraining method. Default: dino."""
+    """Pretraining method."""
     recipe: RecipeName | None = None
     """Defaults of the settings below. Default: the method's first recipe."""
     exclude: Path | None = None
@@ -101,7 +101,8 @@ class RunOptions(LabelOptions):
     precision: Precision = "auto"
     """auto: bf16 where the hardware has it, fp16 on older CUDA devices, else fp32. The loss is fp32."""
     accumulate: int = 1
-    """Micro-batches of a step, computed one after the other to save memory; the result does not change."""
+    """Micro-batches of a step, computed one after the other to save memory. The result is the same;
+    options whose loss needs the whole batch at once refuse it."""
     checkpoint_activations: bool = False
     """Keep only the input of every block of a ViT and recompute the rest for the gradients: slower, to save
     memory."""

@@ -70,8 +70,8 @@ class Classification(LabelOptions, ChannelOptions, Evaluation):
     """An evaluation on labeled images, each shown as a center crop."""
 
     data: Path
-    """Labeled images, a folder per class: FOLDER, uncompressed TAR or LIST; or a folder with `train` and
-    `val`. Images with several classes are for knn and linear."""
+    """Labeled images, a folder per class: FOLDER, uncompressed TAR or LIST; a folder with `train` and `val`;
+    or textures: or textures:test, which are generated. Images with several classes are for knn and linear."""
     test: Path | None = None
     """Test images. Default: those of --test-labels or --split, else of the split val, else test, else every
     fifth image of each class by name."""

@@ -171,7 +171,7 @@ def evaluate_models(
     if split:
         notes = dict.fromkeys((*split.train.notes, *split.test.notes))
         reading = [*dict.fromkeys(filter(None, (split.train.reading, split.test.reading)))]
-        print("; ".join([f"{settings['data']}: {split}", *notes]), *reading, sep="\n")
+        print("; ".join([f"{settings['data'].removesuffix(':')}: {split}", *notes]), *reading, sep="\n")
         warnings = [*split.warnings(), *warnings]
         protocol |= {
             "split": str(split),

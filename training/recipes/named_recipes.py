@@ -141,8 +141,9 @@ def small_data(
     )
     with _name_errors(method, SMALL_DATA):
         recipe = restore_settings(recipe, own | {"batch_size": batch_size, "epochs": epochs})
+    crops = f"{side} and {local}" if recipe.crops.local_crops else f"{side}"
     return NamedRecipe(
         recipe,
         f"this project, for {pluralize(images, 'image')} with a short side of {short_side} pixels: crops of "
-        f"{side} and {local} pixels, learning rate {lr * batch_size / 256:.3g} ({lr:.3g} for 256 images)",
+        f"{crops} pixels, learning rate {lr * batch_size / 256:.3g} ({lr:.3g} for 256 images)",
     )

@@ -253,4 +253,3 @@ def test_documentation_lists_every_recipe_of_every_method():
     names = {(method, name) for method in METHODS for name in named_recipes.list_recipes(method)}
     rows -= {("moco-v2", "swav")}  # of the table of differences
     assert rows == {(method, name) for method, name in names if name != named_recipes.SMALL_DATA}
-    assert f"`--method {'|'.join(METHODS)}`" in text
