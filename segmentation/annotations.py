@@ -177,7 +177,8 @@ class MaskReader:
             scope: Masks that share labels.
             label_set: An earlier decision, which is repeated.
             load: Reads a mask; default: a mask file.
-            keep: Keep decoded masks in memory, as far as they fit.
+            keep: Keep decoded masks in memory, as far as they fit, and look at one after the other: for a
+                caller in a thread.
 
         Raises:
             DataError: Values that have no certain meaning; the message names the option that gives it.
@@ -195,7 +196,8 @@ class MaskReader:
             raise DataError(f"--threshold is {threshold}; expected a value of masks from 1 on, such as 128")
         self._load = load or (lambda file: read_mask(file, threshold))
         self._kept: dict[Path, StoredMask] | None = {} if keep else None
-        looks = sorted(load_ahead(self._look, dict.fromkeys(files)), key=lambda mask: mask.path)
+        looked = (map if keep else load_ahead)(self._look, dict.fromkeys(files))
+        looks = sorted(looked, key=lambda mask: mask.path)
         self._white, self._own = _white([mask for mask in looks if not mask.error]), dict[Path, LabelSet]()
         if label_set or scope == "image":
             looks = [self._check(mask) for mask in looks]
