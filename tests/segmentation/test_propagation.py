@@ -95,6 +95,11 @@ def test_step_of_black_frame_averages_window(monkeypatch):
         torch.testing.assert_close(found[:, 3, 3], labels[:, :, 1:6, 1:6].mean((0, 2, 3)))
 
 
+def test_presets_have_the_values_of_the_evaluations_that_they_repeat():
+    assert Preset("dino", 7, 12, "square", 5, 0.1, False, False, "nearest", min_max=True) == DINO
+    assert Preset("crw", 20, 12, "disk", 10, 0.05, True, True, "bilinear", min_max=False) == CRW
+
+
 @pytest.mark.parametrize("preset", [DINO, CRW], ids=lambda preset: preset.name)
 def test_propagator_uses_first_and_latest_frames(preset):
     generator = torch.Generator().manual_seed(3)

@@ -52,6 +52,11 @@ def test_score_is_mean_over_regions_then_images():
         voc_eval.mean_jaccard([empty])
 
 
+def test_protocol_is_that_of_the_paper_by_default():
+    regions = {"mass": 0.6, "ground_truth": "class", "void": "union", "head": "best"}
+    assert vars(VocProtocol()) == regions | {"resize": "squash", "size": 480, "block": -1, "split": "val"}
+
+
 def test_attention_on_object_scores_one():
     classes = np.zeros((8, 8), dtype=np.uint8)
     classes[2:4, 4:8] = 8

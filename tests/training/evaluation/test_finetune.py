@@ -10,7 +10,7 @@ from torch.amp import GradScaler
 from dino_model.models.load import load_model
 from training.augmentation.randomness import mix
 from training.evaluation import finetune as protocol
-from training.evaluation.finetune import FinetuneRecipe, learning_rate, output_file
+from training.evaluation.finetune import RECIPES, FinetuneRecipe, learning_rate, output_file
 from training.evaluation.options import Finetune
 from training.evaluation.run import random_view
 
@@ -28,6 +28,12 @@ def test_learning_rate_warms_up_and_falls_to_zero():
     assert [learning_rate(recipe, epoch) for epoch in (0, 2.5, 5, 100)] == [0, 0.5, 1, 0]
     assert learning_rate(recipe, 52.5) == pytest.approx(0.5)
     assert learning_rate(FinetuneRecipe(epochs=4, rate=1.0), 2) == 1  # warm-up of half the epochs at most
+    rates = {name: (recipe.rate, recipe.batch, recipe.epochs) for name, recipe in RECIPES.items()}
+    assert rates["imagenet"] == (5e-4, 1024, 300)
+    assert rates["own"] == (1e-4, 64, 50)
+    assert rates["inat18"] == rates["inat19"] == (5e-5 * 1024 / 512, 1024, 300)
+    assert rates["cifar10"] == rates["flowers"] == rates["cars"] == (7.5e-6, 768, 1000)
+    assert rates["cifar100"] == (5e-6, 768, 1000)
 
 
 def test_finetune_after_interruption_gives_same_weights(shapes, tmp_path: Path, evaluate, monkeypatch):

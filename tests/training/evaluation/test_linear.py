@@ -74,6 +74,15 @@ def test_random_view_flips_every_second_time():
     assert sum(flipped) / 2000 == pytest.approx(0.5, abs=0.04)
 
 
+def test_random_view_follows_seed_and_covers_scales():
+    ramp = np.arange(200, dtype=np.uint8)[None, :, None].repeat(200, axis=0).repeat(3, axis=2)
+    assert torch.equal(random_view(ramp, 32, 5), random_view(ramp, 32, 5))
+    views = [random_view(ramp, 16, seed)[0].float() for seed in range(200)]
+    widths = torch.tensor([float(view.max() - view.min()) for view in views]) / 200
+    assert 0.2 < widths.min() < 0.45
+    assert widths.max() > 0.9
+
+
 def test_linear_command_selects_on_held_out_images_and_trains_on_all(shapes, evaluate, capsys, monkeypatch):
     trained, train = [], LinearProbeGrid.train
 

@@ -4,6 +4,7 @@ import pytest
 
 from dino_model.models.catalogue import WeightsError
 from dino_model.runtime.errors import SettingError
+from training.evaluation import options
 
 
 @pytest.mark.parametrize(
@@ -31,6 +32,23 @@ def test_invalid_option_is_refused_before_data_is_read(words, message, evaluate,
     data = () if words.startswith("throughput") else ("--data", tmp_path / "absent")
     with pytest.raises(SettingError, match=message):
         evaluate(*words.split(), *data)
+
+
+DEFAULTS = {
+    "Knn": {"k": (20,), "temperature": 0.07, "size": 112, "resize_to": None},
+    "Linear": {"epochs": 100, "batch": 256, "features": ("1", "4", "1+average"), "augment": False},
+    "Logistic": {"shares": ("1%", "10%", "100%"), "seeds": 5, "l2": 0.1},
+    "Retrieval": {"size": 224, "multiscale": False, "official": False, "dataset": "roxford5k"},
+    "CopyDetection": {"size": 224, "official": False},
+    "CopyDetectionSynthetic": {"size": 112, "copies": None},
+    "Throughput": {"batch": 128, "size": 224},
+}
+
+
+@pytest.mark.parametrize("kind", DEFAULTS)
+def test_evaluations_have_the_defaults_of_their_protocols(kind, tmp_path):
+    found = getattr(options, kind)(**{} if kind == "Throughput" else {"data": tmp_path})
+    assert {name: getattr(found, name) for name in DEFAULTS[kind]} == DEFAULTS[kind]
 
 
 @pytest.mark.parametrize("name", ["embeded", "random:vit_smal/16", "absent.pth", "hf:nobody"])

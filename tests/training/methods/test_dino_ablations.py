@@ -14,6 +14,7 @@ from training.methods.dino_ablations import least_attended
 from training.methods.dino_ablations_config import AblationsConfig
 from training.methods.dino_config import DINOConfig
 from training.methods.head import HeadConfig
+from training.methods.network import cls_tokens
 
 HEAD = HeadConfig(32, hidden=16, bottleneck=8)
 
@@ -197,3 +198,19 @@ def test_schedules_of_dino_count_epochs_in_steps():
     steps = np.arange(20)
     expected = 1 - 0.1 * (1 + np.cos(np.pi * steps / 20)) / 2
     np.testing.assert_allclose(schedules.teacher_momentum, expected)
+
+
+def test_terms_beside_the_loss_have_their_weights_and_signs():
+    batch, settings = random_batch(), {"spreading": 0.3, "alignment": 2.0, "koleo": 0.5}
+    plain, dino = variant(), variant(**settings)
+    dino.load_state_dict(plain.state_dict())
+    with torch.no_grad():
+        features = dino.student.features(*batch.crops, randomness=batch.randomness)
+        student = dino.student.head.project(cls_tokens(features))
+        teacher = dino.teacher.head.project(cls_tokens(dino.teacher.features(batch.crops.views)))
+    pairs = [(crop, view) for view in range(2) for crop in range(5) if crop != view]
+    cosines = torch.stack([F.cosine_similarity(student[crop], teacher[view], dim=-1) for crop, view in pairs])
+    rate, misalignment = losses.coding_rate(student[:2]).mean(), (1 - cosines).mean()
+    spacing = losses.koleo(features[0].cls).sum()
+    expected = plain(batch, 0).value - 0.3 * rate + 2 * misalignment + 0.5 * spacing
+    torch.testing.assert_close(dino(batch, 0).value, expected)

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from dino_model.models.backbones import BackboneConfig
 from dino_model.runtime.errors import SettingError
+from training.methods.head import HeadConfig
 from training.methods.table import METHODS
 from training.recipes import named_recipes
 from training.recipes.recipe import Plan, Recipe
@@ -66,6 +67,44 @@ def test_recipes_have_the_rates_of_the_papers(method, name):
     assert recipe.optimizer.clip_grad == (3 if method == "dino" or name == "comparison" else 0)
     assert recipe.backbone.drop_path == (0 if architecture == "resnet50" else 0.1)
     assert recipe.batch_norm == (architecture == "resnet50" or method in ("byol", "moco-v2", "swav"))
+
+
+# Warm-up epochs, global and local crops, their scales, and settings of the method.
+DETAILS = {
+    ("dino", "official-default"): (10, 2, 8, (0.4, 1.0), (0.05, 0.4), {}),
+    ("dino", "paper"): (10, 2, 10, (0.25, 1.0), (0.05, 0.25), {"teacher_temperature_warmup_epochs": 30}),
+    ("dino", "resnet50"): (10, 2, 8, (0.14, 1.0), (0.05, 0.14), {}),
+    ("byol", "paper"): (10, 2, 0, (0.08, 1.0), None, {"teacher_momentum": 0.99}),
+    ("byol", "comparison"): (10, 2, 0, (0.14, 1.0), None, {"teacher_momentum": 0.996}),
+    ("moco-v2", "paper"): (0, 2, 0, (0.2, 1.0), None, {}),
+    ("moco-v2", "comparison"): (10, 2, 0, (0.14, 1.0), None, {"head.prototypes": 256, "head.layers": 3}),
+    ("swav", "paper"): (10, 2, 6, (0.14, 1.0), (0.05, 0.14), {"queue": 0}),
+    ("swav", "small-batch"): (0, 2, 6, (0.14, 1.0), (0.05, 0.14), {"queue": 3840}),
+    ("swav", "comparison"): (10, 2, 6, (0.25, 1.0), (0.05, 0.25), {}),
+    ("supervised", "deit"): (5, 1, 0, (0.08, 1.0), None, {"mixup": 0.8}),
+    ("supervised", "resnet50"): (5, 1, 0, (0.08, 1.0), None, {"mixup": 0, "cutmix": 0, "label_smoothing": 0}),
+    ("distill", "embedded"): (0.36, 1, 0, (0.4, 1.0), None, {"average": 0.998}),
+}
+
+
+@pytest.mark.parametrize(("method", "name"), DETAILS)
+def test_recipes_have_the_crops_and_settings_of_the_papers(method, name):
+    warmup, global_crops, local_crops, scale, local_scale, settings = DETAILS[method, name]
+    recipe = named_recipes.read_recipe(method, name).recipe
+    crops = recipe.crops
+    assert (crops.global_crops, crops.local_crops, crops.global_scale) == (global_crops, local_crops, scale)
+    assert local_scale is None or crops.local_scale == local_scale
+    assert recipe.optimizer.warmup_epochs == warmup
+    assert {path: attrgetter(path)(recipe.method) for path in settings} == settings
+
+
+def test_recipe_of_the_embedded_model_is_that_of_its_card():
+    recipe = named_recipes.read_recipe("distill", "embedded").recipe
+    backbone, optimizer = recipe.backbone, recipe.optimizer
+    assert (backbone.patch_size, backbone.image_size, backbone.depth, backbone.heads) == (8, 112, 6, 6)
+    assert (recipe.epochs, recipe.batch_size, recipe.head_only_epochs) == (60, 48, 0.16)
+    assert (optimizer.lr, optimizer.min_lr, optimizer.hold, optimizer.clip_grad) == (0.008, 1.5e-5, 0.4, 1)
+    assert (optimizer.weight_decay, optimizer.weight_decay_end) == (0.05, 0.05)
 
 
 def test_warmup_may_be_a_fraction_of_an_epoch():
@@ -154,6 +193,91 @@ def test_small_data_has_the_settings_of_its_formulas(method, images, short_side,
     expected = SMALL_DATA[method, images, short_side, batch_size]
     assert {path: attrgetter(path)(recipe) for path in expected} == pytest.approx(expected)
     assert recipe.epochs == 100
+
+
+DEFAULTS = {  # numbers other than 0
+    "dino": {  # the official code's
+        "head": HeadConfig(65536, 3, 2048, 256),
+        "student_temperature": 0.1,
+        "teacher_temperature_start": 0.04,
+        "teacher_temperature": 0.04,
+        "teacher_momentum": 0.996,
+        "teacher_momentum_end": 1.0,
+        "center_momentum": 0.9,
+        "freeze_last_layer_epochs": 1,
+        "sinkhorn_temperature": 0.05,
+        "sinkhorn_iterations": 3,
+        "infonce_temperature": 0.2,
+        "views": 2,
+        "kept_tokens": 1.0,
+        "mask_hint": 0.1,
+    },
+    "byol": {
+        "head": HeadConfig(256, 2, 4096, None, batch_norm=True, activation="relu"),
+        "predictor": 4096,
+        "teacher_momentum": 0.996,
+    },
+    "moco-v2": {
+        "head": HeadConfig(128, 2, 2048, None, activation="relu"),
+        "temperature": 0.2,
+        "teacher_momentum": 0.999,
+        "queue": 65_536,
+    },
+    "swav": {
+        "head": HeadConfig(3000, 2, 2048, 128, batch_norm=True, activation="relu"),
+        "temperature": 0.1,
+        "epsilon": 0.05,
+        "sinkhorn_iterations": 3,
+        "freeze_last_layer_epochs": 1,
+        "queue_start_epoch": 15,
+    },
+    "supervised": {"label_smoothing": 0.1, "mixup": 0.8, "cutmix": 1.0},
+    "distill": {
+        **dict.fromkeys(("patch_weight", "cls_weight", "attention_weight", "rows_weight"), 1.0),
+        "sampled_rows": 32,
+        "view_scales": (0.57, 0.71, 0.86, 0.86, 1.0, 1.0, 1.0, 1.0, 1.29, 1.57, 2.0),
+        "aligned": 0.7,
+        "jitter": 0.3,
+        "gray": 0.1,
+        "average": 0.998,
+    },
+    "crops": {  # from here on, of all methods
+        "global_size": 224,
+        "global_crops": 2,
+        "global_scale": (0.4, 1.0),
+        "local_size": 96,
+        "local_crops": 8,
+        "local_scale": (0.05, 0.4),
+        "blur": (0.1, 2.0),
+        "canvas_size": 384,
+    },
+    "optimizer": {
+        "lr": 0.0005,
+        "min_lr": 1e-6,
+        "warmup_epochs": 10,
+        "weight_decay": 0.04,
+        "weight_decay_end": 0.4,
+        "clip_grad": 3.0,
+    },
+    "backbone": {"patch_size": 16, "image_size": 224, "in_channels": 3, "drop_path": 0.1},
+    "recipe": {
+        "mean": (0.485, 0.456, 0.406),
+        "std": (0.229, 0.224, 0.225),
+        "epochs": 100,
+        "batch_size": 512,
+    },
+}
+
+
+@pytest.mark.parametrize("part", DEFAULTS)
+def test_methods_have_the_defaults_of_their_papers(part):
+    recipe = Recipe()
+    config = METHODS[part]() if part in METHODS else recipe if part == "recipe" else getattr(recipe, part)
+    numbers = {name: value for name, value in vars(config).items() if not isinstance(value, (str, bool))}
+    kept = {
+        name: value for name, value in numbers.items() if isinstance(value, (int, float, tuple, HeadConfig))
+    }
+    assert {name: value for name, value in kept.items() if value} == DEFAULTS[part]
 
 
 OUTSIDE = {  # values just outside of the accepted range

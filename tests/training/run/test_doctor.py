@@ -127,6 +127,16 @@ def test_title_of_a_page_may_be_a_name_that_is_not_utf8(tmp_path: Path):
     assert (tmp_path / "page.png").stat().st_size
 
 
+def test_curve_of_many_steps_is_their_running_mean():
+    from training.run import figures
+
+    axes = figures.create_page(1, 1, "")[1][0, 0]
+    figures.curve(axes, [(step, step**2) for step in range(240)], "loss")
+    steps, values = axes.lines[0].get_data()
+    assert (steps[0], steps[-1], len(steps)) == (3, 239, 237)
+    assert values[10] == pytest.approx(np.mean([10**2, 11**2, 12**2, 13**2]))
+
+
 def doctor(folder: Path) -> tuple[int, list[str], list[str]]:
     """Exit code, causes and sentences."""
     out = folder / "found.json"
