@@ -152,6 +152,11 @@ def test_method_whose_module_does_not_exist_is_named(monkeypatch, tmp_path, caps
     words = f"pretrain --method simsiam --recipe small-data {SMALL} --output {tmp_path / 'run'}"
     assert train([*words.split(), "--data", str(images)]) == 1
     assert "no module simsiam_, the implementation of simsiam" in capsys.readouterr().err
+    (tmp_path / "simsiam_needs.py").write_text("import an_absent_package")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(METHODS["simsiam"], "implementation", "simsiam_needs:SimSiam")
+    with pytest.raises(ModuleNotFoundError, match="an_absent_package"):
+        train([*words.split(), "--overwrite", "--data", str(images)])
 
 
 def test_crops_that_a_method_does_not_read_are_refused(monkeypatch, tmp_path, capsys):

@@ -47,6 +47,9 @@ def test_other_names_are_refused_and_have_the_order_of_a_list(names, tmp_path: P
         assert [file.stem for file in frame_files(folder, listed)] == stems
     listed.write_text("\n".join(["# a comment", *stems]))
     assert [file.stem for file in frame_files(folder, listed)] == stems
+    (folder / f"{stems[0]}.png.png").touch()  # its stem is the name of another file
+    listed.write_text(f"{stems[0]}.png")
+    assert [file.name for file in frame_files(folder, listed)] == [f"{stems[0]}.png"]
     for lines in ([*stems, "gone"], [*stems, stems[0]], []):
         listed.write_text("\n".join(lines) or "elsewhere/0.png")
         with pytest.raises(DataError, match=r"frames\.txt lists"):

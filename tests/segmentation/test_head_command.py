@@ -100,7 +100,9 @@ def test_curve_scores_models_and_baseline_by_number_of_masks(camvid, tmp_path):
     file, (masks, train, test) = tmp_path / "curve.json", camvid
     options = {"models": (MODEL,), "counts": (1,), "size": 64, "kind": "knn"}
     Curve(**masks, image_list=train, test=test, json=file, **options).run()
-    miou = json.loads(file.read_text())["miou"]
+    result = json.loads(file.read_text())
+    miou = result["miou"]
+    assert result["images"] == len(test.read_text().split())
     assert set(miou) == {MODEL, "color and position"}
     assert all(list(row) == ["1", "4"] for row in miou.values())
     assert all(0 < value < 100 for row in miou.values() for value in row.values())

@@ -61,8 +61,10 @@ def test_fit_classifier_separates_classes(random, kind, classes):
     assert classifier.labels == tuple(range(2, 2 * classes + 1, 2))
     labels = classifier.segment(features.reshape(15, 20, 5), (15, 20))
     assert (labels.ravel() == shares.argmax(axis=1)).mean() > 0.99
-    with pytest.raises(DataError, match="label 2 only; expected at least two"):
+    with pytest.raises(DataError, match=r"label 2 only; expected at least two classes$"):
         fit_classifier(features[::classes], shares[::classes], kind)
+    with pytest.raises(DataError, match=r"label 0 only; .* pass --binary"):
+        fit_classifier(features, np.eye(1, VOID, dtype=np.float32).repeat(300, axis=0), kind)
 
 
 def test_linear_head_trains_1000_steps_with_a_rate_that_falls_linearly_to_0(random, monkeypatch):

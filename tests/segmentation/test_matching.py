@@ -163,6 +163,8 @@ def test_centers_are_in_the_middle_of_patches():
     cells = np.array([[0, 0], [1, 1]])
     np.testing.assert_allclose(matching.centers(cells, (2, 2), (16, 8)), [[3.5, 1.5], [11.5, 5.5]])
     matches = Matches(cells, cells + 0.25, *np.array([[0.5, 0.25], [0.125, 0.75]], np.float32))
+    thirds = matching.matches_as_json(matches, ((3, 3), (3, 3)), ((100, 100), (100, 100)))
+    assert (thirds[0]["a"], thirds[1]["b"]) == ([16.2, 16.2], [57.8, 57.8])
     places = matching.matches_as_json(matches, ((2, 2), (4, 5)), ((16, 8), (40, 100)))
     assert places == [
         {"a": [3.5, 1.5], "b": [7.0, 14.5], "cosine": 0.5, "ratio": 0.125},

@@ -158,6 +158,7 @@ def test_hard_labels_are_largest_scaled_channel():
         large[channel] -= large[channel].min()
         large[channel] /= large[channel].max()
     np.testing.assert_array_equal(propagation.hard_labels(soft, 8), large.argmax(0).numpy())
+    assert not propagation.hard_labels(soft[:1].expand(2, -1, -1), 8).any()  # of equal ones the first
 
 
 def test_overlap_changes_no_label_and_holds_few_frames():

@@ -66,6 +66,11 @@ def official_view(size: int, resize_to: int, statistics: tuple = STATISTICS) -> 
     )
 
 
+def test_framing_names_scales_other_than_the_whole():
+    assert str(Framing(32, *STATISTICS, scales=(0.5,))).endswith(", mean of the scales 0.5")
+    assert "scale" not in str(FRAMING)
+
+
 @settings(deadline=None)
 @given(st.integers(1, 90), st.integers(1, 90), st.integers(8, 48), st.integers(0, 7), st.integers(0, 99))
 def test_view_equals_official_transform(height: int, width: int, resize_to: int, cut: int, seed: int):

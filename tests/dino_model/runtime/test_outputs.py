@@ -72,6 +72,15 @@ def test_folder_that_must_not_be_written_to_stays(out: Path, change: Callable | 
     assert (out / "masks" / "a.txt").exists()
 
 
+def test_item_is_finished_for_all_of_its_inputs_only(out: Path, tmp_path: Path):
+    first, second = (tmp_path / f"{name}.jpg" for name in "ab")
+    second.write_text("more")
+    write(OutputFolder(out, SETTINGS, resume=True), "pair", first, second)
+    folder = OutputFolder(out, SETTINGS, resume=True)
+    assert folder.has("pair", [first, second])
+    assert not folder.has("pair", [first])
+
+
 def test_earlier_results_are_removed_at_the_first_result_and_not_before(out: Path):
     folder = OutputFolder(out, SETTINGS | {"mass": 0.8}, overwrite=True)
     assert (out / "masks" / "a.txt").exists()

@@ -9,7 +9,7 @@ import torch
 from dino_model.data.collection import open_images
 from dino_model.inference.classifier import vote
 from dino_model.runtime import ranks
-from training.evaluation.knn import knn_accuracies, knn_accuracy
+from training.evaluation.knn import knn_accuracies, knn_accuracy, neighbors
 
 
 def test_knn_ranks_equal_votes_by_class_and_classes_without_vote_last():
@@ -31,6 +31,9 @@ def test_leave_one_out_searches_each_feature_among_all_others(copies: int):
         found = knn_accuracies(features, labels, features, labels, ks=[k], leave_one_out=True)[k]
         assert found.recall == pytest.approx(100 * (near == labels[:, None]).any(1).double().mean())
     assert knn_accuracies(features, labels, features, labels, ks=[1])[1].recall == 100
+    numbers = torch.arange(len(features))
+    _, others = neighbors(features, numbers, features, 1, leave_one_out=True)
+    assert not (others[:, 0] == numbers).any()
     with pytest.raises(ValueError, match=f"choose 1 to {len(labels) - 1}"):
         knn_accuracies(features, labels, features, labels, ks=[len(labels)], leave_one_out=True)
 

@@ -201,7 +201,10 @@ def test_cached_outputs_equal_live_ones_on_the_whole_square(teacher_file, collec
     cached = build(replace(config, teacher_cache=str(tmp_path)), collection)
     live, batch = build(config, collection), squares_batch(collection)
     found = cached.teacher_batch(batch)
-    assert torch.equal(found.squares, live.teacher_batch(batch).squares)
+    drawn = live.teacher_batch(batch)
+    assert torch.equal(found.squares, drawn.squares)
+    numbers = batch.randomness.uniform("rows", 16)  # [patches, images]
+    assert torch.equal(drawn.sampled, numbers.argsort(dim=0).T[:, : PLAIN.sampled_rows])
     expected = live.teacher.outputs(found.squares, 4, found.sampled)
     for name, values in expected._asdict().items():
         bound = 2e-3 * values.abs().max().item()
