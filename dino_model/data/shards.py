@@ -176,7 +176,8 @@ def read_part(tar: Path | str, offset: int, size: int, indexed: Stamp) -> bytes:
     if isinstance(tar, str):
         return remote.read(tar, offset, size, indexed)
     if hasattr(os, "pread"):
-        data = os.pread(_open_tar(tar, indexed).descriptor, size, offset)
+        opened = _open_tar(tar, indexed)  # stays open here, also if another thread's tars push it out
+        data = os.pread(opened.descriptor, size, offset)
     else:  # Windows
         with tar.open("rb") as file:
             file.seek(offset)

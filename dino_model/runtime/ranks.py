@@ -119,7 +119,7 @@ def gather_rows(compute: Callable[[range], Tensor | None], numbers: range) -> Te
     def compute_share() -> Tensor | None:
         """Keep the rows here; return none of them, in their shape and type."""
         rows = compute(shares[rank()]) if shares[rank()] else None
-        own.extend([] if rows is None else [rows])
+        own.extend([] if rows is None else [rows.detach()])
         return None if rows is None else torch.empty(0, *rows.shape[1:], dtype=rows.dtype)
 
     known = next((empty for empty in gather_results(compute_share) if empty is not None), None)

@@ -122,7 +122,7 @@ def gather(images: Path, file: Path) -> None:
         with pytest.raises(ValueError, match="no square of nine"):
             ranks.gather_rows(squares, range(6, 10))
         ranks.gather_objects = lambda own: (sent.append(len(pickle.dumps(own))), honest(own))[1]
-        large = torch.ones(1024, 384)  # a feature is a row of its batch
+        large = torch.ones(1024, 384, requires_grad=True)  # a feature is a row of its batch
         ranks.gather_rows(lambda numbers: large[: len(numbers)], range(1024))
         ranks.gather_objects = honest
         torch.save((asked, rows, nothing, sent, extract(images)), file)

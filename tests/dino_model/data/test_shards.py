@@ -1,10 +1,13 @@
 """Classes of tars in the form of WebDataset."""
 
+import os
 import tarfile
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
+from dino_model.data import shards
 from dino_model.data.classes import LabelOptions
 from dino_model.data.collection import open_images
 from tests.dino_model.data.samples import make_tar, read_labels
@@ -82,3 +85,15 @@ def test_further_images_of_a_sample_are_named(tmp_path: Path, key: str | None):
     images = open_images(tar, options=LabelOptions(image_key=key))
     assert images.names == ("a.jpg", "a.mask.png")[: 1 if key else 2]
     assert "a.mask.png" in images.notes[1]
+
+
+@pytest.mark.skipif(not hasattr(os, "pread"), reason="Windows opens a tar for each read")
+def test_tar_stays_open_while_it_is_read_although_other_tars_push_it_out(tmp_path: Path):
+    tar, honest = make_tar(tmp_path / "a.tar", {"a.txt": "first"}), os.pread
+
+    def pread(descriptor: int, size: int, offset: int) -> bytes:
+        shards._open_tar.cache_clear()  # as other threads do
+        return honest(descriptor, size, offset)
+
+    with mock.patch("os.pread", pread):
+        assert shards.read_part(tar, 512, 5, shards.stamp(tar)) == b"first"
