@@ -1,5 +1,10 @@
 // A document without a browser: elements with boxes, listeners and canvases, as far as the views use them.
 
+import { resolveObjectURL } from "node:buffer";
+
+/** Width and height of an image, whose file is a text of them. @param {string} text */
+const sides = (text) => text.split(" ").map(Number);
+
 /** What an element asks of its canvas. Images are drawn by their own `pixels`, RGBA. */
 class Context {
   drawn = [];
@@ -29,11 +34,14 @@ class Context {
   }
 }
 
-/** One step of a selector: `tag`, `.class`, `[name=value]`, `:checked`, `:is(a, b)`, or several of them. */
+/** One step of a selector: `tag`, `#id`, `.class`, `[name=value]`, `:checked`, `:is(a, b)`, or several of them. */
 function fits(element, step) {
-  const parts = step.match(/:is\(.*?\)|:[a-z-]+|\.[\w-]+|\[[^\]]+\]|[\w*-]+/g);
+  const parts = step.match(/:\w+\(.*?\)|:[a-z-]+|[.#][\w-]+|\[[^\]]+\]|[\w*-]+/g);
   return parts.every((part) => {
     if (part.startsWith(":is")) return part.slice(4, -1).split(", ").some((one) => fits(element, one)); // prettier-ignore
+    if (part.startsWith(":not")) return !fits(element, part.slice(5, -1));
+    if (part.startsWith(":has")) return element.querySelector(part.slice(5, -1)) !== null;
+    if (part.startsWith("#")) return element.id === part.slice(1);
     if (part === ":scope" || part === "*") return true;
     if (part.startsWith(":")) return Boolean(element[part.slice(1)]);
     if (part.startsWith(".")) return element.classList.contains(part.slice(1));
@@ -59,11 +67,21 @@ function selects(selector, element) {
   });
 }
 
+/** The attributes `data-…` of an element. @param {Element} element @returns {any} */
+function dataOf(element) {
+  const named = (name) => `data-${name.replace(/[A-Z]/g, (letter) => `-${letter.toLowerCase()}`)}`;
+  return new Proxy(element, {
+    get: (_, name) => element.attributes[named(name)],
+    set: (_, name, value) => (element.setAttribute(named(name), value), true),
+    deleteProperty: (_, name) => delete element.attributes[named(name)],
+  });
+}
+
 export class Element {
   children = [];
   attributes = {};
   listeners = {};
-  dataset = {};
+  dataset = dataOf(this);
   parentElement = null;
   box = [0, 0, 0, 0]; // left, top, width, height on the screen
   style = { setProperty: (name, value) => (this.style[name] = value) };
@@ -120,6 +138,20 @@ export class Element {
   append(...nodes) {
     for (const node of nodes) if (node instanceof Element) node.parentElement = this;
     this.children.push(...nodes);
+  }
+  before(...nodes) {
+    this.place(0, nodes);
+  }
+  after(...nodes) {
+    this.place(1, nodes);
+  }
+  place(behind, nodes) {
+    const { children } = this.parentElement;
+    for (const node of nodes) children.splice(children.indexOf(node), 1);
+    children.splice(children.indexOf(this) + behind, 0, ...nodes);
+  }
+  dispatchEvent(event) {
+    this.fire(event.type);
   }
   replaceChildren(...nodes) {
     this.children = [];
@@ -178,7 +210,10 @@ export class Element {
     const attributes = Object.entries(this.attributes).map(([name, value]) => ` ${name}="${value}"`);
     return `<${this.tag}${attributes.join("")}/>`;
   }
-  async decode() {}
+  async decode() {
+    const [width, height] = sides((await resolveObjectURL(this.src ?? "")?.text()) ?? "");
+    Object.assign(this, { naturalWidth: width, naturalHeight: height });
+  }
   focus() {}
   remove() {}
   showModal() {}
@@ -198,14 +233,47 @@ class OffscreenCanvas extends Element {
 
 const page = Object.assign(new Element("html"), {
   head: new Element("head"),
+  body: new Element("body"),
   baseURI: "http://lab/",
   createElement: (tag) => new Element(tag),
   createElementNS: (_, tag) => new Element(tag),
   createTextNode: (text) => text,
-  getElementById: () => null,
+  getElementById: (id) => page.querySelector(`#${id}`),
 });
-const storage = { getItem: () => null, setItem() {}, removeItem() {} };
-const windowListeners = new Element("window");
+page.append(page.body);
+function createStorage() {
+  const values = new Map();
+  return {
+    getItem: (name) => values.get(name) ?? null,
+    setItem: (name, value) => values.set(name, value),
+    removeItem: (name) => values.delete(name),
+  };
+}
+/** The browser's database, one table: items by id; `failure` ends its transactions, `closed` every access. */
+export const kept = { items: new Map(), failure: null, closed: false };
+const table = {
+  put: (item) => kept.failure || kept.items.set(item.id, { ...item }),
+  delete: (id) => kept.items.delete(id),
+  clear: () => kept.items.clear(),
+  getAll: () => ({ result: [...kept.items.keys()].sort().map((id) => kept.items.get(id)) }),
+};
+const database = {
+  transaction() {
+    const transaction = { objectStore: () => table, error: kept.failure };
+    setImmediate(() => (kept.failure ? transaction["onabort"]() : transaction["oncomplete"]()));
+    return transaction;
+  },
+};
+const indexedDB = {
+  open() {
+    const request = { result: database };
+    setImmediate(() => (kept.closed ? request["onerror"]() : request["onsuccess"]()));
+    return request;
+  },
+};
+/** Listeners of the window, and what a media query returns. */
+export const windowEvents = new Element("window");
+export const media = Object.assign(new Element("media"), { matches: false });
 /** Answers of the server by path. @type {Record<string, BodyInit>} */
 export const served = {};
 Object.assign(globalThis, {
@@ -228,16 +296,33 @@ Object.assign(globalThis, {
       this.onload();
     }
   },
-  localStorage: storage,
-  sessionStorage: storage,
-  addEventListener: (name, react) => windowListeners.addEventListener(name, react),
-  removeEventListener: (name, react) => windowListeners.removeEventListener(name, react),
+  indexedDB,
+  localStorage: createStorage(),
+  sessionStorage: createStorage(),
+  addEventListener: (name, react) => windowEvents.addEventListener(name, react),
+  removeEventListener: (name, react) => windowEvents.removeEventListener(name, react),
   requestAnimationFrame: (draw) => (draw(), 1),
   cancelAnimationFrame() {},
-  matchMedia: () => ({ matches: false }),
+  matchMedia: () => media,
+  MutationObserver: class {
+    constructor(react) {
+      this.react = react;
+    }
+    observe(element) {
+      element.changed = this.react;
+    }
+  },
   getComputedStyle: (element) => element.computed ?? {},
-  createImageBitmap: async (blob) => ({ address: await blob.text(), pixels: served.pixels }),
-  fetch: async (address) => new Response(served[address.pathname.slice(1)] ?? null, { status: address.pathname.slice(1) in served ? 200 : 404 }), // prettier-ignore
+  createImageBitmap: async (blob) => {
+    const address = await blob.text();
+    if (address === "broken") throw new Error("no image");
+    const [width, height] = sides(address);
+    return { address, width, height, pixels: served.pixels, close() {} };
+  },
+  fetch: async (address) => {
+    const name = new URL(address, page.baseURI).pathname.slice(1);
+    return new Response(served[name] ?? null, { status: name in served ? 200 : 404 });
+  },
 });
 
 /** Arguments of the constructor of a view, with what it emits. @returns {any} */
