@@ -26,6 +26,9 @@ class Context {
     if (x || y || data.length !== 4 * width * height) throw new Error("pixels of another size");
     return { width, height, data };
   }
+  fillRect(...box) {
+    this.filled = box;
+  }
   save() {}
   restore() {}
   clip() {}
@@ -110,6 +113,9 @@ export class Element {
   set src(address) {
     this.attributes.src = address;
   }
+  get elements() {
+    return this.querySelectorAll("input, select");
+  }
   get firstElementChild() {
     return this.children[0];
   }
@@ -173,6 +179,7 @@ export class Element {
   removeAttribute(name) {
     delete this.attributes[name];
     if (typeof this[name] === "boolean") this[name] = false;
+    else if (Object.hasOwn(this, name)) delete this[name];
   }
   addEventListener(name, react) {
     (this.listeners[name] ??= []).push(react);
@@ -320,7 +327,9 @@ Object.assign(globalThis, {
     return { address, width, height, pixels: served.pixels, close() {} };
   },
   fetch: async (address) => {
-    const name = new URL(address, page.baseURI).pathname.slice(1);
+    const { protocol, pathname } = new URL(address, page.baseURI);
+    if (protocol === "data:") return new Response(decodeURI(pathname));
+    const name = pathname.slice(1);
     return new Response(served[name] ?? null, { status: name in served ? 200 : 404 });
   },
 });

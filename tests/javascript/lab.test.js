@@ -19,9 +19,9 @@ const grid = (rows, columns) => ({
 
 /** Put a query into the address of a page that is not there. @param {string} search */
 function at(search) {
-  const location = { search, pathname: "/" };
+  const location = { search, pathname: "/", changes: 0 };
   const replaceState = (/** @type {any} */ _, /** @type {string} */ __, /** @type {string} */ address) =>
-    (location.search = address.startsWith("?") ? address : "");
+    void ((location.search = address.startsWith("?") ? address : ""), (location.changes += 1));
   Object.assign(globalThis, { location, history: { state: null, replaceState } });
   return location;
 }
@@ -33,6 +33,8 @@ test("an address holds what differs from the start, and is read back", () => {
   assert.deepEqual(read(), { image: "owl", block: "3", pins: "1,2;3,4" });
   write({ image: "kitten", block: 0, pins: "" }, START);
   assert.equal(location.search, "?__theme=dark");
+  write({ image: "kitten", block: 0, pins: "" }, START);
+  assert.equal(location.changes, 2); // the last wrote nothing new
 });
 
 test("an address holds no uploaded image", () => {
@@ -130,6 +132,11 @@ test("a delayed action runs once after the last call, and not after cancel", (co
   action.cancel();
   context.mock.timers.tick(1000);
   assert.equal(runs, 1);
+  rested(() => (runs += 1))();
+  context.mock.timers.tick(149);
+  assert.equal(runs, 1);
+  context.mock.timers.tick(1);
+  assert.equal(runs, 2); // after 150 milliseconds, unless another time is given
 });
 
 test("numbers are written as people read them", () => {

@@ -2,11 +2,13 @@
 
 import assert from "node:assert/strict";
 import { mock, test } from "node:test";
-import { Element, mounted, served, settled } from "./document.js";
+import { Element, media, mounted, served, settled } from "./document.js";
 import { Busy } from "../../app/static/views/busy.js";
 import { ChartView } from "../../app/static/views/chart_view.js";
 import { ClipView } from "../../app/static/views/clip_view.js";
 import { AttentionView } from "../../app/static/views/attention_view.js";
+import { Refusal } from "../../app/static/views/encoding.js";
+import { shownSection } from "../../app/static/views/export.js";
 import { cutoutFile } from "../../app/static/views/files.js";
 import { MaskView } from "../../app/static/views/mask_view.js";
 import { PairView } from "../../app/static/views/pair_view.js";
@@ -17,6 +19,7 @@ import { Stage } from "../../app/static/views/stage.js";
 import { attentionMaps, keepMass, meanMap } from "../../app/static/maths/attention.js";
 import { Guide } from "../../app/static/maths/guided.js";
 import { resized } from "../../app/static/maths/labels.js";
+import { Maps } from "../../app/static/maths/maps.js";
 import { tidy } from "../../app/static/maths/proposal.js";
 import { random } from "./random.js";
 
@@ -177,6 +180,8 @@ test("a stage can be focused, and shows an image with its ratio, step and grid",
   assert.deepEqual([made.element.style["--zoom"], "data-zoomed" in made.element.attributes], ["2.5", true]);
   made.preview({ image: "b.jpg", name: "b", width: 23, height: 10 });
   assert.deepEqual([wide(), made.window.zoom, made.open, made.image.alt], [["2.3", true], 1, false, "Image b"]);
+  made.preview({ image: "b.jpg", name: "b", width: 22, height: 10 });
+  assert.deepEqual(wide(), ["2.2", false]);
   assert.deepEqual([made.ink.attributes.viewBox, made.canvas.image.width, made.canvas.image.height], ["0 0 1 1", 1, 1]);
   made.look({ x: 0, y: 0, zoom: 3 });
   made.reset.click();
@@ -224,6 +229,8 @@ test("pointing, clicks, strokes and double clicks reach the view as places", () 
   fire("pointermove", { ...event, clientX: 80 });
   fire("pointerup", event);
   assert.deepEqual([made.window.x, told.splice(0).every(([name]) => name === "point")], [0, true]); // no pan, no stroke
+  fire("click", event); // nor a drag
+  assert.deepEqual(told.splice(0), [["press", place, false]]);
   fire("dblclick", event);
   assert.deepEqual([told.splice(0), made.window.zoom], [[["retract"]], 2]);
   fire("pointerdown", event);
@@ -251,6 +258,27 @@ test("pointing, clicks, strokes and double clicks reach the view as places", () 
   assert.deepEqual(told, [["stroke", { x: 0.5, y: 0.5 }, { x: 0.5, y: 0.5 }], ["lift"]]); // prettier-ignore
   assert.deepEqual([made.key({ key: "Enter", altKey: true }), made.key({ key: "+", ctrlKey: true })], [false, false]);
   assert.deepEqual([made.key({ key: "=" }), made.window.zoom, made.key({ key: "0" }), made.window.zoom], [true, 4, true, 1]); // prettier-ignore
+  for (const [state, changes] of [
+    [{ paints: true, zoom: 2 }, false], // a stroke
+    [{ paints: true, zoom: 2, fingers: [1, 2] }, false], // a second finger while one draws
+    [{ paints: false, zoom: 2, open: false }, false],
+    [{ paints: false, zoom: 1, fingers: [1, 2], open: false }, false],
+    [{ paints: false, zoom: 1, fingers: [1, 2] }, true],
+    [{ paints: false, zoom: 1.5 }, true],
+  ]) {
+    const { zoom, fingers = [1], ...rest } = /** @type {any} */ (state);
+    made.look({ x: 0, y: 0, zoom });
+    assert.equal("data-zoomed" in made.element.attributes, zoom > 1);
+    Object.assign(made, { open: true, ...rest });
+    for (const pointerId of fingers) fire("pointerdown", { clientX: 100 * pointerId, clientY: 50, pointerId });
+    fire("pointermove", { clientX: 40, clientY: 50 });
+    assert.equal(made.window.x > 0 || made.window.zoom > 2, changes);
+    for (const pointerId of fingers) fire("pointerup", { pointerId });
+  }
+  Object.assign(made, { open: false });
+  made.look({ x: 0, y: 0, zoom: 2 });
+  fire("wheel", { ...event, deltaY: -100 });
+  assert.equal(made.window.zoom, 2); // a preview is not enlarged
 });
 
 /** An attention view of the last block of `VALUE`. */
@@ -309,12 +337,23 @@ test("the first view walks over its places, and an address of another image show
   const view = await attention({ value: { ...VALUE, token: "walk" }, walk: { source: "owl", places: [[0.1, 0.1], [0.9, 0.9]] } }); // prettier-ignore
   const places = [view.guided];
   for (let step = 0; step < 2; step++) {
-    mock.timers.tick(1300);
+    mock.timers.tick(1299);
+    assert.equal(view.guided, places.at(-1));
+    mock.timers.tick(1);
     places.push(view.guided);
   }
+  mock.timers.tick(399);
+  assert.equal(view.element.dataset.walk, "on");
+  mock.timers.tick(1);
+  assert.equal(view.element.dataset.walk, "over");
   assert.deepEqual(places, [{ row: 0, column: 0 }, { row: 2, column: 4 }, { row: 0, column: 0 }]); // prettier-ignore
   view.stage.element.fire("pointermove", { pointerId: 1, target: { closest: () => null } });
   assert.deepEqual([view.guided, view.element.dataset.walk], [null, "over"]);
+  media.matches = true; // the user wants less motion
+  const { guided } = await attention({ value: { ...VALUE, token: "still" }, walk: { source: "owl", places: [[0.9, 0.9], [0.1, 0.1]] } }); // prettier-ignore
+  mock.timers.tick(5000);
+  assert.deepEqual(guided, { row: 2, column: 4 });
+  media.matches = false;
   for (const [search, found] of [
     ["?image=kitten", null],
     ["?image=owl&size=30", "linked"],
@@ -364,12 +403,24 @@ test("pins are compared, and the last 96 patches under the pointer are remembere
   click(2, 0);
   const tiles = view.pinTiles.element.querySelectorAll("label").map((tile) => tile.textContent);
   assert.deepEqual(tiles, ["[CLS]", "1row 1, column 3", "2row 2, column 0"]);
+  const styles = view.pinTiles.element.querySelectorAll("label").map((tile) => tile.attributes.style);
+  assert.deepEqual(styles, [undefined, ...COLORS.pins.slice(0, 2).map((color) => `--pin: ${color}`)]);
+  assert.ok(view.tiles.element.querySelectorAll("img").every((image) => image.src === "owl.jpg"));
+  assert.equal(document.head.querySelectorAll("link").length, 1); // one style sheet for all views
   assert.equal(view.pinTiles.element.style["--ratio"], String(5 / 3));
   view.pinTiles.element.box = [0, 0, 90, 0];
   view.pinTiles.tiles.get("1").element.box = [200, 0, 40, 0];
   view.pinTiles.mark("0");
   view.pinTiles.mark("1");
   assert.equal(view.pinTiles.element.scrollLeft, 200 - 25); // in the middle of its row
+  const row = view.pinTiles.element;
+  const scrolled = (key, width) => {
+    Object.assign(row, { scrollLeft: 7 }).box[2] = width;
+    view.pinTiles.mark(key);
+    return row.scrollLeft;
+  };
+  assert.deepEqual([scrolled("1", 90), scrolled("0", 0), scrolled("2", 90)], [7, 7, 7]); // known, hidden, unknown
+  assert.equal(scrolled("0", 90), -45);
   assert.deepEqual(
     view.stage.markers.children.map((mark) => mark.textContent),
     ["1", "2"],
@@ -428,7 +479,11 @@ test("a point is shown in the file of a stage at the size of its image, with lin
   made.mark([{ x: 0.5, y: 0.5, color: "red" }]); // prettier-ignore
   Object.assign(made.markers.children[0], { box: [100, 60, 20, 20], computed: { color: "white", backgroundColor: "red", fontSize: "10px" } }); // prettier-ignore
   const scale = { ends: ["0 %", "10 %"], stops: ["black", "gray", "white"] };
-  const file = await (await pictureFile(made.element, "svg", { outline: true, pins: true, scale })).text();
+  const { options, formats } = shownSection(/** @type {any} */ (made.cell), scale);
+  assert.deepEqual(options, { outline: "Outlines", pins: "Pins", scale: "Scale" });
+  const write = async (chosen) => (await formats[1][2](chosen, () => {})).text();
+  const file = await write({ outline: true, pins: true, scale: true });
+  assert.match(await write({}), /^<svg [^>]*width="500" height="250"/);
   // 2.5 pixels of the file per pixel of the screen; the bar is a 28th of the width
   assert.match(file, /^<svg [^>]*width="500" height="268" viewBox="0 0 500 268"><image href="data:500 250 " width="500" height="250"\/>/); // prettier-ignore
   assert.match(file, /<rect x="0" y="0" width="500" height="250"\/><\/clipPath>/);
@@ -475,20 +530,19 @@ function photo(width, height) {
 }
 
 test("edges of a click are refined on at most 640 pixels, and parts below an 800th are removed", async () => {
-  const view = new MaskView(mounted({ value: { ...VALUE, token: "r.1", source: "r", width: 1300, height: 880 } }));
+  const view = new MaskView(mounted({ value: { ...VALUE, token: "r.1", source: "r" } }));
   await settled();
-  for (const [height, rows, radius] of [
-    [880, 433, 144],
-    [560, 276, 128],
+  for (const [width, height, columns, rows, radius] of [
+    [1300, 65, 640, 32, 128], // pixels of a patch at 640 pixels: 128 × 11
+    [65, 1300, 32, 640, 213],
   ]) {
-    // prettier-ignore
-    view.guide = null; // patches have 128 × 144 or 128 × 92 pixels
-    view.encoding.height = height;
-    const pixels = (view.stage.image.pixels = photo(640, rows));
+    Object.assign(view.encoding, { width, height });
+    view.guide = null;
+    const pixels = (view.stage.image.pixels = photo(columns, rows));
     const patches = view.proposed(view.encoding.placeOf({ row: 1, column: 2 }));
-    const size = { rows, columns: 640 };
-    const refined = new Guide(pixels, 640, rows, radius).refine(resized(patches, size).values);
-    assert.deepEqual(view.refined(patches), { ...size, values: tidy(refined, 640, (640 * rows) / 800) });
+    const size = { rows, columns };
+    const refined = new Guide(pixels, columns, rows, radius).refine(resized(patches, size).values);
+    assert.deepEqual(view.refined(patches), { ...size, values: tidy(refined, columns, (columns * rows) / 800) });
   }
   for (let image = 0; image < 10; image++) view.take(`key ${image}`, () => ({ width: 1, height: 1 }));
   assert.deepEqual(
@@ -814,8 +868,17 @@ function chooseTool(view, tool) {
 }
 
 test("a film has a tile for every block, and a matrix one for every head of every block", async () => {
-  const view = await attention({ value: { ...VALUE, token: "film" }, blocks: true });
+  const first = halves([...KEYS, ...KEYS]);
+  const value = { ...VALUE, token: "film", arrays: { "blocks/0": first, "blocks/1": BLOCK } };
+  const view = await attention({ value, blocks: true });
   const { blocks } = view;
+  mock.timers.tick(799);
+  await settled();
+  assert.equal(blocks.arrays.filter(Boolean).length, 1);
+  mock.timers.tick(1); // a rest after the first map
+  await settled();
+  assert.equal(blocks.arrays.filter(Boolean).length, 2);
+  assert.equal(blocks.element.dataset.blocks, "film attention");
   const tiles = ({ element }) => element.querySelectorAll("label").map((tile) => [tile.attributes["data-key"], tile.textContent]); // prettier-ignore
   const marked = ({ tiles: all }) => [...all].filter(([, { input }]) => input.checked).map(([key]) => key);
   assert.deepEqual(tiles(blocks.film), [["0", "1"], ["1", "2"]]); // prettier-ignore
@@ -832,11 +895,73 @@ test("a film has a tile for every block, and a matrix one for every head of ever
   await settled();
   const names = [0, 1].flatMap((block) => [0, 1].map((head) => [`${block} ${head}`, `Block ${block + 1} · head ${head}`])); // prettier-ignore
   assert.deepEqual(tiles(blocks.matrix), names);
-  blocks.paint();
-  assert.ok(blocks.matrix.tiles.get("1 0").canvas.pixels.some(Boolean));
+  const pixels = (tiles, key) => [...tiles.tiles.get(key).canvas.pixels];
+  for (const block of [0, 1])
+    for (const head of ["0", "1"]) {
+      view.set({ head });
+      blocks.paint();
+      assert.deepEqual(pixels(blocks.matrix, `${block} ${head}`), pixels(blocks.film, String(block)));
+    }
+  assert.notDeepEqual(pixels(blocks.film, "0"), pixels(blocks.film, "1"));
+  for (const { canvas } of blocks.film.tiles.values()) canvas.clear();
+  blocks.paint(0);
+  assert.deepEqual(["0", "1"].map((block) => pixels(blocks.film, block).some(Boolean)), [true, false]); // prettier-ignore
   blocks.choose("1 1");
   await rested();
   assert.deepEqual([view.settings.block, view.settings.head, marked(blocks.matrix)], [0, "1", ["1 1"]]); // the last
+});
+
+test("blocks are fetched for the film if the server has them and they are below 96 MB, and dropped if they come late", async () => {
+  const view = await attention({ value: { ...VALUE, token: "fetched" }, blocks: true });
+  const { blocks } = view;
+  const loads = mock.method(blocks, "load", async () => {});
+  const half_ = (bytes) => ({ keys: { byteLength: 24e6 }, queries: { byteLength: bytes }, number: 1 });
+  for (const [definition, bytes, loaded] of [
+    [{ arrays: "blocks" }, 24e6 - 1, 1], // 96 MB less 2 bytes
+    [{ arrays: "blocks" }, 24e6, 0],
+    [{ arrays: "tokens" }, 1, 1],
+    [{ arrays: "rollout" }, 1, 0], // is computed
+  ]) {
+    loads.mock.resetCalls();
+    blocks.shown = "";
+    const mapsOf = () => new Maps([new Float32Array(15)], { mass: 1 });
+    blocks.view = /** @type {any} */ ({ ...view, definition, arrays: half_(bytes), encoding: view.encoding, shown: "mean", paint() {}, mapsOf }); // prettier-ignore
+    blocks.show();
+    mock.timers.tick(800);
+    assert.equal(loads.mock.callCount(), loaded);
+  }
+  mock.restoreAll();
+  blocks.view = view;
+  blocks.arrays = [];
+  for (const [name, visible] of [
+    ["hidden", false],
+    ["shown", true],
+  ]) {
+    // prettier-ignore
+    blocks.element.hidden = !visible;
+    blocks.element.getClientRects = () => (visible ? [[]] : [[], []]);
+    await blocks.load();
+    assert.equal(blocks.arrays.length, visible ? 2 : 0, name);
+  }
+  blocks.element.getClientRects = () => [];
+  blocks.arrays = [];
+  await blocks.load();
+  assert.equal(blocks.arrays.length, 0); // on another tab
+  blocks.element.getClientRects = () => [[]];
+  const late = blocks.load();
+  blocks.shown = "another image";
+  await late;
+  assert.equal(blocks.arrays.length, 0);
+  view.encoding.arrays = async () => assert.fail("a fault of the page");
+  await assert.rejects(blocks.load(), /a fault of the page/);
+  for (const [arrays, count, hidden] of [
+    [{ "blocks/0": BLOCK }, 1, true],
+    [{ "blocks/1": BLOCK }, 2, true], // the value holds only the last
+    [{ "blocks/0": BLOCK, "blocks/1": BLOCK }, 2, false],
+  ]) {
+    const some = await attention({ value: { ...VALUE, token: `of ${count} ${hidden}`, arrays, blocks: count }, blocks: true }); // prettier-ignore
+    assert.equal(Boolean(some.blocks.element.hidden), hidden);
+  }
 });
 
 test("a cut-out has the pixels of the mask only", async () => {
@@ -846,17 +971,143 @@ test("a cut-out has the pixels of the mask only", async () => {
   assert.deepEqual([...pixels.keys()].filter((at) => !pixels[at]), [7, 11, 19, 23]); // prettier-ignore
 });
 
-test("a work is shown after 350 milliseconds, and its bar until all is sent", () => {
+test("a work is shown after 350 milliseconds until it ends, and its bar until all is sent", () => {
   const busy = new Busy();
+  const first = busy.start("Sending", () => {});
   const work = busy.start("Sending", () => {});
   mock.timers.tick(349);
   assert.equal(busy.element.hidden, true);
   mock.timers.tick(1);
-  assert.equal(busy.element.hidden, false);
-  busy.progress(0.5);
-  assert.equal(busy.bar.value, "0.5");
-  busy.end(work - 1);
+  for (const share of [0.5, 1]) {
+    busy.progress(share);
+    assert.equal(busy.bar.value, share < 1 ? "0.5" : undefined);
+  }
+  busy.end(first);
   assert.equal(busy.element.hidden, false);
   busy.end(work);
   assert.equal(busy.element.hidden, true);
+});
+
+test("settings are kept when a view is made anew, unless its props have changed since", async () => {
+  const remade = async (mass) => new AttentionView({ ...mounted({ value: VALUE, mass }), id: 5 });
+  (await remade(60)).set({ mass: 30 });
+  assert.equal((await remade(60)).settings.mass, 30);
+  assert.equal((await remade(40)).settings.mass, 40);
+});
+
+test("an image is shown without maps while they take long, and a preview ends when it is refused", async () => {
+  const view = await attention({ value: { ...VALUE, token: "before" } });
+  const other = { ...VALUE, token: "after", source: "after", image: "after.jpg" };
+  const stage = () => [view.stage.open, view.stage.image.src];
+  let wait = /** @type {any} */ (null);
+  const { load } = view;
+  const late = async (change) => {
+    Object.assign(view, change);
+    view.load = () => new Promise((resolve, reject) => (wait = { resolve, reject }));
+    const loading = view.reload();
+    mock.timers.tick(350);
+    const shown = [...stage(), view.working.element.hidden];
+    wait.resolve();
+    view.load = load;
+    await loading;
+    return shown;
+  };
+  assert.deepEqual(await late({}), [true, "owl.jpg", false]); // the same image
+  assert.deepEqual(await late({ live: other }), [true, "owl.jpg", false]); // of a camera, without flicker
+  view.props.value = other;
+  assert.deepEqual(await late({ live: null }), [false, "after.jpg", false]);
+  view.problem.hidden = false;
+  await view.reload(true);
+  assert.deepEqual([view.problem.hidden, ...stage()], [false, true, "after.jpg"]);
+  await view.reload();
+  assert.deepEqual([view.problem.hidden, "data-empty" in view.element.attributes], [true, false]);
+  view.refuse("No.");
+  assert.equal(view.again.hidden, true);
+  view.refuse("No.", true);
+  assert.deepEqual([view.again.hidden, view.problem.hidden], [false, false]);
+  view.preview({ image: "sent.jpg", name: "sent", width: 3, height: 2 }, () => {});
+  mock.timers.tick(350);
+  assert.deepEqual([...stage(), view.working.text.textContent], [false, "sent.jpg", "Sending sent"]);
+  view.endPreview();
+  assert.deepEqual([...stage(), view.working.element.hidden], [true, "after.jpg", true]);
+  view.stage.preview({ image: "x.jpg", name: "x", width: 3, height: 2 });
+  view.endPreview(); // there is none
+  assert.deepEqual(stage(), [false, "x.jpg"]);
+  view.preview({ image: "sent.jpg", name: "sent", width: 3, height: 2 }, () => {});
+  await view.reload();
+  view.stage.preview({ image: "y.jpg", name: "y", width: 3, height: 2 });
+  view.endPreview(); // it was shown
+  assert.deepEqual(stage(), [false, "y.jpg"]);
+  view.load = async () => assert.fail("a fault of the page");
+  await assert.rejects(view.reload(), /a fault of the page/);
+  view.load = async () => assert.fail(new Refusal("Too busy."));
+  await view.reload();
+  assert.deepEqual([view.reason.textContent, view.again.hidden], ["Too busy.", false]);
+  view.props.value = null;
+  await view.reload();
+  assert.deepEqual(["data-empty" in view.element.attributes, view.encoding], [true, null]);
+});
+
+test("parts of a view are in the inspector of the page, if it has one", async () => {
+  const inspector = new Element("div");
+  inspector.id = "inspector";
+  document.body.replaceChildren(/** @type {any} */ (inspector));
+  for (const [aside, place] of [
+    ["inspector", () => inspector],
+    ["elsewhere", ({ element }) => element.querySelector(".lab-aside")],
+    [undefined, ({ element }) => element.querySelector(".lab-aside")],
+  ]) {
+    const view = await attention({ aside });
+    assert.ok(place(view).children.includes(view.pinBox));
+  }
+});
+
+test("a dialog writes files in the formats that the view offers, with the options that apply", async () => {
+  const view = await attention({ value: { ...VALUE, token: "dialog", name: "my.owl.png" }, exports: "place" });
+  const [saved, made] = [[], []];
+  const { createElement } = document;
+  mock.method(document, "createElement", (tag) => {
+    const element = createElement(tag);
+    if (tag === "a") element.addEventListener("click", () => saved.push(element.getAttribute("download")));
+    if (tag === "dialog") made.push(element);
+    return element;
+  });
+  view.export();
+  const buttons = () =>
+    made
+      .at(-1)
+      .querySelectorAll("button")
+      .filter((one) => one.dataset.ending);
+  const titles = made[0].querySelectorAll("section").map((part) => [part.children[0].textContent, part.children[1].elements.map(({ name, type, checked }) => `${name} ${type} ${Boolean(checked)}`)]); // prettier-ignore
+  assert.deepEqual(titles, [
+    ["As shown", ["scale checkbox true"]],
+    ["Mask", []],
+    ["Figure of all heads", ["scale undefined false"]],
+    ["Maps of all heads", []],
+    ["Animation", ["over undefined false"]],
+    ["All your images, maps and masks", ["examples checkbox false"]],
+  ]);
+  const press = (ending) => buttons().find((one) => one.dataset.ending === ending).listeners.click[0](); // prettier-ignore
+  const status = () => made.at(-1).children.at(-1).textContent;
+  await press("mask.json");
+  assert.deepEqual([saved, status()], [["my.owl-mask.json"], ""]);
+  view.set({ layer: "mask" });
+  view.pins.pin({ row: 0, column: 0 }, view.encoding);
+  view.render();
+  view.export();
+  const [shown, , figure] = made[1].querySelectorAll("section");
+  assert.deepEqual(shown.children[1].elements.map(({ name }) => name), ["outline", "pins"]); // prettier-ignore
+  figure.children[1].elements[0].value = "common";
+  await press("figure.pdf"); // of the server
+  assert.deepEqual([view.exportRequest.scale, view.exportRequest.file, saved.length], ["common", "figure.pdf", 1]);
+  made[1].querySelector("[name=over]").value = "path";
+  await press("gif");
+  assert.match(status(), /^Move the pointer over the image first/);
+  view.mask = () => assert.fail("a fault of the page");
+  await assert.rejects(press("mask.png"), /a fault of the page/);
+  assert.equal(status(), "a fault of the page");
+  delete view.element.dataset.token;
+  view.export(); // nothing is shown yet
+  assert.equal(made.length, 2);
+  mock.restoreAll();
 });

@@ -1,9 +1,10 @@
 // Arithmetic of the views: patches under a pointer, zoom and pan, pixels, archives. No document is needed.
 
 import assert from "node:assert/strict";
-import { test } from "node:test";
+import { mock, test } from "node:test";
 import { inflateSync } from "node:zlib";
-import { Encoding } from "../../app/static/views/encoding.js";
+import "./document.js";
+import { Encoding, Refusal, fetchBytes, memory } from "../../app/static/views/encoding.js";
 import { maskFile, npyFile, npyText, zipFile } from "../../app/static/views/files.js";
 import { followPointers } from "../../app/static/views/gestures.js";
 import { COLORMAPS, LIGHT, PatchCanvas, packed } from "../../app/static/views/paint.js";
@@ -32,7 +33,26 @@ test("arrays of a view that holds them are decoded and remembered", async () => 
   const { queries, keys, tokens, dim, number } = await encoding.arrays("attention", 1);
   assert.deepEqual([queries[33], keys[0], tokens, dim, number], [1, 2, 17, 1, 1]);
   assert.deepEqual([encoding.holds("attention", 1), encoding.holds("attention", 0)], [true, false]);
+  assert.deepEqual([memory.bytes, memory.most], [2 * 136, 192e6]);
+  await assert.rejects(encoding.arrays("attention", 0), /does not hold blocks of block 1\.$/);
 });
+
+for (const [answer, message] of [
+  [() => new Response("Too busy.", { status: 503 }), /^Too busy\.$/],
+  [() => new Response("", { status: 503 }), /status 503/],
+  [() => new Response("<p>", { status: 502, headers: { "content-type": "text/html" } }), /status 502/],
+  [() => new Response(null, { status: 500 }), /status 500/],
+  [() => assert.fail("no network"), /does not answer/],
+])
+  test(`a refused request says ${message}`, async () => {
+    mock.method(globalThis, "fetch", async () => answer());
+    await assert.rejects(fetchBytes("a"), (error) => error instanceof Refusal && message.test(error.message));
+    const failed = fetchBytes("a", AbortSignal.abort());
+    if (String(message).includes("answer/"))
+      await assert.rejects(failed, /no network/); // nobody waits for it
+    else await assert.rejects(failed, Refusal);
+    mock.restoreAll();
+  });
 
 test("colors are packed as canvases store them", () => {
   assert.equal(packed(1, 2, 3), 0xff030201);
@@ -84,6 +104,11 @@ test("zoom keeps the point under the pointer, has bounds, and stays within the i
   close(Object.values(stage.placeAt(point)), Object.values(before));
   close(view(), [0.5625, 0.15, 4]);
   close(Object.values(stage.middle), [0.6875, 0.275]);
+  const other = { clientX: 40, clientY: 90 };
+  const under = stage.placeAt(other);
+  assert.ok(stage.zoomAt(2, other));
+  close(Object.values(stage.placeAt(other)), Object.values(under));
+  stage.look({ x: 0.5625, y: 0.15, zoom: 4 });
   assert.deepEqual({ ...stage.reset }, { textContent: "4.0 ×", hidden: false });
   stage.key({ key: "-" });
   assert.equal(stage.window.zoom, 2);
@@ -105,6 +130,19 @@ test("arrow keys move by patches, and the part that is shown follows", () => {
   stage.cursor = { x: 0.45, y: 0.1 };
   press("ArrowRight");
   close([stage.window.x, stage.window.y], [0.05, 0]);
+  press("ArrowDown");
+  close(Object.values(stage.cursor), [0.55, 0.3]);
+  for (const [key, from, to] of [
+    ["ArrowRight", { x: 0.92, y: 0.5 }, [0.95, 0.5]], // the center of the last patch
+    ["ArrowLeft", { x: 0.08, y: 0.5 }, [0.05, 0.5]],
+    ["ArrowDown", { x: 0.5, y: 0.8 }, [0.5, 0.9]],
+  ]) {
+    stage.cursor = from;
+    press(key);
+    close(Object.values(stage.cursor), to);
+  }
+  const box = stage.sheet.getBoundingClientRect();
+  assert.deepEqual(stage.placeAt({ clientX: box.left + 999, clientY: box.top - 1 }), { x: 1 - 1e-6, y: 0 });
 });
 
 test("the wheel and two fingers zoom, a drag pans, a tremble is a click", () => {
@@ -124,6 +162,16 @@ test("the wheel and two fingers zoom, a drag pans, a tremble is a click", () => 
   on["click"](event(2, 14, 30));
   for (const ctrlKey of [false, true]) on["wheel"]({ deltaY: -500, ctrlKey, preventDefault() {} });
   assert.deepEqual(calls.map(([name]) => name), ["press", "pan", "zoom", "zoom", "zoom"]); // prettier-ignore
+  for (const id of [1, 2]) on["pointerup"]({ pointerId: id });
+  on["pointerdown"](event(1, 50, 50));
+  on["click"](event(1, 50, 50)); // no drag is left
+  on["pointerdown"](event(2, 50, 50)); // at the place of the first
+  on["pointermove"](event(2, 53, 54));
+  assert.deepEqual(calls.slice(5).map(([name, factor]) => [name, name === "zoom" && factor]), [["press", false], ["zoom", 5]]); // prettier-ignore
+  let prevented = 0;
+  for (const touches of [[1], [1, 2]])
+    on["touchmove"]({ touches, preventDefault: () => (prevented += touches.length) });
+  assert.equal(prevented, 2); // one finger scrolls the page
   assert.deepEqual([calls[1].slice(1), calls[2][1]], [[4, 0], 2]);
   close([calls[3][1], calls[4][1]], [Math.exp(0.15), Math.exp(1)]);
 });

@@ -13,7 +13,6 @@ export async function loadModel() {
   const runtime = new URL("../ort/", import.meta.url).href;
   const ort = await import(`${runtime}ort.wasm.bundle.min.mjs`);
   ort.env.wasm.wasmPaths = runtime;
-  ort.env.wasm.numThreads = globalThis.crossOriginIsolated ? Math.min(4, navigator.hardwareConcurrency) : 1;
   const session = await ort.InferenceSession.create(bytes, { executionProviders: ["wasm"] });
   /** Compute queries and keys of every block: [blocks, 2, heads, tokens, d]. @param {Float32Array} input @param {Size} size */
   const run = async (input, { height, width }) => {
