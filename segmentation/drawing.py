@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 
 from dino_model.runtime.files import replace_file
-from segmentation.masks import Box, ImageArray, Interpolation, Mask, enlarge, keep_mass_of_maps
+from segmentation.masks import Box, ImageArray, Interpolation, Mask, enlarge
 
 Color = Sequence[int] | NDArray[np.uint8]
 """Red, green and blue, 0 to 255."""
@@ -25,7 +25,8 @@ _HEAD_COLORS = (
 )  # fmt: skip
 
 
-GAP = 8  # pixels between images on a sheet
+GAP = 8  # pixels between images on a sheet, and around the names of a legend
+TEXT_SIZE = 16  # pixels
 WIDEST = 8  # width of an image on a sheet, in heights: an image of 1 × 4000 pixels would take gigabytes
 BAND = 512  # rows that are drawn at once: whole images of 50 megapixels would take gigabytes
 
@@ -96,31 +97,21 @@ def overlay_heat(
     return blend(image, layer, 0.6)
 
 
-def overlay_heads(
-    image: ImageArray,
-    attention: NDArray[np.floating],
-    *,
-    mass: float = 0.6,
-    patches: Mask | None = None,
-    opacity: float = 0.75,
-) -> ImageArray:
+def overlay_heads(image: ImageArray, attention: NDArray[np.floating], patches: Mask) -> ImageArray:
     """Draw every head in its own color over a dimmed gray image.
 
     A pixel takes the color of the head with the highest attention there, relative to the head's own maximum;
-    higher attention is more opaque. Only patches within a head's kept mass are colored.
+    higher attention is more opaque, up to 75 %.
 
     Args:
         attention: [heads, rows, columns].
-        mass: Share of each head's attention that is colored.
-        patches: Patches that are colored instead, Boolean [heads, rows, columns].
-        opacity: Opacity of the strongest patches, in [0, 1].
+        patches: Patches of each head that are colored, Boolean [heads, rows, columns].
 
     Source: Fig. 3 of the paper, "Attention maps from multiple heads"; the colors are our own.
     """
     maps = np.asarray(attention, dtype=np.float32)
-    colored = keep_mass_of_maps(maps, mass) if patches is None else patches
     # The square root brings out the middle of the range: attention falls off steeply from its peak.
-    strengths = np.sqrt(np.where(colored, maps, 0) / maps.max(axis=(1, 2), keepdims=True))
+    strengths = np.sqrt(np.where(patches, maps, 0) / maps.max(axis=(1, 2), keepdims=True))
     size, colors = (image.shape[0], image.shape[1]), head_colors(len(attention))
     strongest = enlarge(strengths[0], size, "bilinear")  # [height, width]
     layer = np.broadcast_to(colors[0], image.shape).copy()
@@ -128,7 +119,7 @@ def overlay_heads(
         enlarged = enlarge(strength, size, "bilinear")
         layer[enlarged > strongest] = color
         np.maximum(strongest, enlarged, out=strongest)
-    return blend(_dim(image), layer, opacity * strongest)
+    return blend(_dim(image), layer, 0.75 * strongest)
 
 
 def _dim(image: ImageArray) -> ImageArray:
@@ -194,7 +185,7 @@ def with_legend(image: ImageArray, entries: Sequence[tuple[str, Color]]) -> Imag
     """Append a white strip of colored squares with their names, in lines that fit, if there are entries."""
     if not entries:
         return image
-    size, pad, width = 16, 8, image.shape[1]
+    size, pad, width = TEXT_SIZE, GAP, image.shape[1]
     font = ImageFont.load_default(size)
     places, x, y = [], pad, pad
     for text, _ in entries:
@@ -217,14 +208,14 @@ def with_names(image: ImageArray, names: Sequence[str]) -> ImageArray:
     return with_legend(image, list(zip(names, head_colors(len(names)), strict=True)))
 
 
-def caption(image: ImageArray, text: str, text_size: int = 16) -> ImageArray:
+def caption(image: ImageArray, text: str) -> ImageArray:
     """Put a line of text above an image, shortened with an ellipsis if it does not fit."""
-    font, width = ImageFont.load_default(text_size), image.shape[1]
+    font, width = ImageFont.load_default(TEXT_SIZE), image.shape[1]
     shown = text
-    while shown and font.getlength(shown) > width - text_size // 2:
+    while shown and font.getlength(shown) > width - TEXT_SIZE // 2:
         shown = shown.removesuffix("…")[:-1] + "…" if len(shown) > 1 else ""
-    strip = Image.new("RGB", (width, text_size + text_size // 2), "white")
-    place = text_size // 4, text_size * 3 // 4
+    strip = Image.new("RGB", (width, TEXT_SIZE * 3 // 2), "white")
+    place = TEXT_SIZE // 4, TEXT_SIZE * 3 // 4
     ImageDraw.Draw(strip).text(place, shown, fill="black", font=font, anchor="lm")
     return np.concatenate([np.array(strip), image])
 
@@ -268,7 +259,7 @@ def match_lines(
     return sheet
 
 
-def contact_sheet(rows: Sequence[Sequence[tuple[str, ImageArray]]], *, height: int = 160) -> ImageArray:
+def contact_sheet(rows: Sequence[Sequence[tuple[str, ImageArray]]], *, height: int = 200) -> ImageArray:
     """Draw rows of (title, image) on one white sheet, resized to the same `height` in pixels.
 
     An image wider than `WIDEST` times its height is lower. Raises ValueError without an image.
@@ -278,7 +269,7 @@ def contact_sheet(rows: Sequence[Sequence[tuple[str, ImageArray]]], *, height: i
         cells = []
         for title, image in row:
             small = rescale(image, min(height / image.shape[0], WIDEST * height / image.shape[1]))
-            cells.append(caption(_pad(small, height, small.shape[1]), title, 14))
+            cells.append(caption(_pad(small, height, small.shape[1]), title))
         lines.append(side_by_side(*cells))
     if not lines:
         raise ValueError("a contact sheet needs at least one image")

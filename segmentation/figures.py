@@ -17,6 +17,7 @@ if TYPE_CHECKING:  # half a second to import
 
 WIDTH_INCHES = 7.0  # of the text of a page
 DOTS_PER_INCH = 300
+TEXT_POINTS = 8
 MOST_COLUMNS = 4
 FigureKind = Literal["png", "svg", "pdf"]
 FIGURE_KINDS: tuple[FigureKind, ...] = ("png", "pdf")
@@ -58,16 +59,16 @@ def map_figure(
     for axis in axes.flat:
         axis.set_axis_off()
     for axis, (title, values) in zip(axes.flat, panels, strict=False):
-        axis.set_title(title, fontsize=8, pad=3)
+        axis.set_title(title, fontsize=TEXT_POINTS)
         limits: dict[str, Any] = {"vmin": low, "vmax": high} if common else {}
         drawn = axis.imshow(values, "inferno", **limits, extent=(0, width, height, 0))
         if point:
-            axis.plot(point[1], point[0], "o", markersize=4, markerfacecolor="none", markeredgecolor="cyan")
+            axis.plot(point[1], point[0], "o", markerfacecolor="none", markeredgecolor="cyan")
     if common:
-        bar = figure.colorbar(drawn, ax=axes, shrink=0.8, pad=0.02)
-        bar.set_label(label, fontsize=8)
-        bar.ax.tick_params(labelsize=7)
-    figure.supxlabel(printable(textwrap.fill(caption, 110)), fontsize=8)
+        bar = figure.colorbar(drawn, ax=axes)
+        bar.set_label(label, fontsize=TEXT_POINTS)
+        bar.ax.tick_params(labelsize=TEXT_POINTS)
+    figure.supxlabel(printable(textwrap.fill(caption, 110)), fontsize=TEXT_POINTS)
     return figure
 
 

@@ -213,7 +213,7 @@ def _write_heads(
     size = (image.shape[0], image.shape[1])
     masks: Mask = enlarge(patches, size)  # [heads, height, width]
     names = [f"head {head}" for head in range(len(masks))]
-    colored = drawing.overlay_heads(image, attention, patches=patches)
+    colored = drawing.overlay_heads(image, attention, patches)
     drawing.save_image(place("heads.png"), drawing.with_names(colored, names))
     for head, (values, mask) in enumerate(zip(attention, masks, strict=True)):
         drawing.save_image(place(f"attention_head_{head}.png"), drawing.heat_map(values, size))
@@ -228,7 +228,7 @@ def _write_heads(
 def _write_point(
     place: Place, image: ImageArray, point: Point, attention: NDArray[np.float32], mass: float
 ) -> None:
-    colored = drawing.overlay_heads(image, attention, mass=mass)
+    colored = drawing.overlay_heads(image, attention, keep_mass_of_maps(attention, mass))
     drawing.save_image(place("point_heads.png"), drawing.draw_point(colored, *point))
     for head, values in enumerate(attention):
         heat = drawing.overlay_heat(image, values)

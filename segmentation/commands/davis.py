@@ -277,4 +277,4 @@ def _overview(drawn: Mapping[str, Iterable[tuple[str, ImageArray]]], scores: Map
     for name, ((first, image), *others) in drawn.items():
         score_text = f", J&F {by_name[name]['J&F_mean'] * 100:.1f}" if name in by_name else ""
         rows.append([(f"{name}{score_text}, frame {first}", image), *others])
-    return drawing.contact_sheet(rows, height=200)
+    return drawing.contact_sheet(rows)

@@ -263,7 +263,7 @@ def _contact_sheet(output: OutputFolder, samples: Sequence[InputImage], methods:
     for image in common.choose_evenly(samples):
         files = (output.folder / "overlays" / method / f"{image.name}.jpg" for method in methods)
         rows.append([(image.title, image.read()), *(("", images.read(file)) for file in files)])
-    return drawing.contact_sheet(rows, height=200)
+    return drawing.contact_sheet(rows)
 
 
 def _draw(image: ImageArray, masks: list[Mask]) -> ImageArray:

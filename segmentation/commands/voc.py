@@ -229,4 +229,4 @@ def _contact_sheet(output: OutputFolder, scores: list[ImageScore], count: int = 
             title = f"{word} {rank}: {score.name}, Jaccard {100 * score.jaccard:.1f} %"
             cells.append((title, images.read(output.folder / "overlays" / f"{score.name}.jpg")))
         rows += [cells[start : start + 4] for start in range(0, len(cells), 4)]
-    return drawing.contact_sheet(rows, height=240)
+    return drawing.contact_sheet(rows)

@@ -14,6 +14,7 @@ from dino_model.inference.resize import fed_size, sample
 from segmentation import drawing, edges
 from segmentation.masks import component_at, enlarge, keep_mass_of_maps, rle, runs_of
 from segmentation.metrics import jaccard
+from tools import palette
 
 FILE = Path(__file__).parents[1] / "javascript" / "values.json"
 PREFIX, GRID, TOKENS = 2, (2, 4), (0, 7)  # [CLS] and a register; token 7 is a patch
@@ -73,6 +74,10 @@ def values() -> dict[str, Any]:
         },
         "coco": {"mask": mask, "counts": runs_of(rle(mask)["counts"])},
     }
+
+
+def test_page_has_the_colors_of_the_files():
+    assert palette.FILE.read_text(encoding="utf-8") == palette.module()
 
 
 def text() -> str:

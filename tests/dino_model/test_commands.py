@@ -30,8 +30,14 @@ def test_list_command_shows_published_scores(tmp_path: Path, capsys: pytest.Capt
     printed = capsys.readouterr().out
     rows = {line.split()[0]: " ".join(line.split()[1:]) for line in printed.split("\n\n")[0].splitlines()[1:]}
     assert set(OFFICIAL) <= set(rows)
-    assert rows["dino_vits16"] == "ViT-S/16 21.7 M 74.5 77.0 45.9 61.8 no"
-    assert rows["dino_resnet50"].endswith("67.5 75.3 – – no")
+    for name, row in {  # tables 2 and 5 and figure 4 of the paper
+        "dino_vits16": "ViT-S/16 21.7 M 74.5 77.0 45.9 61.8",
+        "dino_vits8": "ViT-S/8 21.7 M 78.3 79.7 44.7 69.9",
+        "dino_vitb16": "ViT-B/16 85.8 M 76.1 78.2 – 62.3",
+        "dino_vitb8": "ViT-B/8 85.8 M 77.4 80.1 – 71.4",
+        "dino_resnet50": "ResNet-50 23.5 M 67.5 75.3 – –",
+    }.items():
+        assert rows[name] == f"{row} no"
     table = {row["name"]: row for row in json.loads((tmp_path / "list.json").read_text())}
     assert table["dino_vitb8"]["scores"] == {"knn": 77.4, "linear": 80.1, "voc": None, "davis": 71.4}
     assert table["dino_vitb8"]["parameters"] == 85_807_872

@@ -1,4 +1,5 @@
 import pytest
+import timm
 import torch
 from torchvision.models import resnet50
 
@@ -25,12 +26,37 @@ def test_backbone_pads_any_size_with_zeros_at_bottom_and_right(height, width, gr
 
 
 @pytest.mark.parametrize(
+    ("config", "name"),
+    [
+        (BackboneConfig("vit_tiny"), "vit_tiny_patch16_224"),
+        (BackboneConfig(), "vit_small_patch16_224.dino"),
+        (BackboneConfig("vit_base", 8), "vit_base_patch8_224.dino"),
+        (BackboneConfig("vit_large"), "vit_large_patch16_224.mae"),
+        (BackboneConfig("vit_giant", 14, 518), "vit_giant_patch14_dinov2"),
+    ],
+)
+def test_architectures_are_those_of_the_published_models(config, name):
+    with torch.device("meta"):
+        own, published = create_backbone(config), timm.create_model(name, num_classes=0)
+    shapes = [{key: tensor.shape for key, tensor in model.state_dict().items()} for model in (own, published)]
+    assert shapes[0] == shapes[1]
+    heads, scales = (
+        [getattr(getattr(model.blocks[0], layer), name, None) for model in (own, published)]
+        for layer, name in (("attn", "num_heads"), ("ls1", "init_values"))
+    )
+    assert (heads[0], scales[0]) == (heads[1], scales[1])
+    assert isinstance(own.blocks[-1].drop_path1, torch.nn.Identity)
+
+
+@pytest.mark.parametrize(
     ("settings", "named"),
     [
         ({"architecture": "vit_huge"}, "vit_huge.*vit_tiny, vit_small"),
         ({"heads": 5}, "width 384 cannot be split over 5 heads"),
         ({"image_size": 8}, "smaller than one patch"),
         ({"drop_path": 1.0}, "drop_path"),
+        ({"drop_path": -0.1}, "drop_path"),
+        ({"depth": 0}, "depth is 0, expected at least 1"),
     ],
 )
 def test_create_backbone_with_invalid_config_raises(settings, named):
@@ -108,6 +134,9 @@ def test_resnet_initialization_equals_torchvisions():
             assert torch.equal(tensor, theirs[name]), name
 
 
-def test_gated_mlp_has_eight_thirds_of_the_width():
-    mlp = create_backbone(BackboneConfig(**TINY, mlp="swiglu")).blocks[0].mlp
-    assert (mlp.fc1.out_features, mlp.fc2.in_features) == (2 * 8 * TINY["width"] // 3, 8 * TINY["width"] // 3)
+def test_options_replace_the_settings_of_the_architecture():
+    """Blocks: a gated MLP of 8/3 of the width, layer scale and stochastic depth."""
+    assert create_backbone(BackboneConfig(**TINY | {"image_size": 8})).patch_embed.grid_size == (1, 1)
+    block = create_backbone(BackboneConfig(**TINY, mlp="swiglu", layer_scale=0.3, drop_path=0.2)).blocks[1]
+    assert (block.mlp.fc1.out_features, block.mlp.fc2.in_features) == (128, 64)
+    assert (block.ls1.init_values, block.drop_path1.drop_prob) == (0.3, pytest.approx(0.2))

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import safetensors.torch
+import timm
 import torch
 from timm.models.deit import VisionTransformerDistilled
 from timm.models.vision_transformer import VisionTransformer
@@ -160,6 +161,7 @@ def test_dinov2_training_file_gives_its_teacher(tmp_path: Path, registers: int, 
     ("names", "width", "heads", "words"),
     [
         (["module.base_encoder.cls_token"], 384, 12, "as in MoCo-v3"),
+        (["module.momentum_encoder.cls_token"], 768, 12, "as in MoCo-v3"),
         (["teacher.backbone.cls_token"], 384, 6, "as in DINO"),
         (["cls_token"], 384, 6, "assumed from the width 384"),
         (["model.decoder_embed.weight"], 1280, 16, "as in MAE"),
@@ -180,6 +182,7 @@ def test_heads_follow_from_the_family_and_width(names: list[str], width: int, he
         (1280, None, "published models of this width have 16 or 20. Pass --heads N"),
         (128, None, "no published model has this width. Pass --heads N"),
         (384, 7, "a width of 384, which cannot be split over --heads 7"),
+        (384, 0, "cannot be split over --heads 0"),
     ],
 )
 def test_heads_that_do_not_follow_are_refused(width: int, heads: int | None, message: str):
@@ -187,8 +190,34 @@ def test_heads_that_do_not_follow_are_refused(width: int, heads: int | None, mes
         choose_heads({"patch_embed.proj.weight": torch.zeros(width, 3, 1, 1)}, [], "file", heads)
 
 
-def test_heads_of_the_table_divide_their_width():
-    assert all(width % heads == 0 for family in PUBLISHED for width, heads in family.heads.items())
+@pytest.mark.parametrize(
+    ("title", "names"),
+    [
+        ("MAE", "vit_base_patch16_224.mae vit_large_patch16_224.mae vit_huge_patch14_224.mae"),
+        (
+            "DINOv3",
+            "vit_small_patch16_dinov3 vit_base_patch16_dinov3 vit_large_patch16_dinov3"
+            " vit_huge_plus_patch16_dinov3 vit_7b_patch16_dinov3",
+        ),
+        ("DINOv2", " ".join(f"vit_{size}_patch14_dinov2" for size in ("small", "base", "large", "giant"))),
+        ("DeiT", " ".join(f"deit_{size}_distilled_patch16_224" for size in ("tiny", "small", "base"))),
+        (
+            "I-JEPA",
+            "vit_base_patch16_224 vit_large_patch16_224 vit_huge_patch14_gap_224 vit_giant_patch16_gap_224",
+        ),
+        (
+            "timm",
+            "vit_tiny_patch16_224 vit_small_patch16_224 vit_medium_patch16_gap_256 vit_base_patch16_224"
+            " vit_large_patch16_224 vit_huge_patch14_224",
+        ),
+        ("DINO", "deit_tiny_patch16_224 vit_small_patch16_224.dino vit_base_patch16_224.dino"),
+    ],
+)
+def test_heads_of_a_family_are_those_of_its_models(title: str, names: str):
+    with torch.device("meta"):
+        models = [timm.create_model(name, depth=1, num_classes=0) for name in names.split()]
+    (family,) = (family for family in PUBLISHED if family.title == title)
+    assert dict(family.heads) == {model.embed_dim: model.blocks[0].attn.num_heads for model in models}
 
 
 def test_heads_and_prefix_of_the_user_are_taken(tmp_path: Path):

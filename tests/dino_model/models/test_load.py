@@ -178,6 +178,15 @@ def test_load_bare_backbone_infers_config(tmp_path: Path, mode: str):
     assert model.config == replace(SMALL, position_mode=mode)
     with pytest.raises(WeightsError, match="has no student: it holds a single network"):
         load_model(str(path), checkpoint_key="student")
+    assert load_model(str(path), heads=1).backbone.blocks[0].attn.num_heads == 1
+
+
+def test_load_bare_resnet_infers_its_channels(tmp_path: Path):
+    config = BackboneConfig("resnet50", in_channels=5)
+    torch.save(network(4, config), tmp_path / "resnet.pth")
+    model = load_model(str(tmp_path / "resnet.pth"))
+    assert_holds(model, network(4, config))
+    assert model.config == replace(config, position_mode="official")
 
 
 def test_load_run_gives_teacher_or_student(tmp_path: Path):
