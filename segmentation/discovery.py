@@ -72,7 +72,7 @@ def tokencut(features: Features) -> Discovery:
     return _side_of_extreme(_cut(features.reshape(rows * columns, -1), TAU).reshape(rows, columns))
 
 
-def maskcut(features: Features, count: int = 3) -> list[Discovery]:
+def maskcut(features: Features, count: int) -> list[Discovery]:
     """Find up to `count` objects by repeated cuts: each object's patches are removed from the graph.
 
     The idea of MaskCut (Wang et al. 2023), on a grid of any shape. A piece is left out if it has at most 1 %
@@ -82,7 +82,7 @@ def maskcut(features: Features, count: int = 3) -> list[Discovery]:
     flat = features.reshape(rows * columns, -1)
     patches, objects = np.arange(len(flat)), list[Discovery]()
     for _ in range(count):
-        if len(patches) < 2:
+        if not patches.size:
             break
         cut = np.full(rows * columns, np.nan)
         cut[patches] = _cut(flat[patches], MASKCUT_TAU)

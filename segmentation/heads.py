@@ -30,7 +30,6 @@ Array = NDArray[np.float32]
 MAX_PATCHES = 50_000  # that a head is fitted on, over all images
 STRIP = 256  # rows whose scores are enlarged at once: scores of a whole image could take gigabytes
 STEPS, BATCH = 1_000, 1_024  # of the linear head
-LOGISTIC_TOLERANCE = 1e-4  # largest entry of the gradient at the end of a logistic regression
 
 
 def patch_features(predictor: "AttentionPredictor", image: ImageArray, layers: int = 1) -> Array:
@@ -173,7 +172,7 @@ def _fit_logistic(inputs: "Tensor", targets: "Tensor") -> "Classifier":
 
     mean, std = inputs.mean(dim=0), inputs.std(dim=0, correction=0) + 1e-6
     standardized, classes = (inputs - mean) / std, targets.shape[1]
-    fit = fit_logistic(standardized, targets, classes, l2=1, intercept=True, tolerance=LOGISTIC_TOLERANCE)
+    fit = fit_logistic(standardized, targets, classes, l2=1, intercept=True)
     weight = fit.classifier.weight / std
     return LinearClassifier(weight.float(), (fit.classifier.bias - weight @ mean.double()).float())
 

@@ -53,6 +53,11 @@ def test_lost_equals_reference(rows, columns, candidates, seed):
     assert found.seed == seed_patch
 
 
+def test_lost_grows_from_100_candidates():
+    features = np.random.default_rng(140).standard_normal((9, 13, 6))  # 99 and 101 give others
+    np.testing.assert_array_equal(discovery.lost(features).mask, lost_in_full(features, 100)[0])
+
+
 def tokencut_in_full(features: np.ndarray, tau: float) -> np.ndarray:
     """TokenCut with a dense eigenproblem: the component of the largest element on its side of the mean."""
     from scipy.linalg import eigh
@@ -81,6 +86,14 @@ def test_tokencut_equals_dense_reference(seed, least):
     noise = rng.standard_normal((rows, columns, 3))
     features = noise + 2 * rng.integers(0, 2, (rows, columns, 1)) * rng.standard_normal(3)
     np.testing.assert_array_equal(discovery.tokencut(features).mask, tokencut_in_full(features, 0.2))
+
+
+def test_patches_that_are_not_similar_have_edges_of_1e_5(monkeypatch):
+    graphs: list[np.ndarray] = []
+    monkeypatch.setattr(discovery, "second_eigenvector", lambda graph: graphs.append(graph) or graph[0])
+    cosine, other = np.array([1, 0]), np.array([0.1, 0.99**0.5])
+    discovery.tokencut(np.array([[cosine, other, cosine]]))
+    assert graphs[0].tolist() == [[1, 1e-5, 1], [1e-5, 1, 1e-5], [1, 1e-5, 1]]
 
 
 @pytest.mark.parametrize("nodes", [20, 250])
@@ -114,7 +127,7 @@ def test_maskcut_finds_several_objects_of_some_size():
     assert np.sum([piece.mask for piece in found], axis=0).max() == 1
     blank = np.ones((6, 7, 8))
     assert not discovery.tokencut(blank).mask.any()
-    assert discovery.maskcut(blank) == []
+    assert discovery.maskcut(blank, count=3) == []
 
 
 @pytest.mark.parametrize("patches", [1, 2])

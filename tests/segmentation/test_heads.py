@@ -1,5 +1,6 @@
 """Heads on patch features, their files, and the IoU of classes."""
 
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -41,11 +42,12 @@ def test_color_position_has_mean_color_and_place_of_patches_and_their_products(r
         np.testing.assert_allclose(found, [*values, *products], atol=0.003)  # colors are of 8 bits
 
 
-def test_sample_patches_keeps_total_below_limit(monkeypatch):
-    monkeypatch.setattr(heads, "MAX_PATCHES", 20)
-    maps = [(np.full((5, 6, 2), label, np.float32), np.full((10, 12), label, np.uint8)) for label in (0, 1)]
-    features, shares = sample_patches(maps, 2)
-    assert np.bincount(features[:, 0].astype(int)).tolist() == [10, 10]
+@pytest.mark.parametrize(("images", "patches"), [(2, 25_000), (40_000, 1), (60_000, 1)])
+def test_sample_patches_keeps_total_below_50000(images, patches):
+    labels = np.array([[0], [1]], np.uint8)
+    maps = [(np.full((180, 190, 1), label, np.float32), labels[label : label + 1]) for label in (0, 1)]
+    features, shares = sample_patches(maps, images)
+    assert np.bincount(features[:, 0].astype(int)).tolist() == [patches] * 2
     np.testing.assert_array_equal(shares.argmax(axis=1), features[:, 0])
 
 
@@ -68,18 +70,27 @@ def test_fit_classifier_separates_classes(random, kind, classes):
 
 
 def test_linear_head_trains_1000_steps_with_a_rate_that_falls_linearly_to_0(random, monkeypatch):
-    groups, honest = [], torch.optim.AdamW.step
+    groups, starts, batches, honest = [], list[torch.Tensor](), set(), torch.optim.AdamW.step
 
     def step(optimizer, *given):
-        groups.append((optimizer.param_groups[0]["lr"], optimizer.param_groups[0]["weight_decay"]))
+        (group,) = optimizer.param_groups
+        groups.append((group["lr"], group["weight_decay"]))
+        starts.extend(tensor.detach().clone() for tensor in group["params"] if len(groups) == 1)
         return honest(optimizer, *given)
 
+    def cross_entropy(logits, targets):
+        batches.add(logits.shape)
+        return -(targets * logits.log_softmax(1)).sum(1).mean()
+
     monkeypatch.setattr(torch.optim.AdamW, "step", step)
+    monkeypatch.setattr(torch.nn.functional, "cross_entropy", cross_entropy)
     shares = np.eye(2, VOID, dtype=np.float32).repeat(4, axis=0)
-    fit_classifier(random.normal(size=(8, 3)).astype(np.float32), shares, "linear")
+    fit_classifier(random.normal(size=(8, 300)).astype(np.float32), shares, "linear")
     rates, decays = np.transpose(groups)
     np.testing.assert_allclose(rates, np.linspace(1e-2, 0, 1001)[:-1], rtol=1e-6, atol=1e-9)
-    assert set(decays) == {1e-4}
+    assert (set(decays), batches) == ({1e-4}, {(1024, 2)})
+    assert starts[2].std().item() == pytest.approx(0.01, rel=0.1)
+    assert not starts[3].any()
 
 
 def test_knn_averages_shares_with_weights_of_cosine(random):
@@ -100,10 +111,11 @@ def test_logistic_head_is_that_of_scikit_learn_on_standardized_features_with_l2_
 
     features, classes = random.normal(2, 3, size=(90, 4)).astype(np.float32), np.arange(90) % 3
     features[:, 0] += 2 * classes
-    found = fit_classifier(features, np.eye(VOID, dtype=np.float32)[classes], "logistic").classifier
+    with_constant = np.pad(features, ((0, 0), (0, 1)), constant_values=5)
+    found = fit_classifier(with_constant, np.eye(VOID, dtype=np.float32)[classes], "logistic").classifier
     standardized = (features - features.mean(0)) / features.std(0)
     expected = LogisticRegression(C=1, tol=1e-8, max_iter=1000).fit(standardized, classes)
-    scores = found.scores(torch.from_numpy(features)).softmax(dim=1)
+    scores = found.scores(torch.from_numpy(with_constant)).softmax(dim=1)
     np.testing.assert_allclose(scores, expected.predict_proba(standardized), atol=2e-3)
 
 
@@ -116,6 +128,16 @@ def test_segment_in_strips_equals_bilinear_scores_of_whole_image(random, monkeyp
     for strip in (41, 1000):  # of one row at the end
         monkeypatch.setattr(heads, "STRIP", strip)
         assert (identity.segment(scores, (83, 61)) == expected).mean() > 0.9995  # but for ties
+
+
+@pytest.mark.parametrize(
+    ("labels", "names", "is_refused"),
+    [((0, 1), 2, False), ((1, 2), 2, True), ((-1, 1), 2, True), ((0, 254), 255, False), ((0, 1), 256, True)],
+)
+def test_labels_of_a_task_are_those_of_at_most_255_names(labels, names, is_refused):
+    task = TASK | {"labels": labels, "names": ("a",) * names}
+    with pytest.raises(ValueError, match="labels") if is_refused else nullcontext():
+        PatchTask(**task)
 
 
 def save(file: Path, fitted: PatchClassifier, task: PatchTask) -> None:

@@ -9,6 +9,7 @@ from PIL import Image
 
 from dino_model import photographs
 from dino_model.inference.predictor import AttentionPredictor
+from dino_model.inference.quantities import principal_colors
 from segmentation import matching
 from segmentation.commands.match import Match
 from segmentation.matching import Matches, MatchFeatures
@@ -52,6 +53,7 @@ def test_mutual_matches_equal_reference(ratio, chunk, monkeypatch):
     for pair, values in expected.items():
         assert measured[pair] == pytest.approx(values, abs=1e-5)
     assert list(found.ratio) == sorted(found.ratio), "the surest first"
+    assert matching.nearest_patches(np.ones((6, 6, 2)), np.ones((6, 6, 2))).ratio.tolist() == [1.0] * 36
 
 
 def test_prepared_averages_neighbors_and_subtracts_joint_mean():
@@ -112,6 +114,10 @@ def test_coherent_matches_equal_the_plain_computation():
     np.testing.assert_allclose(found.a, a[kept])
     np.testing.assert_allclose(found.b, places[kept], atol=1e-9)
     assert 20 < sum(kept) < 110
+    for count, expected in ((8, 0), (9, 9)):  # eight neighbors of each
+        places = np.stack(np.divmod(np.arange(count), 3), axis=-1)
+        few = Matches(places, places + 5.0, *np.ones((2, count), np.float32))
+        assert len(matching.keep_coherent(few)) == expected
 
 
 def test_features_are_tokens_of_the_last_four_blocks_with_equal_spread():
@@ -123,6 +129,8 @@ def test_features_are_tokens_of_the_last_four_blocks_with_equal_spread():
     spreads = [np.linalg.norm(part - part.mean((0, 1)), axis=-1).mean() for part in parts]
     expected = np.concatenate([part / spread for part, spread in zip(parts, spreads, strict=True)], axis=-1)
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+    predictor.blocks = 3
+    assert matching.match_features(predictor, pixels).features.shape == (*expected.shape[:2], 3 * 192)
 
 
 def test_flat_patches_are_not_matched():
@@ -148,9 +156,29 @@ def test_joint_colors_of_foreground_are_black_outside(sign):
     same_a, same_b = matching.joint_colors(a, a[:, ::-1])  # the same features have the same colors
     np.testing.assert_allclose(same_a, same_b[:, ::-1], atol=1e-6)
     assert (same_a.min(), same_a.max()) == (0, 1)
-    in_a, in_b = (part.sum(-1) > 0 for part in matching.joint_colors(a, b, "foreground"))
-    assert in_a.sum() == in_a[2:5, 2:6].sum() >= 11
-    assert in_b.sum() == in_b[3:7, 1:4].sum() >= 10
+    parts = matching.joint_colors(a, b, "foreground")
+    objects = [np.zeros((8, 8), bool), np.zeros((8, 8), bool)]
+    objects[0][2:5, 2:6] = objects[1][3:7, 1:4] = True
+    expected = principal_colors(np.concatenate([a[objects[0]], b[objects[1]]])[None])[0]
+    np.testing.assert_allclose(
+        np.concatenate([parts[0][objects[0]], parts[1][objects[1]]]), expected, atol=1e-5
+    )
+    assert not any(part[~inside].any() for part, inside in zip(parts, objects, strict=True))
+
+
+def test_foreground_has_the_smaller_share_of_the_edges_and_three_patches_or_more():
+    """A frame of one kind of patches around another, and an image with two patches of a kind."""
+    frame = np.ones((5, 7, 3)) + 1e-3 * features(5, 7, 3)
+    frame[1:-1, 1:-1, 0] = -1
+    for part in matching.joint_colors(frame, frame[::-1], "foreground"):
+        assert part[1:-1, 1:-1].any(axis=-1).mean() > 0.8
+        assert not part[[0, -1]].any()
+        assert not part[:, [0, -1]].any()
+    few = 1e-3 * features(4, 5, 3)
+    for count, most in ((2, 20), (3, 3)):
+        few[2, 1 : 1 + count] += 9
+        colored = matching.joint_colors(few, few[:1], "foreground")[0].any(axis=-1)
+        assert most - 2 < colored.sum() <= most
 
 
 def test_similarities_are_cosines_with_every_patch():
@@ -162,12 +190,12 @@ def test_similarities_are_cosines_with_every_patch():
 def test_centers_are_in_the_middle_of_patches():
     cells = np.array([[0, 0], [1, 1]])
     np.testing.assert_allclose(matching.centers(cells, (2, 2), (16, 8)), [[3.5, 1.5], [11.5, 5.5]])
-    matches = Matches(cells, cells + 0.25, *np.array([[0.5, 0.25], [0.125, 0.75]], np.float32))
+    matches = Matches(cells, cells + 0.25, *np.array([[1 / 3, 0.25], [0.12344, 0.75]], np.float32))
     thirds = matching.matches_as_json(matches, ((3, 3), (3, 3)), ((100, 100), (100, 100)))
     assert (thirds[0]["a"], thirds[1]["b"]) == ([16.2, 16.2], [57.8, 57.8])
     places = matching.matches_as_json(matches, ((2, 2), (4, 5)), ((16, 8), (40, 100)))
     assert places == [
-        {"a": [3.5, 1.5], "b": [7.0, 14.5], "cosine": 0.5, "ratio": 0.125},
+        {"a": [3.5, 1.5], "b": [7.0, 14.5], "cosine": 0.3333, "ratio": 0.1234},
         {"a": [11.5, 5.5], "b": [17.0, 34.5], "cosine": 0.25, "ratio": 0.75},
     ]
 

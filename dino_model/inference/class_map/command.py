@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -75,9 +74,6 @@ class DrawClassMap(LabelOptions, FeatureOptions, ModelOptions):
             data=printable(self.data.stem),
             framing=framing,
         )
-        count = len(set(_classes_of(extracted.images)))
-        seconds = layout.SECONDS_PER_STEP * self.iterations * count * math.log2(count)
-        print(f"t-SNE of {count:,} classes: about {seconds:,.0f} s on one core", flush=True)
         drawn = layout.draw(extracted.features, _classes_of(extracted.images), protocol, origin)
         labels = _classes_of(extracted.images)
         firsts = [extracted.images.read(labels.index(point.key))[..., :3] for point in drawn.classes]

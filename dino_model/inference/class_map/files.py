@@ -103,17 +103,17 @@ def draw_figure(drawn: ClassMap) -> bytes:
     from matplotlib.figure import Figure
 
     many = len(drawn.classes) > 300
-    figure = Figure(figsize=(24, 22) if many else (13, 12), dpi=100, layout="constrained")
+    figure = Figure(figsize=(24, 22) if many else (13, 12), layout="constrained")
     axes = figure.add_subplot()
     for group, color in zip(GROUPS, COLORS, strict=True):
         points = [point for point in drawn.classes if point.group == group]
         if points:
-            axes.scatter([p.x for p in points], [p.y for p in points], s=30, c=color, label=group)
+            axes.scatter([p.x for p in points], [p.y for p in points], c=color, label=group)
         for point in points:
-            style: Any = {"textcoords": "offset points", "fontsize": 6 if many else 8, "color": color}
+            style: Any = {"textcoords": "offset points", "fontsize": 7, "color": color}
             axes.annotate(point.name, (point.x, point.y), (4, 3), **style)
     axes.set(xticks=[], yticks=[], aspect="equal", xlabel=str(drawn.protocol), frame_on=False)
-    axes.set_title(f"{drawn.origin.data}, {drawn.origin.model}: {drawn.overlap}", fontsize=11)
+    axes.set_title(f"{drawn.origin.data}, {drawn.origin.model}: {drawn.overlap}")
     axes.legend(loc="upper left", bbox_to_anchor=(1, 1), frameon=False)
     stream = io.BytesIO()
     FigureCanvasAgg(figure).print_png(stream)

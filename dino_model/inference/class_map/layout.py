@@ -20,8 +20,6 @@ from dino_model.inference.search import UnitVectors, nearest
 
 FEWEST_CLASSES = 3
 NUM_NEIGHBORS = 10
-SECONDS_PER_STEP = 5e-7
-"""Time of an iteration of t-SNE (Barnes-Hut) on one core, divided by n log2 n, with 500 to 3,000 points."""
 
 Neighbors = tuple[tuple[int, float], ...]
 """Index and cosine distance (0 to 2) of the nearest classes by features, nearest first."""

@@ -1,6 +1,8 @@
 """Every kind of image file becomes the right pixels or one sentence."""
 
 import io
+import struct
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,7 @@ import tifffile
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
+from timm.data import IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD
 
 from dino_model.data import channels, images
 from dino_model.data.images import ImageError
@@ -122,6 +125,10 @@ REFUSED: dict[str, tuple[bytes, str]] = {
         "--channels 3",
     ),
     "infrared": (encode_tiff(FOUR, extrasamples=["unspecified"], **RGB_TIFF), "--channels 4"),
+    "inks and another": (
+        encode_tiff(FOUR[..., [0, 1, 2, 3, 3]], extrasamples=["unspecified"], photometric="separated"),
+        "--channels 5",
+    ),
     "decimals": (encode_tiff(DEEP.astype(np.float32), **RGB_TIFF), "--channels 3"),
 }
 
@@ -135,11 +142,62 @@ def test_channels_that_would_be_lost_name_the_option_that_reads_them(form: str):
     assert channels.read_channels(data, int(option[-1]), form).shape == (16, 20, int(option[-1]))
 
 
-def test_bright_pixel_does_not_hide_that_all_others_are_dark():
-    dark = np.tile(DEEP, (4, 4, 1))
-    dark[0, 0] = 65535
-    with pytest.raises(ImageError, match="--channels 3 "):
-        images.read(encode_png(dark))
+@pytest.mark.parametrize(
+    ("bright", "value", "is_read"), [(3, 65535, False), (4, 4096, True), (4, 4095, False)]
+)
+def test_colors_of_16_bits_need_more_than_a_thousandth_from_4096_on(bright: int, value: int, is_read: bool):
+    dark = np.full((20, 50, 3), 4095, np.uint16)  # of 3,000 values
+    dark.ravel()[:bright] = value
+    if is_read:
+        np.testing.assert_array_equal(images.read(encode_png(dark)), dark >> 8)
+    else:
+        with pytest.raises(ImageError, match="--channels 3 "):
+            images.read(encode_png(dark))
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+@pytest.mark.parametrize(("rest", "is_read"), [(1000, True), (999, False), (0, True)])
+def test_gray_values_but_one_are_in_an_eighth_of_the_range_or_more(sign: int, rest: int, is_read: bool):
+    gray = sign * np.array([[0.0, 8000, *np.linspace(8000 - rest, 8000, 9)]], np.float32)
+    if is_read:
+        shares = (gray - gray.min()) / 8000 * 255
+        np.testing.assert_array_equal(images.read(encode(gray, "TIFF"))[..., 0], shares.round())
+    else:
+        with pytest.raises(ImageError, match="which would share few grays"):
+            images.read(encode(gray, "TIFF"))
+
+
+DARK = np.random.default_rng(1).integers(0, 16, (16, 20, 4), dtype=np.uint8)
+OPAQUE = np.where(np.arange(4) == 3, np.uint8(255), DARK)
+INKS = {
+    "inks": encode(Image.fromarray(DARK, "CMYK"), "TIFF"),
+    "CIELAB": encode(Image.fromarray(DARK[..., :3], "LAB"), "TIFF"),
+    "YCbCr": encode(DARK[..., :3], "TIFF", compression="jpeg"),
+}
+READ: dict[str, tuple[bytes, Any]] = {
+    "8 bits in a PPM": (encode(DARK[..., :3], "PPM"), DARK[..., :3]),
+    "8 bits in a PNG": (encode(DARK[..., :3], "PNG"), DARK[..., :3]),
+    "planes of 8 bits": (
+        encode_tiff(np.moveaxis(DARK[..., :3], 2, 0), planarconfig="separate", **RGB_TIFF),
+        DARK[..., :3],
+    ),
+    "associated alpha": (encode_tiff(OPAQUE, extrasamples=["assocalpha"], **RGB_TIFF), DARK[..., :3]),
+    "gray of 8 bits with alpha": (
+        encode(Image.fromarray(OPAQUE[..., 2:], "LA"), "PNG"),
+        DARK[..., [2, 2, 2]],
+    ),
+    **{name: (data, np.asarray(Image.open(io.BytesIO(data)).convert("RGB"))) for name, data in INKS.items()},
+}
+
+
+@pytest.mark.parametrize("form", READ)
+def test_declared_channels_of_8_bits_are_read(form: str):
+    data, expected = READ[form]
+    np.testing.assert_array_equal(images.read(data), expected)
+
+
+def test_normalization_is_that_of_imagenet():
+    assert (images.IMAGENET_MEAN, images.IMAGENET_STD) == (IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD)
 
 
 def test_depth_alpha_and_missing_data_are_those_that_the_file_declares():
@@ -220,11 +278,14 @@ def test_read_animation_gives_first_frame(kind: str):
     assert (images.read(encode(first, kind, save_all=True, append_images=rest, lossless=True)) == RED).all()
 
 
-def test_read_max_pixels_is_the_largest_number_decoded():
+def test_read_max_pixels_is_the_largest_number_decoded(monkeypatch):
     data = encode(Image.new("RGB", (20, 10)), "PNG")
     assert_image(images.read(data, max_pixels=200), 10, 20)
     with pytest.raises(ImageError, match="at most 199 pixels"):
         images.read(data, max_pixels=199)
+    with monkeypatch.context() as patch:
+        patch.setattr(Image, "MAX_IMAGE_PIXELS", 80)  # Pillow refuses twice as many
+        assert_image(images.read(data, max_pixels=200), 10, 20)
     for side in (12_000, 2_000_000):
         with pytest.raises(ImageError, match=r"^bomb\.png is too large: at most 100,000,000 pixels"):
             images.read(png(side, side, 8, 2), name="bomb.png")
@@ -294,6 +355,37 @@ def test_read_at_least_makes_large_jpegs_smaller_and_no_other_image(tmp_path):
         assert found.shape[:2] == size
     reduced = images.read(tmp_path / "a.jpg", at_least=450)
     assert np.abs(reduced.astype(float) - smooth[::2, ::2]).mean() < 3
+
+
+@pytest.mark.parametrize(
+    ("max_pixels", "kind", "options", "expected"),
+    [
+        (2400, "JPEG", {}, (40, 60, 3)),
+        (2399, "JPEG", {}, (20, 30, 3)),
+        (600, "JPEG", {}, (20, 30, 3)),
+        (599, "JPEG", {}, None),
+        (2399, "JPEG", {"progressive": True}, None),
+        (2399, "PNG", {}, None),
+    ],
+)
+def test_read_halves_jpegs_of_up_to_four_times_the_pixels(max_pixels, kind, options, expected):
+    data = encode(Image.new("RGB", (60, 40)), kind, **options)
+    if expected:
+        assert images.read(data, max_pixels=max_pixels, halve=True).shape == expected
+    else:
+        with pytest.raises(ImageError, match=f"at most {max_pixels:,} pixels"):
+            images.read(data, max_pixels=max_pixels, halve=True)
+
+
+@pytest.mark.parametrize(("kind", "is_read"), [(1, True), (4, True), (2, False), (5, True)])
+def test_second_page_that_is_declared_as_a_copy_or_mask_is_not_read(kind: int, is_read: bool):
+    stream, tag = io.BytesIO(), "<HHII"
+    with tifffile.TiffWriter(stream, byteorder="<") as file:
+        file.write(DARK[..., 0])
+        file.write(DARK[..., 1], subfiletype=2)
+    data = stream.getvalue().replace(struct.pack(tag, 254, 4, 1, 2), struct.pack(tag, 254, 4, 1, kind))
+    with nullcontext() if is_read else pytest.raises(ImageError, match="has 2 pages: pass --channels 2"):
+        np.testing.assert_array_equal(images.read(data)[..., 0], DARK[..., 0])
 
 
 @pytest.mark.parametrize("size", [(16, 12), (12, 20), (20, 12)])

@@ -67,6 +67,12 @@ def test_classes_of_samples(tmp_path: Path, members: dict[str, str], options: di
     assert read_labels(tar, **options) == expected
 
 
+@pytest.mark.parametrize(("size", "expected"), [(1_000_000, "cat"), (1_000_001, KEY)])
+def test_classes_are_read_from_files_of_at_most_a_megabyte(tmp_path: Path, size: int, expected: str):
+    tar = make_tar(tmp_path / "s.tar", {"a.jpg": "", "a.json": '{"label": "cat"}'.ljust(size)})
+    assert read_labels(tar) == expected
+
+
 def test_files_that_a_later_one_replaces_are_counted(tmp_path: Path):
     tar, again = tmp_path / "s.tar", make_tar(tmp_path / "t.tar", {"a.jpg": "", "a.cls": "7"})
     with tarfile.open(tar, "w") as file:

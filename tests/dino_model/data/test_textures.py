@@ -20,6 +20,16 @@ def test_open_images_generates_labeled_textures(monkeypatch, tmp_path):
         open_images("textures:tset")
 
 
+def test_sets_have_200_and_100_images_of_each_class_with_their_own_seeds(monkeypatch, tmp_path):
+    monkeypatch.setenv("DINO_CACHE", str(tmp_path))
+    monkeypatch.setattr(textures, "CLASSES", ("bars", "dots"))
+    for name, seed, count in (("textures:", 0, 200), ("textures:test", 1, 100)):
+        images = open_images(name)
+        assert np.bincount(images.labels).tolist() == [count] * 2
+        expected = texture("dots", np.random.default_rng([seed, 1, count - 1]))
+        np.testing.assert_array_equal(images.read(2 * count - 1)[..., 0], expected)
+
+
 SUMS = (
     63.58, 63.04, 63.18, 63.41, 63.83, 62.81, 63.22, 63.3,
     63.77, 63.21, 63.4, 63.58, 63.1, 63.24, 63.73, 62.66,

@@ -4,11 +4,15 @@ import io
 import json
 import os
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.colors import to_hex
+from matplotlib.figure import Figure
 from PIL import Image
 
 from dino_model.data.collection import open_images
@@ -92,13 +96,29 @@ def test_place_gives_weighted_mean_of_nearest_classes():
     assert found.neighbors[0] == (4, pytest.approx(0, abs=1e-6))
     near = [drawn.classes[index] for index, _ in found.neighbors]
     assert len({point.key for point in near}) == 10
-    own = near[0]
-    assert (found.x, found.y) == pytest.approx((own.x, own.y), rel=0.01, abs=0.01)
     between = torch.from_numpy(drawn.features[4].astype(np.float32) + drawn.features[7].astype(np.float32))
-    found = place(between, drawn)
-    weights = np.array([distance**-2 for _, distance in found.neighbors])
-    places = np.array([(drawn.classes[index].x, drawn.classes[index].y) for index, _ in found.neighbors])
-    assert (found.x, found.y) == pytest.approx(tuple(weights @ places / weights.sum()), rel=1e-3)
+    for found in (place(torch.from_numpy(drawn.features[4]), drawn), place(between, drawn)):
+        weights = np.array([max(distance, 0.001) ** -2 for _, distance in found.neighbors])
+        places = np.array([(drawn.classes[index].x, drawn.classes[index].y) for index, _ in found.neighbors])
+        assert (found.x, found.y) == pytest.approx(tuple(weights @ places / weights.sum()), rel=1e-6)
+        assert all(distance == round(distance, 5) for _, distance in found.neighbors)
+
+
+def test_figure_has_each_class_in_the_color_of_its_group_and_is_larger_for_many(monkeypatch):
+    figures: list[Figure] = []
+    monkeypatch.setattr(FigureCanvasAgg, "print_png", lambda self, stream: figures.append(self.figure))
+    drawn = some_map(4)
+    for count, size in ((300, [13, 12]), (301, [24, 22])):
+        group, color = files.GROUPS[count - 299], files.COLORS[count - 299]
+        points = [replace(drawn.classes[0], group=group, x=float(i), y=i / 2) for i in range(count)]
+        files.draw_figure(replace(drawn, classes=tuple(points)))
+        (axes,) = figures[-1].axes
+        (dots,) = axes.collections
+        assert figures[-1].get_size_inches().tolist() == size
+        np.testing.assert_allclose(dots.get_offsets(), [(point.x, point.y) for point in points])
+        assert to_hex(dots.get_facecolors()[0]) == color
+        texts = {(text.get_text(), text.get_color(), text.get_position(), text.xy) for text in axes.texts}
+        assert texts == {("class 00", color, (4, 3), (point.x, point.y)) for point in points}
 
 
 def test_map_written_reads_back_equal(tmp_path: Path):
@@ -127,7 +147,8 @@ def test_thumbnails_are_centers_of_images_in_rows_of_sixteen():
         lambda content: json.dumps(content | {"classes": content["classes"][1:]}),
         lambda content: json.dumps(content | {"features": "not base64 !"}),
         lambda content: json.dumps({key: value for key, value in content.items() if key != "origin"}),
-        lambda content: json.dumps(content).replace('"neighbors": [[', '"neighbors": [[99, 0], ['),
+        lambda content: json.dumps(content).replace('"neighbors": [[', '"neighbors": [[4, 0], ['),
+        lambda content: json.dumps(content).replace('"neighbors": [[', '"neighbors": [[-1, 0], ['),
         lambda content: json.dumps(
             content | {"classes": [one | {"y": np.nan} for one in content["classes"]]}
         ),

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from matplotlib.figure import Figure
 from PIL import Image
 
 from dino_model.inference import search
@@ -33,10 +34,17 @@ def test_nearest_with_invalid_features_raises():
         search.UnitVectors(torch.full((3, 2), torch.inf))
 
 
-def test_contact_sheet_has_a_column_for_each_tile_of_the_longest_row(tmp_path: Path):
-    tile = (np.zeros((9, 12, 3), np.uint8), "tile")
-    search.write_contact_sheet(tmp_path / "sheet.png", [[tile], [tile] * 3])
+def test_contact_sheet_has_a_column_for_each_tile_of_the_longest_row(tmp_path: Path, monkeypatch):
+    figures, save = [], Figure.savefig
+    monkeypatch.setattr(Figure, "savefig", lambda self, *a, **b: figures.append(self) or save(self, *a, **b))
+    tiles = [(np.zeros((90, side, 3), np.uint8), "0123456789" * 2 + "x" * 8) for side in (120, 112, 113)]
+    search.write_contact_sheet(tmp_path / "sheet.png", [[(tiles[0][0], tiles[0][1] + "y")], tiles])
     assert Image.open(tmp_path / "sheet.png").size == (int(1.3 * 3 * 112), int(1.45 * 2 * 112))
+    axes = figures[0].axes
+    assert [each.images[0].get_array().shape[:2] for each in axes if each.images] == [
+        (84, 112), (84, 112), (90, 112), (89, 112),
+    ]  # fmt: skip
+    assert [each.get_title() for each in axes] == ["0123456789012…56789xxxxxxxxy", "", "", *[tiles[0][1]] * 3]
 
 
 def test_search_command_finds_image_of_indexed_folder(tmp_path: Path, capsys):
