@@ -62,8 +62,8 @@ def read_lines(path: Path, *, blank: bool = False) -> list[str]:
 
 def clean_path(text: str) -> str:
     """Return a path of a text as names are written: with "/", without "./" and quotes."""
-    if text[:1] in ("'", '"') and text.endswith(text[:1]) and len(text) > 2:
-        text = text[1:-1]
+    if quoted := re.fullmatch(r"(['\"])(.+)\1", text, re.DOTALL):
+        text = quoted[2]
     return posixpath.normpath(text.replace("\\", "/") if "/" not in text else text)
 
 

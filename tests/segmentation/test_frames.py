@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from segmentation.frames import frame_files, order_names
+from segmentation.frames import describe_order, frame_files, order_names
 from segmentation.labels import DataError
 
 ORDERED = [  # names in their right order
@@ -33,7 +33,7 @@ def test_names_are_ordered_by_all_numbers_from_the_left(names):
 
 
 @pytest.mark.parametrize("names", REFUSED)
-def test_other_names_are_refused_and_have_the_order_of_a_list(names, tmp_path: Path):
+def test_other_names_are_refused_and_have_the_order_of_a_list(names, tmp_path: Path, capsys):
     folder, listed = tmp_path / "seq", tmp_path / "frames.txt"
     folder.mkdir()
     stems = names.split()
@@ -45,6 +45,7 @@ def test_other_names_are_refused_and_have_the_order_of_a_list(names, tmp_path: P
         lines = ["other/0.png"] * form.startswith("seq") + [form.replace("{}", stem) for stem in stems]
         listed.write_text("\n".join(lines))
         assert [file.stem for file in frame_files(folder, listed)] == stems
+        assert capsys.readouterr().out == f"{folder}: 1 image not in frames.txt left out\n"
     listed.write_text("\n".join(["# a comment", *stems]))
     assert [file.stem for file in frame_files(folder, listed)] == stems
     (folder / f"{stems[0]}.png.png").touch()  # its stem is the name of another file
@@ -54,6 +55,12 @@ def test_other_names_are_refused_and_have_the_order_of_a_list(names, tmp_path: P
         listed.write_text("\n".join(lines) or "elsewhere/0.png")
         with pytest.raises(DataError, match=r"frames\.txt lists"):
             frame_files(folder, listed)
+
+
+def test_order_is_described_by_the_first_two_and_the_last():
+    files = [Path(f"a/{number}.png") for number in range(4)]
+    assert describe_order(files[:3]) == "0.png, 1.png, 2.png"
+    assert describe_order(files) == "0.png, 1.png … 3.png"
 
 
 def test_folder_of_frames_is_listed_with_gaps_and_without_other_files(tmp_path: Path):

@@ -13,7 +13,7 @@ from dino_model.data.classes import LabelOptions
 from dino_model.data.collection import Images, open_images
 from dino_model.data.framing import Framing
 from dino_model.data.images import ImageError
-from dino_model.data.tables import read_names
+from dino_model.data.tables import NameIndex, read_names
 from dino_model.inference.embedding import embed, read_features
 from dino_model.inference.features import FeatureExtractor
 from dino_model.models.load import LoadedModel
@@ -74,6 +74,23 @@ def test_names_that_are_ambiguous_or_missing_raise(tmp_path: Path):
             read_names(tmp_path / "val.txt", ["x/a", "y/a"])
 
 
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("x/a/b.png", "a/b.png"),  # the longest end
+        ("a/b", "a/b.png a/b.jpg"),
+        ("b", "b.png a/b.png a/b.jpg"),
+        (".\\a\\b.jpg", "a/b.jpg"),
+        ("b.jpg", "a/b.jpg"),
+        ("c/b.gif", ""),
+        ("'a/b.jpg'", "a/b.jpg"),
+        ("'", ""),
+    ],
+)
+def test_paths_mean_the_names_with_the_longest_common_end(text: str, found: str):
+    assert NameIndex(["b.png", "a/b.png", "a/b.jpg"]).find(text) == found.split()
+
+
 @pytest.mark.parametrize("form", ["NFC", "NFD"])
 def test_accents_of_a_list_and_a_table_may_be_in_another_form_than_the_names(tmp_path: Path, form: Any):
     kinds: tuple[Any, Any] = ("NFC", "NFD")
@@ -95,6 +112,17 @@ def test_list_is_relative_to_working_folder_if_its_own_has_none(photos: Path, tm
     monkeypatch.chdir(photos)
     images = open_images(listed)
     assert (images.names, images.read_bytes(1)) == (("b/2.jpg", "a/1.jpg"), b"a/1.jpg")
+
+
+def test_list_of_files_in_and_outside_of_its_folder_keeps_the_names_inside(photos: Path, tmp_path_factory):
+    other = make_folder(tmp_path_factory.mktemp("other"), "c/1.jpg c/2.jpg")
+    for text, names, root in (
+        (f"{other}/c/1.jpg\na/1.jpg\n", (f"{other}/c/1.jpg", "a/1.jpg"), photos),
+        (f"{other}/c/1.jpg\n{other}/c/2.jpg\n", ("1.jpg", "2.jpg"), other / "c"),
+    ):
+        (photos / "list.txt").write_text(text)
+        images = open_images(photos / "list.txt")
+        assert (images.names, images.root) == (names, root)
 
 
 def test_list_of_find_counts_folders_other_files_and_repetitions(photos: Path):
