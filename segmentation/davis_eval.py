@@ -16,7 +16,7 @@ from dino_model.runtime.errors import pluralize
 from segmentation.annotations import MaskReader, MaskRules
 from segmentation.datasets import nearby_hint
 from segmentation.frames import frame_files
-from segmentation.labels import VOID, DataError, Labels, check_size
+from segmentation.labels import VOID, DataError, Labels, check_size, window
 from segmentation.metrics import Scores, contour_match, contour_radius, jaccard, statistics, trace
 
 DavisTask = Literal["semi-supervised", "unsupervised"]
@@ -65,11 +65,10 @@ def score_frames(frames: Iterable[tuple[Labels, Labels]], labels: Sequence[int])
     scores = []
     for prediction, truth in frames:
         radius = contour_radius(truth.shape[0], truth.shape[1])
-        pairs = [(prediction == label, truth == label) for label in labels]
-        contours = [(trace(ours, radius), trace(true, radius)) for ours, true in pairs]
-        scores.append(
-            ([float(jaccard(*pair)) for pair in pairs], [contour_match(*pair) for pair in contours])
-        )
+        part = window(radius + 1, prediction, truth)
+        pairs = [(prediction[part] == label, truth[part] == label) for label in labels]
+        contours = [[trace(mask, radius) for mask in pair] for pair in pairs]
+        scores.append([[jaccard(*pair) for pair in pairs], [contour_match(*pair) for pair in contours]])
     region, boundary = np.array(scores).transpose(1, 2, 0)
     return region, boundary
 
@@ -98,13 +97,15 @@ def score_proposals(frames: Iterable[tuple[Labels, Labels]], labels: Sequence[in
 
 def _pair_scores(prediction: Labels, truth: Labels, labels: Sequence[int]) -> dict[int, Scores]:
     """Compute J and F [2, objects] of every proposal of a frame, and of an empty one, with every object."""
-    radius, counted = contour_radius(truth.shape[0], truth.shape[1]), truth != VOID
+    radius = contour_radius(truth.shape[0], truth.shape[1])
+    part = window(radius + 1, prediction, truth)
+    prediction, truth = prediction[part], truth[part]
     objects = [truth == label for label in labels]
     contours = [trace(mask, radius) for mask in objects]
     scores = {}
     for label in (EMPTY, *np.unique(prediction[prediction > 0]).tolist()):
-        mask = (prediction == label) & counted
-        region = [float(jaccard(mask, true)) for true in objects]
+        mask = (prediction == label) & (truth != VOID)
+        region = [jaccard(mask, true) for true in objects]
         contour = trace(mask, radius)
         scores[label] = np.array([region, [contour_match(contour, true) for true in contours]])
     return scores

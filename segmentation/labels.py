@@ -1,7 +1,9 @@
 """Labels per pixel as in mask files: 0 is background, 255 void, other values are objects or classes."""
 
+from operator import add
 from pathlib import Path
 
+import cv2
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
@@ -30,6 +32,13 @@ def check_size(name: str, size: tuple[int, ...], other: str, expected: tuple[int
 def object_ids(labels: Labels) -> tuple[int, ...]:
     """Return the labels in use in ascending order, without background (0) and void (255)."""
     return tuple(int(label) for label in np.unique(labels) if label not in (0, VOID))
+
+
+def window(margin: int, *labels: Labels) -> tuple[slice, slice]:
+    """Return rows and columns that hold all labels but 0 of masks, and `margin` pixels around them."""
+    x, y, widths, heights = zip(*map(cv2.boundingRect, labels), strict=True)
+    rows = slice(max(min(y) - margin, 0), max(map(add, y, heights)) + margin)
+    return rows, slice(max(min(x) - margin, 0), max(map(add, x, widths)) + margin)
 
 
 def without_void(labels: Labels) -> Labels:

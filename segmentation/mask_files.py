@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from PIL import Image, UnidentifiedImageError
 
 from dino_model.data import images
-from segmentation.labels import VOID, DataError
+from segmentation.labels import VOID, DataError, window
 
 MaskKind = Literal["bits", "gray", "palette", "color"]
 Space = Literal["value", "color"]
@@ -27,6 +27,7 @@ Decoded = tuple[MaskKind, NDArray[Any], tuple[int, ...]]
 NO_COLOR = -1  # of index 255, if the palette gives it none
 NO_VALUE = -(1 << 40)  # of a color that is not gray
 _PNG_START = b"\x89PNG\r\n\x1a\n\0\0\0\x0dIHDR"
+_PLAIN = (b"\x08\0\0\0\0", b"\x08\x03\0\0\0")  # gray or palette, one byte per pixel, not interlaced
 _EXACT = ("PNG", "TIFF", "BMP", "GIF", "WEBP", "PPM")
 _SUFFIXES = (".png", ".tif", ".tiff", ".bmp", ".gif", ".webp", ".ppm", ".pgm", ".pbm", ".pnm")
 _LOSSY_SUFFIXES = (".jpg", ".jpeg")
@@ -128,7 +129,9 @@ def read_mask(path: Path, threshold: int | None = None) -> StoredMask:
 def count_values(values: NDArray[Any]) -> dict[int, int]:
     """Count the pixels of each value."""
     if values.dtype == np.uint8:
-        counts = cv2.calcHist([values], [0], None, [256], [0, 256]).ravel()
+        part = values[window(1, values)]
+        counts = cv2.calcHist([part], [0], None, [256], [0, 256]).ravel().astype(np.int64)
+        counts[0] += values.size - part.size
         return {int(value): int(counts[value]) for value in np.flatnonzero(counts)}
     found, counts = np.unique(values, return_counts=True)
     return dict(zip(found.tolist(), counts.tolist(), strict=True))
@@ -174,6 +177,8 @@ def find_mask(folder: Path, stem: str, template: str = "{stem}", listings: Listi
 
 
 def _decode(content: bytes, path: Path, threshold: int | None) -> Decoded:
+    if threshold is None and (plain := _decode_plain_png(content)):
+        return plain
     try:
         image = Image.open(io.BytesIO(content), formats=None if threshold is None else images.FORMATS)
     except UnidentifiedImageError:
@@ -189,8 +194,6 @@ def _decode(content: bytes, path: Path, threshold: int | None) -> Decoded:
         if threshold is not None and (threshold > 1 or image.mode not in ("P", "PA")):
             return "gray", _array(image, path), ()
         _check_encoding(image, content, path)
-        if plain := _decode_plain_png(content):
-            return plain
         if image.mode == "1":
             return "bits", np.asarray(image).astype(np.uint8), ()
         if image.mode in ("P", "PA") and image.format != "GIF":  # GIF may renumber its palette
@@ -259,12 +262,13 @@ def _decode_plain_png(content: bytes) -> Decoded | None:
 
     ISA-L inflates more than twice as fast as zlib.
     """
-    if not content.startswith(_PNG_START) or content[24] != 8 or any(content[26:29]):
+    if not content.startswith(_PNG_START) or content[24:29] not in _PLAIN:
         return None
     chunks, is_palette = _chunks(content), content[25] == 3
-    if content[25] not in (0, 3) or is_palette != (b"PLTE" in chunks):
-        return None
     width, height = (int.from_bytes(content[at : at + 4], "big") for at in (16, 20))
+    is_usual = 0 < width * height <= (Image.MAX_IMAGE_PIXELS or math.inf) and b"acTL" not in chunks
+    if not chunks or not is_usual or is_palette != (b"PLTE" in chunks):
+        return None
     stream, size = isal_zlib.decompressobj(), height * (width + 1)
     try:
         rows = stream.decompress(chunks[b"IDAT"], size + 1)

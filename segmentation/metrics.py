@@ -1,11 +1,14 @@
 """Region similarity J, contour accuracy F and their statistics over frames, as DAVIS defines them."""
 
+from functools import cache
 from math import ceil, hypot
 from typing import NamedTuple
 
 import cv2
 import numpy as np
 from numpy.typing import NDArray
+
+from segmentation.labels import window
 
 Mask = NDArray[np.bool_]
 Scores = NDArray[np.float64]
@@ -69,33 +72,26 @@ def contour(mask: Mask) -> Mask:
 class Contour(NamedTuple):
     """The contour of one mask, prepared for matching with other contours of the same image."""
 
-    y: NDArray[np.int64]  # of each boundary pixel
-    x: NDArray[np.int64]
-    top: int  # row and column of the top left corner of `reach` in the image
-    left: int
-    reach: NDArray[np.uint8]  # 1 where a boundary pixel is within the matching radius: [rows, columns]
+    places: NDArray[np.int64]  # of the boundary pixels in the flat mask
+    reach: Mask  # pixels within the matching radius of one: flat
 
 
 def trace(mask: Mask, radius: int) -> Contour:
     """Compute the contour of a mask, Boolean [H, W], and the pixels within `radius` (Euclidean) of it."""
-    left, top, width, height = cv2.boundingRect(mask.view(np.uint8))
-    # A contour starts one pixel before its mask, and reach ends at the radius.
-    margin = radius + 1 if width else 0
-    first_row, first_column = max(top - margin, 0), max(left - margin, 0)
-    edges = contour(mask[first_row : top + height + margin, first_column : left + width + margin])
-    y, x = np.divmod(np.flatnonzero(edges), max(edges.shape[1], 1))  # nonzero is many times slower
-    reach = edges.view(np.uint8)
-    if len(y):
-        from skimage.morphology import disk  # slow to import
-
-        reach[:] = cv2.dilate(reach, disk(radius), borderType=cv2.BORDER_CONSTANT)
-    return Contour(y + first_row, x + first_column, first_row, first_column, reach)
+    part = window(radius + 1, mask.view(np.uint8))  # a contour starts one pixel before its mask
+    reach = np.zeros_like(mask)
+    reach[part] = edges = contour(mask[part])
+    places = np.flatnonzero(reach)
+    if len(places):
+        reach[part] = cv2.dilate(edges.view(np.uint8), _disk(radius), borderType=cv2.BORDER_CONSTANT)
+    return Contour(places, reach.ravel())
 
 
-def _share_within_reach(one: Contour, other: Contour) -> float:
-    y, x = one.y - other.top, one.x - other.left
-    inside = (y >= 0) & (y < other.reach.shape[0]) & (x >= 0) & (x < other.reach.shape[1])
-    return int(np.count_nonzero(other.reach[y[inside], x[inside]])) / len(y)
+@cache
+def _disk(radius: int) -> NDArray[np.uint8]:
+    from skimage.morphology import disk  # slow to import
+
+    return np.asarray(disk(radius))
 
 
 def contour_match(prediction: Contour, ground_truth: Contour) -> float:
@@ -103,10 +99,10 @@ def contour_match(prediction: Contour, ground_truth: Contour) -> float:
 
     Two masks without contour give 1, one mask without contour gives 0, as in the official evaluator.
     """
-    if not len(prediction.y) or not len(ground_truth.y):
-        return float(len(prediction.y) == len(ground_truth.y))
-    precision = _share_within_reach(prediction, ground_truth)
-    recalled = _share_within_reach(ground_truth, prediction)
+    if not len(prediction.places) or not len(ground_truth.places):
+        return float(len(prediction.places) == len(ground_truth.places))
+    precision = np.count_nonzero(ground_truth.reach[prediction.places]) / len(prediction.places)
+    recalled = np.count_nonzero(prediction.reach[ground_truth.places]) / len(ground_truth.places)
     return 2 * precision * recalled / (precision + recalled) if precision + recalled else 0.0
 
 

@@ -215,13 +215,15 @@ def test_unusable_file_is_named(tmp_path):
     whole = write(file, np.random.default_rng(0).integers(0, 4, (60, 50), dtype=np.uint8)).read_bytes()
     flipped = [whole[:at] + bytes([whole[at] ^ 0xFF]) + whole[at + 1 :] for at in (60, len(whole) - 30)]
     np.save(tmp_path / "a.npy", LABELS)
-    for content in (b"no image", (tmp_path / "a.npy").read_bytes(), whole[:60], *flipped):
+    cut = (whole[:size] for size in (20, 28, 36, 60))
+    for content in (b"no image", (tmp_path / "a.npy").read_bytes(), *cut, *flipped):
         file.write_bytes(content)
         with pytest.raises(DataError, match=r"mask\.png (is not an image of PNG|cannot be read)"):
             read_labels(file)
-    save_pages(Image.fromarray(LABELS), tmp_path / "m.tif")
-    with pytest.raises(DataError, match=r"m\.tif has 2 pages; expected one"):
-        read_labels(tmp_path / "m.tif")
+    for name in ("m.tif", "m.png"):
+        save_pages(Image.fromarray(LABELS + np.uint8(1)), tmp_path / name)
+        with pytest.raises(DataError, match=rf"{name} has 2 pages; expected one"):
+            read_labels(tmp_path / name)
     cv2.imwrite(str(file), np.dstack([ids] * 3))
     for content in (file.read_bytes(), png(1, 1, 16, 4, np.zeros((1, 4), np.uint8))):  # gray with alpha
         file.write_bytes(content)
