@@ -212,16 +212,17 @@ def test_unusable_file_is_named(tmp_path):
     file = tmp_path / "mask.png"
     with pytest.raises(DataError, match=r"mask\.png is missing"):
         read_labels(file)
-    whole = write(file, np.random.default_rng(0).integers(0, 4, (60, 50), dtype=np.uint8)).read_bytes()
+    whole = png(60, 50, 8, 0, np.random.default_rng(0).integers(0, 4, (60, 50), dtype=np.uint8))
     flipped = [whole[:at] + bytes([whole[at] ^ 0xFF]) + whole[at + 1 :] for at in (60, len(whole) - 30)]
     np.save(tmp_path / "a.npy", LABELS)
     cut = (whole[:size] for size in (20, 28, 36, 60))
-    for content in (b"no image", (tmp_path / "a.npy").read_bytes(), *cut, *flipped):
+    sizes = (png(side, side, 8, 0, LABELS[:0]) for side in (0, 70_000))
+    for content in (b"no image", (tmp_path / "a.npy").read_bytes(), *cut, *flipped, *sizes):
         file.write_bytes(content)
         with pytest.raises(DataError, match=r"mask\.png (is not an image of PNG|cannot be read)"):
             read_labels(file)
     for name in ("m.tif", "m.png"):
-        save_pages(Image.fromarray(LABELS + np.uint8(1)), tmp_path / name)
+        save_pages(Image.fromarray(mapped(0, 2, 1, 3)).convert("P"), tmp_path / name)
         with pytest.raises(DataError, match=rf"{name} has 2 pages; expected one"):
             read_labels(tmp_path / name)
     cv2.imwrite(str(file), np.dstack([ids] * 3))
@@ -402,6 +403,8 @@ def test_table_and_palette_show_labels_and_masks_without_them_are_dropped(tmp_pa
         ("1", "#0000ff", "1"),
         ("2", "#ff0000", "1"),
     ]
+    gray = MaskReader([write(tmp_path / "gray.png", LABELS)]).table().splitlines()[2:]
+    assert [int(row.split()[-1]) for row in gray] == np.bincount(LABELS.ravel()).tolist()
     assert reader.palette()[:3].tolist() == [[0, 0, 0], [0, 0, 255], [255, 0, 0]]
     again = MaskReader([red, blue], label_set=MaskReader([red]).label_set)
     assert list(again.damaged) == [blue]
