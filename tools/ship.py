@@ -144,7 +144,7 @@ def draw_terms(path: Path) -> None:
     """Draw the terms of the distillation's loss over the steps of the log; write as PNG."""
     log = [json.loads(line) for line in LOG.read_text(encoding="utf-8").splitlines()]
     with figures.style(figures.STYLE):
-        figure, axes = figures.create_page(1, 1, "Distillation of the embedded model")
+        figure, axes = figures.create_page(1, 1, "Distillation of the embedded model", width=10, height=3.6)
         axes[0][0].set(xlabel="step", ylabel="term of the loss")
         for number, (name, label) in enumerate(TERMS.items()):
             points = [(record["step"] + 1, record[name]) for record in log if name in record]

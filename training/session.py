@@ -28,7 +28,7 @@ from training.optim import create_optimizer, decay_groups
 from training.prepare import check_batch, check_ranks, create_graph, num_classes, prepare_model
 from training.recipes.recipe import Plan, Recipe, recipe_of
 from training.run.checkpoint import CheckpointWriter, load_checkpoint
-from training.run.folder import CONFIG_FORMAT, Run, RunError
+from training.run.folder import Run, RunError
 from training.run.logging import MetricLogger, json_lines
 from training.train import Callbacks, train_step
 
@@ -123,7 +123,6 @@ class Session:
     def config(self) -> dict[str, Any]:
         """Entries of config.json that decide the result, or that are needed to load the networks."""
         config = {
-            "format": CONFIG_FORMAT,
             "method": self.recipe.method.name,
             "networks": {name: f"{name}.backbone" for name in self.method.networks},
             "backbone": asdict(replace(self.recipe.backbone, drop_path=0.0)),  # as it is evaluated

@@ -38,7 +38,7 @@ class Figure(ClientValue):
     file: Literal["figure.png", "figure.svg", "figure.pdf"]
     name: str
     token: str
-    maps: str = Field(max_length=20_000_000)
+    maps: str
     shape: list[Annotated[int, Field(ge=1)]] = Field(min_length=3, max_length=3)
     label: str = Field(max_length=100)
     caption: str = Field(max_length=600)
@@ -78,7 +78,7 @@ class Animation(ClientValue):
         if any(one.shape != other.shape for one, other in pairwise(frames)):
             raise LabError("The frames of an animation must have one size: export it again.")
         if self.file == "animation.gif":
-            first, *rest = (Image.fromarray(frame).quantize(256) for frame in frames)
+            first, *rest = (Image.fromarray(frame).quantize() for frame in frames)
             buffer, milliseconds = io.BytesIO(), round(1000 * self.seconds)
             first.save(buffer, "GIF", save_all=True, append_images=rest, duration=milliseconds, loop=0)
             return buffer.getvalue()

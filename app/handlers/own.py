@@ -36,14 +36,14 @@ class Sent(ClientValue):
 
     kind: Kind
     path: str
-    title: str = Field(max_length=1000)
+    title: str
 
 
 class Named(ClientValue):
     """A file by the name that `keep` returned."""
 
     kind: Kind
-    name: str = Field(max_length=1000)
+    name: str
 
 
 class Frame(ClientValue):

@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 import anyio.to_thread
 import gradio as gr
 
+from app.limits.bounds import Limits
 from app.limits.errors import Busy, LabError
 
 Result = TypeVar("Result")
@@ -39,7 +40,9 @@ class FairTurns:
         max_per_client: Number of requests that one client may have waiting or running.
     """
 
-    def __init__(self, name: str, width: int = 1, max_waiting: int = 64, max_per_client: int = 24) -> None:
+    def __init__(
+        self, name: str, width: int = 1, max_waiting: int = Limits.max_waiting, max_per_client: int = 24
+    ) -> None:
         self.name, self.width = name, width
         self.max_waiting, self.max_per_client = max_waiting, max_per_client
         self._waiting: list[_Ticket] = []

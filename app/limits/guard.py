@@ -69,7 +69,7 @@ class Guard:
         limits: Limits | None = None,
     ) -> None:
         self.app, self.limits = app, limits or Limits()
-        self._compressed = GZipMiddleware(app, compresslevel=6)
+        self._compressed = GZipMiddleware(app)
         self._hosts = frozenset(name.lower() for name in hosts)
         self._users = {user.encode(): password.encode() for user, password in (users or {}).items()}
         self._under_way: Counter[str] = Counter()

@@ -21,12 +21,17 @@ def build(page: Page) -> None:
     with work(), gr.Row(elem_id="compare", elem_classes="lab-pair"):
         shared: dict[str, Any] = {"pins": False, "title": True, "group": "compare", "exports": "compare"}
         left, right = (
-            page.view("attention", elem_id=side, label=f"Image with maps, {side[8:]} model", **shared)
+            page.view(
+                "attention",
+                elem_id=side,
+                label=f"Image with maps, {side.removeprefix('compare-')} model",
+                **shared,
+            )
             for side in SIDES
         )
     with inspector():
-        choices, typed = backend.models.choices(), {"allow_custom_value": True, "min_width": 200}
-        other = dropdown(choices, value=OTHER, label="Compare with", elem_id="other", **typed)
+        named: dict[str, Any] = {"label": "Compare with", "elem_id": "other", "allow_custom_value": True}
+        other = dropdown(backend.models.choices(), value=OTHER, **named)
         page.link("other", other, list(backend.models.offer()))
         modes = [(name.title(), variants[0][1]) for name, variants in MODES.items()]
         controls: dict[str, Any] = {

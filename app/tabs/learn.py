@@ -30,7 +30,6 @@ APPLY = """(text) => {
   viewOf("learn-view")?.hoverAt(center ? { x: 0.5, y: 0.5 } : null);
 }"""
 TRAINED, RANDOM = "embedded-dino", "random:embedded"
-MASS = 0.6
 PLAIN: Mapping[str, Any] = {"head": "mean", "layer": "light", "mass": 60, "opacity": 80, "block": 0}
 MASK: Mapping[str, Any] = {"layer": "mask", "head": "narrowest"}
 VIEWS: tuple[Mapping[str, Any], ...] = (
@@ -106,11 +105,7 @@ def _entropies(encoding: Encoding, block: int = -1) -> np.ndarray:
 
 
 def _area(values: np.ndarray) -> str:
-    return _percent(float(keep_mass_of_maps(values, MASS).mean()))
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.1f} %" if share < 0.0995 else f"{100 * share:.0f} %"
+    return f"{100 * float(keep_mass_of_maps(values, PLAIN['mass'] / 100).mean()):.3g} %"
 
 
 def build(page: Page) -> None:
@@ -125,7 +120,7 @@ def build(page: Page) -> None:
         choices = [(f"{index + 1} {one.title}", index) for index, one in enumerate(lessons())]
         number = gr.Radio(choices, value=0, label="Topic", elem_id="lesson")
         body = gr.Markdown(fill(first.body, {}), elem_id="lesson-body")
-        mass = gr.Slider(10, 100, value=60, step=1, label="Attention kept (%)", elem_id="lesson-mass")
+        mass = gr.Slider(10, 100, PLAIN["mass"], step=1, label="Attention kept (%)", elem_id="lesson-mass")
         page.aside("learn-aside")
         trained = [("Trained with DINO", TRAINED), ("Random", RANDOM)]
         weights = gr.Radio(trained, value=TRAINED, label="Weights", elem_id="lesson-weights")
@@ -145,7 +140,7 @@ def build(page: Page) -> None:
     shown.success(None, state, None, js=APPLY, **LIGHT)
     for event in (number.change, weights.input):
         event(None, js="() => viewOf('learn-image')?.showAgain()", **LIGHT)
-    number.change(lambda: (gr.Accordion(open=False), 60), None, [accordion, mass], **LIGHT)
+    number.change(lambda: (gr.Accordion(open=False), PLAIN["mass"]), None, [accordion, mass], **LIGHT)
     mass.change(None, mass, None, js="(mass) => viewOf('learn-view')?.set({ mass })", **LIGHT)
 
 

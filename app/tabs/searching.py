@@ -37,8 +37,8 @@ def build(page: Page) -> None:
     """Build the buttons and the results, inside the tab Explore."""
     with gr.Accordion("Search my images", open=False, elem_id="search"):
         with gr.Row():
-            whole = gr.Button("By the whole image", size="sm", min_width=120, elem_id="search-whole")
-            part = gr.Button("By the part between the pins", size="sm", min_width=120, elem_id="search-part")
+            whole = gr.Button("By the whole image", size="sm", elem_id="search-whole")
+            part = gr.Button("By the part between the pins", size="sm", elem_id="search-part")
         results = gr.Gallery(label="Most similar", columns=3, height="auto", elem_id="search-results")
 
     for button, places in ((whole, "[]"), (part, PINNED)):

@@ -77,7 +77,7 @@ def _read(page: Page, name: Any) -> list[Any]:
 
 def _checkpoint(page: Page, name: Any, index: Any) -> Checkpoint:
     checkpoints = page.backend.runs.read(name).checkpoints
-    if type(index) is not int or not 0 <= index <= max(1, len(checkpoints) - 1):
+    if type(index) is not int or index not in range(max(2, len(checkpoints))):
         raise LabError("The checkpoint must be a number of the slider.")
     if not checkpoints:
         raise LabError(f"{name} has no checkpoint yet.")

@@ -20,7 +20,7 @@ from app.limits.bounds import Limits
 from app.limits.guard import LOCAL_NAMES
 from app.store.images import png
 from segmentation.masks import decode, enlarge, keep_mass_of_maps, rle
-from tests.app.conftest import MODEL, write_video
+from tests.app.conftest import MODEL, library_maps, write_video
 
 ROOT = Path(__file__).parents[2]
 DOCUMENT = ROOT / "docs/api.md"
@@ -93,6 +93,11 @@ def test_attention_and_masks_are_the_librarys(client, file, predictor):
     found = client.predict(file, MODEL, 64, api_name="/attention")
     np.testing.assert_allclose(found["maps"], predictor.cls_attention(), atol=1e-3)
     assert (found["rows"], found["columns"], found["block"]) == (*predictor.grid, 12)
+    assert client.predict(file, MODEL, 64, 12, api_name="/attention") == found
+    of_patch = client.predict(file, MODEL, 64, -11, 1, 2, api_name="/attention")
+    assert of_patch["block"] == 2
+    expected = library_maps(predictor, "attention", 1 + 6 + 2, 1)
+    np.testing.assert_allclose(of_patch["maps"], expected, atol=1e-3)
     kept = client.predict(file, MODEL, 64, mass=0.4, head="1", api_name="/masks")
     expected = enlarge(keep_mass_of_maps(predictor.cls_attention()[1], 0.4), (60, 90))
     assert (decode(kept["segmentation"]) == expected).mean() > 0.99  # queries and keys travel in 16 bits
@@ -160,7 +165,12 @@ def test_objects_are_followed_through_a_clip(client, tmp_path):
     ("name", "arguments", "sentence"),
     [
         ("attention", ["nobody"], "name of an example"),
+        ("attention", [base64.b64encode(bytes(29)).decode()], "name of an example"),
+        ("attention", [base64.b64encode(bytes(30)).decode()], "image"),
         ("attention", ["a" * 1_400_000], "larger than the 1 MB allowed"),
+        ("attention", ["kitten", MODEL, 64, 1, -1, 0], "Invalid row"),
+        ("attention", ["kitten", MODEL, 64, 1, 0, -1], "Invalid column"),
+        ("attention", ["kitten", MODEL, 64, -13], "no block -13"),
         ("attention", ["kitten", MODEL, 64, 99], "no block 99"),
         ("attention", ["kitten", MODEL, 64, 0], "blocks 1 to 12"),
         ("masks", ["kitten", MODEL, 64, 0.6, "first"], 'found "first", expected "mean" or the number'),
@@ -175,7 +185,9 @@ def test_objects_are_followed_through_a_clip(client, tmp_path):
         ("track", ["nobody", {}], "name of an example"),
         ("track", ["sheep", {}, MODEL, 48], "Nothing is marked"),
         ("track", ["sheep", {"first": []}], "by number of the frame"),
-        ("track", ["sheep", {"0": []}], "list of 1 to"),
+        ("track", ["sheep", {"0": []}], "list of 1 to 8"),
+        ("track", ["sheep", {"0": [None] * 9}], "list of 1 to 8"),
+        ("track", ["sheep", {"0": [None] * 8}, MODEL, 48], "Nothing is marked"),
         ("track", ["sheep", {"0": [{"size": [48, 64], "counts": "0"}]}], "size"),
     ],
 )

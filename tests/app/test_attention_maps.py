@@ -1,6 +1,7 @@
 """Arrays and attention of an encoding against the library's."""
 
 import re
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -34,6 +35,16 @@ def test_arrays_are_the_librarys(encoding, predictor):
     norms, outliers = norms_and_outliers(encoding, 11)
     np.testing.assert_allclose(norms, predictor.token_norms(11), atol=1e-3)
     np.testing.assert_array_equal(outliers, quantities.outlier_patches(norms))
+
+
+def test_rollout_is_of_up_to_3000_patches(monkeypatch):
+    monkeypatch.setattr(quantities, "attention_rollout", list)
+    encoding = Mock(queries_keys=lambda block: block)
+    encoding.predictor.grid = 50, 60
+    assert rollout(encoding, 2) == [0, 1, 2]
+    encoding.predictor.grid = 1, 3001
+    with pytest.raises(LabError, match="3,001, more than 3,000"):
+        rollout(encoding, 2)
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,10 @@
 """Clips: decoding within the limits, tracking, and downloads."""
 
 import io
+import json
 import zipfile
+from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -26,7 +29,7 @@ from segmentation.annotations import read_labels
 from segmentation.datasets import open_davis
 from segmentation.drawing import overlay_masks
 from segmentation.example_clips import EXAMPLES, FRAMES, draw_masks
-from segmentation.masks import bounding_box
+from segmentation.masks import bounding_box, decode
 from segmentation.tracking import propagate_steps
 from segmentation.video_input import VideoFile
 from tests.app.conftest import MODEL, run, square_frames, write_video
@@ -50,6 +53,13 @@ def test_read_returns_the_frames_of_a_video_and_of_animated_images(tmp_path):
     assert (large.size, large.sent_size) == ((427, 854), (1000, 2000))
     with pytest.raises(LabError, match=r"square\.webp has 5 frames, more than the 4 allowed"):
         clips.read(tmp_path / "square.webp", Limits(max_frames=1), "square.webp")
+    first.save(tmp_path / "four.gif", save_all=True, append_images=others[:3], duration=50)
+    assert len(clips.read(tmp_path / "four.gif", Limits(max_frames=1), "four.gif").frames) == 2
+    largest = write_video(tmp_path / "largest.webm", 2, size=(1000, 1000))
+    assert clips.read(largest, Limits(max_frame_megapixels=1), "").sent_size == (1000, 1000)
+    largest.write_bytes(largest.read_bytes().ljust(1_000_001))
+    with pytest.raises(LabError, match="is larger than the 1 MB allowed"):
+        clips.read(largest, Limits(max_upload_mb=1), "largest.webm")
 
 
 def test_read_long_video_decodes_only_the_frames_within_the_limits(tmp_path, monkeypatch):
@@ -58,12 +68,36 @@ def test_read_long_video_decodes_only_the_frames_within_the_limits(tmp_path, mon
         VideoFile, "__iter__", lambda self: (decoded.append(1) or one for one in iterate(self))
     )
     cases = [("few.webm", 40, 10.0, SMALL, 6), ("slow.webm", 600, 1.0, Limits(max_clip_seconds=8), 8)]
+    cases.append(("slowest.webm", 5, 1.0, Limits(max_clip_seconds=1), 2))
     for name, count, fps, limits, kept in cases:
         decoded.clear()
         clip = clips.read(write_video(tmp_path / name, count, fps), limits, name)
         assert len(clip.frames) == kept
         assert len(decoded) == kept + 1  # one more shows that there are more
         assert clip.note == f"Only the first {kept} of {count} frames are used: that is the limit."
+
+
+@pytest.mark.parametrize(
+    ("expected", "readable", "noted"), [(20, 18, False), (20, 17, True), (100, 95, False), (100, 94, True)]
+)
+def test_note_of_a_clip_without_its_end_names_the_frames_that_are_used(
+    tmp_path, monkeypatch, expected, readable, noted
+):
+    class Cut:
+        fps, frames = 25, square_frames(1, SIZE) * readable
+
+        def __init__(self, path: Path) -> None:
+            self.expected = expected
+
+        def __iter__(self) -> Iterator[np.ndarray]:
+            return iter(self.frames)
+
+    monkeypatch.setattr(clips, "open_frames", Cut)
+    clip = clips.read(write_video(tmp_path / "cut.webm", 2), Limits(), "cut.webm")
+    sentence = (
+        f"Only the first {readable} of {expected} frames can be decoded: the file is damaged or cut short."
+    )
+    assert clip.note == (sentence if noted else "")
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
@@ -126,11 +160,13 @@ def test_clips_are_named_by_content_in_bounded_memory(tmp_path):
         with pytest.raises(NotHere, match="open it again"):
             memory.get(token)
     assert len(memory.get("sheep").frames) == FRAMES, "an example is rendered again"
-    clip = clips.Clip("clip", (b"x" * 30_000,) * 4, (8, 8), (8, 8), 10)  # with masks 200,000 bytes
-    names = [memory.put(clips.TrackedClip(clip, (1,))) for _ in range(3)]
+    clip = clips.Clip("clip", (b"x" * 42_500,) * 4, (8, 8), (8, 8), 10)  # with masks 250,000 bytes
+    names = [memory.put(clips.TrackedClip(clip, (1,))) for _ in range(2)]
+    assert memory.tracked_clip(names[0]).clip is memory.tracked_clip(names[1]).clip  # half of 1 MB
+    memory.put(clips.TrackedClip(clip, (1,)))
     with pytest.raises(NotHere, match="track the objects again"):
         memory.tracked_clip(names[0])
-    assert memory.tracked_clip(names[2]).clip is clip
+    assert memory.tracked_clip(names[1]).clip is clip
 
 
 @given(st.lists(st.tuples(st.integers(0, MAX_OBJECTS), st.integers(1, 9)), min_size=1))
@@ -205,6 +241,14 @@ def test_marks_are_tracked_in_both_directions_as_in_the_library_and_downloads_ho
     (sequence,) = open_davis(tmp_path)
     np.testing.assert_array_equal([read_labels(path) for path in sequence.masks], expected)
     assert [path.read_bytes() for path in sequence.frames] == list(found.clip.frames)
+    content = json.loads(FILES["masks.json"](found))
+    names = [(image["id"], Path(image["file_name"]).name) for image in content["images"]]
+    assert names == [(number, f"{number - 1:05}.jpg") for number in range(1, 7)]
+    records = content["annotations"]
+    assert [record["id"] for record in records] == list(range(1, len(records) + 1))
+    for record in records:
+        labels = expected[record["image_id"] - 1]
+        np.testing.assert_array_equal(decode(record["segmentation"]), labels == record["category_id"])
     (tmp_path / "overlay.webm").write_bytes(FILES["overlay.webm"](found))
     frames = list(VideoFile(tmp_path / "overlay.webm"))
     assert len(frames) == 6
@@ -238,15 +282,46 @@ def test_tracking_with_invalid_arguments_is_refused(
         track(backend, marked(token, first_mask, **marking), token if name is None else name, model, size)
 
 
+def test_clip_for_the_view_has_its_title_and_colors(backend, token):
+    page = SimpleNamespace(backend=backend)
+    for name, title in (
+        (f"{token}/mine.webm", "mine.webm"),
+        (token, "clip"),
+        ("sheep", EXAMPLES["sheep"].title),
+    ):
+        value = video._clip_value(page, name)
+        assert (value["name"], value["frames"]) == (title, f"lab/clips/{name.split('/')[0]}")
+        assert (len(value["colors"]), len(value["palette"])) == (
+            8,
+            9,
+        )  # of up to eight objects and background
+    found = video._clip_value(page, token)
+    assert (found["count"], found["width"], found["height"], found["fps"]) == (6, 64, 48, 10)
+
+
+@pytest.mark.parametrize(
+    ("number", "accepted"), [(0, True), (5, True), (6, False), (-1, False), (True, False)]
+)
+def test_frame_of_the_clip_is_encoded(backend, page, token, number, accepted):
+    context = nullcontext() if accepted else pytest.raises(LabError, match="no such frame")
+    with context:
+        shown = video._encode(page, number, token, MODEL, 48).props["encoding"]
+        assert (shown["clip"], shown["frame"], shown["rows"], shown["columns"]) == (token, number, 3, 4)
+
+
 def test_download_holds_the_frames_that_the_page_has_shown(backend, token, first_mask):
     identity = track(backend, marked(token, first_mask), token, MODEL, 48)[-1]["id"]
     page = SimpleNamespace(backend=backend)
     request = {"id": identity, "name": "mine.webm", "file": "davis.zip"}
-    for seen, held in ((2, 2), (99, 6)):
+    for seen, held in ((1, 1), (2, 2), (99, 6)):
         name, content = video._file(page, request | {"done": seen})
         assert name == "mine-davis.zip"
         # A name is once before the file and once in the index.
         assert content.count(b"Annotations/480p/mine/0000") == 2 * held
-    for wrong in (None, request, request | {"done": 1, "id": 3}, request | {"done": 1, "file": "a.exe"}):
+    wrong_ends = [request | {"done": done} for done in (0, -1)]
+    for wrong in (
+        *(None, request, *wrong_ends),
+        *(request | {"done": 1, "id": 3}, request | {"done": 1, "file": "a.exe"}),
+    ):
         with pytest.raises(LabError):
             video._file(page, wrong)

@@ -9,7 +9,7 @@ import timm
 
 from app.limits.bounds import Limits
 from app.limits.errors import LabError, NotHere
-from app.store.engine import Key, encode
+from app.store.engine import Key, check_patches, encode
 from app.store.images import png
 from dino_model.inference.predictor import AttentionPredictor
 from dino_model.models.load import LoadedModel
@@ -23,7 +23,8 @@ def noise(seed: int, height: int = 48, width: int = 64) -> np.ndarray:
 @pytest.mark.parametrize(
     "arguments",
     [("kitten", None, 64), ("kitten", MODEL, "64"), ("kitten", MODEL, True),
-     ("kitten", MODEL, 31), ("kitten", MODEL, 4096), ("kitten", "/etc/passwd", 64), ("../x", MODEL, 64)],
+     ("kitten", MODEL, 31), ("kitten", MODEL, 2049), ("kitten", MODEL, -64),
+     ("kitten", "/etc/passwd", 64), ("../x", MODEL, 64)],
 )  # fmt: skip
 def test_encode_with_invalid_arguments_is_refused(backend, arguments):
     with pytest.raises(LabError):
@@ -51,7 +52,7 @@ def test_key_of_its_token_is_the_same_key_and_other_tokens_are_refused():
         assert Key.of(key.token) == key
         assert all(letter.isalnum() or letter in ".-_" for letter in key.token)
     model = "ZW1iZWRkZWQ"
-    for token in ("", "kitten.224", *(f"kitten.{size}.{model}" for size in ("x", -1, "0224")), "a.1.!.b.c"):
+    for token in ("", "kitten.224", *(f"kitten.{size}.{model}" for size in ("x", "0224")), "a.1.!.b.c"):
         with pytest.raises(NotHere, match="open the image again"):
             Key.of(token)
 
@@ -79,6 +80,27 @@ def test_forgotten_image_is_refused_and_forgotten_encoding_is_computed_again():
     again = backend.encoding(encoding.key.token)
     assert again is not encoding
     np.testing.assert_array_equal(again.queries_keys(0)[0], encoding.queries_keys(0)[0])
+
+
+def test_bytes_of_an_encoding_are_those_of_its_tokens_before_and_after_every_block(encoding):
+    tokens = np.prod(encoding.predictor.grid) + encoding.predictor.prefix_tokens
+    assert encoding.nbytes == (1 + encoding.predictor.blocks) * tokens * 192 * 4  # float32
+
+
+@pytest.mark.parametrize(
+    ("width", "patches", "advice"),
+    [
+        (2048, None, ""),
+        (2064, "8,256", "choose resolution 640"),
+        (200_000, "800,000", "longer side to 2.0 t"),
+    ],
+)
+def test_images_have_up_to_8192_patches(width, patches, advice):
+    """Of 1,024 pixels, 64 patches of 16 pixels, in height."""
+    if patches is None:
+        return check_patches((1024, width), 1024, 16, Limits())
+    with pytest.raises(LabError, match=rf"has {patches} patches, more than the 8,192 allowed: .*{advice}"):
+        check_patches((1024, width), 1024, 16, Limits())
 
 
 def test_image_with_too_many_patches_is_refused_before_it_is_encoded(backend, monkeypatch):
@@ -122,3 +144,12 @@ def test_choices_of_an_address_that_no_list_has_are_computed_or_refused_in_a_sen
         page.encode("kitten", page.model.preprocess("x"), 64)
     with pytest.raises(LabError, match=r"^The resolution must be a whole number from 32 to 2048 pixels\.$"):
         page.encode("kitten", MODEL, page.size.preprocess("9"))
+    with pytest.raises(LabError, match="patches, more than the 1,200 allowed"):
+        page.encode("kitten", MODEL, page.size.preprocess("2048"))
+
+
+def test_header_states_parameters_and_patches_of_the_model_and_offers_resolutions(page, photo):
+    value = page.show_image(f"{photo}/noise.png", MODEL, 64)
+    assert value["facts"] == "5.5 M parameters · 6 × 4 patches of 16 pixels"
+    assert value["details"].endswith("12 blocks of 3 heads, fp32 on cpu")
+    assert [size for _, size in page.size.choices] == [64, 224, 336, 480, 640]

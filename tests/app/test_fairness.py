@@ -2,7 +2,9 @@
 
 import asyncio
 import base64
+import re
 import threading
+from pathlib import Path
 from unittest.mock import Mock
 
 import gradio as gr
@@ -50,6 +52,30 @@ def test_order_and_bounds_of_a_queue(clients, bounds, served, refused):
     found, refusals = run(serve(turns, clients))
     assert (found, "".join(sentence[0] for sentence in refusals)) == (served, refused)
     assert all("requests wait for the model" in sentence for sentence in refusals)
+
+
+def test_turns_have_their_widths_and_bounds_and_one_client_those_of_the_documentation():
+    guide = " ".join((Path(__file__).parents[2] / "docs" / "api.md").read_text().split())
+    most, of_finding = re.findall(r"at most (\d+) waiting calls, (\d+) of them of `masks`", guide)[0]
+
+    async def count(turns: FairTurns) -> int:
+        """Requests of as many clients that hold a turn at the same time."""
+        waits = [turns.wait(client) for client in range(20)]
+        held = sum([await anext(wait) == 0 for wait in waits])
+        for wait in waits:
+            await wait.aclose()
+        return held
+
+    for name, width, bound in (
+        ("MODEL", 1, most),
+        ("LOADING", 16, most),
+        ("READING", 2, most),
+        ("FINDING", 1, of_finding),
+        ("DECODING", 2, most),
+    ):
+        turns = getattr(fairness, name)
+        assert run(count(turns)) == width, name
+        assert (turns.max_waiting, turns.max_per_client) == (Limits().max_waiting, int(bound)), name
 
 
 def test_waiting_event_yields_skip_then_result_and_reports_requests_ahead():

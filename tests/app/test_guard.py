@@ -77,8 +77,9 @@ def test_pages_of_other_sites_may_link_here_but_not_request(method, mode, expect
 
 
 def test_guard_closes_web_sockets():
-    with pytest.raises(WebSocketDisconnect), guarded().websocket_connect("/"):
+    with pytest.raises(WebSocketDisconnect) as closed, guarded().websocket_connect("/"):
         pass
+    assert closed.value.code == 1008  # policy violation
 
 
 def test_every_response_carries_the_policy_and_is_not_stored():
@@ -110,32 +111,70 @@ def test_only_a_user_with_the_right_password_is_answered():
 
 
 def test_body_larger_than_allowed_is_refused_and_its_memory_is_released(monkeypatch):
+    """Of 1 MB: four files an upload; base64 text, a third more, of one; and 1 MB for the rest."""
     client = guarded(limits=Limits(max_upload_mb=1))
-    for content in (bytes(5 * MEGABYTE), (bytes(100_000) for _ in range(60))):  # with and without a length
-        assert status(client.post(RUN, content=content)) == 413
-    assert status(client.post(UPLOAD, content=b"x" * 6 * MEGABYTE)) == 413
+    for path, most in ((UPLOAD, 5_000_000), (RUN, 3_000_000)):
+        for size in (most, most + 1):
+            for content in (b" " * size, iter([b" " * size])):  # with and without a length
+                assert status(client.post(path, content=content)) == (200 if size == most else 413)
     assert status(client.post("/", content=b"{}", headers={"Content-Length": "many"})) == 400
     monkeypatch.setattr(guard, "BODIES_HELD", 1)  # of 4 MB
     for _ in range(4):
         assert client.post(UPLOAD, content=b"x" * 4 * MEGABYTE).text == str(4 * MEGABYTE)
 
 
-@pytest.mark.parametrize(
-    ("path", "bounds"), [("/", {"max_requests_per_address": 3}), (RUN, {"max_calls_per_address": 3})]
-)
-def test_requests_of_one_address_under_way_are_bounded(path: str, bounds: dict[str, int]):
-    async def hold(scope: Scope, receive: Receive, send: Send) -> None:
-        await asyncio.sleep(0.2)
-        await PlainTextResponse("late")(scope, receive, send)
+def test_bodies_under_way_have_at_most_the_size_of_16_uploads():
+    """Bodies of 4.9 MB that never end, while 64 MB are allowed."""
+    guard_, sent = Guard(echo, limits=Limits(max_upload_mb=1)), list[int]()
 
+    async def upload(size: int) -> None:
+        bodies = iter([{"type": "http.request", "body": b"x" * size, "more_body": True}])
+        scope = {"type": "http", "method": "POST", "path": UPLOAD, "headers": [(b"host", b"localhost")]}
+
+        async def receive() -> dict[str, Any]:
+            return next(bodies, None) or await asyncio.sleep(60)
+
+        async def send(message: dict[str, Any]) -> None:
+            sent.append(message.get("status", 0))
+
+        await guard_(scope, receive, send)
+
+    async def many() -> None:
+        for size in (*[4_900_000] * 13, 300_000, 1):
+            begun = asyncio.ensure_future(upload(size))
+            await asyncio.sleep(0)
+            await asyncio.sleep(0.001)
+            tasks.append(begun)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    tasks = list[asyncio.Future[None]]()
+    asyncio.run(many())
+    assert [task.cancelled() for task in tasks] == [True] * 14 + [False]  # 64,000,000 bytes, and one more
+    assert sent[0] == 503
+    assert guard_._held_bytes == 0
+
+
+@pytest.mark.parametrize(("path", "most"), [("/", 400), (RUN, 8)])
+def test_requests_of_one_address_under_way_are_bounded(path: str, most: int):
     async def many() -> list[int]:
-        transport = httpx.ASGITransport(Guard(hold, limits=Limits(**bounds)))
+        released = asyncio.Event()
+
+        async def hold(scope: Scope, receive: Receive, send: Send) -> None:
+            await released.wait()
+            await PlainTextResponse("late")(scope, receive, send)
+
+        transport = httpx.ASGITransport(Guard(hold))
         async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
-            together = await asyncio.gather(*(client.get(path) for _ in range(5)))
-            return [response.status_code for response in (*together, await client.get(path))]
+            together = [asyncio.ensure_future(client.get(path)) for _ in range(most + 2)]
+            await asyncio.wait(together, return_when=asyncio.FIRST_COMPLETED)
+            released.set()
+            found = await asyncio.gather(*together)
+            return [response.status_code for response in (*found, await client.get(path))]
 
     *together, later = asyncio.run(many())
-    assert (sorted(together), later) == ([200, 200, 200, 429, 429], 200)
+    assert (sorted(together), later) == ([200] * most + [429] * 2, 200)
 
 
 def test_body_that_stops_arriving_is_refused(monkeypatch):

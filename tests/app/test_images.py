@@ -8,8 +8,19 @@ from PIL import Image
 
 from app.limits.bounds import Limits
 from app.limits.errors import LabError, NotHere
-from app.store.images import ImageStore, clean_name, png, stem, thumbnail
+from app.store.images import (
+    EXAMPLES,
+    WALK,
+    ImageStore,
+    clean_name,
+    pin,
+    png,
+    read_frame,
+    stem,
+    thumbnail,
+)
 from app.values import screen_jpeg
+from dino_model import photographs
 
 
 def test_name_follows_the_content_and_cannot_be_guessed_from_it():
@@ -24,6 +35,7 @@ def test_name_follows_the_content_and_cannot_be_guessed_from_it():
 
 def test_large_and_damaged_files_are_refused_without_details_of_the_decoder(pixels):
     images = ImageStore(Limits(max_megapixels=1))
+    images.keep(png(np.zeros((1000, 1000, 3), np.uint8)))
     with pytest.raises(LabError, match="too large"):
         images.keep(png(np.zeros((1001, 1000, 3), np.uint8)))
     with pytest.raises(LabError, match=r"^This file is damaged or cut short\.$"):
@@ -57,6 +69,22 @@ def test_images_for_the_screen_are_reduced_and_small_ones_keep_their_size():
     for size, expected in (((3200, 800), (400, 1600)), ((80, 60), (60, 80))):
         assert Image.open(io.BytesIO(screen_jpeg(np.zeros((*size, 3), np.uint8)))).size == expected
     assert thumbnail(np.zeros((300, 500, 3), np.uint8)).shape == (96, 96, 3)
+
+
+def test_frame_of_a_script_has_up_to_400_000_characters():
+    for count, sentence in ((400_000, "is damaged"), (400_001, "is too large")):
+        with pytest.raises(LabError, match=sentence):
+            read_frame("data:image/jpeg;base64," + "A" * (count - 23))
+
+
+def test_pins_and_walk_of_examples_are_on_their_objects():
+    for name in EXAMPLES:
+        mask, (x, y) = photographs.mask(name), pin(name)
+        assert (int(y * mask.shape[0]), int(x * mask.shape[1])) == photographs.pin(name)
+        assert y * mask.shape[0] % 1 == x * mask.shape[1] % 1 == pytest.approx(0.5)  # a center of a pixel
+    mask = photographs.mask(WALK["source"])
+    inside = [bool(mask[int(y * mask.shape[0]), int(x * mask.shape[1])]) for x, y in WALK["places"]]
+    assert inside == [True, True, False]  # wool, head and grass
 
 
 def test_names_are_fit_for_headers_file_systems_and_one_line():

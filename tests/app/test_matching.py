@@ -5,6 +5,7 @@ from typing import Any
 import cv2
 import numpy as np
 import pytest
+from PIL import Image
 
 from app.handlers.matching import direction_bytes
 from app.handlers.matching import match as match_pair
@@ -71,6 +72,15 @@ def test_matches_are_the_librarys_at_its_scale(page, images, pair):
 def test_matched_with_invalid_argument_is_refused(page, second, percent, sentence):
     with pytest.raises(LabError, match=sentence):
         match.match_images(page, "owl", MODEL, SIZE, second, percent)
+
+
+def test_turned_image_is_the_first_one_turned_by_20_degrees_on_gray(page):
+    answer = match.match_images(page, "owl", MODEL, SIZE, match.TURNED, 1)  # the smallest ratio
+    image = Image.fromarray(photographs.image("owl"))
+    turned = image.rotate(20, Image.Resampling.BICUBIC, fillcolor=(128, 128, 128))
+    assert answer["b"]["name"] == "owl turned"
+    name = answer["b"]["source"].split("/")[0]
+    np.testing.assert_array_equal(page.backend.images.read(name), np.asarray(turned))
 
 
 def test_match_without_texture_or_with_two_models_is_refused(backend, pair):

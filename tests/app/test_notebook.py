@@ -55,6 +55,19 @@ def test_show_compares_models_has_all_blocks_and_refuses_other_choices(monkeypat
         show(image, "random:embedded", size=64)
 
 
+def test_show_mask_and_its_still_image_have_their_sizes():
+    image = np.random.default_rng(0).integers(0, 256, (900, 1440, 3), np.uint8)
+    view = notebook.show_mask(image, "random:embedded")
+    value = view.props[0]["value"]
+    assert (value["rows"], value["columns"], list(value["arrays"])) == (
+        28,
+        45,
+        ["blocks/5"],
+    )  # 224 pixels high
+    with Image.open(io.BytesIO(base64.b64decode(view._repr_mimebundle_()["image/png"]))) as still:
+        assert still.size == (720, 450)
+
+
 def test_show_imports_what_the_lessons_have():
     code = "import sys, app.notebook; print({'gradio', 'av', 'starlette', 'pydantic'} & set(sys.modules))"
     assert subprocess.check_output([sys.executable, "-c", code], text=True) == "set()\n"

@@ -75,7 +75,23 @@ def test_refined_edges_follow_the_image_at_its_size():
     np.testing.assert_array_equal(objects.in_pixels(labels, image, True), image[..., 0] > 0)
     tall = np.random.default_rng(0).integers(0, 256, (2000, 40, 3), dtype=np.uint8)
     assert objects.in_pixels(labels, tall, True).shape == (2000, 40)
-    assert objects.refine(labels, tall).shape[0] == objects.REFINED_SIDE
+    assert objects.refine(labels, tall).shape == (640, 13)
+
+
+def test_pixel_belongs_to_the_object_with_the_largest_share_above_a_half(monkeypatch):
+    """Shares of three objects in five pixels, refined with the radius of the larger side of a patch."""
+    soft = np.array([[0.6, 0.4, 0.7, 0.5, 0.1], [0.3, 0.55, 0.8, 0.5, 0.1], [0.1, 0.6, 0.75, 0, 0.1]])
+    radii = []
+    monkeypatch.setattr(
+        objects.edges,
+        "refine_edges",
+        lambda masks, image, radius: radii.append(radius) or soft[:, None].astype("f"),
+    )
+    labels = np.array([[1, 2, 3]], np.uint8)
+    found = objects.refine(labels, np.zeros((1, 5, 3), np.uint8))
+    assert found.tolist() == [[1, 3, 2, 0, 0]]
+    objects.refine(labels, np.zeros((21, 30, 3), np.uint8), (1, 5))
+    assert radii == [2, 21]  # of 1.67 and 1 pixels, and of 21 and 10
 
 
 @pytest.mark.parametrize("method", list(discovery.METHODS))

@@ -58,7 +58,11 @@ def test_frame_of_the_camera_has_its_arrays_and_is_not_kept(server, backend, pix
     value = server["frame"]({"image": image, "model": MODEL, "block": 3})
     assert (value["rows"], value["columns"], value["source"]) == (14, 21, "camera")
     assert list(value["arrays"]) == ["blocks/2"]
-    assert "There is no block 13" in server["frame"]({"image": image, "model": MODEL, "block": 13})["error"]
+    for block in (0, 13):
+        refusal = server["frame"]({"image": image, "model": MODEL, "block": block})["error"]
+        assert f"There is no block {block}: this model has 12" in refusal
+    last = server["frame"]({"image": image, "model": MODEL, "block": 12})
+    assert list(last["arrays"]) == ["blocks/11"]
 
 
 def test_encoding_of_a_client_that_leaves_ends_between_two_blocks(backend, photo):

@@ -2,13 +2,15 @@
 
 import math
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from app.limits.errors import NotHere
+from app.limits.errors import LabError, NotHere
 from app.store import runs as module
 from app.store.runs import CHARTS, Runs, TrainingRun, chart_value, status_text, warnings_text
+from app.tabs import training
 from dino_model import photographs
 from dino_model.inference.predictor import AttentionPredictor
 from tests.app.conftest import line, save_milestone, small_backend, write_run
@@ -90,6 +92,8 @@ def test_shipped_logs_have_every_plotted_quantity():
 def test_status_names_steps_and_phases(tmp_path):
     folder, runs = write_run(tmp_path / "run"), Runs(tmp_path)
     assert status_text(runs.read("run")) == "3 of 30 steps"
+    write_run(tmp_path / "begun", b"{")
+    assert status_text(runs.read("begun")) == "0 of 30 steps"
     write_run(folder, *(line(step, loss=1.0) for step in range(30)))
     assert status_text(runs.read("run")) == "30 of 30 steps"
     write_run(folder, line(0, phase=1, loss=1.0), line(0, phase=2, loss=-1.0), recipe=None)
@@ -117,6 +121,26 @@ def test_checkpoints_have_their_own_weights_and_old_tokens_are_refused_when_repl
         with pytest.raises(NotHere, match="has changed: choose the model again"):
             backend.encoding(encoding.key.token)
         assert (backend.encode("kitten", encoding.key.model, 64).queries_keys(1)[0] != before).any()
+
+
+@pytest.mark.parametrize("count", [0, 1, 3])
+def test_slider_of_the_tab_has_a_place_for_each_checkpoint(tmp_path, count):
+    folder = write_run(tmp_path / "run")
+    for number in range(count):
+        (folder / f"step-{10 * number:08d}.pt").touch()
+    page = SimpleNamespace(backend=SimpleNamespace(runs=Runs(tmp_path)))
+    _, warnings, slider, *charts = training._read(page, "run")
+    assert (slider.maximum, slider.value, slider.interactive) == (max(1, count - 1), count - 1, count > 1)
+    assert (warnings.visible, len(charts)) == (False, 3)
+    for index, steps in ((0, 0), (1, 10 * min(1, count - 1)), (2, 20)):
+        if index < max(2, count) and count:
+            assert training._checkpoint(page, "run", index).step == steps
+        else:
+            with pytest.raises(LabError, match="no checkpoint yet" if index < 2 else "number of the slider"):
+                training._checkpoint(page, "run", index)
+    for index in (-1, True, 0.0):
+        with pytest.raises(LabError, match="number of the slider"):
+            training._checkpoint(page, "run", index)
 
 
 def test_many_checkpoints_are_thinned_with_the_first_and_the_last_kept(tmp_path):

@@ -1,12 +1,14 @@
 """Scribbles: heads trained on strokes, their files, and requests that any client may send."""
 
 import io
+import re
 import zipfile
 
 import numpy as np
 import pytest
 from PIL import Image
 
+from app import STATIC
 from app.handlers import scribbles
 from app.limits.errors import LabError
 from app.store.clips import runs_of
@@ -64,12 +66,39 @@ def test_command_applies_the_head_file_with_the_same_masks(backend, marked, halv
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [({"runs": [1, 5400]}, "second"), ({"runs": [0, 5400]}, "Nothing is marked"),
-     ({"runs": [1, 10**30]}, "does not fit"), ({"runs": [1] * 200_001}, "runs"), ({"rows": 10**9}, "rows"),
-     ({"token": "../../etc/passwd"}, "token")],
+     ({"runs": [1, 10**30]}, "does not fit"), ({"token": "../../etc/passwd"}, "token"),
+     ({"runs": [8, 5400]}, "does not fit")],
 )  # fmt: skip
 def test_invalid_strokes_are_refused(backend, marked, change, sentence):
     with pytest.raises(LabError, match=sentence):
         scribbles.segment_image(backend, {"images": [marked | change]})
+
+
+def test_requests_are_accepted_up_to_the_ends_of_their_ranges(marked):
+    """1,024 cells of a side, as in app/static/views/mask_view.js, and 7 colors: background and 6 classes."""
+    (side,) = re.findall(
+        r"LONG_SIDE = (\d+); // cells of a mask", (STATIC / "views/mask_view.js").read_text()
+    )
+    ends = {"rows": (1, int(side)), "columns": (1, int(side))}
+    for field, (lowest, highest) in ends.items():
+        for value in (lowest, highest):
+            assert getattr(scribbles.Scribble.of(marked | {field: value}), field) == value
+        for value in (lowest - 1, highest + 1):
+            with pytest.raises(LabError, match=f"Invalid {field}"):
+                scribbles.Scribble.of(marked | {field: value})
+    assert len(scribbles.Scribble.of(marked | {"runs": [1] * 200_000}).runs) == 200_000
+    with pytest.raises(LabError, match="Invalid runs"):
+        scribbles.Scribble.of(marked | {"runs": [1] * 200_001})
+    assert scribbles.Scribble(token="", rows=2, columns=2, runs=[0, 1, 1, 1, 7, 2]).labels().tolist() == [
+        [255, 0],
+        [6, 6],
+    ]
+    for field, most in (("images", 8), ("own", 200)):
+        values = [marked if field == "images" else "a"] * most
+        request = {"images": [marked]} | {field: values}
+        assert len(getattr(scribbles.ScribbleRequest.of(request), field)) == most
+        with pytest.raises(LabError, match=f"Invalid {field}"):
+            scribbles.ScribbleRequest.of(request | {field: [*values, values[0]]})
 
 
 def test_invalid_requests_and_images_of_several_resolutions_are_refused(backend, marked, halves):

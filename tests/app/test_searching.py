@@ -13,6 +13,7 @@ from tests.app.conftest import MODEL, small_backend
 
 COLORS = {"red": (200, 30, 30), "green": (30, 200, 30), "blue": (30, 30, 200)}
 IMAGES = {f"{name}.png": np.full((64, 64, 3), color, np.uint8) for name, color in COLORS.items()}
+GRAYS = {f"gray{n}.png": np.full((100, 200, 3), 20 * n, np.uint8) for n in range(10)}
 
 
 @pytest.fixture(scope="module")
@@ -20,7 +21,7 @@ def searched(tmp_path_factory) -> Backend:
     """A lab with an index of images of one color each."""
     folder = tmp_path_factory.mktemp("search")
     (folder / "images").mkdir()
-    for name, pixels in IMAGES.items():
+    for name, pixels in (IMAGES | GRAYS).items():
         (folder / "images" / name).write_bytes(png(pixels))
     index = folder / "index.safetensors"
     main(["index", str(folder / "images"), "--output", str(index), "--size", "32"])
@@ -40,7 +41,12 @@ def test_part_between_pins_finds_the_image_of_its_color(searched, token):
         assert caption == f"1.00 · {name}"
         np.testing.assert_allclose(tile.mean(axis=(0, 1)), IMAGES[name][0, 0], atol=2)
     results = searching.search_images(searched, {"token": token, "places": []})
-    assert {caption.split(" · ")[1] for _, caption in results} == set(IMAGES)
+    tiles = {caption.split(" · ")[1]: tile.shape for tile, caption in results}
+    assert len(tiles) == 12  # of 13
+    assert set(tiles) >= set(IMAGES)
+    assert {tile for name, tile in tiles.items() if name in GRAYS} == {(80, 160, 3)}
+    eight = [[0.0, 0.0], [0.4, 1.0]] * 4
+    assert searching.search_images(searched, {"token": token, "places": eight})[0][1] == "1.00 · red.png"
 
 
 def test_hostile_requests_and_a_lab_without_an_index_are_refused(searched, token, backend, encoding):

@@ -1,5 +1,6 @@
 """The attention view as a component of other apps: `gr.Interface`, flags, settings, and FastAPI."""
 
+import re
 from pathlib import Path
 
 import gradio as gr
@@ -9,7 +10,7 @@ from fastapi import FastAPI
 from PIL import Image
 from starlette.testclient import TestClient
 
-from app import mount
+from app import STATIC, mount
 from app.layout import build
 from app.values import attention_value
 from app.views import attention_view
@@ -62,6 +63,38 @@ def test_flagged_value_is_a_file_whose_path_is_in_the_log(tmp_path, value):
     assert Path(path).is_relative_to(tmp_path)
     assert view.read_from_flag(path) == value
     assert view.flag(None, tmp_path) == ""
+
+
+def test_sliders_have_the_ranges_of_the_settings_and_begin_as_the_scripts(demo: gr.Blocks):
+    """The scripts state where mass, opacity, count and reach begin; `app.views` states the ranges of two."""
+    start: dict[str, int] = {}
+    for script in ("attention_view", "mask_view", "editor"):
+        text = (STATIC / "views" / f"{script}.js").read_text()
+        for name, value in re.findall(r"\b(mass|opacity|count|reach): (\d+)", text):
+            assert start.setdefault(name, int(value)) == int(value)
+    ranges = {
+        "Mask keeps (%)": (10, 100, start["mass"]),
+        "Attention kept (%)": (10, 100, start["mass"]),
+        "Opacity (%)": (0, 100, start["opacity"]),
+        "Key similarity kept (%)": (50, 99, start["reach"]),
+        "Similarity kept (%)": (50, 99, start["reach"]),
+        "Most objects": (1, 6, start["count"]),
+        "Ratio to next best (%)": (50, 100, 100),
+        "Checkpoint": (0, 1, 1),  # untrained and final
+    }
+    sliders = [block for block in demo.blocks.values() if isinstance(block, gr.Slider)]
+    found = {(one.label, (one.minimum, one.maximum, one.value)) for one in sliders}
+    assert found == set(ranges.items())
+    assert {one.step for one in sliders} == {1}
+
+
+def test_back_and_next_stay_within_the_topics_and_four_clips_are_tracked_at_once(demo: gr.Blocks):
+    turns = [event.js for event in demo.fns.values() if event.js and "Math.max(0, Math.min(" in str(event.js)]
+    assert turns == [f"(index) => Math.max(0, Math.min(7, index + {step}))" for step in (-1, 1)]
+    buttons = {one.value: one.variant for one in demo.blocks.values() if isinstance(one, gr.Button)}
+    assert (buttons["Back"], buttons["Next"]) == ("secondary", "primary")
+    limits = [event.concurrency_limit for event in demo.fns.values() if event.concurrency_id == "tracking"]
+    assert limits == [4]
 
 
 @pytest.mark.parametrize(

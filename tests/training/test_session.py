@@ -10,7 +10,7 @@ import torch
 from dino_model import data
 from dino_model.data.collection import open_images
 from dino_model.runtime.errors import SettingError
-from tests.training.runs import RECIPE
+from tests.training.runs import METHODS, RECIPE
 from training.augmentation.crop_config import CropConfig
 from training.prepare import check_batch
 from training.run.checkpoint import CheckpointWriter
@@ -49,9 +49,13 @@ def test_check_batch_splits_the_share_of_each_process(monkeypatch):
     monkeypatch.setattr("training.prepare.world", lambda: 2)
     recipe = replace(SMALL, batch_size=24)
     check_batch(recipe, 12, 0)
-    for parts in (8, 24):  # divisors of the batch of both
+    for parts in (0, 8, 24):  # 8 and 24 are divisors of the batch of both
         with pytest.raises(SettingError, match=f"--accumulate is {parts}, expected a divisor of 12"):
             check_batch(recipe, parts, 0)
+    normed = replace(recipe, method=METHODS["byol"], batch_size=2)
+    check_batch(normed, 1, 0)
+    with pytest.raises(SettingError, match="--batch-size is 3, no multiple of the 2 processes"):
+        check_batch(replace(recipe, batch_size=3), 1, 0)
 
 
 def test_checkpoints_by_time_are_as_far_apart_as_the_time_between_them(collection, tmp_path, monkeypatch):

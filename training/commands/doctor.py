@@ -61,15 +61,14 @@ def draw_log(lines: Sequence[Line], findings: Sequence[str], title: str, path: P
         text = "\n".join(fill(finding, 120) for finding in findings)
         rows = -(-len(drawn) // columns)
         figure, axes = figures.create_page(rows, columns, f"{title}\n{text}", width=11, height=2.6)
-        figure.supxlabel("step", fontsize=10)
+        figure.supxlabel("step")
         for plot in list(axes.flat)[len(drawn) :]:
             plot.set_axis_off()
         for plot, (panel, labels) in zip(axes.flat, drawn, strict=False):
             for number, (name, label) in enumerate(labels.items()):
                 points = [(line["step"] + 1, line[name]) for line in lines if name in line]
                 figures.curve(plot, points, label, number)
-            plot.set_title(panel.title, fontsize=10, pad=22 if len(labels) > 1 else None)
-            plot.margins(y=0.1)
+            plot.set_title(panel.title, pad=22 if len(labels) > 1 else None)
             if "data_wait" in labels:
                 plot.set_ylim(0, 1)
             if len(labels) > 1:  # between title and curves, where it covers nothing

@@ -55,8 +55,8 @@ MIXUP, CUTMIX, SMOOTHING = 0.8, 1.0, 0.1
 class FinetuneRecipe:
     """Settings that differ between data sets."""
 
-    epochs: int = 300
-    batch: int = 256
+    epochs: int
+    batch: int
     rate: float = 1e-4
     """Peak learning rate for this batch."""
     measure: str = ""
@@ -86,7 +86,7 @@ def learning_rate(recipe: FinetuneRecipe, epoch: float) -> float:
     warmup = min(WARMUP_EPOCHS, recipe.epochs // 2)
     if epoch < warmup:
         return recipe.rate * epoch / warmup
-    done = (epoch - warmup) / max(recipe.epochs - warmup, 1e-9)
+    done = (epoch - warmup) / (recipe.epochs - warmup)
     return recipe.rate * (1 + math.cos(math.pi * done)) / 2
 
 
@@ -190,7 +190,7 @@ def _finetune(
     device, classes = choose_device(options.device), len(split.classes)
     images = replace(readable, channel_range=model.channel_range)
     file = output_file(options, model.name)
-    item = f"{file.stem}-{model_fingerprint(model.backbone)[:8]}"
+    item = f"{file.stem}-{model_fingerprint(model.backbone)}"
     if folder.has(item):
         print(f"network: {file}, finished before")
         return dict(folder.finished[item])

@@ -66,7 +66,7 @@ def neighbors(
 
 
 def knn_accuracy(
-    train: Tensor, labels: Tensor, test: Tensor, truth: Tensor, *, k: int = 20, temperature: float = 0.07
+    train: Tensor, labels: Tensor, test: Tensor, truth: Tensor, *, k: int, temperature: float = 0.07
 ) -> NeighborAccuracy:
     """Compute the accuracy of the vote, as `knn_accuracies`."""
     return knn_accuracies(train, labels, test, truth, ks=[k], temperature=temperature)[k]
@@ -79,7 +79,7 @@ def knn_accuracies(
     truth: Tensor,
     *,
     ks: Sequence[int],
-    temperature: float = 0.07,
+    temperature: float,
     device: torch.device | str | None = None,
     leave_one_out: bool = False,
 ) -> dict[int, NeighborAccuracy]:

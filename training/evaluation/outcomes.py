@@ -123,20 +123,18 @@ def _write_confusion(path: Path, matrix: Tensor, classes: Sequence[str]) -> None
     rows = ([name, *row] for name, row in zip(classes, matrix.tolist(), strict=True))
     write_csv(path, [["true \\ predicted", *classes], *rows])
     side = min(14.0, max(4.5, 0.34 * len(classes) + 2.5))
-    with figures.style({"font.size": 9}):
-        figure, ((axes,),) = figures.create_page(
-            1, 1, "Confusion of the test images", width=side + 1.5, height=side
-        )
-        shares = 100 * matrix / matrix.sum(dim=1, keepdim=True).clamp(min=1)
-        drawn = axes.imshow(shares.numpy(), cmap="Blues", vmin=0, vmax=100)
-        axes.set(xlabel="predicted class", ylabel="true class")
-        if len(classes) <= MAX_NAMES:
-            ticks = range(len(classes))
-            axes.set_xticks(ticks, classes, rotation=90)
-            axes.set_yticks(ticks, classes)
-        if len(classes) <= MAX_NAMES // 2:
-            for row, column in matrix.nonzero().tolist():
-                color = "white" if shares[row, column] > 60 else "black"
-                axes.text(column, row, str(int(matrix[row, column])), ha="center", va="center", color=color)
-        figure.colorbar(drawn, ax=axes, label="share of the true class, %", shrink=0.7)
-        figures.save(figure, path.with_suffix(".png"))
+    title = "Confusion of the test images"
+    figure, ((axes,),) = figures.create_page(1, 1, title, width=side + 1.5, height=side)
+    shares = 100 * matrix / matrix.sum(dim=1, keepdim=True).clamp(min=1)
+    drawn = axes.imshow(shares.numpy(), cmap="Blues", vmin=0, vmax=100)
+    axes.set(xlabel="predicted class", ylabel="true class")
+    if len(classes) <= MAX_NAMES:
+        ticks = range(len(classes))
+        axes.set_xticks(ticks, classes, rotation="vertical")
+        axes.set_yticks(ticks, classes)
+    if len(classes) <= MAX_NAMES // 2:
+        for row, column in matrix.nonzero().tolist():
+            color = "white" if shares[row, column] > 60 else "black"
+            axes.text(column, row, str(int(matrix[row, column])), ha="center", va="center", color=color)
+    figure.colorbar(drawn, ax=axes, label="share of the true class, %")
+    figures.save(figure, path.with_suffix(".png"))

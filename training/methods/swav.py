@@ -68,5 +68,6 @@ class SwAV(Method):
         """Normalize the prototypes to length 1 and put the views' embeddings into the queue."""
         self.prototypes.copy_(losses.unit(self.prototypes))
         if self.queue and step >= self.schedules.queue_step:
-            embeddings = torch.cat([part["embeddings"] for part in carry], dim=1)  # [2, batch, width]
+            (part,) = carry  # the batch is undivided, see SwAVConfig.whole_batch
+            embeddings = part["embeddings"]  # [2, batch, width]
             self.queue.put(gather(embeddings.transpose(0, 1).flatten(1)))

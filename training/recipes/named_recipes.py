@@ -120,11 +120,9 @@ def small_data(
     own = {"method": {}} | dict(settings)
     batch_size = own["batch_size"] if batch_size is None else batch_size
     epochs = 100 if epochs is None else epochs
-    sizes = SimpleNamespace(
-        epochs=epochs, batch_size=batch_size, patch_size=1 if patch_size is None else patch_size
-    )
+    unit = 16 if patch_size is None else patch_size
+    sizes = SimpleNamespace(epochs=epochs, batch_size=batch_size, patch_size=unit)
     at_least(sizes, epochs=1, batch_size=1, patch_size=1)
-    unit = patch_size or 16
     side = max(-(-32 // unit) * unit, min(224, short_side) // unit * unit)  # in whole patches
     patch_size = patch_size or (16 if side >= 96 else 8)
     local = max(-(-16 // patch_size), side * 3 // 7 // patch_size) * patch_size  # 96 of 224

@@ -20,19 +20,14 @@ STYLE: Any = {
     "axes.prop_cycle": cycler(color=COLORS, linestyle=LINES),
     "axes.spines.right": False,
     "axes.spines.top": False,
-    "font.size": 10,
-    "grid.alpha": 0.3,
-    "lines.linewidth": 2,
 }
 style = mpl.rc_context
 """Context manager that applies a style to what is drawn in it."""
 
 
-def create_page(
-    rows: int, columns: int, title: str, *, width: float = 10, height: float = 3.6
-) -> tuple[Figure, Any]:
+def create_page(rows: int, columns: int, title: str, *, width: float, height: float) -> tuple[Figure, Any]:
     """A figure and its axes [rows, columns], each row so high, in inches; draw within `style(STYLE)`."""
-    figure = Figure(figsize=(width, height * rows), dpi=110, layout="constrained")
+    figure = Figure(figsize=(width, height * rows), layout="constrained")
     figure.suptitle(files.printable(title))
     return figure, figure.subplots(rows, columns, squeeze=False)
 

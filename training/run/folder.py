@@ -27,7 +27,6 @@ from dino_model.runtime.outputs import PROVENANCE, OutputError
 from training.recipes.validation import at_least
 from training.run.log import read_log
 
-CONFIG_FORMAT = 2
 IMAGES = "images.csv.gz"
 DOCTOR_PAGE, WANDB_ID, TENSORBOARD = "doctor.png", "wandb.txt", "tensorboard"
 WRITTEN = (

@@ -21,7 +21,7 @@ Results = Mapping[str, "Result"]
 """Results of one seed by variant."""
 
 
-def base_recipe(epochs: int = 8) -> Recipe:
+def base_recipe(epochs: int) -> Recipe:
     """Return DINO for a ViT of 2 blocks of width 96, two crops of 36 patches, 100 steps of 32 per epoch.
 
     Batch normalization in the heads, a teacher that averages over 50 steps and a constant rate shorten the
@@ -33,7 +33,6 @@ def base_recipe(epochs: int = 8) -> Recipe:
             HeadConfig(prototypes=256, hidden=256, bottleneck=64, batch_norm=True),
             teacher_momentum=0.98,
             teacher_momentum_end=0.98,
-            teacher_temperature_start=0.045,
             teacher_temperature=0.045,
             freeze_last_layer_epochs=0,
         ),

@@ -95,31 +95,26 @@ def outcome_table(outcome: Outcome) -> list[str]:
 
 def draw_outcome(outcome: Outcome, path: Path) -> None:
     """Draw a point with its interval for each variant, and lines at the baselines, under the result."""
-    from matplotlib.figure import Figure  # half a second to import
-
-    from training.run import figures
+    from training.run import figures  # imports matplotlib
 
     law, blue = outcome.law, figures.COLORS[0]
+    result = "shown" if outcome.is_shown else "not shown"
     with figures.style(figures.STYLE):
-        figure = Figure(figsize=(8, 4), dpi=110, layout="constrained")
-        axes = figure.add_subplot()
+        title = f"{law.title} ({law.source}): {result}"
+        figure, ((axes,),) = figures.create_page(1, 1, title, width=8, height=4)
         for place, values in enumerate(outcome.values.values()):
             mean, low, high = interval(values, 0, law.largest)
             error = [[mean - low], [high - mean]] if math.isfinite(low) else None
-            axes.errorbar(place, mean, error, fmt="o", capsize=6, color=blue)
-            axes.plot([place + 0.08] * len(values), values, ".", color=blue, alpha=0.6)
-        for number, (name, value) in enumerate(outcome.baselines.items()):
-            line = figures.LINES[1 + number % 3]
-            axes.axhline(value, color="black", linewidth=1, linestyle=line, label=f"{name} {value:.1f}")
+            axes.errorbar(place, mean, error, fmt="o", color=blue)
+            axes.plot([place + 0.08] * len(values), values, ".", color=blue)
+        for line, (name, value) in zip(figures.LINES, outcome.baselines.items(), strict=False):
+            axes.axhline(value, color="black", linestyle=line, label=f"{name} {value:.1f}")
         names = list(outcome.values)
         axes.set_xticks(range(len(names)), names)
         axes.set_xlim(-0.5, len(names) - 0.5)
-        if law.unit == "points":
-            axes.set_ylim(top=min(axes.get_ylim()[1], 100))
-        result = "shown" if outcome.is_shown else "not shown"
-        axes.set(ylabel=law.quantity, title=f"{law.title} ({law.source}): {result}")
+        axes.set_ylabel(law.quantity)
         if outcome.baselines:
-            axes.legend(fontsize=9)
+            axes.legend()
         figures.save(figure, path)
 
 

@@ -16,7 +16,7 @@ from dino_model.models.load import LoadedModel
 from dino_model.runtime import files
 from dino_model.runtime.device import ComputePrecision
 from training.evaluation.knn import knn_accuracy
-from training.recipes.recipe import Plan, Recipe
+from training.recipes.recipe import Recipe
 from training.run.folder import Run, SaveSchedule
 from training.run.logging import Diverged
 from training.session import Session
@@ -77,15 +77,14 @@ def train_run(run: Run, recipe: Recipe, seed: int, data: StudyData) -> Result:
     Raises:
         RunError: Another process trains the run, or its files are damaged.
     """
-    diverged, steps = run.folder / "diverged.txt", Plan.of(recipe, len(data.train)).steps
-    lines = run.lines() if run.log.exists() else []
-    if not diverged.exists() and (not lines or lines[-1]["step"] + 1 < steps):
+    diverged = run.folder / "diverged.txt"
+    if not diverged.exists():
         try:
             with run.lock():
                 _train(run, recipe, seed, data)
         except Diverged as error:
             files.write_text(diverged, f"{error}\n")
-        lines = run.lines()
+    lines = run.lines()
     seconds = sum(recipe.batch_size / line["images_per_second"] for line in lines)
     return Result(tuple(lines), run.config()["untrained_knn"], seconds)
 

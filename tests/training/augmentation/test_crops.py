@@ -24,13 +24,39 @@ from training.augmentation.crops import (
 from training.augmentation.photometry import NUMBERS, change_colors, plan_colors
 
 
-def test_dino_views_differ_in_blur_and_solarization_only():
+def test_views_and_local_crops_differ_in_size_scale_blur_and_solarization_only():
     config = CropConfig()
     first, second = config.views
     assert first == replace(ViewSpec(), blur=1.0, solarize=0.0)
     assert second == replace(first, blur=0.1, solarize=0.2)
     assert config.locals == replace(first, blur=0.5, size=96, scale=(0.05, 0.4))
     assert replace(config, global_crops=3).views == (first, second, first)
+
+
+AUGMENTED = {
+    # probability of jitter, its strengths, probability of gray; of blur and solarization of locals and views
+    "dino": (0.8, (0.4, 0.4, 0.2, 0.1), 0.2, [(0.5, 0), (1, 0), (0.1, 0.2)]),  # Table 6 of BYOL
+    "moco-v2": (0.8, (0.4, 0.4, 0.4, 0.1), 0.2, [(0.5, 0)] * 3),  # main_moco.py --aug-plus
+    "swav": (0.8, (0.8, 0.8, 0.8, 0.2), 0.2, [(0.5, 0)] * 3),  # appendix A of SimCLR
+    "supervised": (1, (0.3, 0.3, 0.3, 0), 0, [(0, 0)] * 3),
+    "deit": (0, None, 0, [(0, 0)] * 3),
+    "none": (0, None, 0, [(0, 0)] * 3),
+}
+
+
+@pytest.mark.parametrize("name", AUGMENTED)
+def test_augmentation_has_the_probabilities_and_strengths_of_its_paper(name):
+    jitter, strengths, gray, pairs = AUGMENTED[name]
+    config = CropConfig(augmentation=name)
+    for spec, pair in zip((config.locals, *config.views), pairs, strict=True):
+        assert (spec.jitter, spec.gray, (spec.blur, spec.solarize)) == (jitter, gray, pair)
+        assert strengths is None or spec.strengths == strengths
+        assert (spec.flip, spec.radius, spec.randaugment) == (0.5, (0.1, 2), name == "deit")
+
+
+def test_crop_config_accepts_the_ends_of_its_ranges():
+    CropConfig(1, 1, 0, (0.5, 0.5), (1.0, 1.0), (0.0, 0.0), margin=1.0, global_crops=1, canvas_size=1)
+    CropConfig(blur=(1.0, 1.0), margin=0.0)
 
 
 def test_images_are_decoded_so_large_that_the_smallest_and_narrowest_box_is_not_enlarged():
@@ -46,6 +72,7 @@ def test_images_are_decoded_so_large_that_the_smallest_and_narrowest_box_is_not_
     [
         ({"global_scale": (0.0, 1.0)}, "--global-scale"),
         ({"local_scale": (0.5, 0.4)}, "--local-scale"),
+        ({"global_scale": (0.5, 1.1)}, "--global-scale"),
         ({"local_size": 0}, "--local-size is 0"),
         ({"local_crops": -1}, "--local-crops is -1"),
         ({"global_crops": 0}, "--global-crops is 0"),
@@ -255,8 +282,8 @@ def test_augment_modes_give_the_same_statistics(augment):
 
 
 def test_crops_of_workers_flip_gray_and_solarize_from_128():
-    image = np.random.default_rng(0).integers(0, 256, (8, 8, 3), np.uint8)
-    whole = ViewSpec(size=8, scale=(1.0, 1.0), flip=0.0, jitter=0.0, gray=0.0, blur=0.0, solarize=0.0)
+    image = np.random.default_rng(0).permutation(np.arange(768) % 256).reshape(16, 16, 3).astype(np.uint8)
+    whole = ViewSpec(size=16, scale=(1.0, 1.0), flip=0.0, jitter=0.0, gray=0.0, blur=0.0, solarize=0.0)
     for change, expected in (
         ({}, image),
         ({"flip": 1.0}, image[:, ::-1]),

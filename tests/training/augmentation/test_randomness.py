@@ -1,3 +1,4 @@
+import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -27,3 +28,13 @@ def test_randomness_depends_on_seed_step_and_purpose():
 def test_mix_of_seed_0_is_the_published_sequence_of_splitmix64():
     published = (0xE220A8397B1DCDAF, 0x6E789E6AA1B965F4, 0x06C45D188009454F)
     assert [mix(0, position) for position in range(3)] == [number >> 1 for number in published]
+    golden = 0x9E3779B97F4A7C15  # a seed shifts the sequence by that many times this number
+    assert [mix(seed, 2 - seed * golden) for seed in range(3)] == [published[2] >> 1] * 3
+
+
+def test_random_numbers_are_uniform():
+    numbers = Randomness(3, 5, 0, 4000).uniform("depth", 5)
+    assert numbers.dtype == torch.float32
+    assert (numbers.min(), numbers.max()) == pytest.approx((0, 1), abs=1e-3)
+    assert numbers.max() < 1
+    assert (numbers.mean(), numbers.var()) == pytest.approx((1 / 2, 1 / 12), abs=0.01)

@@ -70,6 +70,8 @@ def test_resume_after_ctrl_c_with_other_rate_and_precision_records_the_change(
     assert pretrain(images, run) == 130
     assert "3 of 6 steps done, --resume continues" in capsys.readouterr().out
     monkeypatch.undo()
+    assert resume(run, "--epochs", 1) == 1
+    assert "has done 3 steps, but --epochs 1 are 2 steps: pass --epochs 2 or more" in capsys.readouterr().err
     assert resume(run, "--lr", "0.1", "--precision", "bf16") == 0
     printed = capsys.readouterr().out
     assert "changed settings: optimizer.lr was 0.0005, now 0.1, precision was fp32, now bf16" in printed

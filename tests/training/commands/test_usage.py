@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -9,10 +10,12 @@ from pathlib import Path
 
 import pytest
 import torch
+from PIL import Image
 
 from tests.training.runs import pretrain
 from training import __main__ as command
-from training.run.folder import Run
+from training.commands.arguments import parse
+from training.run.folder import Run, SaveSchedule
 
 REPOSITORY = Path(__file__).parents[3]
 
@@ -44,6 +47,28 @@ def test_help_and_usage_errors(words, code, shown, capsys):
     assert shown in " ".join(printed.replace("│", " ").split())
 
 
+def test_options_that_are_no_settings_have_documented_defaults(tmp_path):
+    options = parse(["--data", "images", "--output", str(tmp_path / "run")])
+    text = " ".join((REPOSITORY / "docs" / "training.md").read_text().split())
+    minutes, steps = re.findall(r"every (\d+) minutes, and every ([\d,]+) steps one that stays", text)[0]
+    assert options.checkpoints == SaveSchedule(int(minutes), 0, int(steps.replace(",", "")), 0)
+    assert (options.seed, options.accumulate, options.probe_every) == (0, 1, 1000)
+
+
+@pytest.mark.parametrize(("count", "side"), [(45, 122), (3, 100)])
+def test_small_data_is_fitted_to_the_median_short_side_of_about_twenty_images(tmp_path, capsys, count, side):
+    """Of 45 images every second one is read, of three all."""
+    (tmp_path / "images").mkdir()
+    for number in range(count):
+        size = (200, 100 + number) if number % 2 == 0 or count < 20 else (400, 300)
+        Image.new("RGB", size if number % 4 else size[::-1]).save(tmp_path / "images" / f"{number:02}.png")
+    if count == 3:
+        Image.new("RGB", (90, 500)).save(tmp_path / "images" / "01.png")
+    words = ["--data", str(tmp_path / "images"), "--output", str(tmp_path / "run"), "--recipe", "small-data"]
+    parse([*words, "--batch-size", "2"])
+    assert f"for {count} images with a short side of {side} pixels" in capsys.readouterr().out
+
+
 def test_pretrain_with_wrong_options_refuses_before_data_or_torch(tmp_path):
     wrong = {
         "--data absent --output run --batch-size 0": "--batch-size is 0",
@@ -70,7 +95,9 @@ def test_pretrain_writes_log_configuration_and_checkpoint(trained):
     assert [line["step"] for line in probed] == [2, 5]
     assert {"knn_student", "lift_teacher", "lift_student"} <= probed[0].keys()
     assert lines[0]["loss"] == pytest.approx(lines[0]["teacher_entropy"] + lines[0]["kl"], abs=1e-5)
-    assert Run(trained).config()["backbone"]["width"] == 24
+    config = Run(trained).config()
+    assert config["backbone"]["width"] == 24
+    assert (config["backbone"]["drop_path"], config["recipe"]["backbone"]["drop_path"]) == (0, 0.1)
     provenance = json.loads((trained / "provenance.json").read_text())
     assert {"torch", "python"} <= provenance["versions"].keys()
     assert provenance["precision"] == "fp32"

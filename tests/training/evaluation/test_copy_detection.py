@@ -9,7 +9,12 @@ import torch
 from PIL import Image, ImageFilter
 
 from training.evaluation import copy_detection
-from training.evaluation.copy_detection import COPY_TYPES, average_precisions, make_copy
+from training.evaluation.copy_detection import (
+    COPY_TYPES,
+    average_precisions,
+    compute_whitening,
+    make_copy,
+)
 
 
 def test_make_copy_follows_seed_and_type():
@@ -27,13 +32,53 @@ def test_make_copy_follows_seed_and_type():
     stream = BytesIO()
     Image.fromarray(image).save(stream, "JPEG", quality=10)
     assert np.array_equal(make_copy(image, "jpeg 10", 0), np.asarray(Image.open(stream)))
-    tops = [
-        make_copy(image * 0 + np.arange(60, dtype=np.uint8)[:, None, None], "crop", s).min()
-        for s in range(99)
-    ]
-    assert (min(tops), max(tops)) == (0, 60 - 42)
+    ramps = np.indices((60, 80)).astype(np.uint8).transpose(1, 2, 0)[..., [0, 1, 1]]
+    corners = [make_copy(ramps, "crop", seed)[0, 0, :2].tolist() for seed in range(199)]
+    for starts, (side, kept) in zip(np.transpose(corners), ((60, 42), (80, 57)), strict=True):
+        assert (min(starts), max(starts)) == (0, side - kept)
     with pytest.raises(ValueError, match="Unknown copy type 'fax'"):
         make_copy(image, "fax", 0)
+
+
+def test_printed_copy_is_faded_noisy_on_paper_and_rotated_by_up_to_four_degrees():
+    image, angles, values = np.zeros((100, 120, 3), np.uint8), [], []
+    image[:, 60:] = 200
+    for seed in range(60):
+        copy = make_copy(image, "print", seed).astype(float)
+        assert copy.shape == (110, 130, 3)  # 5 % of the short side on each side
+        dark = (copy[8:-8, 20:-20].mean(axis=2) < 110).sum(axis=1)  # width of the dark half in each row
+        angles.append(np.degrees(np.arctan(np.polyfit(np.arange(len(dark)), dark, 1)[0])))
+        values.append([copy[30:80, 20:50], copy[30:80, 80:110]])
+    assert (min(angles), max(angles)) == pytest.approx((-4, 4), abs=0.4)
+    assert np.mean(angles) == pytest.approx(0, abs=0.7)
+    dark, light = np.moveaxis(values, 1, 0)
+    assert (dark.mean(), light.mean()) == pytest.approx((30, 30 + 0.8 * 200), abs=0.5)
+    assert light.std() == pytest.approx(12, abs=0.3)
+    assert np.array_equal(light[..., 0], light[..., 2])  # the noise is gray
+    border = np.mean([make_copy(image, "print", seed)[2, 20:-20] for seed in range(60)], axis=(0, 1))
+    assert border == pytest.approx([30 + 0.8 * color for color in (245, 242, 235)], abs=2)
+
+
+def test_whitening_raises_small_variances_and_needs_two_descriptors():
+    descriptors = torch.tensor([[1.0, 0.0], [-1.0, 0.0]])
+    found = compute_whitening(descriptors)
+    torch.testing.assert_close(found.variances, torch.tensor([1, 1e-5], dtype=torch.float64))
+    assert found(descriptors)[:, 0].abs().tolist() == pytest.approx([1, 1])
+
+
+def test_copies_are_of_200_images_or_of_all(tmp_path: Path, evaluate, monkeypatch):
+    described = []
+    monkeypatch.setattr(copy_detection, "evaluate_models", lambda *given: described.append(given[2]))
+    for kind in "pq":
+        (tmp_path / "data" / kind).mkdir(parents=True)
+        for number in range(505 if kind == "p" else 500):
+            (tmp_path / "data" / kind / f"{number}.png").write_bytes(b"not read")
+    words = ("copy-detection", "synthetic", "--data", tmp_path / "data")
+    with pytest.raises(FileNotFoundError):  # nothing is written
+        evaluate(*words)
+    assert "; 200 images copied in each way (seed 0), searched among 201 of data" in described[0]
+    with pytest.raises(ValueError, match="--copies is 202: expected at most 201, the number of test images"):
+        evaluate(*words, "--copies", 202)
 
 
 def test_average_precision_counts_ranks_below_the_depth():

@@ -84,8 +84,9 @@ def test_draw_labeled_is_stratified_and_seeded():
     assert labels[draw_labeled(labels[:110], 0, "abc", "5")].bincount().tolist() == [5, 5]
     with pytest.raises(ValueError, match="Class 'c' has 1 training image, expected 5"):
         draw_labeled(labels, 0, "abc", "5")
-    with pytest.raises(ValueError, match="The share of labels is 150%"):
-        draw_labeled(labels, 0, "abc", "150%")
+    for wanted, sentence in (("150%", "is 150%"), ("0%", "is 0%"), ("0", "expected 0")):
+        with pytest.raises(ValueError, match=sentence):
+            draw_labeled(labels, 0, "abc", wanted)
 
 
 def test_open_split_names_unused_images_and_takes_one_tested_class(tmp_path: Path):

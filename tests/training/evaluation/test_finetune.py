@@ -24,10 +24,10 @@ def weights(folder: Path) -> dict[str, torch.Tensor]:
 
 
 def test_learning_rate_warms_up_and_falls_to_zero():
-    recipe = FinetuneRecipe(epochs=100, rate=1.0)
+    recipe = FinetuneRecipe(epochs=100, batch=2, rate=1.0)
     assert [learning_rate(recipe, epoch) for epoch in (0, 2.5, 5, 100)] == [0, 0.5, 1, 0]
     assert learning_rate(recipe, 52.5) == pytest.approx(0.5)
-    assert learning_rate(FinetuneRecipe(epochs=4, rate=1.0), 2) == 1  # warm-up of half the epochs at most
+    assert learning_rate(FinetuneRecipe(4, 2, 1.0), 2) == 1  # warm-up of half the epochs at most
     rates = {name: (recipe.rate, recipe.batch, recipe.epochs) for name, recipe in RECIPES.items()}
     assert rates["imagenet"] == (5e-4, 1024, 300)
     assert rates["own"] == (1e-4, 64, 50)
@@ -92,20 +92,29 @@ def test_train_epoch_with_infinite_loss_raises(monkeypatch):
     assert mixups == [(0.8, 1.0, 0.1)]
 
 
-def test_a_batch_of_one_process_has_its_plain_mean_loss(shapes, tmp_path: Path, evaluate, monkeypatch):
-    """The last image of an odd batch is left out, and does not weaken the loss of the others."""
+@pytest.mark.parametrize(("batch", "parts"), [(7, [(0, 6), (7, 13), (14, 18)]), (17, [(0, 16)])])
+def test_a_batch_of_one_process_has_its_plain_mean_loss(
+    batch, parts, shapes, tmp_path: Path, evaluate, monkeypatch
+):
+    """Of 18 images. The last one of an odd batch is left out, and does not weaken the loss of the others."""
     batches, chosen, given, cut = [], [], [], protocol.random_batches
-    monkeypatch.setattr(
-        protocol, "_train_epoch", lambda *arguments: given.extend(arguments) or batches.extend(arguments[3])
-    )
+
+    def record(*arguments):
+        given.extend((*arguments, np.random.random()))  # noqa: NPY002 (timm's mixup draws from it)
+        batches.extend(arguments[3])
+
+    monkeypatch.setattr(protocol, "_train_epoch", record)
     monkeypatch.setattr(protocol, "random_batches", lambda *part: chosen.extend(part[1]) or cut(*part))
-    evaluate("finetune", "--data", shapes, *TINY, "--epochs", 1, "--batch", 7, "--output", tmp_path / "out")
+    words = ("--epochs", 1, "--batch", batch, "--output", tmp_path / "out")
+    evaluate("finetune", "--data", shapes, *TINY, *words)
     order = torch.randperm(18, generator=torch.Generator().manual_seed(mix(0, 0))).tolist()
-    assert chosen == [order[:6], order[7:13], order[14:]]
-    assert [len(labels) for _, labels, _ in batches] == [6, 6, 4]  # of 18 images
+    assert chosen == [order[first:last] for first, last in parts]
+    assert [len(labels) for _, labels, _ in batches] == [last - first for first, last in parts]
     assert all(weight == 1 for *_, weight in batches)
-    network, optimizer, rates = given[0], given[1], given[4]
-    assert rates == [learning_rate(FinetuneRecipe(1, 7), (step + 1) / 3) for step in range(3)]
+    network, optimizer, rates, drawn = given[0], given[1], given[4], given[-1]
+    assert drawn == np.random.RandomState(mix(0, 0) % 2**32).random()
+    steps = -(-18 // batch)
+    assert rates == [learning_rate(FinetuneRecipe(1, 7), (step + 1) / steps) for step in range(steps)]
     assert [group["weight_decay"] for group in optimizer.param_groups] == [0, 0.05]
     assert float(network[1].weight.detach().std()) == pytest.approx(2e-5, rel=0.1)
 

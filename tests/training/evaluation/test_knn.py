@@ -2,6 +2,7 @@
 
 import math
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -10,6 +11,19 @@ from dino_model.data.collection import open_images
 from dino_model.inference.classifier import vote
 from dino_model.runtime import ranks
 from training.evaluation.knn import knn_accuracies, knn_accuracy, neighbors
+
+ONE: dict[str, Any] = {"temperature": 0.07}
+
+
+def test_vote_of_knn_has_temperature_007():
+    """A neighbor of the cosine 0.9 outweighs four of 0.8, exp(0.1 / 0.07) = 4.17 each, but not five."""
+    train = torch.tensor([[0.9, 0.19**0.5], *[[0.8, -0.6]] * 5])
+    for others, expected in ((4, 100), (5, 0)):
+        labels = torch.tensor([0, *[1] * others])
+        found = knn_accuracy(
+            train[: 1 + others], labels, torch.tensor([[1.0, 0]]), torch.tensor([0]), k=1 + others
+        )
+        assert found.top1 == expected
 
 
 def test_knn_ranks_equal_votes_by_class_and_classes_without_vote_last():
@@ -28,14 +42,14 @@ def test_leave_one_out_searches_each_feature_among_all_others(copies: int):
     cosines.fill_diagonal_(-2)
     for k in (1, 2, 4):
         near = labels[cosines.topk(k).indices]
-        found = knn_accuracies(features, labels, features, labels, ks=[k], leave_one_out=True)[k]
+        found = knn_accuracies(features, labels, features, labels, **ONE, ks=[k], leave_one_out=True)[k]
         assert found.recall == pytest.approx(100 * (near == labels[:, None]).any(1).double().mean())
-    assert knn_accuracies(features, labels, features, labels, ks=[1])[1].recall == 100
+    assert knn_accuracies(features, labels, features, labels, **ONE, ks=[1])[1].recall == 100
     numbers = torch.arange(len(features))
     _, others = neighbors(features, numbers, features, 1, leave_one_out=True)
     assert not (others[:, 0] == numbers).any()
     with pytest.raises(ValueError, match=f"choose 1 to {len(labels) - 1}"):
-        knn_accuracies(features, labels, features, labels, ks=[len(labels)], leave_one_out=True)
+        knn_accuracies(features, labels, features, labels, **ONE, ks=[len(labels)], leave_one_out=True)
 
 
 @pytest.mark.parametrize("several", [False, True])

@@ -47,7 +47,10 @@ def test_logistic_command_reports_each_number_of_labels(shapes, evaluate, tmp_pa
     names.write_text("a/000.png\nb/000.png\nc/000.png\n")
     words = ("logistic", "--data", shapes, "--model", "pixels", "--size", 24)
     (result,) = evaluate(*words, "--shares", "25%", "3", names, "100%", "--seeds", 2)["results"]
-    assert "F(W) = 1/n Σ −log softmax(W x)[y] + λ/2 ‖W‖², λ = 0.1/n, without bias" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "F(W) = 1/n Σ −log softmax(W x)[y] + λ/2 ‖W‖², λ = 0.1/n, without bias" in printed
+    assert "labels: 25% (5 images): top-1 100.0 % ± 0.0 over 2 draws (mean" in printed
+    assert "labels: 100% (18 images): top-1 100.0 % (mean" in printed
     drawn = [sorted(map(tuple, features.tolist())) for features in fitted]
     assert drawn[0] != drawn[1], "two draws of a share are of the same images"
     assert drawn[2] != drawn[3], "two draws of a number are of the same images"

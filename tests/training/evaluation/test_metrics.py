@@ -7,7 +7,7 @@ from dino_model.inference.predictor import AttentionPredictor
 from dino_model.models.backbones import BackboneConfig, create_backbone
 from dino_model.models.load import LoadedModel, load_model
 from dino_model.runtime import ranks
-from training.evaluation.metrics import photograph_lifts, rank_me
+from training.evaluation.metrics import accuracy, photograph_lifts, rank_me
 
 
 def test_photograph_lifts_equal_means_over_patch_centers():
@@ -31,6 +31,17 @@ def test_rank_me_is_the_exponential_of_the_entropy_of_singular_values():
     shares = torch.tensor([1.0, 2.0, 5.0]) / 8
     found = rank_me(left @ torch.diag(3 * shares) @ right.T)
     assert found == pytest.approx(float(torch.exp(-(shares * shares.log()).sum())), rel=1e-4)
+    single = torch.zeros(400, 400)
+    single[0, 0] = 7  # 399 singular values are 0, whose shares count as 1e-7
+    expected = np.exp(-399 * 1e-7 * np.log(1e-7) - (1 + 1e-7) * np.log(1 + 1e-7))
+    assert rank_me(single) - 1 == pytest.approx(expected - 1, rel=0.01)
+
+
+def test_accuracy_counts_the_true_class_among_the_first_five():
+    scores, labels = torch.arange(8.0).flip(0).expand(6, 8), torch.tensor([0, 3, 4, 4, 5, 7])
+    found = accuracy(scores, labels)
+    assert (found.top1, found.top5) == pytest.approx((100 / 6, 100 * 4 / 6))
+    assert found.per_class_top1 == pytest.approx(100 / 5)
 
 
 def test_photograph_lifts_keep_training_mode_and_gradients():

@@ -13,6 +13,7 @@ from torch import nn
 
 from dino_model.inference.classifier import FeatureSpec, ImageTask, LinearClassifier, SavedClassifier
 from dino_model.inference.classifier import read_classifier as read
+from dino_model.runtime.errors import SettingError
 from segmentation.heads import PatchTask
 from tests.commands import dino as dino_model
 from tests.training.evaluation.test_linear import OPTIONS
@@ -111,6 +112,15 @@ def test_knn_of_several_classes_predicts_own_images(bands, tmp_path, evaluate):
         ValueError, match=r"several classes, which logistic does not support: use knn or linear"
     ):
         evaluate("logistic", *words[:-2])
+
+
+def test_files_of_an_evaluation_are_of_one_model(shapes, tmp_path, evaluate):
+    words = ("knn", "--data", shapes, "--size", 16, "--k", 3, "--model", "pixels")
+    two = (*words, "--model", "random:embedded", "--confusion", tmp_path / "c.csv")
+    with pytest.raises(SettingError, match="need one model"):
+        evaluate(*two)
+    evaluate(*words, "--confusion", tmp_path / "c.csv")
+    assert (tmp_path / "c.csv").exists()
 
 
 @pytest.mark.parametrize("protocol", ["linear", "logistic"])

@@ -357,6 +357,7 @@ BAD = {
         "weight 0",
     ),
     "scales": ({"view_scales": ()}, "--view-scales"),
+    "infinite scales": ({"view_scales": (1.0, float("inf"))}, "--view-scales"),
     "spread": ({"attention_spread": 0.1, "attention_weight": 0.0}, "without --attention-weight"),
     "jitter": ({"jitter": 0.7}, "--jitter is 0.7, expected 0 to 0.5"),
 }

@@ -60,6 +60,7 @@ def test_draw_view_depends_on_seed_and_step_and_stays_inside():
         assert view.side >= (0.6 if view.cells == 18 else 0.4)
     free = {cells: [v.side for v in views if v.cells == cells and not v.aligned] for cells in (8, 14, 18)}
     assert max(min(free[8]), min(free[14])) < 0.5, "only enlarged views have larger boxes"
+    assert min(free[18]) < 0.7
     assert min(map(max, free.values())) > 0.95
     for view in aligned:
         assert view.top * 14 == pytest.approx(round(view.top * 14))

@@ -12,9 +12,12 @@ CROPS, BATCH, PROTOTYPES = 5, 7, 11
 @pytest.mark.parametrize("bottleneck", [None, 4])
 def test_head_without_and_with_bottleneck_gives_fp32_logits(layers, bottleneck):
     head = ProjectionHead(6, HeadConfig(20, layers, 12, bottleneck, batch_norm=True, activation="relu"))
+    features = torch.randn(5, 6)
     with torch.autocast("cpu", torch.bfloat16):
-        logits = head(torch.randn(5, 6))
+        logits = head(features)
     assert (logits.shape, logits.dtype) == ((5, 20), torch.float32)
+    if bottleneck is None:
+        torch.testing.assert_close(head(features), head.mlp(features))
     assert sum(isinstance(module, torch.nn.Linear) for module in head.mlp) == layers
 
 
@@ -33,6 +36,12 @@ def test_head_begins_with_a_deviation_of_002_and_no_bias():
     )
     assert not linear.bias.any()
     assert not last.bias.any()
+    directions = ProjectionHead(
+        6, HeadConfig(500, 1, 8, 64)
+    ).last_layer.weight_v  # as a linear layer of torch
+    low, high = torch.aminmax(directions)
+    assert (low.item(), high.item()) == pytest.approx((-1 / 8, 1 / 8), abs=1e-3)
+    assert directions.std().item() == pytest.approx(1 / 8 / 3**0.5, rel=0.02)
 
 
 def test_predictor_is_one_hidden_layer_after_the_mlp():
@@ -50,11 +59,13 @@ def test_predictor_is_one_hidden_layer_after_the_mlp():
         ({"layers": 5}, "layers is 5, expected at most 4"),
         ({"prototypes": 1}, "prototypes is 1, expected at least 2"),
         ({"bottleneck": 0}, "bottleneck is 0"),
+        ({"hidden": 0}, "hidden is 0"),
     ],
 )
 def test_head_with_invalid_config_raises(config, message):
     with pytest.raises(ValueError, match=message):
         ProjectionHead(6, HeadConfig(**config))
+    assert ProjectionHead(6, HeadConfig(2, 2, hidden=1, bottleneck=1))(torch.ones(3, 6)).shape == (3, 2)
 
 
 @pytest.mark.parametrize("images", [1, 2, BATCH])

@@ -1,3 +1,5 @@
+from contextlib import nullcontext
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -105,3 +107,20 @@ def test_supervised_check_with_unusable_images_raises(facts, words):
     SupervisedConfig().check(**usual)
     with pytest.raises(SettingError, match=words):
         SupervisedConfig().check(**usual | facts)
+
+
+@pytest.mark.parametrize(
+    ("batch_size", "accumulate", "mixing", "refused"),
+    [
+        (3, 1, {}, False),  # the last image of a whole batch is mixed with itself
+        (6, 2, {}, True),
+        (6, 2, {"cutmix": 0.0}, True),
+        (6, 2, {"mixup": 0.0}, True),
+        (6, 2, {"mixup": 0.0, "cutmix": 0.0}, False),
+        (8, 2, {}, False),
+    ],
+)
+def test_parts_of_an_odd_number_of_images_cannot_be_mixed_in_pairs(batch_size, accumulate, mixing, refused):
+    context = pytest.raises(SettingError, match="of 3 images is odd") if refused else nullcontext()
+    with context:
+        SupervisedConfig(**mixing).check(CropConfig(), batch_size, accumulate, classes=2)

@@ -63,6 +63,7 @@ def test_recipes_have_the_rates_of_the_papers(method, name):
     assert (recipe.backbone.architecture, recipe.optimizer.name) == (architecture, optimizer)
     assert (plan.lr.max(), plan.weight_decay.max()) == pytest.approx((peak, decay), rel=1e-3)
     assert plan.lr[-1] == pytest.approx(last, abs=1e-3 * peak)
+    assert recipe.optimizer.min_lr == last
     assert (recipe.epochs, recipe.batch_size) == (epochs, batch_size)
     assert recipe.optimizer.clip_grad == (3 if method == "dino" or name == "comparison" else 0)
     assert recipe.backbone.drop_path == (0 if architecture == "resnet50" else 0.1)
@@ -137,6 +138,8 @@ SMALL_DATA = {
         "crops.local_size": 96,
         "crops.local_crops": 6,
         "backbone.patch_size": 16,
+        "backbone.depth": 6,
+        "backbone.heads": 6,
         "optimizer.lr": 0.0048,  # 0.0003 for 16 images
         "optimizer.warmup_epochs": 10,
         "method.head.prototypes": 1024,
@@ -164,12 +167,15 @@ SMALL_DATA = {
         "method.teacher_temperature_warmup_epochs": 30,
     },
     ("dino", 20_000, 300, 16): {"method.head.prototypes": 4096},
-    ("dino", 100_000, 300, 16): {"method.head.prototypes": 16_384},
+    ("dino", 99_999, 300, 16): {"method.head.prototypes": 4096, "method.teacher_temperature": 0.04},
+    ("dino", 100_000, 300, 16): {"method.head.prototypes": 16_384, "method.teacher_temperature": 0.07},
     ("dino", 500_000, 300, 16): {"method.head.prototypes": 65_536},
     ("byol", 10_000, 300, 32): {"method.teacher_momentum": 0.99936, "crops.local_crops": 0},
     ("moco-v2", 10_000, 300, 32): {"method.queue": 1248, "method.teacher_momentum": 0.99936},
     ("moco-v2", 1_000, 300, 100): {"method.queue": 100, "method.teacher_momentum": 0.99},
+    ("moco-v2", 1_000_000, 300, 100): {"method.queue": 65_500},
     ("swav", 10_000, 300, 64): {"method.head.prototypes": 200},
+    ("swav", 1_000_000, 300, 64): {"method.head.prototypes": 3000},
     ("swav", 500, 300, 64): {"method.head.prototypes": 16},
     ("distill", 100_000, 300, 48): {"method.average": 0.998},
     ("distill", 1_000, 300, 50): {"method.average": 0.99},
@@ -179,8 +185,13 @@ SMALL_DATA = {
         "method.head.hidden": 1024,
         "method.head.bottleneck": 128,
     },
-    ("byol", 10_000, 300, None): {"batch_size": 32, "method.head.prototypes": 128, "method.predictor": 1024},
-    ("moco-v2", 10_000, 300, None): {"batch_size": 32, "method.head.hidden": 1024},
+    ("byol", 10_000, 300, None): {
+        "batch_size": 32,
+        "method.head.prototypes": 128,
+        "method.head.hidden": 1024,
+        "method.predictor": 1024,
+    },
+    ("moco-v2", 10_000, 300, None): {"batch_size": 32, "method.head.hidden": 1024, "crops.local_crops": 0},
     ("swav", 10_000, 300, None): {"batch_size": 64, "method.head.hidden": 1024, "method.epsilon": 0.03},
     ("supervised", 10_000, 300, None): {"batch_size": 64, "crops.global_crops": 1, "crops.local_crops": 0},
     ("distill", 10_000, 300, None): {"batch_size": 32, "crops.global_crops": 1, "crops.local_crops": 0},
@@ -193,6 +204,31 @@ def test_small_data_has_the_settings_of_its_formulas(method, images, short_side,
     expected = SMALL_DATA[method, images, short_side, batch_size]
     assert {path: attrgetter(path)(recipe) for path in expected} == pytest.approx(expected)
     assert recipe.epochs == 100
+
+
+@pytest.mark.parametrize(
+    ("epochs", "warmup", "temperature_warmup", "frozen", "momentum"),
+    [(1, 0, 0, 0, 0.9), (2, 1, 0, 1, 0.94872), (40, 4, 13, 1, 0.996), (89, 8, 29, 1, 0.996)],
+)
+def test_small_data_of_few_epochs_has_short_phases(epochs, warmup, temperature_warmup, frozen, momentum):
+    """195 steps of 1,024 images an epoch, of images too small for the smallest crop."""
+    small = named_recipes.small_data("dino", 200_000, 20, 1024, epochs)
+    recipe, method = small.recipe, small.recipe.method
+    assert (recipe.optimizer.warmup_epochs, method.freeze_last_layer_epochs) == (warmup, frozen)
+    assert method.teacher_temperature_warmup_epochs == temperature_warmup
+    assert (method.teacher_momentum, method.center_momentum) == (momentum, 0.9)
+    assert (recipe.crops.global_size, recipe.crops.local_size, recipe.backbone.patch_size) == (32, 16, 8)
+    assert "learning rate 0.0024 (0.0006 for 256 images)" in small.source  # 0.0003 * sqrt(64)
+    swav = named_recipes.small_data("swav", 200_000, 20, 1024, epochs).recipe.method
+    assert swav.freeze_last_layer_epochs == frozen
+
+
+def test_small_data_refuses_numbers_below_1():
+    for change in ({"batch_size": 0}, {"epochs": 0}, {"patch_size": 0}):
+        (name,) = change
+        with pytest.raises(SettingError, match=f"--{name.replace('_', '-')} is 0, expected at least 1"):
+            named_recipes.small_data("dino", 1000, 100, **change)
+    assert named_recipes.small_data("dino", 1000, 100, 1, 1, 1).recipe.backbone.patch_size == 1
 
 
 DEFAULTS = {  # numbers other than 0

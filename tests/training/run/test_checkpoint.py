@@ -13,6 +13,7 @@ from training.run.checkpoint import (
     write_checkpoint,
 )
 from training.run.folder import Run, RunError, SaveSchedule
+from training.run.log import read_log
 
 
 @pytest.fixture
@@ -98,4 +99,16 @@ def test_checkpoint_writer_keeps_the_newest_milestones(run):
 def test_checkpoint_is_due_by_steps_or_minutes():
     by_steps, by_minutes = SaveSchedule(0.0, save_every=5), SaveSchedule(2.0)
     assert [by_steps.is_due(done, 1e6) for done in (9, 10, 11)] == [False, True, False]
-    assert [by_minutes.is_due(7, seconds) for seconds in (119.0, 121.0)] == [False, True]
+    assert [by_minutes.is_due(7, seconds) for seconds in (119.9, 120.0)] == [False, True]
+
+
+def test_changed_images_are_counted_and_three_of_a_kind_are_named(run):
+    run.write_images((f"{n}.png", 5) for n in range(6))
+    found = run.describe_changed_images([("5.png", 5), *((f"{n}.jpg", 5) for n in range(3)), ("4.png", 6)])
+    assert found == "3 added (0.jpg, 1.jpg, 2.jpg), 4 removed (0.png, 1.png, 2.png, …), 1 changed (4.png)"
+
+
+def test_line_of_a_step_beyond_every_run_is_damaged(run):
+    for step, damaged in ((10**12 - 1, []), (10**12, [1])):
+        run.log.write_text(f'{{"step": {step}}}\n')
+        assert read_log(run.log)[1] == damaged

@@ -30,7 +30,7 @@ def test_log_is_drawn_against_steps_from_one_with_three_panels_in_a_row(drawn):
         | ({} if wait is None else {"data_wait": wait})
         for step, wait in enumerate(waits)
     ]
-    draw_log(lines, ["word " * 40], "Title", Path("page.png"))
+    draw_log(lines, ["a " * 100], "Title", Path("page.png"))
     (figure,) = drawn
     curves = {line.get_label(): line.get_xydata().tolist() for axes in figure.axes for line in axes.lines}
     panels = sum(axes.axison for axes in figure.axes)
@@ -44,7 +44,7 @@ def test_log_is_drawn_against_steps_from_one_with_three_panels_in_a_row(drawn):
         if [[1, 0.5], [3, 0.75]] in [one.get_xydata().tolist() for one in axes.lines]
     ]
     assert wait.get_ylim() == (0, 1)
-    assert max(map(len, figure.get_suptitle().splitlines())) <= 120
+    assert [len(text) for text in figure.get_suptitle().splitlines()] == [5, 119, 79]  # at most 120
 
 
 def test_curve_of_many_steps_is_a_running_mean(drawn):
@@ -57,29 +57,44 @@ def test_curve_of_many_steps_is_a_running_mean(drawn):
     assert (line.get_color(), line.get_linestyle()) == (figures.COLORS[1], figures.LINES[1])
 
 
+def test_legend_of_several_curves_is_between_them_and_their_title(drawn):
+    lines = [{"step": step, "loss": 1.0, "kl": 0.2, "ln_k": 5.5, "teacher_entropy": 2.0} for step in range(9)]
+    draw_log(lines, [], "Title", Path("page.png"))
+    figure = drawn[0]
+    figure.draw_without_rendering()
+    legends = [axes.get_legend() for axes in figure.axes]
+    assert [legend and len(legend.get_texts()) for legend in legends] == [None, 3, None]
+    area, legend = figure.axes[1].get_window_extent(), legends[1].get_window_extent()
+    assert area.y1 <= legend.y0
+    assert area.y1 + 10 < legend.y1 <= figure.axes[1].title.get_window_extent().y0 + 1
+    assert (legend.x0 + legend.x1) / 2 == pytest.approx((area.x0 + area.x1) / 2, abs=1)
+
+
 @pytest.mark.parametrize(
-    ("classes", "named", "counted", "side"), [(3, 3, 3, 4.5), (30, 30, 0, 12.7), (45, 0, 0, 14)]
+    ("classes", "named", "counted", "side"),
+    [(3, 3, 4, 4.5), (20, 20, 4, 9.3), (21, 21, 0, 9.64), (40, 40, 0, 14), (41, 0, 0, 14)],
 )
 def test_confusion_is_drawn_in_percent_of_the_true_class(tmp_path, drawn, classes, named, counted, side):
     matrix = torch.zeros(classes, classes, dtype=torch.int64)
-    matrix[0, 2], matrix[0, 0], matrix[2, 1] = 3, 1, 2  # no image of the second class
+    matrix[0, 2], matrix[0, 0] = 3, 2
+    matrix[2, 1], matrix[2, 2] = 17, 11  # no image of the second class
     _write_confusion(tmp_path / "c.csv", matrix, [f"class {number}" for number in range(classes)])
     axes = drawn[0].axes[0]
     shares = np.zeros((classes, classes))
-    shares[0, 2], shares[0, 0], shares[2, 1] = 75, 25, 100
-    np.testing.assert_allclose(axes.images[0].get_array(), shares)
+    shares[0, 2], shares[0, 0], shares[2, 1], shares[2, 2] = 60, 40, 1700 / 28, 1100 / 28
+    np.testing.assert_allclose(axes.images[0].get_array(), shares, rtol=1e-6)
     assert axes.images[0].get_clim() == (0, 100)
     assert drawn[0].get_size_inches().tolist() == pytest.approx([side + 1.5, side])
     assert sum(label.get_text().startswith("class") for label in axes.get_yticklabels()) == named
     texts = {(*text.get_position(), text.get_text(), text.get_color()) for text in axes.texts}
-    expected = {(2, 0, "3", "white"), (0, 0, "1", "black"), (1, 2, "2", "white")}
-    assert texts == (expected if counted else set())
-    assert (tmp_path / "c.csv").read_text().splitlines()[1].startswith("class 0,1,0,3")
+    expected = {(2, 0, "3", "black"), (0, 0, "2", "black"), (1, 2, "17", "white"), (2, 2, "11", "black")}
+    assert texts == (expected if counted else set())  # white above 60 %
+    assert (tmp_path / "c.csv").read_text().splitlines()[1].startswith("class 0,2,0,3")
 
 
 def test_study_is_drawn_with_intervals_points_and_baselines(drawn):
-    values = {"momentum": [50.0, 56.0, 53.0], "student copy": [96.0, 99.5, 99.0]}
-    outcome = Outcome(LAWS["teacher"], values, {"pixels": 30.0}, seconds={})
+    values = {"momentum": [0.5, 56.0, 3.0], "student copy": [96.0, 99.5, 99.0]}  # the intervals are cut off
+    outcome = Outcome(LAWS["teacher"], values, {"pixels": 30.0, "untrained": 40.0}, seconds={})
     draw_outcome(outcome, Path("study.png"))
     (axes,) = drawn[0].axes
     for place, (name, points) in enumerate(outcome.values.items()):
@@ -90,7 +105,8 @@ def test_study_is_drawn_with_intervals_points_and_baselines(drawn):
         assert ends == pytest.approx([low, high])
     dots = [line.get_xydata().tolist() for line in axes.lines if line.get_marker() == "."]
     assert dots[1] == [[pytest.approx(1.08), value] for value in values["student copy"]]
-    assert [line.get_ydata()[0] for line in axes.lines if line.get_label().startswith("pixels")] == [30]
+    lines = [(line.get_label(), line.get_ydata()[0], line.get_linestyle()) for line in axes.lines[-2:]]
+    assert lines == [("pixels 30.0", 30, "-"), ("untrained 40.0", 40, "--")]
+    assert drawn[0].get_size_inches().tolist() == [8, 4]
     assert axes.get_xlim() == (-0.5, 1.5)
-    assert axes.get_ylim()[1] <= 100
     assert [text.get_text() for text in axes.get_xticklabels()] == ["momentum", "student copy"]
