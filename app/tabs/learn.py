@@ -18,8 +18,9 @@ from app.handlers.attention_maps import attention
 from app.limits.errors import LabError
 from app.page import HEAVY, LIGHT, Page, inspector, work
 from app.store.engine import Encoding
-from app.store.runs import CHARTS, chart_value
+from app.store.runs import chart_value
 from segmentation.masks import keep_mass_of_maps
+from training.run.log import TERMS
 
 TITLE = "Learn"
 USES = ("image", "size")
@@ -113,7 +114,7 @@ def build(page: Page) -> None:
     run = page.backend.runs.read(TRAINED)
     with work():
         view = page.view("attention", elem_id="learn-view", pins=False, blocks=True, aside="learn-aside")
-        curves = chart_value(CHARTS[1], run) | {"title": f"Training of {TRAINED}"}
+        curves = chart_value(TERMS, run) | {"title": f"Training of {TRAINED}"}
         page.view("chart", curves, elem_id="lesson-curves")
     with inspector():
         first = lessons()[0]

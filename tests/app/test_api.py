@@ -103,6 +103,9 @@ def test_attention_and_masks_are_the_librarys(client, file, predictor):
     assert (decode(kept["segmentation"]) == expected).mean() > 0.99  # queries and keys travel in 16 bits
     best = client.predict(file, MODEL, 64, 0.4, "best", False, kept["segmentation"], api_name="/masks")
     assert (best["head"], best["jaccard"]) == ("1", 1)
+    mean = client.predict(file, MODEL, 64, 0.4, ground_truth=kept["segmentation"], api_name="/masks")
+    assert mean["head"] == "mean"
+    assert 0 < mean["jaccard"] < 1
 
 
 def test_objects_and_matches_are_those_of_the_image(client, file):

@@ -51,6 +51,20 @@ def test_sgd_has_momentum_09():
     assert start - layer.weight.item() == pytest.approx(0.1 * (1 + 0.9), rel=1e-4)
 
 
+def test_lars_moves_a_matrix_by_a_thousandth_of_its_norm_with_momentum_09():
+    layer = nn.Linear(2, 1)
+    nn.init.constant_(layer.weight, 3.0)
+    optimizer = create_optimizer("lars", decay_groups(layer), CPU)
+    set_rates(optimizer, 0.1, 0.0)
+    for gradient, moved in ((1.0, 0.001), (0.0, 0.9 * 0.001)):
+        before = layer.weight.detach().clone()
+        layer.weight.grad = torch.full((1, 2), gradient)
+        optimizer.step()
+        torch.testing.assert_close(
+            before - layer.weight, torch.full((1, 2), 0.1 * 3 * moved), rtol=1e-3, atol=0
+        )
+
+
 def test_gradients_are_clipped_to_their_own_norms_plus_1e_6_and_the_norms_of_both_parts_returned():
     values = {"head.a": 1e-6, "backbone.a": 0.5, "backbone.b": 50.0, "head.b": None}
     parameters = {name: nn.Parameter(torch.zeros(4)) for name in values}

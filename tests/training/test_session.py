@@ -12,7 +12,7 @@ from dino_model.data.collection import open_images
 from dino_model.runtime.errors import SettingError
 from tests.training.runs import METHODS, RECIPE
 from training.augmentation.crop_config import CropConfig
-from training.prepare import check_batch
+from training.prepare import check_batch, num_classes
 from training.run.checkpoint import CheckpointWriter
 from training.run.folder import Run, SaveSchedule
 from training.session import OutOfMemory, Session
@@ -56,6 +56,10 @@ def test_check_batch_splits_the_share_of_each_process(monkeypatch):
     check_batch(normed, 1, 0)
     with pytest.raises(SettingError, match="--batch-size is 3, no multiple of the 2 processes"):
         check_batch(replace(recipe, batch_size=3), 1, 0)
+
+
+def test_classes_are_counted_where_images_have_labels(images, collection):
+    assert [num_classes(one) for one in (collection, open_images(images / "class0"))] == [2, 0]
 
 
 def test_checkpoints_by_time_are_as_far_apart_as_the_time_between_them(collection, tmp_path, monkeypatch):

@@ -89,8 +89,8 @@ class MultiCrop:
         """
         image = widen(image, self.config.margin)
         if self.config.augment == "device":
-            sides = [self.config.canvas_size] * 2
-            canvas = functional.resize(image, sides, InterpolationMode.BICUBIC, antialias=True)[None]
+            side = self.config.canvas_size
+            canvas = functional.resize(image, [side, side], InterpolationMode.BICUBIC, antialias=True)[None]
             return Crops(canvas, canvas[:0])
         views = torch.stack([view(image) for view in self.views])
         locals_ = [self.local(image) for _ in range(self.config.local_crops)]

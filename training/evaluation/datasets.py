@@ -39,7 +39,7 @@ class Split:
             )
         train, test = ({*_class_names(images)} for images in (self.train, self.test))
         if unknown := sort_classes(test - train):
-            raise ValueError(f"Test classes without training images: {', '.join(unknown)[:300]}.")
+            raise ValueError(f"Test classes without training images: {describe_classes(unknown)}.")
         if len(train) < 2 and not self.several:
             raise ValueError(f"All training images are of one class, {min(train)!r}: two are needed.")
         if self.test is not self.train and (shared := _in_both(self.train, self.test)):

@@ -14,7 +14,8 @@ import torch
 from dino_model.models.backbones import BackboneConfig, create_backbone
 from dino_model.models.load import load_model
 from tests.training.ranks import Group
-from tests.training.runs import out_of_memory_at, pretrain, resume, stop_after, values, weights
+from tests.training.runs import noise, out_of_memory_at, pretrain, resume, stop_after, values, weights
+from training.commands.pretrain import default_workers
 from training.methods.head import ProjectionHead
 from training.run.folder import Run
 
@@ -228,11 +229,30 @@ def test_pretrain_skips_excluded_and_broken_images_and_fails_if_all_are_broken(o
 
 
 def test_pretrain_on_images_of_the_test_split_says_so(images, tmp_path, capsys):
-    rows = [f"{path},{'val' if path.stem in '12' else 'train'}" for path in sorted(images.rglob("*.png"))]
+    splits = {"1": "val", "2": "test"}
+    rows = [f"{path},{splits.get(path.stem, 'train')}" for path in sorted(images.rglob("*.png"))]
     (tmp_path / "table.csv").write_text("\n".join(["path,split", *rows]))
     for data, warned in ((images, False), (tmp_path / "table.csv", True)):
         assert pretrain(data, tmp_path / f"run-{warned}") == 0
         assert ("trains on 2 images of val and test, too" in capsys.readouterr().out) == warned
+
+
+@pytest.mark.parametrize(
+    ("cores", "processes", "cpu", "cuda"),
+    [(1, 1, 1, 1), (2, 1, 2, 2), (16, 1, 2, 16), (16, 3, 2, 5), (2, 4, 2, 1)],
+)
+def test_workers_are_two_or_on_cuda_the_cores_of_a_process(monkeypatch, cores, processes, cpu, cuda):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(cores))
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", str(processes))
+    assert [default_workers(torch.device(name)) for name in ("cpu", "cuda")] == [cpu, cuda]
+
+
+@pytest.mark.parametrize(("count", "classes", "probed"), [(10, 2, True), (9, 2, False), (10, 1, False)])
+def test_probe_needs_ten_images_of_two_classes(tmp_path, capsys, count, classes, probed):
+    images = noise(tmp_path / "images", count, classes, 20, 20)
+    assert pretrain(images, tmp_path / "run", "--epochs", 1, "--probe-every", 1) == 0
+    assert ("no k-NN probe: it needs 10 images or more" in capsys.readouterr().out) != probed
+    assert ("knn_teacher" in values(tmp_path / "run")[0]) == probed
 
 
 def test_pretrain_with_nan_loss_stops_and_resumes(images, tmp_path, capsys, monkeypatch):

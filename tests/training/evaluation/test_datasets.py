@@ -30,7 +30,7 @@ def test_open_split_matches_classes_by_name(tmp_path: Path):
         assert (len(split.train), len(split.test)) == (9, 3)
         assert split.classes == ("a", "b", "c")
         assert split.labels(split.test).tolist() == [1, 1, 2]
-    with pytest.raises(ValueError, match="Test classes without training images: a"):
+    with pytest.raises(ValueError, match=r"Test classes without training images: 1 class \(a\)"):
         open_split(test, test=train)
 
 
