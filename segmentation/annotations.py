@@ -117,9 +117,15 @@ class LabelSet:
         return numbers[np.searchsorted(stored, mask.values)]
 
     @property
+    def _numbered(self) -> dict[int, int]:
+        """Values by label, of labels that are not their values; -1 is a background without a value."""
+        pairs = enumerate(self.values)
+        return {label: value for label, value in pairs if value is not None and value not in (label, -1)}
+
+    @property
     def is_numbered(self) -> bool:
         """Whether some label is not the value."""
-        return any(value not in (label, None, -1) for label, value in enumerate(self.values))
+        return bool(self._numbered)
 
     def show(self, value: int) -> str:
         """Return a color or id in words: `#ff0000`, or `id 900`."""
@@ -139,11 +145,7 @@ class LabelSet:
             return f"masks: values from {self.threshold} on are one object"
         if not self.is_numbered:
             return "masks: values are labels"
-        pairs = (
-            f"{label} = {self.show(value)}"
-            for label, value in enumerate(self.values)
-            if value not in (label, None, -1)
-        )
+        pairs = (f"{label} = {self.show(value)}" for label, value in self._numbered.items())
         return f"labels of masks: {', '.join(pairs)}"
 
 

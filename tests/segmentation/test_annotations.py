@@ -315,6 +315,12 @@ SETS: dict[str, tuple[Masks, MaskRules, Sequence[np.ndarray] | str]] = {  # mask
         [LABELS, mapped(0, *[255] * 3)],
     ),
     "one object and void": ([LABELS], MaskRules(1, ignore=("3",)), "--binary.*leave out --ignore"),
+    "one object of three classes": (
+        [LABELS],
+        MaskRules(1, classes=tuple(map(NamedClass, ["background", "a", "b"]))),
+        "--binary.*--classes of more than two",
+    ),
+    "one object everywhere, and void": ([mapped(7, 7, 7, 255)], MaskRules(), [mapped(7, 7, 7, 255)]),
     "no background left": ([LABELS], MaskRules(ignore=("0",)), "--background 3"),
     "classes without the background": (
         [LABELS],
@@ -394,18 +400,133 @@ def test_masks_of_a_command_have_one_set_of_labels_in_any_order(form, tmp_path):
             assert reader.labels(file) == set(np.unique(labels).tolist())
 
 
-def test_table_and_palette_show_labels_and_masks_without_them_are_dropped(tmp_path):
-    red, blue = (write(tmp_path / f"{label}.png", COLORS[mapped(0, label, 0, 0)]) for label in (1, 3))
-    reader = MaskReader([red, blue])
-    rows = [line.split() for line in reader.table().splitlines()[2:]]
-    assert [(row[0], row[1], row[3]) for row in rows] == [
-        ("0", "background", "2"),
-        ("1", "#0000ff", "1"),
-        ("2", "#ff0000", "1"),
+OWN = [
+    (mapped(0, 1, 2, 255), np.vstack([COLORS[:2], GRAY[2:255], [white]])) for white in ([0] * 3, [9, 8, 7])
+]
+OBJECTS = np.where(LABELS > 2, 255, LABELS).astype(np.uint8)
+Rows = Sequence[tuple[int, str, str, int, str]]
+TABLES: dict[str, tuple[Masks, MaskRules, str, Rows, dict[int, str]]] = {  # rows, and colors of labels
+    "colors": (
+        [COLORS[mapped(0, 1, 0, 0)], COLORS[mapped(0, 3, 3, 0)]],
+        MaskRules(),
+        "labels of masks: 1 = #0000ff, 2 = #ff0000; 2 files",
+        [
+            (0, "background", "#000000", 2, "1,200"),
+            (1, "#0000ff", "#0000ff", 1, "216"),
+            (2, "#ff0000", "#ff0000", 1, "120"),
+        ],
+        {0: "000000", 1: "0000ff", 2: "ff0000"},
+    ),
+    "colors of a palette, void without and with one": (
+        OWN,
+        MaskRules(),
+        "masks: values are labels; 2 files",
+        [
+            (0, "background", "", 2, "1,096"),
+            (1, "class 1", "#ff0000", 2, "240"),
+            (2, "class 2", "", 2, "192"),
+            (255, "void", "", 1, "4"),
+            (255, "void", "#090807", 1, "4"),
+        ],
+        {0: "000000", 1: "ff0000", 2: "020202", 255: "090807"},
+    ),
+    "palette that ends early": (
+        [(LABELS % 3, COLORS[:2])],
+        MaskRules(),
+        "masks: values are labels; 1 file",
+        [
+            (0, "background", "", 1, "552"),
+            (1, "class 1", "#ff0000", 1, "120"),
+            (2, "class 2", "#000000", 1, "96"),
+        ],
+        {1: "ff0000", 2: "008000"},
+    ),
+    "negative background": (
+        [LABELS.astype(np.int32) - 1],
+        MaskRules(background="-1", ignore=("0",)),
+        "masks: values are labels; 1 file",
+        [
+            (0, "background", "", 1, "548"),
+            (1, "class 1", "", 1, "96"),
+            (2, "class 2", "", 1, "4"),
+            (255, "void", "", 1, "120"),
+        ],
+        {1: "800000"},
+    ),
+    "gray palette": (
+        [(LABELS, GRAY)],
+        MaskRules(),
+        "masks: values are labels; 1 file",
+        [
+            (0, "background", "", 1, "548"),
+            (1, "class 1", "", 1, "120"),
+            (2, "class 2", "", 1, "96"),
+            (3, "class 3", "", 1, "4"),
+        ],
+        {1: "800000", 2: "008000"},  # PASCAL VOC's
+    ),
+    "ids": (
+        [np.array([0, 900, 300, 65535], np.uint16)[LABELS]],
+        MaskRules(),
+        "labels of masks: 1 = id 300, 2 = id 900; 1 file",
+        [
+            (0, "background", "id 0", 1, "548"),
+            (1, "id 300", "id 300", 1, "96"),
+            (2, "id 900", "id 900", 1, "120"),
+            (255, "void", "id 65535", 1, "4"),
+        ],
+        {1: "800000"},
+    ),
+    "names": (
+        [LABELS],
+        MaskRules(classes=tuple(map(NamedClass, ["background", "a", "b"])), ignore=("3",)),
+        "masks: values are labels; 1 file",
+        [
+            (0, "background", "", 1, "548"),
+            (1, "a", "", 1, "120"),
+            (2, "b", "", 1, "96"),
+            (255, "void", "", 1, "4"),
+        ],
+        {1: "800000"},
+    ),
+    "threshold": (
+        [mapped(0, 100, 101, 255)],
+        MaskRules(threshold=101),
+        "masks: values from 101 on are one object; 1 file",
+        [(0, "background", "", 1, "668"), (1, "foreground", "", 1, "100")],
+        {1: "800000"},
+    ),
+}
+
+
+@pytest.mark.parametrize("form", TABLES)
+def test_table_and_palette_show_labels_as_the_files_have_them(form, tmp_path):
+    masks, rules, sentence, rows, colors = TABLES[form]
+    suffix = "tif" if form == "negative background" else "png"
+    reader = MaskReader([write(tmp_path / f"{n}.{suffix}", mask) for n, mask in enumerate(masks)], rules)
+    lines = reader.table().splitlines()
+    assert (lines[0], lines[1].split()) == (sentence, ["label", "class", "value", "files", "pixels"])
+    found = [(line[:5], line[7:31], line[31:41], line[41:48], line[48:]) for line in lines[2:]]
+    assert [tuple(map(str.strip, row)) for row in found] == [tuple(map(str, row)) for row in rows]
+    assert {label: bytes(reader.palette()[label]).hex() for label in colors} == colors
+
+
+def test_table_of_images_by_themselves_has_objects_and_what_is_dropped(tmp_path):
+    files = [write(tmp_path / f"{n}.png", OBJECTS) for n in range(2)]
+    broken = [tmp_path / f"broken{n}.png" for n in range(7)]
+    reader = MaskReader([*files, *broken], scope="image")
+    lines = reader.table().splitlines()
+    assert lines[0] == "masks: labels of each image by itself; 9 files"
+    assert [line.split() for line in lines[2:5]] == [
+        ["0", "background", "2", "1,096"],
+        ["1", "objects", "2", "432"],
+        ["255", "void", "2", "8"],
     ]
-    gray = MaskReader([write(tmp_path / "gray.png", LABELS)]).table().splitlines()[2:]
-    assert [int(row.split()[-1]) for row in gray] == np.bincount(LABELS.ravel()).tolist()
-    assert reader.palette()[:3].tolist() == [[0, 0, 0], [0, 0, 255], [255, 0, 0]]
+    assert lines[5:] == [*(f"dropped: the mask {file} is missing" for file in broken[:5]), "dropped: 2 more"]
+
+
+def test_masks_without_a_label_of_an_earlier_decision_are_dropped(tmp_path):
+    red, blue = (write(tmp_path / f"{label}.png", COLORS[mapped(0, label, 0, 0)]) for label in (1, 3))
     again = MaskReader([red, blue], label_set=MaskReader([red]).label_set)
     assert list(again.damaged) == [blue]
     assert "dropped: the mask" in again.table()
@@ -437,9 +558,11 @@ def test_value_of_missing_data_is_void_unless_it_is_the_background(rules, labels
 def test_random_palettes_are_read_by_image(tmp_path):
     other = np.array([[0, 0, 0], [90, 0, 0], [0, 90, 0], [0, 0, 90]])
     files = [write(tmp_path / f"{n}.png", (LABELS, colors)) for n, colors in enumerate((COLORS, other))]
-    reader = MaskReader(files, scope="image")
-    for file in files:
-        np.testing.assert_array_equal(reader.read(file), LABELS)
+    turned = MaskRules(background="3", ignore=("0",))
+    for rules, labels in ((MaskRules(), LABELS), (turned, mapped(255, 1, 2, 0))):
+        reader = MaskReader(files, rules, scope="image")
+        for file in files:
+            np.testing.assert_array_equal(reader.read(file), labels)
 
 
 def test_classes_of_a_labelmap_are_matched_by_name_and_color(tmp_path):

@@ -104,8 +104,14 @@ def test_categories_of_any_id_keep_their_names(form, tmp_path):
     label_set = masks.label_set()
     assert {label: label_set.name(label) for label in names} == names
     assert [label_set.name(label) for label in np.unique(read(masks))] == ["background", f"name {used}"]
-    shown = "values are labels" if form in ("kept", "unused 0", "texts of digits") else "id "
-    assert shown in label_set.describe()
+    numbered = {
+        "used 0": "1 = id 0, 2 = id 1",
+        "above 254": "1 = id 7, 2 = id 300",
+        "255": "1 = id 3, 2 = id 255",
+    }
+    numbered |= {"more than 254": "1 = id 399"}
+    shown = f"labels of masks: {numbered[form]}" if form in numbered else "masks: values are labels"
+    assert label_set.describe() == shown
 
 
 def test_categories_have_the_labels_of_the_classes_of_their_names(tmp_path):
