@@ -12,6 +12,7 @@ from skimage import data
 from dino_model.inference.predictor import AttentionPredictor
 from dino_model.inference.tiles import TiledPredictor
 from dino_model.runtime.errors import SettingError
+from segmentation import drawing
 from segmentation.commands import common
 from segmentation.commands.attention import Attention
 from segmentation.masks import enlarge, keep_mass_of_maps
@@ -25,6 +26,10 @@ def photo(tmp_path) -> Path:
     path = tmp_path / "cat.png"
     Image.fromarray(data.cat()[:200, :260]).save(path)
     return path
+
+
+def read(path: Path) -> np.ndarray:
+    return np.array(Image.open(path))
 
 
 def test_attention_writes_maps_of_predictor_and_masks_that_agree(photo, tmp_path):
@@ -42,13 +47,43 @@ def test_attention_writes_maps_of_predictor_and_masks_that_agree(photo, tmp_path
     loaded = load_results(folder)
     for head, annotation in enumerate(loaded.loadAnns(loaded.getAnnIds())):
         assert loaded.loadCats(annotation["category_id"])[0]["name"] == f"head {head}"
+        assert annotation["score"] == 1
         on_image = enlarge(mask[head], (200, 260))
         np.testing.assert_array_equal(loaded.annToMask(annotation).astype(bool), on_image)
         np.testing.assert_array_equal(np.array(Image.open(folder / f"mask_head_{head}.png")), on_image)
-        for kind in ("attention", "overlay", "point"):
-            assert Image.open(folder / f"{kind}_head_{head}.png").size == (260, 200)
-    assert {"heads.png", "point_heads.png"} <= {path.name for path in folder.iterdir()}
-    assert np.asarray(Image.open(tmp_path / "out" / "contact_sheet.png")).std() > 10
+    at_point, image = predictor.point_attention(50, 120), data.cat()[:200, :260]
+    names = [f"head {head}" for head in range(3)]
+    drawn = {
+        "heads": drawing.with_names(drawing.overlay_heads(image, attention, patches=mask), names),
+        "point_heads": drawing.draw_point(drawing.overlay_heads(image, at_point, mass=0.7), 50, 120),
+    }
+    for head, color in enumerate(drawing.head_colors(3)):
+        on_image = enlarge(mask[head], (200, 260))
+        drawn[f"attention_head_{head}"] = drawing.heat_map(attention[head], (200, 260))
+        drawn[f"overlay_head_{head}"] = drawing.overlay_masks(image, on_image, colors=color[None])
+        drawn[f"point_head_{head}"] = drawing.draw_point(drawing.overlay_heat(image, at_point[head]), 50, 120)
+    for name, expected in drawn.items():
+        np.testing.assert_array_equal(read(folder / f"{name}.png"), expected)
+
+
+def test_contact_sheet_has_three_images_a_row_with_their_most_central_heads(tmp_path):
+    images, rows = np.random.default_rng(0).integers(0, 256, (4, 40, 56, 3), dtype=np.uint8), [[], []]
+    for number, image in enumerate(images):
+        Image.fromarray(image).save(tmp_path / f"{number}.png")
+    options = {"model": MODEL, "size": 32, "json": tmp_path / "facts.json"}
+    Attention(inputs=tuple(tmp_path.glob("*.png")), output=tmp_path / "out", **options).run()
+    records = json.loads((tmp_path / "facts.json").read_text())["records"]
+    for number, image in enumerate(images):
+        head, folder = records[str(number)]["head"], tmp_path / "out" / str(number)
+        files = {
+            "all heads": "heads",
+            f"head {head}": f"attention_head_{head}",
+            "mask": f"overlay_head_{head}",
+        }
+        cells = ((title, read(folder / f"{name}.png")) for title, name in files.items())
+        rows[number // 3] += [(str(number), image), *cells]
+    sheet = read(tmp_path / "out" / "contact_sheet.png")
+    np.testing.assert_array_equal(sheet, drawing.contact_sheet(rows))
 
 
 def test_report_is_one_page_with_the_jaccard_of_every_head(tmp_path, capsys):

@@ -8,7 +8,8 @@ import pytest
 from PIL import Image
 
 from dino_model import photographs
-from segmentation import datasets, discovery_eval
+from dino_model.inference.predictor import AttentionPredictor
+from segmentation import datasets, discovery, discovery_eval
 from segmentation.commands.common import list_inputs, open_inputs
 from segmentation.commands.discover import Discover
 from segmentation.masks import Box
@@ -85,6 +86,29 @@ def test_scores_and_coco_files_are_those_of_written_masks(masked, tmp_path, refi
         mean = 100 * np.mean([float(rows[method, name]["iou"]) for name in NAMES])
         assert scores["scores"][method]["iou"] == pytest.approx(mean)
         assert 0 < scores["scores"][method]["max_f_tokencut"] <= 100
+
+
+@pytest.mark.parametrize("resize", ["pad", "native", "short-side"])
+def test_written_labels_are_the_objects_of_the_patches_on_the_image(tmp_path, resize):
+    image = photographs.image("duck")[:71, :101]
+    Image.fromarray(image).save(tmp_path / "duck.png")
+    options = {"model": MODEL, "resize": resize, "size": 64, "count": 2, "precision": "fp32"}
+    methods = ("tokencut", "maskcut", "attention")
+    out = tmp_path / "out"
+    Discover(inputs=(tmp_path / "duck.png",), output=out, methods=methods, head=1, **options).run()
+    predictor = AttentionPredictor(
+        MODEL, resize="native" if resize == "pad" else resize, size=64, precision="fp32"
+    )
+    set_image = discovery.set_padded if resize == "pad" else discovery.set_resized
+    placement = set_image(predictor, image)
+    inputs = {"keys": discovery.last_keys(predictor), "attention": predictor.cls_attention()[1]}
+    for method in methods:
+        found = discovery.find_objects(method, inputs | {"mass": 0.6, "count": 2})
+        expected = np.zeros((71, 101), np.uint8)
+        for label in range(len(found), 0, -1):  # the first is on top
+            expected[placement.mask(found[label - 1].mask)] = label
+        labels = np.array(Image.open(out / "masks" / method / "duck.png"))
+        np.testing.assert_array_equal(labels, expected)
 
 
 def test_wrong_input_is_named(devkit, masked, tmp_path):
