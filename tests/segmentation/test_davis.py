@@ -10,6 +10,7 @@ from PIL import Image
 from dino_model.data import images
 from dino_model.inference.predictor import AttentionPredictor
 from dino_model.models.load import load_model
+from segmentation import drawing
 from segmentation.annotations import MaskReader, read_labels
 from segmentation.commands.davis import Davis
 from segmentation.commands.video import Video
@@ -17,9 +18,10 @@ from segmentation.datasets import open_davis, read_frame_mask
 from segmentation.labels import DataError, write_mask_png
 from segmentation.propagation import CRW, DINO, OFFICIAL_STD, official_std
 from segmentation.tracking import propagate_masks
+from segmentation.video import draw_labels
 from tests.segmentation.coco import load_results
 
-FRAMES = 5
+FRAMES = 7
 SIZE = (64, 128)
 
 
@@ -86,7 +88,7 @@ def test_youtube_vos_has_sequences_and_classes_of_its_meta_json(davis, tmp_path)
     assert (clip.objects, clip.has_truth, len(clip.masks)) == ("1 cow", False, 1)
     command(davis, tmp_path / "out", objects="appearance").run()
     found = [read_labels(tmp_path / f"out/cows/{number:05d}.png").any() for number in range(FRAMES)]
-    assert found == [False, False, True, True, True]
+    assert found == [False, False, *[True] * 5]
     (davis / "meta.json").write_text("{}")
     with pytest.raises(DataError, match="cannot be read as meta"):
         open_davis(davis)
@@ -114,7 +116,7 @@ def test_first_mask_of_wrong_size_or_labels_is_named(tmp_path):
             read_frame_mask(MaskReader([file]), file, SIZE)
 
 
-def test_davis_writes_masks_and_scores(davis, tmp_path):
+def test_davis_writes_masks_and_scores(davis, tmp_path, capsys):
     output = tmp_path / "out"
     for number, name in enumerate(("bear", "cows")):  # each with its own color of label 1
         for file in sorted((davis / "Annotations/480p" / name).glob("*.png")):
@@ -129,8 +131,24 @@ def test_davis_writes_masks_and_scores(davis, tmp_path):
         assert (mask.mode, mask.size) == ("P", (128, 64))
     with Image.open(output / "cows" / "00002.png") as mask:
         assert mask.getpalette() == [101] * 768
-    assert (output / "overview.png").is_file()
     load_results(output)
+    printed, rows = capsys.readouterr().out.splitlines(), []
+    columns = ("J&F_mean", "J_mean", "J_recall", "J_decay", "F_mean", "F_recall", "F_decay")
+    for name, row in (scores["per_sequence"] | {"all": scores["dataset"]}).items():
+        assert [name, *(f"{100 * row[column]:.1f}" for column in columns)] in [
+            line.split() for line in printed
+        ]
+    for name in ("bear", "cows"):
+        titles = [f"{name}, J&F {100 * scores['per_sequence'][name]['J&F_mean']:.1f}, frame 00000"]
+        titles += [f"0000{number}" for number in (2, 3, 4, 6)]  # five at about even distances
+        drawn = [
+            draw_labels(images.read(davis / f"JPEGImages/480p/{name}/{title[-5:]}.jpg"), labels, [1], 480)
+            for title in titles
+            for labels in [read_labels(output / name / f"{title[-5:]}.png")]
+        ]
+        rows.append(list(zip(titles, drawn, strict=True)))
+    overview = np.array(Image.open(output / "overview.png"))
+    np.testing.assert_array_equal(overview, drawing.contact_sheet(rows, height=200))
 
 
 def test_scores_of_masks_without_truth_are_refused_before_work(davis, tmp_path):
@@ -162,11 +180,11 @@ def test_objects_that_appear_later_are_followed_from_their_first_mask(davis, tmp
     options = {"features": features, "objects": "appearance", "json": tmp_path / "scores.json"}
     command(davis, tmp_path / "out", **options).run()
     found = [read_labels(tmp_path / f"out/cows/{number:05d}.png")[48:, 96:] for number in range(FRAMES)]
-    assert [int((labels == 2).mean() > 0.8) for labels in found] == [0, 0, 1, 1, 1]
+    assert [int((labels == 2).mean() > 0.8) for labels in found] == [0, 0, *[1] * 5]
     scores = json.loads((tmp_path / "scores.json").read_text())
     assert scores["protocol"]["objects"].startswith("every label of the true masks")
     assert list(scores["per_object"]) == ["bear_1", "cows_1", "cows_2"]
-    assert len(scores["per_object"]["cows_2"]["J"]) == 2
+    assert len(scores["per_object"]["cows_2"]["J"]) == 4
     assert scores["per_object"]["cows_2"]["J_mean"] > 0.8
 
 
