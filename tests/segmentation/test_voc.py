@@ -9,10 +9,12 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from segmentation import datasets, voc_eval
-from segmentation.annotations import MaskRules
+from dino_model.data import images
+from segmentation import datasets, drawing, voc_eval
+from segmentation.annotations import MaskRules, read_labels
 from segmentation.commands.voc import Voc
 from segmentation.datasets import Annotation
+from segmentation.labels import write_mask_png
 from segmentation.masks import bounding_box
 from segmentation.voc_eval import VocProtocol
 from tests.segmentation.coco import load_results
@@ -176,13 +178,64 @@ def test_voc_writes_scores_that_agree(devkit, tmp_path, capsys):
     (annotation,) = loaded.loadAnns(loaded.getAnnIds(catIds=[5]))
     assert 100 * annotation["score"] == pytest.approx(scores["per_class"]["bottle"]["jaccard"])
     assert set(np.unique(Image.open(out / "masks" / "cat.png"))) == {0, 8}
-    assert (out / "contact_sheet.png").is_file()
     assert sorted(file.name for file in (out / "overlays").iterdir()) == ["cat.jpg", "cup.jpg"]
+
+
+def test_tables_and_drawings_are_those_of_the_chosen_masks(devkit, tmp_path, capsys):
+    folder, rng, jaccards, names = devkit / "VOC2012", np.random.default_rng(0), {}, []
+    box = np.zeros((40, 60), bool)
+    box[10:30, 15:45] = True
+    for number in range(18):
+        name, truth = f"i{number:02d}", np.zeros((40, 60), np.uint8)
+        truth[5 : 12 + number, 8 : 30 + number] = 8
+        truth[36:, 50:] = 5 * (number == 3)  # outside of the box: 0
+        Image.fromarray(rng.integers(0, 256, (40, 60, 3), np.uint8)).save(folder / f"JPEGImages/{name}.jpg")
+        write_mask_png(folder / f"SegmentationClass/{name}.png", truth)
+        each = [(box & (truth == label)).sum() / (box | (truth == label)).sum() for label in (5, 8)]
+        jaccards[name] = each if number == 3 else each[1:]
+        names.append(name)
+    (folder / "ImageSets/Segmentation/val.txt").write_text("\n".join(names))
+    out = tmp_path / "out"
+    run(out, root=devkit, baseline="centered-box")
+    means = {name: 100 * np.mean(each) for name, each in jaccards.items()}
+    with (out / "per_image.csv").open() as file:
+        rows = {row["image"]: row for row in csv.DictReader(file)}
+    assert {name: float(row["jaccard"]) for name, row in rows.items()} == pytest.approx(means, abs=1e-4)
+    assert rows["i03"]["jaccards"] == " ".join(f"{100 * value:.4f}" for value in jaccards["i03"])
+    assert (rows["i03"]["labels"], rows["i03"]["heads"]) == ("5 8", "-1 -1")
+    cats = 100 * np.mean([each[-1] for each in jaccards.values()])
+    printed = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert ["bottle", "1", "0.0"] in printed
+    assert ["cat", "18", f"{cats:.1f}"] in printed
+    np.testing.assert_array_equal(read_labels(out / "masks/i05.png"), 8 * box)
+    assert {*np.unique(read_labels(out / "masks/i03.png"))} == {0, 8}  # the better mask is on top
+    ordered = sorted(names, key=lambda name: -means[name])
+    cells = [
+        (f"{word} {rank}: {name}, Jaccard {means[name]:.1f} %", images.read(out / f"overlays/{name}.jpg"))
+        for word, chosen in (("best", ordered[:8]), ("worst", ordered[:-9:-1]))
+        for rank, name in enumerate(chosen, start=1)
+    ]
+    sheet = drawing.contact_sheet([cells[start : start + 4] for start in range(0, 16, 4)], height=240)
+    np.testing.assert_array_equal(images.read(out / "contact_sheet.png"), sheet)
+    truth, image = (
+        read_labels(folder / "SegmentationClass/i03.png"),
+        images.read(folder / "JPEGImages/i03.jpg"),
+    )
+    drawn = drawing.overlay_masks(image, np.stack([box, box]), contour=0)
+    white = np.full((1, 3), 255, np.uint8)
+    drawn = drawing.overlay_masks(drawn, truth > 0, colors=white, opacity=0)
+    entries = ["ground truth", "bottle: 0.0", f"cat: {100 * jaccards['i03'][1]:.1f}"]
+    expected = drawing.with_legend(
+        drawn, list(zip(entries, [white[0], *drawing.head_colors(2)], strict=True))
+    )
+    drawing.save_image(tmp_path / "expected.jpg", expected)
+    assert (tmp_path / "expected.jpg").read_bytes() == (out / "overlays/i03.jpg").read_bytes()
 
 
 def test_grid_equals_single_protocols(devkit, tmp_path):
     options = {"root": devkit, "model": MODEL, "size": 64}
     grid = run(tmp_path / "grid", **options, grid=True, mass=0.7)["grid"]
+    assert {each["protocol"]["mass"] for each in grid} == {0.6, 0.7, 0.8}
     assert len(grid) == 3 * 3 * 2
     alone = run(tmp_path / "alone", **options, mass=0.8, ground_truth="object", void="exclude")
     (cell,) = [cell for cell in grid if cell["protocol"] == alone["protocol"]]
