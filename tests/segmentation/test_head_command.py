@@ -10,8 +10,9 @@ import torch
 from PIL import Image
 from skimage import data
 
+from dino_model.data import images
 from dino_model.inference.classifier import read_classifier
-from segmentation import heads
+from segmentation import drawing, heads
 from segmentation.annotations import read_labels
 from segmentation.commands.head import Apply, Curve, Fit, HeadScore
 from segmentation.heads import PatchTask
@@ -80,7 +81,14 @@ def test_fit_apply_and_score_agree_on_driving_scenes(camvid, data_root, tmp_path
     assert scores["iou"]["road"] > 40
     palettes = [Image.open(folder / f"{names[0]}.png").getpalette() for folder in folders]
     assert palettes[0][:33] == palettes[1][:33]
-    assert (out / "overlays" / f"{names[0]}.jpg").is_file()
+    image, colors = images.read(masks["images"] / f"{names[0]}.jpg"), np.reshape(palettes[1], (-1, 3))
+    tinted = np.rint(image * 0.5 + colors[found[0]] * 0.5).astype(np.uint8)
+    legend = [(name, colors[label]) for label, name in enumerate(head.names) if label in head.labels]
+    drawing.save_image(tmp_path / "expected.jpg", drawing.with_legend(tinted, legend))
+    overlay = out / "overlays" / f"{names[0]}.jpg"
+    np.testing.assert_allclose(
+        images.read(overlay).astype(int), images.read(tmp_path / "expected.jpg"), atol=4
+    )
 
 
 def test_size_follows_from_the_images_unless_it_is_given(cups, tmp_path, monkeypatch, capsys):
@@ -92,20 +100,24 @@ def test_size_follows_from_the_images_unless_it_is_given(cups, tmp_path, monkeyp
         decided = f"size: {expected} pixels; the median short side of the images is 96"
         assert (decided in capsys.readouterr().out) == (size == 0)
     sides = [40 if number % 2 else 30 + number % 10 for number in range(32)]
-    images = [SimpleNamespace(read=lambda side=side: np.zeros((side, 90, 3))) for side in sides for _ in "ab"]
-    assert Fit(**cups, output=file).chosen_size(images) == np.median(sides)
+    few = [SimpleNamespace(read=lambda side=side: np.zeros((side, 90, 3))) for side in sides for _ in "ab"]
+    assert Fit(**cups, output=file).chosen_size(few) == np.median(sides)
 
 
 def test_curve_scores_models_and_baseline_by_number_of_masks(camvid, tmp_path):
     file, (masks, train, test) = tmp_path / "curve.json", camvid
-    options = {"models": (MODEL,), "counts": (1,), "size": 64, "kind": "knn"}
-    Curve(**masks, image_list=train, test=test, json=file, **options).run()
+    options, head = {"size": 64, "kind": "knn"}, tmp_path / "head.safetensors"
+    Curve(**masks, image_list=train, test=test, json=file, models=(MODEL,), counts=(2,), **options).run()
     result = json.loads(file.read_text())
     miou = result["miou"]
     assert result["images"] == len(test.read_text().split())
     assert set(miou) == {MODEL, "color and position"}
-    assert all(list(row) == ["1", "4"] for row in miou.values())
+    assert all(list(row) == ["2", "4"] for row in miou.values())
     assert all(0 < value < 100 for row in miou.values() for value in row.values())
+    train.write_text("\n".join(train.read_text().split()[::2]))  # two of four, evenly
+    Fit(**masks, image_list=train, model=MODEL, output=head, **options).run()
+    HeadScore(**masks, image_list=test, head=head, json=file).run()
+    assert json.loads(file.read_text())["miou"] == pytest.approx(miou[MODEL]["2"])
 
 
 def test_foreground_of_one_class_keeps_void(cups, tmp_path):
@@ -128,9 +140,9 @@ def test_voc_masks_become_foreground(data_root, tmp_path):
 def test_coco_file_gives_the_head_of_equal_pngs(cups, tmp_path):
     size, polygon = {"height": 96, "width": 128}, [[0, 0, 60, 0, 60, 96, 0, 96]]
     crowd = {"size": [96, 128], "counts": [60 * 96, 8 * 96, 60 * 96]}
-    images = [{"id": number, "file_name": name} | size for number, name in enumerate(("cup.png", "cat.png"))]
+    listed = [{"id": number, "file_name": name} | size for number, name in enumerate(("cup.png", "cat.png"))]
     content = {
-        "images": images,
+        "images": listed,
         "annotations": [
             {"image_id": number, "category_id": 1, "segmentation": shape, "iscrowd": int(shape is crowd)}
             for number in (0, 1)
