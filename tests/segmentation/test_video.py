@@ -18,6 +18,7 @@ from segmentation import drawing, video
 from segmentation.annotations import read_labels
 from segmentation.commands.video import Video
 from segmentation.labels import DataError, write_mask_png
+from segmentation.masks import enlarge, keep_mass_of_maps
 from segmentation.video import VideoWriter
 from segmentation.video_input import FrameFolder, VideoFile, open_frames
 from tests.segmentation.coco import load_results
@@ -298,9 +299,19 @@ def test_attention_video_uses_color_range_of_first_frame():
     (views, mask), (second, _), *_, (last, _) = video.attention_video([first, *others, first], predictor)
     for view, again in zip(views, last, strict=True):
         np.testing.assert_array_equal(view, again)
-    assert views[1].shape == views[2].shape == first.shape
-    assert mask.shape == first.shape[:2]
-    assert 0 < mask.mean() < 1
+    predictor.set_image(first)
+    attention = predictor.cls_attention()
+    *heads, most = np.quantile([*attention, attention.mean(0)], 0.995, axis=(1, 2)).tolist()
+    kept = enlarge(keep_mass_of_maps(attention.mean(0), 0.6), first.shape[:2])
+    np.testing.assert_array_equal(views[1], drawing.overlay_heat(first, attention.mean(0), (0, most)))
+    np.testing.assert_array_equal(views[2], drawing.overlay_masks(first, kept))
+    np.testing.assert_array_equal(mask, kept)
+    tiles = [("frame", first)]
+    for number, (head, bright) in enumerate(zip(attention, heads, strict=True)):
+        heat = drawing.heat_map(head, first.shape[:2], value_range=(0, bright), interpolation="bilinear")
+        tiles.append((f"head {number}", heat))
+    mosaic = drawing.contact_sheet([tiles[:2], tiles[2:]], height=len(first))  # three heads
+    np.testing.assert_array_equal(views[0], mosaic)
     other, _ = next(video.attention_video(others, predictor))
     assert (other[1] != second[1]).any()
 
