@@ -54,8 +54,10 @@ def test_attention_writes_maps_of_predictor_and_masks_that_agree(photo, tmp_path
     at_point, image = predictor.point_attention(50, 120), data.cat()[:200, :260]
     names = [f"head {head}" for head in range(3)]
     drawn = {
-        "heads": drawing.with_names(drawing.overlay_heads(image, attention, patches=mask), names),
-        "point_heads": drawing.draw_point(drawing.overlay_heads(image, at_point, mass=0.7), 50, 120),
+        "heads": drawing.with_names(drawing.overlay_heads(image, attention, mask), names),
+        "point_heads": drawing.draw_point(
+            drawing.overlay_heads(image, at_point, keep_mass_of_maps(at_point, 0.7)), 50, 120
+        ),
     }
     for head, color in enumerate(drawing.head_colors(3)):
         on_image = enlarge(mask[head], (200, 260))

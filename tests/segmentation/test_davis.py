@@ -148,7 +148,7 @@ def test_davis_writes_masks_and_scores(davis, tmp_path, capsys):
         ]
         rows.append(list(zip(titles, drawn, strict=True)))
     overview = np.array(Image.open(output / "overview.png"))
-    np.testing.assert_array_equal(overview, drawing.contact_sheet(rows, height=200))
+    np.testing.assert_array_equal(overview, drawing.contact_sheet(rows))
 
 
 def test_scores_of_masks_without_truth_are_refused_before_work(davis, tmp_path):

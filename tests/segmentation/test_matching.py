@@ -10,8 +10,9 @@ from PIL import Image
 from dino_model import photographs
 from dino_model.inference.predictor import AttentionPredictor
 from dino_model.inference.quantities import principal_colors
-from segmentation import matching
+from segmentation import drawing, matching
 from segmentation.commands.match import Match
+from segmentation.masks import enlarge
 from segmentation.matching import Matches, MatchFeatures
 
 
@@ -213,10 +214,27 @@ def test_image_matches_its_own_crop(tmp_path, capsys):
     assert np.mean(np.abs(off).max(axis=1) <= patch) > 0.9
     assert np.abs(np.subtract(found["point"]["a"], found["point"]["b"]) - (40, 60)).max() <= 2 * patch
     assert found["scale"] == 1.0
-    for name in ("lines", "colors", "foreground", "point"):
-        sheet = np.asarray(Image.open(tmp_path / "out" / f"{name}.png"))
-        assert sheet.shape == (pixels.shape[0], 2 * pixels.shape[1] - 60 + 8, 3)
-        assert sheet.std() > 10
+    pair, predictor = (pixels, pixels[40:, 60:]), AttentionPredictor("embedded-dino", size=128)
+    encoded = []
+    for image in pair[::-1]:  # that of the point last
+        predictor.set_image(image)
+        encoded.insert(0, matching.match_features(predictor, image))
+    matches, (in_a, in_b) = matching.matches_between(*encoded), (encoded[0].features, encoded[1].features)
+    sides = (in_a.shape[:2], in_b.shape[:2]), tuple(image.shape[:2] for image in pair)
+    assert found["matches"] == matching.matches_as_json(matches, *sides)
+    lines = (places[:100] for places in matching.in_pixels(matches, *sides))
+    cosines = matching.similarities(*matching.prepare_pair(in_a, in_b), predictor.patch_at(y, x))
+    heat, (there_y, there_x) = drawing.overlay_heat(pair[1], cosines), found["point"]["b"]
+    marked = drawing.draw_point(pixels, y, x), drawing.draw_point(heat, there_y, there_x)
+    drawn = {"lines": drawing.match_lines(*pair, *lines), "point": drawing.side_by_side(*marked)}
+    for name, part in {"colors": "all", "foreground": "foreground"}.items():
+        enlarged = (
+            enlarge(255 * colors.transpose(2, 0, 1), image.shape[:2]).transpose(1, 2, 0)
+            for colors, image in zip(matching.joint_colors(in_a, in_b, part), pair, strict=True)
+        )
+        drawn[name] = drawing.side_by_side(*(each.round().astype(np.uint8) for each in enlarged))
+    for name, expected in drawn.items():
+        np.testing.assert_array_equal(np.array(Image.open(tmp_path / "out" / f"{name}.png")), expected)
     assert "mutual matches; image B was resized to 1 of its size" in capsys.readouterr().out
 
 

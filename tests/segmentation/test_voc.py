@@ -215,7 +215,7 @@ def test_tables_and_drawings_are_those_of_the_chosen_masks(devkit, tmp_path, cap
         for word, chosen in (("best", ordered[:8]), ("worst", ordered[:-9:-1]))
         for rank, name in enumerate(chosen, start=1)
     ]
-    sheet = drawing.contact_sheet([cells[start : start + 4] for start in range(0, 16, 4)], height=240)
+    sheet = drawing.contact_sheet([cells[start : start + 4] for start in range(0, 16, 4)])
     np.testing.assert_array_equal(images.read(out / "contact_sheet.png"), sheet)
     truth, image = (
         read_labels(folder / "SegmentationClass/i03.png"),
