@@ -31,7 +31,7 @@ from segmentation.labels import VOID, DataError, Labels
 MOST_COLORS = MOST_OBJECTS + 1
 PALETTE = [[0, 0, 0], *COLORS.tolist()]
 MOST_IMAGES, MOST_OWN = 8, 200
-MOST_CELLS = 1024  # of a side of the map of strokes, as in scribble_view.js
+MOST_CELLS = 1024  # of a side of the map of strokes, at least those of mask_view.js
 SHOWN_SIDE = 640  # of labels for the screen
 
 

@@ -1,25 +1,14 @@
 """Arrays and attention of an encoding against the library's."""
 
-import re
 from unittest.mock import Mock
 
 import numpy as np
 import pytest
 
-from app import STATIC
 from app.handlers.attention_maps import attention, colors_and_variance, norms_and_outliers, rollout
 from app.limits.errors import LabError
-from app.tabs import explore
 from dino_model.inference import quantities
 from tests.app.conftest import library_maps
-
-
-def test_page_and_its_scripts_have_the_same_quantities():
-    script = (STATIC / "maths" / "quantities.js").read_text()
-    table = script.partition("export const QUANTITIES = {")[2].partition("\n};")[0]
-    in_script = re.findall(r'^  "?([a-z-]+)"?: \{', table, re.MULTILINE)
-    offered = [name for variants in explore.MODES.values() for _, name in variants]
-    assert sorted(in_script) == sorted(offered)
 
 
 def test_arrays_are_the_librarys(encoding, predictor):

@@ -9,6 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from app.handlers import exports, objects, own
+from app.store import images
+from app.tabs import explore
 from dino_model.inference import quantities
 from dino_model.inference.resize import fed_size, sample
 from segmentation import drawing, edges
@@ -18,6 +21,7 @@ from tools import palette
 
 FILE = Path(__file__).parents[1] / "javascript" / "values.json"
 PREFIX, GRID, TOKENS = 2, (2, 4), (0, 7)  # [CLS] and a register; token 7 is a patch
+PATCH = 16  # pixels, of the model in the examples
 
 
 def values() -> dict[str, Any]:
@@ -73,6 +77,17 @@ def values() -> dict[str, Any]:
             "jaccard": float(jaccard(enlarge(labels, (12, 15)) > 0, enlarge(other, (12, 15)) > 0)),
         },
         "coco": {"mask": mask, "counts": runs_of(rle(mask)["counts"])},
+        "modes": {mode: sorted(name for _, name in variants) for mode, variants in explore.MODES.items()},
+        "limits": {
+            "animation": exports.MOST_FRAMES,
+            "camera": own.FRAME_PATCHES * PATCH,
+            "refined": objects.REFINED_SIDE,
+            "thumbnail": images.THUMBNAIL_SIDE,
+        },
+        "settings": {
+            "mass": 100 * objects.ObjectSettings.model_fields["mass"].default,
+            "count": objects.ObjectSettings.model_fields["count"].default,
+        },
     }
 
 
@@ -107,6 +122,8 @@ def test_table_has_what_the_package_computes():
         elif isinstance(one, list) and one and isinstance(one[0], dict):
             for number, pair in enumerate(zip(one, other, strict=True)):
                 compare(*pair, f"{place}[{number}]")
+        elif isinstance(one, list) and one and isinstance(one[0], str):
+            assert one == other, place
         else:
             np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6, err_msg=place)
 

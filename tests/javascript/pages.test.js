@@ -22,6 +22,7 @@ import { resized } from "../../app/static/maths/labels.js";
 import { Maps } from "../../app/static/maths/maps.js";
 import { tidy } from "../../app/static/maths/proposal.js";
 import { random } from "./random.js";
+import { TABLE } from "./table.js";
 
 mock.timers.enable({ apis: ["setTimeout"] });
 
@@ -291,6 +292,7 @@ async function attention(props = {}) {
 test("maps of a patch, the mean or a head are drawn with the opacity, colors and words of the settings", async () => {
   const view = await attention();
   const part = (name) => view.element.style[`--${name}`];
+  assert.equal(view.settings.mass, TABLE.settings.mass);
   assert.deepEqual([view.arrays.number, view.shown, part("opacity"), part("rows"), part("columns")], [1, "mean", "0.85", "3", "5"]); // prettier-ignore
   assert.match(view.caption.textContent, /block 2|mean of 2 heads/);
   assert.deepEqual(view.stops, [0, 51, 102, 153, 204, 255].map((level) => `rgb(${[0, 8, 16].map((bits) => (VIEWS.inferno[level] >> bits) & 255).join(" ")})`)); // prettier-ignore
@@ -533,8 +535,8 @@ test("edges of a click are refined on at most 640 pixels, and parts below an 800
   const view = new MaskView(mounted({ value: { ...VALUE, token: "r.1", source: "r" } }));
   await settled();
   for (const [width, height, columns, rows, radius] of [
-    [1300, 65, 640, 32, 128], // pixels of a patch at 640 pixels: 128 × 11
-    [65, 1300, 32, 640, 213],
+    [1300, 65, TABLE.limits.refined, 32, 128], // pixels of a patch: 128 × 11
+    [65, 1300, 32, TABLE.limits.refined, 213],
   ]) {
     Object.assign(view.encoding, { width, height });
     view.guide = null;
@@ -570,6 +572,7 @@ test("objects of a method are scored against the mask by hand, one line each and
   await settled();
   const { painting } = view;
   assert.deepEqual([painting.width, painting.height], [1024, 614]);
+  assert.deepEqual([view.settings.mass, view.settings.count], [TABLE.settings.mass, TABLE.settings.count]);
   const rows = () => view.scores.children.map((row) => row.children.map((cell) => cell.textContent));
   view.set({ method: "attention" });
   const kept = view.labels();

@@ -7,6 +7,9 @@ import { Refusal } from "../../app/static/views/encoding.js";
 import { OwnStore, store } from "../../app/static/views/own_store.js";
 import { RailView } from "../../app/static/views/rail_view.js";
 import { sendFile } from "../../app/static/views/upload.js";
+import { TABLE } from "./table.js";
+
+const { camera: CAMERA, thumbnail: SIDE } = TABLE.limits;
 
 /** A request to the server, which answers with the name of the file unless a test does. */
 class Request {
@@ -169,7 +172,7 @@ test("of opened files the first is sent and shown, and all have thumbnails of th
   view.input.fire("change");
   await settled();
   mock.restoreAll();
-  assert.deepEqual(drawn, [[100, 0, 400, 400, 0, 0, 96, 96], [0, 300, 300, 300, 0, 0, 96, 96]]); // prettier-ignore
+  assert.deepEqual(drawn, [[100, 0, 400, 400, 0, 0, SIDE, SIDE], [0, 300, 300, 300, 0, 0, SIDE, SIDE]]); // prettier-ignore
   assert.deepEqual(tiles(), ["a.png", "image", "c.avif"]);
   const images = view.own.children.map((tile) => tile.querySelectorAll("img").map((one) => one.src.slice(0, 5)));
   assert.deepEqual(images, [["blob:"], ["blob:"], []]);
@@ -180,7 +183,10 @@ test("of opened files the first is sent and shown, and all have thumbnails of th
   assert.deepEqual(current, ["true", "false", "false", "false", "false"]);
   assert.deepEqual([view.chosen, view.input.value, view.more.hidden], ["key of path of a.png/a.png", "", false]);
   const first = store.list("image")[0];
-  assert.deepEqual([sessionStorage.getItem("own images"), await first.thumbnail.text()], [first.id, "96 96 "]);
+  assert.deepEqual(
+    [sessionStorage.getItem("own images"), await first.thumbnail.text()],
+    [first.id, `${SIDE} ${SIDE} `],
+  );
   const again = await rail({ held: [first.name] }); // after a reload
   assert.deepEqual([again.selected(), Request.sent.length], [[`select ${first.name}`], 1]);
   const lost = await rail(); // the server has forgotten the file
@@ -205,8 +211,8 @@ test("many files keep their order after a reload", async () => {
 
 test("thumbnails of what the browser cannot decode, and of clips, are fetched once", async () => {
   for (const [kind, address, found] of [
-    ["image", "lab/thumbnails/k.jpg", "96 96 "],
-    ["clip", "lab/clips/k/0.jpg", "96 96 "],
+    ["image", "lab/thumbnails/k.jpg", `${SIDE} ${SIDE} `],
+    ["clip", "lab/clips/k/0.jpg", `${SIDE} ${SIDE} `],
     ["clip", "elsewhere", undefined],
   ]) {
     await empty();
@@ -340,7 +346,7 @@ async function film(frame, [videoWidth, videoHeight] = [640, 480]) {
   return { view, toggle, shoot, sent, stopped, looks, shown };
 }
 
-test("the camera shows frame after frame of at most 224 pixels, until its tab is closed", async () => {
+test("the camera shows frame after frame of a short side of at most 224 pixels, until its tab is closed", async () => {
   const { view, toggle, shoot, sent, stopped, looks, shown } = await film((count) => {
     if (count === 2) open.checkVisibility = () => false;
     return { token: count };
@@ -357,7 +363,7 @@ test("the camera shows frame after frame of at most 224 pixels, until its tab is
   hold();
   await settled();
   open.checkVisibility = () => true;
-  const image = "data:299 224 0.9"; // of 640 × 480 pixels
+  const image = `data:299 ${CAMERA} 0.9`; // of 640 × 480 pixels
   assert.deepEqual(sent, Array(2).fill({ image, model: "toy", block: 3 }));
   assert.deepEqual(shown(), [{ token: 1, image }, { token: 2, image }, null]); // prettier-ignore
   assert.deepEqual([looks(), stopped.length], [["false", true, ""], 1]);
@@ -368,7 +374,13 @@ test("the camera shows frame after frame of at most 224 pixels, until its tab is
 
 for (const [title, answer, problem, size, image] of [
   ["is stopped", (toggle) => (toggle.click(), { token: 1 }), "", [100, 200], "data:100 200 0.9"], // it is not enlarged
-  ["is refused", () => ({ error: "Too many." }), "The camera does not work: Too many.", [480, 642], "data:224 300 0.9"],
+  [
+    "is refused",
+    () => ({ error: "Too many." }),
+    "The camera does not work: Too many.",
+    [480, 642],
+    `data:${CAMERA} 300 0.9`,
+  ],
 ])
   test(`a frame is not shown when the camera ${title}`, async () => {
     const { toggle, sent, shown, looks } = await film(() => answer(toggle), size);

@@ -1,7 +1,6 @@
 // The page's arithmetic, compared with the package's: values.json, which tests/app/test_shared_values.py writes.
 
 import assert from "node:assert/strict";
-import { readFileSync } from "node:fs";
 import { test } from "node:test";
 import * as attention from "../../app/static/maths/attention.js";
 import { Guide } from "../../app/static/maths/guided.js";
@@ -12,9 +11,8 @@ import { proposal, tidy } from "../../app/static/maths/proposal.js";
 import { QUANTITIES } from "../../app/static/maths/quantities.js";
 import { fedSize, resample } from "../../app/static/maths/resample.js";
 import { cocoFile } from "../../app/static/views/files.js";
+import { TABLE } from "./table.js";
 
-/** @type {Record<string, any>} */
-const TABLE = JSON.parse(readFileSync(new URL("values.json", import.meta.url), "utf-8"));
 const floats = ({ values }) => Float32Array.from(values);
 const bytes = ({ values }) => Uint8Array.from(values);
 const grid = ({ shape: [rows, columns], values }) => ({ rows, columns, values: Uint8Array.from(values) });
@@ -40,6 +38,11 @@ for (const { token, ...expected } of TABLE.maps)
         values,
       );
     });
+
+test("the page offers every quantity in its mode", () => {
+  const modes = Object.keys(TABLE.modes).map((mode) => [mode, Object.keys(QUANTITIES).filter((name) => QUANTITIES[name].mode === mode).sort()]); // prettier-ignore
+  assert.deepEqual(Object.fromEntries(modes), TABLE.modes);
+});
 
 test("the patches of a click", () => {
   assert.deepEqual(proposal(BLOCK, { rows, columns }, { row: 1, column: 1 }, 0.9), bytes(TABLE.proposal));
