@@ -22,8 +22,10 @@ class Context {
     this.drawn.push([image, ...box]);
   }
   getImageData(x, y, width, height) {
-    const data = this.drawn.at(-1)[0].pixels ?? new Uint8ClampedArray(4 * width * height);
-    if (x || y || data.length !== 4 * width * height) throw new Error("pixels of another size");
+    const [image, left, top, ...size] = this.drawn.at(-1);
+    const data = image.pixels ?? new Uint8ClampedArray(4 * width * height);
+    if (x || y || left || top || data.length !== 4 * width * height) throw new Error("pixels of another size");
+    if (size.length && String(size) !== String([this.canvas.width, this.canvas.height])) throw new Error("a part");
     return { width, height, data };
   }
   fillRect(...box) {

@@ -20,7 +20,7 @@ import { attentionMaps, keepMass, meanMap } from "../../app/static/maths/attenti
 import { Guide } from "../../app/static/maths/guided.js";
 import { resized } from "../../app/static/maths/labels.js";
 import { Maps } from "../../app/static/maths/maps.js";
-import { tidy } from "../../app/static/maths/proposal.js";
+import { proposal, tidy } from "../../app/static/maths/proposal.js";
 import { random } from "./random.js";
 import { TABLE } from "./table.js";
 
@@ -367,33 +367,171 @@ test("the first view walks over its places, and an address of another image show
   }
 });
 
-test("an archive holds the maps, their masks and settings; a figure of the server, percents", async () => {
-  const view = await attention({ value: { ...VALUE, token: "files" }, exports: "place", quantity: "attention" });
-  view.hover({ row: 2, column: 1 });
-  const formats = view.sections().flatMap((part) => part.formats);
-  const make = (name) => formats.find(([, ending]) => ending === name)[2];
-  const archive = Buffer.from(await (await make("maps.npz")()).arrayBuffer());
-  const array = (name) => {
-    const start = archive.indexOf(`${name}.npy`) + name.length + 4;
-    const header = archive.readUInt16LE(start + 8);
-    return { shape: archive.toString("latin1", start, start + header).match(/\((.*)\)/)[1], data: archive.subarray(start + 10 + header) }; // prettier-ignore
-  };
-  const grid = array("grid");
-  assert.deepEqual([grid.shape, grid.data.readInt32LE(0), grid.data.readInt32LE(4)], ["2,", 3, 5]);
-  assert.deepEqual([array("mass").data.readDoubleLE(0), array("block").data.readInt32LE(0)], [0.6, 1]);
-  const { shape, data } = array("maps");
-  assert.equal(shape.replaceAll(" ", ""), "2,3,5");
-  const maps = view.maps.heads.flatMap((map) => [...map]);
-  assert.deepEqual(Array.from(maps, (_, at) => data.readFloatLE(4 * at)), maps); // prettier-ignore
-  make("figure.png")({ scale: "own" });
-  const { place, shape: sides, label, maps: sent, caption } = view.exportRequest;
-  assert.deepEqual([place, sides, label], [[0.3, 5 / 6], [2, 3, 5], "attention (%)"]); // prettier-ignore
-  close(
-    new Float32Array(Uint8Array.from(Buffer.from(sent, "base64")).buffer),
-    maps.map((value) => 100 * value),
-    1e-4,
+/** Files of an archive that is not compressed. @param {Blob} file @returns {Promise<Record<string, Buffer>>} */
+async function unzip(file) {
+  const bytes = Buffer.from(await file.arrayBuffer());
+  const files = {};
+  for (let at = 0; bytes.readUInt32LE(at) === 0x04034b50; ) {
+    const [size, name] = [bytes.readUInt32LE(at + 18), bytes.readUInt16LE(at + 26)];
+    const start = at + 30 + name;
+    files[bytes.toString("utf-8", at + 30, start)] = bytes.subarray(start, start + size);
+    at = start + size;
+  }
+  return files;
+}
+
+/** Shape and values of an array of NumPy; a text is an array of code points. @param {Buffer} bytes @returns {any} */
+function numpy(bytes) {
+  const start = 10 + bytes.readUInt16LE(8);
+  const [, kind, shape] = bytes.toString("latin1", 10, start).match(/'descr': '(.*?)'.*\((.*?),?\)/);
+  const data = Uint8Array.from(bytes.subarray(start)).buffer;
+  const kinds = { "<f4": Float32Array, "<f8": Float64Array, "<i4": Int32Array, "|b1": Uint8Array };
+  if (kind.startsWith("<U")) return String.fromCodePoint(...new Uint32Array(data));
+  return [shape.split(", ").map(Number), [...new kinds[kind](data)]];
+}
+
+const NORMS = Float32Array.from({ length: 30 }, (_, at) => (at < 15 ? at + 0.25 : Number(at === 20 || at === 22)));
+const PCA = Float32Array.from({ length: 48 }, (_, at) => (at < 45 ? at / 45 : [0.5, 0.25, 0.125][at - 45]));
+const ARRAYS = { "norms/1": NORMS, "key-pca/1": PCA, "blocks/1": BLOCK, "blocks/0": BLOCK };
+const AS_SHOWN = ["As shown", "Mask", "Figure of all heads", "Maps of all heads", "Animation", "All your images, maps and masks"]; // prettier-ignore
+
+for (const [
+  quantity,
+  query,
+  sections,
+  animations,
+  caption,
+  label,
+  scale,
+] of [
+  ["attention", "2,1", AS_SHOWN, 3, /^Attention of the marked patch \(row 2, column 1\) in block 2 of toy, short side 30 pixels\. Each map/, "attention (%)", "own"],
+  ["attention", "cls", AS_SHOWN, 3, /^Attention of \[CLS\] in .* All maps/, "attention (%)", "common"],
+  ["key-similarity", "2,1", AS_SHOWN, 2, /^Key similarity of the marked/, "key similarity", "own"],
+  ["token-norm", "cls", AS_SHOWN, 2, /^Token norm of all patches/, "token norm", "own"],
+  ["key-pca", "cls", AS_SHOWN.filter((_, at) => at !== 1 && at !== 2), 2],
+]) // prettier-ignore
+  test(`files of ${quantity} of ${query} hold maps, masks and settings; a figure of the server, percents`, async () => {
+    const view = await attention({ value: { ...VALUE, token: "files", arrays: ARRAYS }, exports: "place", quantity });
+    if (query !== "cls" || quantity !== "attention") view.hover({ row: 2, column: 1 });
+    const parts = view.sections();
+    assert.deepEqual(parts.map(({ title }) => title), sections); // prettier-ignore
+    assert.equal(parts.at(-2).options.over.length, animations);
+    const make = (name) => parts.flatMap((part) => part.formats).find(([, ending]) => ending === name)[2];
+    const files = await unzip(await make("maps.npz")());
+    const { maps, mask, outliers, ...rest } = Object.fromEntries(Object.entries(files).map(([name, bytes]) => [name.slice(0, -4), numpy(bytes)])); // prettier-ignore
+    assert.deepEqual(rest, { quantity, query, model: "toy", block: [[0], [1]], grid: [[2], [3, 5]], mass: [[0], [0.6]] }); // prettier-ignore
+    assert.deepEqual(outliers, quantity === "token-norm" ? [[3, 5], [...view.arrays.outliers]] : undefined);
+    if (quantity === "key-pca") return void assert.deepEqual([maps, mask], [[[3, 5, 3], [...PCA.subarray(0, 45)]], undefined]); // prettier-ignore
+    const values = view.maps.heads.flatMap((map) => [...map]);
+    const shape = [view.maps.heads.length, 3, 5];
+    assert.deepEqual(maps, [shape, values]);
+    assert.deepEqual(mask, [shape, view.maps.heads.flatMap((_, head) => [...view.maps.kept(String(head))])]);
+    assert.equal(make("figure.png")({ scale }), null);
+    const { maps: sent, caption: words, ...figure } = view.exportRequest;
+    const place = query === "2,1" ? [0.3, 5 / 6] : null;
+    assert.deepEqual(figure, { place, shape, label, scale, file: "figure.png", name: "owl", token: "files" });
+    const factor = quantity === "attention" ? 100 : 1;
+    close(new Float32Array(Uint8Array.from(Buffer.from(sent, "base64")).buffer), values.map((value) => factor * value), 1e-4); // prettier-ignore
+    assert.match(words, caption);
+  });
+
+test("views with one pointer export one picture, and their own masks and maps", async () => {
+  const place = new Element("div");
+  place.id = "both";
+  document.body.replaceChildren(/** @type {any} */ (place));
+  for (const model of ["first", "second"]) {
+    const view = await attention({ value: { ...VALUE, model, token: model }, exports: "both", group: "pair" });
+    view.element.setAttribute("class", "lab-view");
+    place.append(view.element);
+  }
+  const [view, other] = place.children.map((element) => element["view"]);
+  const names = view.sections().map(({ title }) => title);
+  assert.deepEqual(names, ["As shown", "Mask · first", "Figure of all heads · first", "Maps of all heads · first", "Mask · second", "Figure of all heads · second", "Maps of all heads · second"]); // prettier-ignore
+  view.point({ x: 0.5, y: 0.5 });
+  assert.deepEqual([other.hovered, other.stage.ring.hidden], [{ row: 1, column: 2 }, false]);
+  const alone = await attention({ value: { ...VALUE, token: "alone" } });
+  assert.deepEqual(alone.sections().map(({ title }) => title), ["As shown", "Mask", "Maps of all heads"]); // prettier-ignore
+  document.body.replaceChildren();
+});
+
+test("all own images are in one archive with the maps and masks of the same place, and what is left out", async () => {
+  const view = await attention({ value: { ...VALUE, token: "here.1" }, exports: "place" });
+  view.hover({ row: 2, column: 4 });
+  const own = ["k1/my photo.v2.png", "k2/lost.png"];
+  const rail = { names: async () => own, props: { examples: [["sheep"]] } };
+  Object.assign(globalThis, { viewOf: () => rail });
+  for (const key of ["k1", "sheep"]) {
+    served[`lab/shapes/${key}.1`] = JSON.stringify({ rows: 3, columns: 5, width: 7, height: 9 });
+    served[`lab/arrays/${key}.1/blocks/1`] = Buffer.from(BLOCK, "base64");
+  }
+  const write = view.sections().at(-1).formats[0][2];
+  for (const [examples, names] of [
+    [false, ["01-my-photo.v2-maps.npz", "01-my-photo.v2-mask.png", "left-out.txt"]],
+    [
+      true,
+      ["01-my-photo.v2-maps.npz", "01-my-photo.v2-mask.png", "03-sheep-maps.npz", "03-sheep-mask.png", "left-out.txt"],
+    ],
+  ]) {
+    const said = [];
+    const files = await unzip(await write({ examples }, (words) => said.push(words)));
+    assert.deepEqual([Object.keys(files), said.at(-1)], [names, examples ? "Image 3 of 3" : "Image 2 of 2"]);
+    assert.match(String(files["left-out.txt"]), /^lost\.png: The server answered with status 404/);
+    const mask = files["01-my-photo.v2-mask.png"];
+    assert.deepEqual([mask.readUInt32BE(16), mask.readUInt32BE(20)], [7, 9]);
+    const { "query.npy": query } = await unzip(new Blob([/** @type {any} */ (files["01-my-photo.v2-maps.npz"])]));
+    assert.equal(numpy(query), "2,4");
+  }
+  own.splice(1, 1);
+  assert.equal("left-out.txt" in (await unzip(await write({}, () => {}))), false);
+  own.pop();
+  await assert.rejects(
+    write({ examples: false }, () => {}),
+    /You have opened no image yet/,
   );
-  assert.match(caption, /of the marked patch \(row 2, column 1\) in block 2 of toy, short side 30 pixels/);
+  view.encoding.value.arrays = null;
+  own.push("k1/broken");
+  served["lab/shapes/k1.1"] = "no JSON";
+  await assert.rejects(
+    write({}, () => {}),
+    SyntaxError,
+  );
+});
+
+test("an animation has a frame of at most 640 pixels per block, head or patch of the path, and changes no view", async () => {
+  const view = await attention({ value: { ...VALUE, token: "film.1", arrays: ARRAYS }, exports: "place" });
+  const box = [0, 0, 2000, 1200];
+  for (const layer of [
+    view.stage.image,
+    view.stage.canvas.canvas,
+    view.stage.overlay,
+    view.stage.element,
+    view.stage.ink,
+  ])
+    Object.assign(layer, { box, computed: { filter: "none", opacity: "1" } });
+  Object.assign(view.stage.image, { width: 2000, height: 1200 });
+  const make = view.sections().at(-2).formats[0][2];
+  await assert.rejects(
+    make({ over: "path" }, () => {}),
+    Refusal,
+  );
+  for (let step = 0; step < 100; step++) view.hover({ row: step % 3, column: step % 5 });
+  const seen = [];
+  const { draw } = view;
+  view.draw = () => (seen.push(`${view.arrays.number} ${view.settings.head} ${view.patch.row}`), draw.call(view));
+  for (const [over, count, seconds, first, last] of [
+    ["blocks", 2, 0.7, "0 mean 0", "1 mean 0"],
+    ["heads", 2, 0.7, "1 0 0", "1 1 0"],
+    ["path", TABLE.limits.animation, 0.1, "1 mean 1", "1 mean 0"],
+  ]) {
+    seen.length = 0;
+    const before = [view.arrays, view.hovered, view.trail, view.settings.head];
+    assert.equal(await make({ over }, () => {}), null);
+    const { frames, ...request } = view.exportRequest;
+    assert.deepEqual(request, { file: "animation.gif", name: "owl", seconds });
+    assert.deepEqual([frames.length, new Set(frames)], [count, new Set(["data:640 384 0.92"])]);
+    assert.deepEqual([seen[0], seen.at(-2)], [first, last]);
+    assert.deepEqual([view.arrays, view.hovered, view.trail, view.settings.head], before);
+  }
 });
 
 test("pins are compared, and the last 96 patches under the pointer are remembered", async () => {
@@ -452,10 +590,7 @@ test("pins are compared, and the last 96 patches under the pointer are remembere
 });
 
 test("norms, outliers and components of all patches are described", async () => {
-  const norms = Float32Array.from({ length: 30 }, (_, at) => (at < 15 ? at + 0.25 : Number(at === 20 || at === 22)));
-  const components = Float32Array.from({ length: 48 }, (_, at) => (at < 45 ? at / 45 : [0.5, 0.25, 0.125][at - 45]));
-  const arrays = { "norms/1": norms, "key-pca/1": components, "blocks/1": BLOCK };
-  const view = await attention({ value: { ...VALUE, token: "n", arrays }, quantity: "token-norm" }); // prettier-ignore
+  const view = await attention({ value: { ...VALUE, token: "n", arrays: ARRAYS }, quantity: "token-norm" });
   assert.deepEqual(view.describe(), ["All patches", "2 outliers of over 6 deviations above the median"]);
   view.hover({ row: 1, column: 2 });
   assert.equal(view.what.textContent, "Norm 7.25 · 2 outliers of over 6 deviations above the median");
@@ -472,7 +607,7 @@ test("norms, outliers and components of all patches are described", async () => 
 test("a point is shown in the file of a stage at the size of its image, with lines, pins and scale", async () => {
   const { stage: made } = stage();
   Object.assign(made.element, { box: [10, 20, 200, 100] });
-  Object.assign(made.image, { box: [10, 20, 200, 100], width: 500, height: 250, computed: { filter: "none", opacity: "1" } }); // prettier-ignore
+  Object.assign(made.image, { box: [10, 20, 200, 100], width: 7, height: 7, naturalWidth: 500, naturalHeight: 250, computed: { filter: "none", opacity: "1" } }); // prettier-ignore
   Object.assign(made.canvas.canvas, { box: [30, 40, 50, 60], computed: { filter: "none", opacity: "0.5", imageRendering: "pixelated" } }); // prettier-ignore
   made.overlay.computed = { filter: "none", opacity: "1" };
   made.ink.box = [10, 20, 200, 100];
@@ -508,9 +643,20 @@ test("a point is shown in the file of a stage at the size of its image, with lin
     [1, 2, 3, 4, 5].map((number) => `${number} 0 obj`),
   );
   assert.match(pdf.slice(Number(pdf.match(/startxref\n(\d+)/)[1])), /^xref/);
-  const small = await (await pictureFile(made.element, "svg", { side: 100 })).text();
-  assert.match(small, /^<svg [^>]*width="100" height="50" viewBox="0 0 100 50">/);
-  assert.ok(!small.includes("<circle"));
+  Object.assign(made.image, { naturalWidth: 5000 });
+  for (const [parts, width, height] of [
+    [{ side: 100 }, 100, 50],
+    [{}, 1600, 800], // at most
+    [{ side: 1500, scale }, 1500, 750 + 54],
+    [{ side: 20, scale }, 20, 10 + 18],
+  ]) {
+    const drawn = await (await pictureFile(made.element, "svg", parts)).text();
+    assert.ok(drawn.includes(` width="${width}" height="${height}" viewBox="0 0 ${width} ${height}">`));
+    assert.ok(!drawn.includes("<circle"));
+    if (width === 20) assert.match(drawn, /y="14.5" width="0" height="9" fill="url/); // no room for the bar
+  }
+  made.image.computed.filter = "blur(1px)";
+  await assert.rejects(pictureFile(made.element, "svg", {}), /no filters/);
 });
 
 test("layers of a stage are drawn at their boxes and opacities", async () => {
@@ -523,6 +669,8 @@ test("layers of a stage are drawn at their boxes and opacities", async () => {
   made.overlay.computed = { filter: "none", opacity: "1" };
   await pictureFile(made.element, "svg", {});
   assert.deepEqual(drawn.slice(0, 3), [[0, 0, 200, 100], ["img", -10, 0, 200, 100, 1, true], ["canvas", 20, 20, 50, 60, 0.5, false]]); // prettier-ignore
+  await pictureFile(made.element, "png", {});
+  assert.deepEqual(drawn.at(-1).slice(0, 3), ["img", 0, 0]); // the whole file
   mock.restoreAll();
 });
 
@@ -536,7 +684,8 @@ test("edges of a click are refined on at most 640 pixels, and parts below an 800
   await settled();
   for (const [width, height, columns, rows, radius] of [
     [1300, 65, TABLE.limits.refined, 32, 128], // pixels of a patch: 128 × 11
-    [65, 1300, 32, TABLE.limits.refined, 213],
+    [33, 500, 33, 500, 167],
+    [5, 3, 5, 3, 1],
   ]) {
     Object.assign(view.encoding, { width, height });
     view.guide = null;
@@ -678,13 +827,38 @@ test("a click takes its patches, and the brush has a radius in percent of the lo
   view.stage.image.pixels = pixels;
   const place = view.encoding.placeOf({ row: 1, column: 2 });
   const patches = view.proposed(place);
-  assert.equal(patches.values[7], 1);
+  for (const [reach, share] of [
+    [90, 0.9],
+    [50, 0.5],
+  ]) {
+    // prettier-ignore
+    view.settings.reach = reach;
+    assert.deepEqual(view.proposed(place).values, proposal(view.block, view.encoding, { row: 1, column: 2 }, share));
+  }
+  view.settings.reach = 90;
+  assert.deepEqual([view.block.number, view.proposed(null)], [1, null]);
+  const looks = () =>
+    [view.brush.hidden, view.undo.disabled, view.stage.ring.hidden, view.image.data.includes(175)].map(Number);
+  view.stage.cursor = place;
+  view.render();
+  assert.deepEqual(looks(), [1, 1, 1, 0]); // nothing is darkened
   view.press(place, false);
   const { values } = view.painting;
   const share = values.reduce((sum, value) => sum + value, 0) / 1500;
   close([share], [patches.values.reduce((sum, value) => sum + value, 0) / 15], 0.1);
+  assert.deepEqual(looks(), [1, 0, 1, 1]); // the outside is
+  view.enabled = false;
+  assert.equal(view.proposed(place), null);
+  view.enabled = true;
+  const { guide } = view;
+  await view.reload();
+  assert.equal(view.guide, guide); // of the same image
+  view.stage.preview({ image: "x", name: "x", width: 5, height: 3 });
+  await view.reload();
+  assert.deepEqual([view.guide, view.stage.open], [null, true]);
   view.press(place, true);
   assert.ok(view.painting.values.reduce((sum, value) => sum + value, 0) < 150);
+  assert.deepEqual(attributes(view.size, "min", "max", "value"), [1, 25, 8]);
   for (const [percent, radius] of [
     ["8", 2],
     ["1", 0.5],
@@ -698,9 +872,12 @@ test("a click takes its patches, and the brush has a radius in percent of the lo
   view.tools.querySelector(":checked").checked = false;
   view.tools.querySelector("[value=draw]").checked = true;
   view.apply();
+  view.stage.cursor = null;
+  view.showBrush();
+  assert.deepEqual(looks().slice(0, 3), [0, 0, 1]);
   view.stage.cursor = place;
   view.showBrush();
-  assert.equal(view.stage.ring.style.width, "20%");
+  assert.deepEqual([view.stage.ring.style.width, view.stage.ring.hidden], ["20%", false]);
   view.stroke(place, place);
   const drawn = [...view.painting.values.keys()].filter((at) => view.painting.values[at]);
   const near = (at) => Math.hypot((at % 50) + 0.5 - 25, Math.floor(at / 50) + 0.5 - 15) <= 5;
@@ -800,6 +977,11 @@ test("marks of several frames are tracked, finished frames are decoded, and late
   assert.equal((await proceed(5, "running", 0.4))[0], "Tracking backward. 5 of 25 frames are finished.");
   assert.deepEqual(await proceed(25, "done", 1), ["All 25 frames are finished.", 24, 1, true]);
   assert.deepEqual(view.request, { id: "id", done: 25, name: "walk" });
+  assert.equal(view.chips.children.at(-1).children[0].disabled, true); // there are colors for two objects
+  view.key({ key: "1" });
+  assert.equal(view.painting.active, 1);
+  view.key({ key: "2" });
+  assert.deepEqual([view.painting.active, view.key({ key: "3" })], [2, false]);
   view.remove(2);
   assert.deepEqual([...view.marks.keys()], [10, 2, 24]);
   assert.equal(view.status.textContent, "All 25 frames are finished. The marks have changed since: track again.");
@@ -822,20 +1004,20 @@ test("the stages of a view are one picture, with the size of all of them", async
   const both = new Element("div");
   for (const [left, top, width, height] of [
     [10, 50, 100, 60],
-    [130, 20, 80, 40],
+    [130.3, 20, 80, 40],
   ]) {
     // prettier-ignore
     const { stage: made } = stage();
     const shown = { box: [left, top, width, height], computed: { filter: "none", opacity: "1" } };
     made.element.box = shown.box;
     for (const layer of [made.canvas.canvas, made.overlay]) Object.assign(layer, shown);
-    Object.assign(made.image, shown, { width: 2 * width });
+    Object.assign(made.image, shown, { width: left < 100 ? 2 * width : width });
     both.append(made.element);
   }
   const file = await (await pictureFile(both, "svg", {})).text();
-  assert.match(file, /^<svg [^>]*width="400" height="180"/);
+  assert.match(file, /^<svg [^>]*width="401" height="180"/);
   const boxes = [...file.matchAll(/<clipPath id="stage\d"><rect (.*?)\/>/g)].map(([, box]) => box);
-  assert.deepEqual(boxes, ['x="0" y="60" width="200" height="120"', 'x="240" y="0" width="160" height="80"']);
+  assert.deepEqual(boxes, ['x="0" y="60" width="200" height="120"', 'x="241" y="0" width="160" height="80"']);
 });
 
 test("keys choose tools, paint, erase and undo, and a removed object comes back", async () => {

@@ -21,12 +21,13 @@ let groups = 0;
 export class Editor extends View {
   enabled = true; // false: the image cannot be painted
   lights = false; // darken the outside of the mask instead of coloring the inside
-  colors = [[255, 255, 255]];
+  colors = []; // of the objects
   digits = 0; // added to a digit to give the number of its object
   painting = new Painting({ width: 1, height: 1 });
   paintings = new Map(); // of the last images, the newest last
   block = null;
   guide = null;
+  image = null; // pixels of the painting
   chips = el("ul", { class: "lab-tools", "aria-label": "Objects" });
   size = el("input", { type: "range", min: 1, max: 25, value: 8 }); // of the brush, percent of the long side
   status = el("p", { class: "lab-chip", role: "status" });
@@ -37,7 +38,6 @@ export class Editor extends View {
     super(mounted, { reach: 90, ...settings }); // reach: percent of the positive similarity that a click keeps
     this.stage = new Stage(label, keys, this, kind);
     this.context = this.stage.overlay.getContext("2d");
-    this.image = this.context.createImageData(1, 1);
     const name = `tool-${(groups += 1)}`;
     const choice = (value, label) =>
       el("label", {}, el("input", { type: "radio", name, value, checked: value === "click" }), label);

@@ -47,7 +47,7 @@ async function svgOf(place, { outline, pins, scale, side = MOST_SIDE }) {
   const full = { width, height: height + bar };
   const start = `<svg xmlns="http://www.w3.org/2000/svg" width="${width}" height="${full.height}" viewBox="0 0 ${width} ${full.height}">`;
   const image = `<image href="${photo}" width="${width}" height="${height}"/>`;
-  const ends = scale ? barOf(scale, { x: 0, y: height, width, height: bar }) : "";
+  const ends = scale ? barOf(scale, { y: height, width, height: bar }) : "";
   return { ...full, file: new Blob([start, image, ...over, ends, "</svg>\n"], { type: "image/svg+xml" }) };
 }
 
@@ -125,7 +125,7 @@ function pinOf(mark, box, ratio) {
   return `${disc}${text}${mark.textContent}</text>`;
 }
 
-/** Draw a color bar between the values at its ends. @param {Parts["scale"]} scale @param {Box} box */
+/** Draw a color bar between the values at its ends. @param {Parts["scale"]} scale @param {Size & { y: number }} box */
 function barOf({ ends: [low, high], stops }, { y, width, height }) {
   const size = height * 0.55;
   const [from, to] = [low, high].map((words) => 0.55 * size * words.length + size);
