@@ -87,6 +87,11 @@ def test_shipped_logs_have_every_plotted_quantity():
         keys = {key for run in runs for key, curve in run.log.curves.items() if curve.size}
         assert curves == set(chart.select(keys).values())
     assert [curve["label"] for curve in chart_value(CHARTS[2], runs[0])["curves"]] == ["Teacher", "Student"]
+    for run in runs:
+        assert [(one.model, one.step) for one in run.checkpoints] == [
+            ("random:embedded", 0),
+            (run.name, run.log.last),
+        ]
 
 
 def test_status_names_steps_and_phases(tmp_path):

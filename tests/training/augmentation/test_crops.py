@@ -70,14 +70,8 @@ def test_images_are_decoded_so_large_that_the_smallest_and_narrowest_box_is_not_
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"global_scale": (0.0, 1.0)}, "--global-scale"),
-        ({"local_scale": (0.5, 0.4)}, "--local-scale"),
         ({"global_scale": (0.5, 1.1)}, "--global-scale"),
-        ({"local_size": 0}, "--local-size is 0"),
-        ({"local_crops": -1}, "--local-crops is -1"),
-        ({"global_crops": 0}, "--global-crops is 0"),
         ({"blur": (2.0, 1.0)}, "--blur"),
-        ({"margin": -0.1}, "--margin is -0.1, expected 0 to 1"),
         ({"augmentation": "deit", "augment": "device"}, "pass --augment batch"),
         ({"curriculum": ("48",)}, "a stage '48', expected SIZE:SHARE such as 48:0.5"),
         ({"curriculum": ("0:0.5", "224:0.5")}, "a stage '0:0.5'"),

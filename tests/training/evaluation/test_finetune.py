@@ -138,3 +138,4 @@ def test_random_views_have_8_to_100_percent_of_the_area_and_every_second_is_flip
     assert (min(areas), np.mean(flipped)) == pytest.approx((0.08, 0.5), abs=0.02)
     assert 0.9 < max(areas) <= 1
     assert (min(ratios), max(ratios)) == pytest.approx((3 / 4, 4 / 3), abs=0.08)
+    assert torch.equal(random_view(image, 32, 5), random_view(image, 32, 5))

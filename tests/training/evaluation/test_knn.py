@@ -65,13 +65,6 @@ def test_vote_is_the_share_of_the_weights_of_the_classes(several: bool):
     assert vote(cosines, targets, 0.001, 3).isfinite().all()
 
 
-def test_per_class_accuracy_weights_classes_equally():
-    test = torch.tensor([[1.0, 0.0]] * 9 + [[1.0, 0.1]])
-    truth = torch.tensor([0] * 9 + [2])  # no image of class 1
-    result = knn_accuracy(torch.eye(2), torch.tensor([0, 2]), test, truth, k=1)
-    assert (result.top1, result.per_class_top1) == (90, 50)
-
-
 @pytest.mark.parametrize(
     ("change", "message"),
     [

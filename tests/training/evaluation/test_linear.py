@@ -3,7 +3,6 @@
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 import timm
 import torch
@@ -18,7 +17,6 @@ from training.evaluation import linear
 from training.evaluation import run as evaluation
 from training.evaluation.linear import FeatureSpec, LinearProbeGrid, batches
 from training.evaluation.options import Linear
-from training.evaluation.run import random_view
 
 OPTIONS = Linear(
     data=Path(), rates=(0.01, 0.3), features=("1", "2+average"), epochs=3, batch=20, precision="fp32"
@@ -65,22 +63,6 @@ def test_grid_begins_with_small_weights_and_no_bias():
     (weights, _) = LinearProbeGrid(OPTIONS, 400, 10).weights  # [400 values and a bias, rates * classes]
     assert weights[:-1].std() == pytest.approx(0.01, rel=0.05)
     assert not weights[-1].any()
-
-
-def test_random_view_flips_every_second_time():
-    ramp = np.tile(np.arange(64, dtype=np.uint8)[:, None], (64, 1, 3))
-    views = (random_view(ramp, 4, seed)[0].float() for seed in range(2000))
-    flipped = [bool(view[:, 0].mean() > view[:, -1].mean()) for view in views]
-    assert sum(flipped) / 2000 == pytest.approx(0.5, abs=0.04)
-
-
-def test_random_view_follows_seed_and_covers_scales():
-    ramp = np.arange(200, dtype=np.uint8)[None, :, None].repeat(200, axis=0).repeat(3, axis=2)
-    assert torch.equal(random_view(ramp, 32, 5), random_view(ramp, 32, 5))
-    views = [random_view(ramp, 16, seed)[0].float() for seed in range(200)]
-    widths = torch.tensor([float(view.max() - view.min()) for view in views]) / 200
-    assert 0.2 < widths.min() < 0.45
-    assert widths.max() > 0.9
 
 
 def test_linear_command_selects_on_held_out_images_and_trains_on_all(shapes, evaluate, capsys, monkeypatch):

@@ -1,12 +1,10 @@
 from dataclasses import replace
 
-import pytest
 import torch
 import torch.nn.functional as F
 
 from dino_model.models.attention import attention_rows
 from tests.training.methods.tiny import build, random_batch
-from training import losses
 from training.augmentation.crops import Crops
 from training.augmentation.randomness import Randomness
 from training.methods.dino import DINO, update_center
@@ -62,24 +60,6 @@ def test_kept_tokens_reduces_views_only():
     assert not torch.equal(seen[0], seen[2])
 
 
-@pytest.mark.parametrize("views", [1, 2])
-def test_spreading_and_alignment_are_added_and_logged_apart(views):
-    batch = random_batch()
-    crops, plain = batch.crops, method(views=views).eval()(batch, 0).value
-    dino = method(views=views, spreading=0.3, alignment=5.0).eval()
-    loss, logs, _ = dino(batch, 0)
-    teacher, student = crops.views[:views], crops.views[2 - views :]
-    with torch.no_grad():
-        z, other = dino.student.project(student, crops.locals), dino.teacher.project(teacher)
-    assert z.norm(dim=-1) == pytest.approx(1.0, abs=1e-5)
-    torch.testing.assert_close(logs["coding_rate"], losses.coding_rate(z[:views]).mean())
-    apart = losses.multi_crop_mse(z, other, 2 if views == 2 else 0) / 2
-    torch.testing.assert_close(logs["misalignment"], apart)
-    torch.testing.assert_close(loss, plain - 0.3 * logs["coding_rate"] + 5 * logs["misalignment"])
-    torch.testing.assert_close(plain.detach(), logs["teacher_entropy"] + logs["kl"])
-    assert not logs["coding_rate"].requires_grad
-
-
 def test_attention_masking_hides_the_patches_that_the_teacher_attends_to():
     dino, batch = method(kept_tokens=0.25, masking="attention", mask_hint=0.0), random_batch(num_images=4)
     kept = dino.visible_patches(batch.crops.views, batch.randomness)
@@ -88,21 +68,6 @@ def test_attention_masking_hides_the_patches_that_the_teacher_attends_to():
     expected = least_attended(patches, patches, 4, 0.0)  # [2, 4, 4 of 16]
     assert torch.equal(kept.sort().values, expected.sort().values)
     assert dino(batch, 0).value.isfinite()
-
-
-@pytest.mark.parametrize(("hint", "hints"), [(0.0, 0), (0.14, 2), (0.25, 3), (1.0, 4)])
-def test_least_attended_with_hint_shows_some_of_the_most_attended(hint, hints):
-    generator = torch.Generator().manual_seed(0)
-    attention, numbers = torch.rand(50, 16, generator=generator), torch.rand(50, 16, generator=generator)
-    kept = least_attended(attention, numbers, 4, hint)
-    ranks = attention.argsort().argsort().gather(-1, kept)
-    assert all(len(set(row)) == 4 for row in kept.tolist())
-    assert ((ranks < 4 - hints).sum(-1) >= 4 - hints).all()
-    hinted = ranks[:, 4 - hints :]
-    assert (hinted >= 4 - hints).all()
-    expected = hints * 12 / (12 + hints)  # of the hints, drawn from 12 + hints, those to be hidden without
-    assert (ranks >= 4).sum(-1).float().mean() == pytest.approx(expected, abs=0.4)
-    assert len(set(hinted.flatten().tolist())) == (12 + hints if hints else 0)  # any of them, over 50 images
 
 
 def test_update_center_ignores_logits_that_overflow_in_fp16():

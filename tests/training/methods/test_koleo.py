@@ -1,15 +1,11 @@
-from dataclasses import replace
-
 import numpy as np
 import pytest
 import torch
 
 from dino_model.runtime.errors import SettingError
-from tests.training.methods.tiny import build, random_batch
 from training.augmentation.crop_config import CropConfig
 from training.losses import koleo
 from training.methods.dino_ablations_config import AblationsConfig
-from training.methods.head import HeadConfig
 
 
 def plain_koleo(features: np.ndarray) -> float:
@@ -45,16 +41,6 @@ def test_koleo_of_equal_features_is_finite_and_larger():
     assert equal.grad.isfinite().all()
     assert loss > koleo(torch.eye(4, 3) - 0.5)
     assert loss.item() == pytest.approx(-np.log(1e-8))
-
-
-def test_koleo_of_dino_is_added_for_the_global_crops_of_the_student():
-    config, batch = AblationsConfig(HeadConfig(32, hidden=16, bottleneck=8)), random_batch()
-    plain = build(config).eval()(batch, 0).value
-    dino = build(replace(config, koleo=0.1)).eval()
-    loss, logs, _ = dino(batch, 0)
-    cls = dino.student.features(batch.crops.views)[0].cls
-    torch.testing.assert_close(logs["koleo"], koleo(cls).sum().detach())
-    torch.testing.assert_close(loss, plain + 0.1 * logs["koleo"])
 
 
 def test_koleo_needs_a_batch_of_two_images():

@@ -15,20 +15,6 @@ from training.recipes import named_recipes
 from training.recipes.recipe import Plan, Recipe
 
 
-def test_recipes_of_dino_have_the_settings_of_paper_and_code():
-    paper, official = (
-        named_recipes.read_recipe("dino", name).recipe for name in ("paper", "official-default")
-    )
-    crops, method = paper.crops, paper.method
-    assert (crops.local_crops, crops.global_scale, crops.local_scale) == (10, (0.25, 1.0), (0.05, 0.25))
-    assert (method.teacher_temperature_start, method.teacher_temperature) == (0.04, 0.07)
-    assert (method.teacher_temperature_warmup_epochs, method.head.prototypes) == (30, 65536)
-    assert (official.crops.local_crops, official.method.teacher_temperature) == (8, 0.04)
-    assert (official.backbone.drop_path, official.optimizer.clip_grad) == (0.1, 3)
-    plan = Plan.of(official, num_images=10 * 512)
-    assert (plan.lr[0], plan.lr.argmax(), plan.weight_decay[0]) == pytest.approx((0, 10 * 10 - 1, 0.04))
-
-
 def test_stages_of_a_curriculum_end_at_the_nearest_steps():
     official = named_recipes.read_recipe("dino", "official-default").recipe
     crops = replace(official.crops, curriculum=("96:0.25", "160:0.45", "224:0.3"))
@@ -70,10 +56,15 @@ def test_recipes_have_the_rates_of_the_papers(method, name):
     assert recipe.batch_norm == (architecture == "resnet50" or method in ("byol", "moco-v2", "swav"))
 
 
+DINO_PAPER = {
+    "teacher_temperature_start": 0.04,
+    "teacher_temperature": 0.07,
+    "teacher_temperature_warmup_epochs": 30,
+}
 # Warm-up epochs, global and local crops, their scales, and settings of the method.
 DETAILS = {
     ("dino", "official-default"): (10, 2, 8, (0.4, 1.0), (0.05, 0.4), {}),
-    ("dino", "paper"): (10, 2, 10, (0.25, 1.0), (0.05, 0.25), {"teacher_temperature_warmup_epochs": 30}),
+    ("dino", "paper"): (10, 2, 10, (0.25, 1.0), (0.05, 0.25), DINO_PAPER),
     ("dino", "resnet50"): (10, 2, 8, (0.14, 1.0), (0.05, 0.14), {}),
     ("byol", "paper"): (10, 2, 0, (0.08, 1.0), None, {"teacher_momentum": 0.99}),
     ("byol", "comparison"): (10, 2, 0, (0.14, 1.0), None, {"teacher_momentum": 0.996}),
@@ -369,8 +360,6 @@ def test_number_outside_its_range_is_refused_with_its_option(part, name):
             lambda r: {"optimizer": replace(r.optimizer, name="adam")},
             "name of OptimizerConfig is 'adam', expected",
         ),
-        (lambda r: {"epochs": 0}, "--epochs is 0"),
-        (lambda r: {"batch_size": 0}, "--batch-size is 0"),
         (lambda r: {"epochs": 5}, "--warmup-epochs is 10, expected 0 to the 5 epochs of training: lower it"),
         (lambda r: {"backbone": replace(r.backbone, in_channels=4)}, "4 channels need a range"),
         (lambda r: {"crops": replace(r.crops, local_size=8)}, "--local-size is 8, .* of 16: choose 16$"),
@@ -379,7 +368,6 @@ def test_number_outside_its_range_is_refused_with_its_option(part, name):
             "--local-size is 16, expected at least 17",
         ),
         (lambda r: {"std": (1.0, 0.0, 1.0)}, "--std"),
-        (lambda r: {"optimizer": replace(r.optimizer, lr=float("nan"))}, "--lr is nan"),
         (lambda r: {"method": replace(r.method, freeze_last_layer_epochs=101)}, "--freeze-last-layer-epochs"),
     ],
 )

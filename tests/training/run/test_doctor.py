@@ -147,19 +147,6 @@ def test_doctor_names_the_problem_of_a_run(name, run, capsys):
     assert sentences[0] in capsys.readouterr().out
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("name", "early"),
-    [("one prototype", "collapse to one prototype"), ("uniform", "collapse to one output")],
-)
-def test_collapse_is_predicted_before_it_happens(name, early, run):
-    lines = run(name).lines()
-    first = next(n for n in range(1, len(lines)) if module.collapse(lines[:n], DINO.remedy))
-    assert early in module.collapse(lines[:first], DINO.remedy)
-    assert module.late(lines[:first], "kl") > 3 * module.COLLAPSED_KL
-    assert module.collapse(lines, DINO.remedy).startswith("collapse to")
-
-
 @pytest.mark.parametrize(
     ("method", "momentum"),
     [
