@@ -32,7 +32,7 @@ STRIP = 256  # rows whose scores are enlarged at once: scores of a whole image c
 STEPS, BATCH = 1_000, 1_024  # of the linear head
 
 
-def patch_features(predictor: "AttentionPredictor", image: ImageArray, layers: int = 1) -> Array:
+def patch_features(predictor: "AttentionPredictor", image: ImageArray, layers: int) -> Array:
     """Compute patch tokens of the last layers after the final norm: [rows, columns, layers * width]."""
     predictor.set_image(image)
     return np.concatenate([predictor.token_features(block) for block in range(-layers, 0)], axis=-1)

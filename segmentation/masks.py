@@ -37,7 +37,7 @@ class RunLengths(TypedDict):
     counts: str | list[int]
 
 
-def keep_mass(attention: "Tensor", mass: float = 0.6) -> "Tensor":
+def keep_mass(attention: "Tensor", mass: float) -> "Tensor":
     """Select the smallest set of patches that holds a given share of each map's attention.
 
     Args:
@@ -74,7 +74,7 @@ def check_mass(mass: float, name: str = "mass") -> None:
         raise ValueError(f"{name} is {mass}; expected a share above 0 and up to 1, such as 0.6")
 
 
-def keep_mass_of_maps(attention: NDArray[np.floating], mass: float = 0.6) -> Mask:
+def keep_mass_of_maps(attention: NDArray[np.floating], mass: float) -> Mask:
     """Apply `keep_mass` to maps on a grid: [..., rows, columns] -> Boolean, same shape."""
     import torch
 

@@ -151,7 +151,6 @@ def fit_logistic(
     optimizer = torch.optim.LBFGS(
         [both],
         max_iter=_MAX_ITERATIONS,
-        max_eval=2 * _MAX_ITERATIONS,
         tolerance_grad=tolerance,
         tolerance_change=0,
         history_size=20,

@@ -93,8 +93,8 @@ class TiledPredictor(AttentionPredictor):
         self,
         model: LoadedModel | str | nn.Module = "embedded",
         *,
-        tile: int = 518,
-        overlap: float = 0.25,
+        tile: int,
+        overlap: float,
         **options: Any,
     ) -> None:
         super().__init__(model, **options)

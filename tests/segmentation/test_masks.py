@@ -54,9 +54,9 @@ def test_keep_mass_of_wrong_input_raises_value_error():
             masks.keep_mass(torch.ones(2), mass)
     for wrong in (-0.5, np.nan):
         with pytest.raises(ValueError, match="negative or non-finite"):
-            masks.keep_mass(torch.tensor([1.0, wrong]))
+            masks.keep_mass(torch.tensor([1.0, wrong]), 0.6)
     with pytest.raises(ValueError, match="sums to zero"):
-        masks.keep_mass(torch.zeros(2))
+        masks.keep_mass(torch.zeros(2), 0.6)
 
 
 def test_enlarge_takes_patch_under_pixel_center():

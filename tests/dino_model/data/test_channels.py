@@ -4,6 +4,8 @@ import gc
 import io
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
+from dataclasses import replace
 
 import cv2
 import numpy as np
@@ -14,7 +16,7 @@ from PIL import Image
 
 from dino_model.data.channels import ChannelRange, measure_channels, parse_channels, read_channels
 from dino_model.data.images import ImageError
-from dino_model.models.adaptation import adapt_channels
+from dino_model.models.adaptation import adapt_channels, fit_channels
 from dino_model.models.load import load_model
 from dino_model.runtime.errors import SettingError
 
@@ -88,6 +90,7 @@ def test_measure_channels_spans_the_values_and_leaves_8_bits_as_they_are():
     assert (shares.min(), shares.max()) == (0, 1)
     np.testing.assert_allclose(shares.mean((0, 1)), statistics.mean, atol=1e-6)
     np.testing.assert_allclose(shares.std((0, 1)), statistics.std, atol=1e-6)
+    assert all(value == round(value, 6) for value in (*statistics.mean, *statistics.std))
     images = np.random.default_rng(2).integers(10, 99, (2, 6, 6, 1)).astype(np.uint8)
     assert measure_channels(images).range == ChannelRange((0.0,), (255.0,))
     missing = np.array([[[np.nan], [np.inf], [2.0]]])
@@ -105,6 +108,49 @@ def test_measure_channels_of_large_images_takes_pixels_from_all_over():
     np.testing.assert_allclose((*mean, *std), (shares.mean(), shares.std()), atol=0.01)
 
 
+def test_measure_channels_takes_every_nth_pixel_of_4096_or_more():
+    for rows, step in ((64, 2), (63, 1)):
+        ramp = np.arange(rows * 128.0).reshape(rows, 128, 1)
+        span = measure_channels([ramp]).range
+        np.testing.assert_allclose((*span.low, *span.high), np.percentile(ramp.ravel()[::step], (0.1, 99.9)))
+
+
+@pytest.mark.parametrize(("most", "is_read"), [(63, True), (62, False)])
+@pytest.mark.parametrize("form", ["npy", "tiff", "png"])
+def test_channels_of_at_most_the_allowed_pixels_are_read(form: str, most: int, is_read: bool):
+    writers = {
+        "npy": lambda: saved(np.save, BANDS),
+        "tiff": lambda: saved(tifffile.imwrite, BANDS, photometric="minisblack", planarconfig="contig"),
+        "png": lambda: cv2.imencode(".png", BANDS[..., :3])[1].tobytes(),
+    }
+    channels = 3 if form == "png" else 5
+    with nullcontext() if is_read else pytest.raises(ImageError, match="too large"):
+        assert read_channels(writers[form](), channels, "bands", most).shape == (7, 9, channels)
+
+
+@pytest.mark.parametrize(
+    ("channels", "trained", "expected"),
+    [
+        (None, 0, 3),
+        (1, 0, 1),
+        (0, 0, "at least 1"),
+        (5, 5, 5),
+        (4, 5, "5, as it was trained"),
+        (None, 5, "pass"),
+    ],
+)
+def test_model_is_fitted_to_the_channels_of_images_or_has_them(channels, trained, expected):
+    ranged = ChannelRange((0.0,) * trained, (1.0,) * trained) if trained else None
+    model = replace(load_model("random:vit_tiny/16"), channel_range=ranged)
+    if isinstance(expected, str):
+        with pytest.raises(SettingError, match=expected):
+            fit_channels(model, [BANDS[..., : channels or 1]], channels)
+    else:
+        fitted = fit_channels(model, [BANDS[..., : channels or 1]], channels)
+        assert (fitted is model) == (channels != 1)
+        assert fitted.backbone.patch_embed.proj.in_channels == (expected if channels == 1 else 3)
+
+
 def test_adapt_channels_sums_weights_for_gray():
     model = load_model("random:vit_tiny/16")
     gray = adapt_channels(model, measure_channels([BANDS[..., :1]])).backbone
@@ -116,9 +162,10 @@ def test_adapt_channels_sums_weights_for_gray():
 
 def test_parse_shown_refuses_missing_channel():
     assert parse_channels("3,2,1", 4) == (3, 2, 1)
-    assert (parse_channels(None, 6), parse_channels(None, 2)) == ((0, 1, 2), (0, 0, 0))
-    with pytest.raises(SettingError, match="three of the channels 0 to 3"):
-        parse_channels("4,2,1", 4)
+    assert [parse_channels(None, count) for count in (6, 3, 2)] == [(0, 1, 2), (0, 1, 2), (0, 0, 0)]
+    for text in ("4,2,1", "2,1", "3,2,1,0", "-1,0,1"):
+        with pytest.raises(SettingError, match="three of the channels 0 to 3"):
+            parse_channels(text, 4)
 
 
 def test_read_npy_in_several_threads_gives_every_array():

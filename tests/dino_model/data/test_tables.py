@@ -56,6 +56,9 @@ CLASS = "refused: --class-column --class-columns"
         ("1,1.jpg\n1,2.jpg\n", "", IMAGE),
         ("ghost.jpg,cat\n2.jpg,dog\n", "", IMAGE),
         ("ghost.jpg,cat\n2.jpg,dog\n", "header_row=0", "dog"),
+        ("path,label\nghost.jpg,cat\n", "header_row=2", "refused: --image-column"),
+        ("path,label\nghost.jpg,cat\n", "header_row=3", "refused: --header-row"),
+        ("path,label\n1.jpg,cat\n2.jpg,\n", "", "cat"),
         # titles below a count
         ("# made by hand\n2\nfile,label\n1.jpg,cat\n2.jpg,dog\n", "header_row=3", "cat dog"),
         ("image label\n1 1.jpg cat\n3 3.jpg dog\n", "header_row=1", IMAGE),
@@ -70,6 +73,8 @@ CLASS = "refused: --class-column --class-columns"
         ("path,label\n1.jpg,0;1\n2.jpg,1;0\n", "label_separator=;", "refused: --label-separator"),
         ("image,cat,dog\n1,1,0\n2,0,1\n", "", CLASS),
         ("image,cat,dog\n1,1,1\n2,0,0\n", "class_columns=2-", "cat|dog "),
+        ("image,cat,dog\n1,TRUE,false\n2,False,1.0\n", "class_columns=2-", "cat dog"),
+        ("image,cat,dog\n1,1,-1\n2,-1,1\n", "class_columns=2-", "cat dog"),
         ("image,cat,dog\n1,1,0\n2,-1,1\n", "class_columns=cat,dog", "refused: --class-columns"),
         ("image,cat,dog\n1,1,5\n2,0,1\n", "class_columns=cat,dog", "refused: --class-columns"),
         ("path,label\n1.jpg,cat\n1.jpg,cat\n2.jpg,dog\n", "", "cat dog"),

@@ -104,6 +104,40 @@ def test_extract_equals_single_images_in_order(images: Images, vit: nn.Module, b
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-5)
 
 
+def test_gem_is_the_root_of_the_mean_of_fourth_powers():
+    tokens = torch.randn(2, 5, 3)
+    expected = (tokens.double().clamp(min=1e-6) ** 4).mean(dim=1) ** 0.25
+    torch.testing.assert_close(gem(tokens).double(), expected, rtol=1e-5, atol=1e-9)
+    torch.testing.assert_close(gem(-tokens.abs()), torch.full((2, 3), 1e-6), rtol=1e-4, atol=0)
+
+
+def test_large_jpegs_are_reduced_to_twice_the_crop_or_more(tmp_path: Path, vit: nn.Module, monkeypatch):
+    Image.fromarray(np.random.default_rng(0).integers(0, 256, (272, 272, 3), np.uint8)).save(
+        tmp_path / "a.jpg"
+    )
+    sides, crop = [], Framing.crop
+    monkeypatch.setattr(Framing, "crop", lambda *given: sides.append(given[1].shape[0]) or crop(*given))
+    for resize_to, reduced in ((34, False), (34, True), (35, True)):
+        framing = Framing(32, *STATISTICS, resize_to)
+        extractor(vit, framing=framing, reduced=reduced).extract(open_images(tmp_path))
+    assert sides == [272, 68, 136]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"batch_size": 0}, "batch_size is 0, expected at least 1"),
+        ({"kind": (0, "none")}, "blocks is 0: expected at least 1"),
+        ({"kind": (-1, "gem")}, "blocks is -1: expected at least 1"),
+        ({"kind": (2, "none")}, "one vector of its last layer"),
+        ({"kind": (1, "gem")}, "one vector of its last layer"),
+    ],
+)
+def test_impossible_features_are_refused(options: dict[str, Any], message: str):
+    with pytest.raises(ValueError, match=message):
+        extractor(nn.Identity(), **options | {"kind": FeatureType(*options.get("kind", ()))})
+
+
 def test_extract_with_box_uses_that_part(images: Images, vit: nn.Module):
     boxes = [None] * 10 + [(0, 0, 999, 9)]
     with pytest.raises(ValueError, match=r"10\.png: the box \(0, 0, 999, 9\) is not inside the image"):

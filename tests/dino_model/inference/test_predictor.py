@@ -164,12 +164,24 @@ def test_set_image_with_nan_output_raises():
         ({"size": 0}, "size is 0"),
         ({"resize": "stretch"}, "unknown resize 'stretch': choose one of short-side, squash, native, davis"),
         ({"std": (0.5, 0.5, 0.0)}, "expected 3 values from 0 to 1, for std above 0"),
+        ({"std": (0.5, 0.5)}, "expected 3 values from 0 to 1"),
+        ({"mean": (0.5, 0.5, 1.01)}, "expected 3 values from 0 to 1"),
+        ({"mean": (-0.01, 0.5, 0.5)}, "expected 3 values from 0 to 1"),
         ({"resize": "davis"}, "needs at least 64"),
     ],
 )
 def test_predictor_with_invalid_settings_raises(options: dict, message: str):
     with pytest.raises(ValueError, match=message):
         tiny_predictor(**options).set_image(photo())
+
+
+def test_limits_of_a_predictor_are_the_last_values_that_it_takes(native):
+    tiny_predictor(size=1, mean=(0, 0.5, 1), std=(0.1, 0.5, 1)).set_image(photo())
+    assert AttentionPredictor("random:vit_tiny/16").size == 480
+    assert native.check_patches(np.zeros((1024, 1024, 3), np.uint8)).shape == (1024, 1024, 3)
+    with pytest.raises(ValueError, match="has 128 × 129 patches, more than 16,384"):
+        native.check_patches(np.zeros((1024, 1028, 3), np.uint8))
+    assert fed_size(64, 130, 64, "davis", 16) == (64, 128)
 
 
 def test_resize_davis_samples_without_antialiasing():

@@ -28,7 +28,7 @@ def photo(height: int, width: int) -> np.ndarray:
 def test_one_tile_equals_the_predictor(family: str):
     plain, tiled = (
         AttentionPredictor(model(family), **COMPUTE),
-        TiledPredictor(model(family), tile=96, **COMPUTE),
+        TiledPredictor(model(family), tile=96, overlap=0.25, **COMPUTE),
     )
     for predictor in (plain, tiled):
         predictor.set_image(photo(64, 96))
@@ -174,19 +174,43 @@ def test_tile_without_attention_to_patches_gets_its_mass_evenly():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"overlap": 0.6}, "overlap is 0.6, expected 0 to 0.5"),
+        ({"overlap": 0.51}, "overlap is 0.51, expected 0 to 0.5"),
+        ({"overlap": -0.01}, "overlap is -0.01, expected 0 to 0.5"),
         ({"tile": 7}, "tile is 7 pixels, expected at least one patch of 8"),
         ({"resize": "davis"}, "choose another resize"),
     ],
 )
 def test_invalid_tiles_are_refused(options: dict, message: str):
     with pytest.raises(ValueError, match=message):
-        TiledPredictor(model(), **COMPUTE | options)
+        TiledPredictor(model(), **COMPUTE | {"tile": 40, "overlap": 0.25} | options)
+
+
+def test_tile_of_one_patch_has_a_token_of_its_own():
+    predictor = TiledPredictor(model(), tile=15, overlap=0.5, **COMPUTE | {"size": 32})
+    predictor.set_image(photo(32, 40))
+    assert "; 4 × 5 tiles of 15, overlap 50%" in predictor.describe()
+    assert predictor.token_features().shape == (4, 5, 48)
+
+
+@pytest.mark.parametrize(
+    ("count", "side", "overlap", "starts"),
+    [
+        (7, 7, 0.25, [0]),
+        (6, 7, 0.25, [0]),
+        (8, 7, 0.25, [0, 1]),
+        (12, 7, 0.25, [0, 5]),
+        (13, 7, 0.25, [0, 3, 6]),
+        (9, 3, 0.0, [0, 3, 6]),
+        (4, 1, 0.5, [0, 1, 2, 3]),
+    ],
+)
+def test_tiles_are_spread_evenly_with_the_overlap_at_least(count, side, overlap, starts):
+    assert tiles.tile_starts(count, side, overlap) == starts
 
 
 def test_memory_limit_is_that_of_the_patches_of_all_tiles(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(TiledPredictor, "max_patches", 100)
     with pytest.raises(ValueError, match="8 × 19 patches, more than 100: choose a smaller size"):
-        TiledPredictor(load_model("random:vit_tiny/16"), tile=40, **COMPUTE | {"size": 128}).set_image(
-            photo(64, 150)
-        )
+        TiledPredictor(
+            load_model("random:vit_tiny/16"), tile=40, overlap=0.25, **COMPUTE | {"size": 128}
+        ).set_image(photo(64, 150))

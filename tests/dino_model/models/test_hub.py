@@ -211,12 +211,20 @@ def test_timm_repository_or_folder_loads_strictly(repository: Path, tmp_path: Pa
         ({}, "a model of kind None"),
         ({"architecture": "vit_of_tomorrow"}, "'vit_of_tomorrow', which timm .* does not have"),
         ({"architecture": "test_vit"}, "does not describe its normalization"),
+        (
+            {
+                "architecture": "test_vit",
+                "pretrained_cfg": {"mean": MEAN, "std": STD},
+                "model_args": {"x": 1},
+            },
+            "do not fit: .* unexpected keyword argument 'x'",
+        ),
         ({"model_type": "dinov2"}, "does not describe a dinov2: KeyError"),
         ([1], "holds a list"),
     ],
 )
 def test_hub_model_of_another_kind_is_refused(config: object, message: str, repository: Path):
-    store(repository, config, {})
+    store(repository, config, {"x": torch.zeros(1)})
     with pytest.raises(WeightsError, match=message):
         load_model("hf:me/tiny")
 
