@@ -216,6 +216,8 @@ def test_figure_for_print_has_the_image_and_all_maps_in_one_scale():
     assert "\n" not in figure.get_supxlabel()
     longer = figures.map_figure(IMAGE, maps[:1], label="", caption=caption + "b", common=False)
     assert [panel.get_title() for panel in longer.axes] == ["image", "head 0"]
+    two = figures.map_figure(IMAGE, maps[:2], label="", caption="", common=False)
+    assert [panel.get_title() for panel in two.axes] == ["image", "head 0", "head 1", "mean"]
     assert longer.get_supxlabel().count("\n") == 1
     assert all(panel.images[0].get_clim() == (maps[0].min(), maps[0].max()) for panel in longer.axes[1:])
     for kind, start in (("png", b"\x89PNG"), ("svg", b"<?xml"), ("pdf", b"%PDF")):

@@ -13,8 +13,8 @@ import pytest
 
 from dino_model.data import collection, remote
 from dino_model.data.channels import ChannelRange
-from dino_model.data.classes import LabelOptions
-from dino_model.data.collection import Images, ShardError, open_images
+from dino_model.data.classes import LabelOptions, Row
+from dino_model.data.collection import Images, ShardError, make_table, open_images
 from dino_model.data.folders import read_folder
 from dino_model.data.images import ImageError
 from tests.dino_model.data.samples import make_folder, make_tar
@@ -327,6 +327,14 @@ def test_remote_cache_keeps_to_its_limit_and_holds_no_part_cut_short(tmp_path: P
     monkeypatch.setenv("DINO_SHARD_CACHE", "much")
     with pytest.raises(OSError, match="DINO_SHARD_CACHE is 'much'"):
         remote.read("memory://many", 50, 100, 1)
+
+
+@pytest.mark.parametrize(("count", "step"), [(1999, 1), (2000, 2)])
+def test_statistics_are_of_1000_images_or_more_at_even_distances(count: int, step: int, monkeypatch):
+    images, read = Images(make_table(Row(f"{i}.npy") for i in range(count)), Path()), list[int]()
+    monkeypatch.setattr(Images, "read_bytes", lambda _, index: read.append(index) or b"broken")
+    assert list(images.raw_channels(3)) == []
+    assert read == list(range(0, count, step))
 
 
 def test_remote_missing_shard_is_named(shards: str):

@@ -56,8 +56,8 @@ CLASS = "refused: --class-column --class-columns"
         ("1,1.jpg\n1,2.jpg\n", "", IMAGE),
         ("ghost.jpg,cat\n2.jpg,dog\n", "", IMAGE),
         ("ghost.jpg,cat\n2.jpg,dog\n", "header_row=0", "dog"),
-        ("path,label\nghost.jpg,cat\n", "header_row=2", "refused: --image-column"),
-        ("path,label\nghost.jpg,cat\n", "header_row=3", "refused: --header-row"),
+        ("path,label\nghost.jpg,cat\n", "header_row=3", "refused: --image-column"),
+        ("path,label\nghost.jpg,cat\n", "header_row=4", "refused: --header-row"),
         ("path,label\n1.jpg,cat\n2.jpg,\n", "", "cat"),
         # titles below a count
         ("# made by hand\n2\nfile,label\n1.jpg,cat\n2.jpg,dog\n", "header_row=3", "cat dog"),

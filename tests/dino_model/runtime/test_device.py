@@ -40,12 +40,19 @@ def test_choose_precision_auto_follows_the_processor(flags: str, precision: str,
     assert choose_precision("bf16", CPU) == "bf16"
 
 
-@pytest.mark.parametrize(  # P40, V100, T4, H100
-    ("capability", "precision"), [((6, 1), "fp32"), ((7, 0), "fp16"), ((7, 5), "fp16"), ((9, 0), "bf16")]
+@pytest.mark.parametrize(  # P40, V100, T4, A100
+    ("capability", "precision"), [((6, 1), "fp32"), ((7, 0), "fp16"), ((7, 5), "fp16"), ((8, 0), "bf16")]
 )
 def test_choose_precision_auto_on_cuda_follows_tensor_cores(capability, precision, monkeypatch):
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: capability)
     assert choose_precision("auto", torch.device("cuda")) == precision
+
+
+@pytest.mark.parametrize(("version", "precision"), [((13, 6), "fp16"), ((14, 0), "bf16")])
+def test_choose_precision_auto_on_mps_is_bf16_from_macos_14_on(version, precision, monkeypatch):
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: True)
+    monkeypatch.setattr(torch.backends.mps, "is_macos_or_newer", lambda *least: version >= least)
+    assert choose_precision("auto", torch.device("mps")) == precision
 
 
 def test_set_tensor_float32_follows_the_precision():
