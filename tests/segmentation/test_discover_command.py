@@ -38,6 +38,17 @@ def test_min_confidence_leaves_images_without_an_object(tmp_path, capsys):
     assert not np.array(Image.open(tmp_path / "out" / "masks" / "tokencut" / "plain.png")).any()
 
 
+@pytest.mark.parametrize(("year", "lost", "tokencut"), [(7, "61.9", "68.8"), (12, "64.0", "72.1")])
+def test_corloc_is_printed_beside_that_of_the_papers(devkit, tmp_path, capsys, year, lost, tokencut):
+    (devkit / "VOC2012").rename(devkit / f"VOC20{year:02}")
+    options = {"dataset": f"voc{year:02}", "root": devkit, "model": MODEL, "output": tmp_path / "out"}
+    Discover(**options, methods=("lost", "tokencut", "maskcut")).run()
+    rows = {line.split()[0]: line for line in capsys.readouterr().out.splitlines() if line.strip()}
+    assert rows["lost"].endswith(f"published CorLoc, DINO ViT-S/16: {lost}")
+    assert rows["tokencut"].endswith(f"published CorLoc, DINO ViT-S/16: {tokencut}")
+    assert "published" not in rows["maskcut"]
+
+
 def test_corloc_counts_boxes_over_objects(devkit, tmp_path):
     file, out = tmp_path / "scores.json", tmp_path / "out"
     options = {"dataset": "voc12", "root": devkit, "model": MODEL, "output": out, "json": file}
@@ -114,7 +125,9 @@ def test_written_labels_are_the_objects_of_the_patches_on_the_image(tmp_path, re
 def test_wrong_input_is_named(devkit, masked, tmp_path):
     wrong = {
         "one of the two": {},
-        "--min-confidence is 2; expected -1 to 1": {**masked, "min_confidence": 2},
+        "--min-confidence is 1.01; expected -1 to 1": {**masked, "min_confidence": 1.01},
+        "--min-confidence is -1.01; expected -1 to 1": {**masked, "min_confidence": -1.01},
+        "--count is 0; expected at least 1": {**masked, "count": 0},
         "--methods names none": {**masked, "methods": ()},
         "VOCdevkit looks right": {"dataset": "voc12", "root": devkit / "VOC2012"},
         "--head is 9": {**masked, "methods": ("attention",), "head": 9},

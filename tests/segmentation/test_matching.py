@@ -15,6 +15,8 @@ from segmentation.commands.match import Match
 from segmentation.masks import enlarge
 from segmentation.matching import Matches, MatchFeatures
 
+MODEL = "random:vit_tiny/8"
+
 
 def features(rows: int, columns: int, width: int = 12, seed: int = 0) -> NDArray[np.float32]:
     return np.random.default_rng(seed).normal(size=(rows, columns, width)).astype(np.float32)
@@ -236,6 +238,22 @@ def test_image_matches_its_own_crop(tmp_path, capsys):
     for name, expected in drawn.items():
         np.testing.assert_array_equal(np.array(Image.open(tmp_path / "out" / f"{name}.png")), expected)
     assert "mutual matches; image B was resized to 1 of its size" in capsys.readouterr().out
+
+
+def test_three_scales_are_tried_and_the_100_surest_matches_are_drawn(tmp_path, monkeypatch):
+    Image.fromarray(photographs.image("owl")).save(tmp_path / "a.png")
+    tried, drawn, sizes = [], [], []
+    places = np.arange(300).reshape(150, 2) % 4
+
+    def best_scale(a, scaled, ratio):
+        tried.extend(scaled)
+        sizes.extend(each.features.shape[0] for each in scaled.values())
+        return 1.0, Matches(places, places + 0.0, *np.ones((2, 150), np.float32))
+
+    monkeypatch.setattr(matching, "best_scale", best_scale)
+    monkeypatch.setattr(drawing, "match_lines", lambda a, b, *found: drawn.append(list(map(len, found))) or a)
+    Match(a=tmp_path / "a.png", b=tmp_path / "a.png", output=tmp_path / "out", size=80, model=MODEL).run()
+    assert (tried, sizes, drawn) == ([0.7, 1.0, 1.4], [7, 10, 14], [[100, 100]])
 
 
 def test_wrong_input_is_named_and_nothing_written(tmp_path):

@@ -43,6 +43,12 @@ TOP = "refused: --class-level --split-folders"
         ("Train/cat VALIDATION/cat Test/dog", "", "test:dog train:cat val:cat"),
         ("x/train/n1/images x/train/n2/images x/valid/n1/images", "", "train:n1 train:n2 val:n1"),
         ("train/bus train/train test/train", "", "test:train train:bus train:train"),
+        ("train/train/cat train/train/dog val/val/cat", "", "train:cat train:dog val:cat"),
+        (
+            "train/a/cat train/a/dog train/b/cat train/b/dog val/a/cat x",
+            "",
+            "train:a/cat train:a/dog train:b/cat train:b/dog val:a/cat",
+        ),
         ("train/cat val/cat unlabeled", "", "train:cat val:cat"),
         ("old/train/cat old/val/dog train/cat train/dog val/dog", "", "train:cat train:dog val:dog"),
         ("train/cat train/dog test", "", SPLITS),
@@ -60,6 +66,8 @@ TOP = "refused: --class-level --split-folders"
         ("a/train a/test b/train", "split_folders=train=train,test=test", "test:a train:a train:b"),
         ("cat dog val/cat val/dog", "split_folders=val=val", "train:cat train:dog val:cat val:dog"),
         ("a/cat b/cat", "split_folders=train=a,test=c", SPLITS),
+        ("train/cat train/dog test", "split_folders=train=train,test=test", "train:cat train:dog"),
+        ("a/cat a/dog b/cat b/dog c/cat c", "split_folders=test=c", SPLITS),
         ("a/cat a/dog b/cat b/dog c/cat c/dog", "split_folders=test=c", SPLITS),
     ],
 )
