@@ -125,6 +125,12 @@ REFUSED: dict[str, tuple[bytes, str]] = {
         "--channels 3",
     ),
     "infrared": (encode_tiff(FOUR, extrasamples=["unspecified"], **RGB_TIFF), "--channels 4"),
+    "gray and another": (
+        encode_tiff(
+            FOUR[..., :2], extrasamples=["unspecified"], photometric="minisblack", planarconfig="contig"
+        ),
+        "--channels 2",
+    ),
     "inks and another": (
         encode_tiff(FOUR[..., [0, 1, 2, 3, 3]], extrasamples=["unspecified"], photometric="separated"),
         "--channels 5",
@@ -172,7 +178,7 @@ OPAQUE = np.where(np.arange(4) == 3, np.uint8(255), DARK)
 INKS = {
     "inks": encode(Image.fromarray(DARK, "CMYK"), "TIFF"),
     "CIELAB": encode(Image.fromarray(DARK[..., :3], "LAB"), "TIFF"),
-    "YCbCr": encode(DARK[..., :3], "TIFF", compression="jpeg"),
+    "YCbCr": encode(Image.fromarray(DARK[..., :3], "YCbCr"), "TIFF", compression="jpeg"),
 }
 READ: dict[str, tuple[bytes, Any]] = {
     "8 bits in a PPM": (encode(DARK[..., :3], "PPM"), DARK[..., :3]),
