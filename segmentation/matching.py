@@ -119,7 +119,7 @@ def nearest_patches(a: Features, b: Features) -> NearestPatches:
     return NearestPatches(*(np.concatenate(column) for column in zip(*parts, strict=True)))
 
 
-def mutual_matches(a: Features, b: Features, ratio: float = 1.0) -> Matches:
+def mutual_matches(a: Features, b: Features, ratio: float) -> Matches:
     """Find patches that are each other's nearest, given features as `prepared` returns them.
 
     `ratio` is the largest `NearestPatches.ratio` of both directions; 1 keeps all mutual neighbors.

@@ -260,7 +260,7 @@ class ColorPatches:
 
     resize: Resize = "davis"
 
-    def __init__(self, patch_size: int = 8, size: int = 480) -> None:
+    def __init__(self, size: int, patch_size: int = 8) -> None:
         self.patch_size, self.size = patch_size, size
 
     def features(self, images: Sequence[ImageArray]) -> Tensor:

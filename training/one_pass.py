@@ -85,7 +85,7 @@ def features_of_groups(
     visible: Tensor | None = None,
     masked: MaskedPatches | None = None,
     *,
-    patches: bool = True,
+    patches: bool,
 ) -> list[Features]:
     """Compute the features of groups of crops, as `compute_features` does for each.
 

@@ -115,10 +115,8 @@ class LARS(torch.optim.Optimizer):
     without the decayed gradient and differs from the official code.
     """
 
-    def __init__(
-        self, params: Iterable[ParameterGroup], lr: float = 0.0, momentum: float = 0.9, eta: float = 0.001
-    ) -> None:
-        super().__init__(params, {"lr": lr, "weight_decay": 0.0, "momentum": momentum, "eta": eta})
+    def __init__(self, params: Iterable[ParameterGroup], momentum: float = 0.9, eta: float = 0.001) -> None:
+        super().__init__(params, {"lr": 0.0, "weight_decay": 0.0, "momentum": momentum, "eta": eta})
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]

@@ -28,8 +28,8 @@ def prepare_model(
     seed: int,
     device: torch.device,
     precision: ComputePrecision,
-    compile: bool = False,
-    checkpoint_activations: bool = False,
+    compile: bool,
+    checkpoint_activations: bool,
 ) -> Method:
     """Build a recipe's method and prepare it for training.
 

@@ -120,7 +120,7 @@ def fit_logistic(
     targets: Tensor,
     classes: int,
     *,
-    l2: float = 0.1,
+    l2: float,
     intercept: bool = False,
     tolerance: float = TOLERANCE,
     device: str | torch.device = "cpu",

@@ -66,7 +66,7 @@ def embed(
     images = replace(images, channel_range=model.channel_range)
     print(f"{model.name}: {model.source}; {images}", flush=True)
     cache = output.with_name(f".{output.name}.parts")
-    rows = replace(extractor, cache=cache).rows(images, title=pluralize(len(images), "image"))
+    rows = replace(extractor, cache=cache).rows(images, None, pluralize(len(images), "image"))
     if ranks.rank() > 0:
         return
     numbers, broken = find_readable(images, rows)

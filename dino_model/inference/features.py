@@ -197,7 +197,7 @@ class FeatureExtractor:
         with torch.no_grad(), autocast(choose_precision(self.precision, device), device):
             return self._forward(self.framing.crop(image, box)[None], device)[0].cpu()
 
-    def rows(self, images: Images, boxes: Sequence[Box | None] | None = None, title: str = "") -> Tensor:
+    def rows(self, images: Images, boxes: Sequence[Box | None] | None, title: str) -> Tensor:
         """Extract like `extract`, from images with the model's channels; an unreadable image gives NaN."""
         if not len(images):
             raise ValueError("no images to compute features of")

@@ -12,7 +12,7 @@ from dino_model.data.collection import Images, open_images
 from dino_model.data.images import ImageError
 from dino_model.inference.options import ModelOptions, TileOptions
 from dino_model.runtime.errors import pluralize
-from segmentation.annotations import MaskReader, MaskRules, NamedClass, Scope
+from segmentation.annotations import MaskReader, MaskRules, NamedClass
 from segmentation.labels import VOID, Labels
 from segmentation.masks import ImageArray
 
@@ -120,9 +120,9 @@ class MaskOptions:
         """Return these options, with names of classes."""
         return MaskRules(self.least_value, self.ignore, self.background, self.palette, classes)
 
-    def mask_reader(self, files: Sequence[Path], scope: Scope = "set", title: str = "") -> MaskReader:
+    def mask_reader(self, files: Sequence[Path], title: str = "") -> MaskReader:
         """Look at all masks, and print what their values mean."""
-        reader = MaskReader(files, self.mask_rules(), scope=scope)
+        reader = MaskReader(files, self.mask_rules())
         print(f"{title}{reader.table()}", flush=True)
         return reader
 

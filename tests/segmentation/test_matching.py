@@ -146,7 +146,7 @@ def test_flat_patches_are_not_matched():
     assert found.tolist() == [[True, False]] * 2
     wide, half = features(12, 20), np.arange(20)[None] >= 10 + np.zeros((12, 1))
     for pair in ((MatchFeatures(wide, half), seen(wide)), (seen(wide), MatchFeatures(wide, half))):
-        found = matching.matches_between(*pair)
+        found = matching.matches_between(*pair, 1.0)
         assert len(found) > 50
         assert found.a[:, 1].min() >= 10
 
@@ -221,7 +221,10 @@ def test_image_matches_its_own_crop(tmp_path, capsys):
     for image in pair[::-1]:  # that of the point last
         predictor.set_image(image)
         encoded.insert(0, matching.match_features(predictor, image))
-    matches, (in_a, in_b) = matching.matches_between(*encoded), (encoded[0].features, encoded[1].features)
+    matches, (in_a, in_b) = (
+        matching.matches_between(*encoded, 1.0),
+        (encoded[0].features, encoded[1].features),
+    )
     sides = (in_a.shape[:2], in_b.shape[:2]), tuple(image.shape[:2] for image in pair)
     assert found["matches"] == matching.matches_as_json(matches, *sides)
     lines = (places[:100] for places in matching.in_pixels(matches, *sides))

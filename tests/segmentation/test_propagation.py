@@ -208,13 +208,13 @@ def label_all(frames: list[np.ndarray], masks: dict[int, np.ndarray], **options)
     def read(start: int, stop: int | None) -> list[np.ndarray]:
         return frames[start:stop]
 
-    return np.stack(list(propagate_masks(read, masks, ColorPatches(8, 64), **options)))
+    return np.stack(list(propagate_masks(read, masks, ColorPatches(64), **options)))
 
 
 def test_mask_of_last_frame_is_propagated_backward_as_forward_in_the_reversed_video():
     frames, labels = moving_boxes(9)
     backward = label_all(frames, {8: labels[8]})
-    forward = np.stack(list(propagate_frames(frames[::-1], labels[8], ColorPatches(8, 64))))
+    forward = np.stack(list(propagate_frames(frames[::-1], labels[8], ColorPatches(64))))
     np.testing.assert_array_equal(backward, forward[::-1])
 
 
@@ -270,7 +270,7 @@ def test_more_masks_raise_the_agreement_and_frames_are_read_backward_in_pieces(m
 
 def test_colors_of_a_patch_are_padded_by_the_edge_and_without_the_mean_patch():
     frames = np.random.default_rng(0).integers(0, 256, (2, 60, 150, 3), np.uint8)
-    source = ColorPatches(patch_size=7, size=64)
+    source = ColorPatches(64, patch_size=7)
     height, width = propagation.input_size(frames[0].shape, source)
     rows, columns = -(-height // 7), -(-width // 7)
     assert (height % 7, width % 7, rows, columns) == (1, 2, 10, 19)

@@ -165,7 +165,7 @@ def load_batches(
     first_step: int,
     steps: int,
     workers: int,
-    pin_memory: bool = False,
+    pin_memory: bool,
     finish: bool = True,
 ) -> Iterator[LoadedBatch]:
     """This rank's part of the batches of steps `first_step` to `steps`, made by `workers` processes.

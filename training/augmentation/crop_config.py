@@ -122,7 +122,7 @@ class CropConfig:
                 f"pass --global-size {sizes[-1]}"
             )
 
-    def stages(self, multiple: int = 1) -> list[tuple[float, "CropConfig"]]:
+    def stages(self, multiple: int) -> list[tuple[float, "CropConfig"]]:
         """Share of the steps and crops of every stage of the curriculum; without one, a single stage.
 
         Args:

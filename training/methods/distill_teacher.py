@@ -71,7 +71,7 @@ class FrozenTeacher:
         SettingError: A model without the attention that is compared, or for other images than RGB.
     """
 
-    def __init__(self, model: LoadedModel, *, attention: bool, cls_row: bool, size: int = 0) -> None:
+    def __init__(self, model: LoadedModel, *, attention: bool, cls_row: bool, size: int) -> None:
         self.model, self.size = model, size
         self.network: Any = model.backbone
         if model.channel_range:

@@ -20,7 +20,7 @@ class Prototypes(nn.Module):
     The two parameters carry the names of torch's classic weight norm, as the official checkpoints do.
     """
 
-    def __init__(self, width: int, prototypes: int, train_gain: bool = False) -> None:
+    def __init__(self, width: int, prototypes: int, train_gain: bool) -> None:
         super().__init__()
         self.weight_g = nn.Parameter(torch.ones(prototypes, 1), requires_grad=train_gain)
         # torch's default for a linear layer; only the direction matters.

@@ -32,7 +32,7 @@ def create_page(rows: int, columns: int, title: str, *, width: float, height: fl
     return figure, figure.subplots(rows, columns, squeeze=False)
 
 
-def curve(axes: Axes, points: Sequence[tuple[float, float]], label: str, number: int = 0) -> None:
+def curve(axes: Axes, points: Sequence[tuple[float, float]], label: str, number: int) -> None:
     """Draw one curve of (step, value); many steps are drawn as running means."""
     steps, values = np.array(points, dtype=float).T
     window = max(1, len(values) // 60)

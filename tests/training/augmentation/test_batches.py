@@ -26,7 +26,7 @@ CPU = torch.device("cpu")
 
 
 def load(images, crops=CROPS, **options):
-    defaults = {"batch_size": 3, "seed": 5, "first_step": 0, "steps": 1, "workers": 0}
+    defaults = {"batch_size": 3, "seed": 5, "first_step": 0, "steps": 1, "workers": 0, "pin_memory": False}
     return list(load_batches(images, crops, **defaults | options))
 
 
