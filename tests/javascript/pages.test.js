@@ -726,11 +726,17 @@ test("objects of a method are scored against the mask by hand, one line each and
   view.set({ method: "attention" });
   const kept = view.labels();
   assert.deepEqual([kept.rows, kept.columns, rows()[0][2]], [3, 5, "draw a mask"]);
-  assert.deepEqual([...kept.values], [...keepMass(meanMap(attentionMaps(view.block, 0)), 0.6)]);
-  assert.equal(view.searchRequest, null);
+  const map = meanMap(attentionMaps(view.block, 0));
+  assert.deepEqual([...kept.values], [...keepMass(map, 0.6)]);
+  view.set({ mass: 100 });
+  assert.deepEqual([...view.labels().values], Array(15).fill(1));
+  view.set({ mass: 60 });
+  assert.deepEqual([view.searchRequest, view.chips.hidden, view.table.hidden], [null, true, false]);
+  const sections = () => view.sections().map(({ title }) => title);
+  assert.deepEqual(sections(), ["As shown", "Objects"]);
   assert.deepEqual(view.question("attention", true), { method: "attention", refined: true, mass: 0.6 });
   view.set({ method: "lost", count: 2 });
-  assert.deepEqual([rows(), view.status.textContent], [[["Not found", "", ""]], "LOST: Not found"]);
+  assert.deepEqual([rows(), view.status.textContent, view.table.hidden], [[["Not found", "", ""]], "LOST: Not found", true]); // prettier-ignore
   served["lab/thumbnails/m.jpg"] = "";
   await rested();
   assert.deepEqual(rows(), [["Computing …", "", ""]]);
@@ -744,8 +750,9 @@ test("objects of a method are scored against the mask by hand, one line each and
   assert.equal(view.labels(), undefined);
   view.props.found.token = "m.1";
   view.receive();
-  const [, , tile] = [...view.methods.tiles.values()];
-  assert.deepEqual([view.pendingKey, tile.canvas.pixels[4]], ["", packed(...COLORS.objects[1])]);
+  const tile = (key) => view.methods.tiles.get(key).canvas;
+  assert.deepEqual([view.pendingKey, tile("lost").pixels[4]], ["", packed(...COLORS.objects[1])]);
+  assert.deepEqual([...tile("attention").pixels].map(Boolean), [...keepMass(map, 0.6)].map(Boolean));
   for (let pixel = 0; pixel < painting.values.length; pixel++) painting.values[pixel] = Number(pixel % 1024 < 512);
   view.render();
   const inside = (cells) => cells.reduce((sum, cell) => sum + Math.max(0, Math.min(1, 2.5 - (cell % 5))), 0);
@@ -762,7 +769,7 @@ test("objects of a method are scored against the mask by hand, one line each and
   }
   assert.deepEqual(rows()[3], ["Your mask", "50 %", ""]);
   assert.equal(view.status.textContent, "LOST: 2 objects");
-  assert.match(view.spoken.textContent, /^Object 1, 30 %, /);
+  assert.match(view.spoken.textContent, /^Object 1, 30 %, 0\.\d{3}\. Object 2, 20 %, 0/);
   const colors = view.scores.children.slice(0, 2).map((row) => row.children[0].attributes.style);
   assert.deepEqual(
     colors,
@@ -776,9 +783,70 @@ test("objects of a method are scored against the mask by hand, one line each and
   view.found.set(request.key, labels(1, 2, [0, 0]));
   view.render();
   assert.deepEqual(rows()[0], ["No object found", "0.0 %", "0.000"]);
+  view.found.set(request.key, labels(1, 2, [1, 0]));
+  view.render();
+  assert.deepEqual(rows().map(([name]) => name), ["Object 1", "Your mask"]); // prettier-ignore
+  view.found.set(JSON.stringify({ ...view.question("lost", true) }), labels(2, 4, [1, 1, 1, 1, 0, 0, 0, 0]));
+  view.set({ refined: true });
+  assert.deepEqual(
+    ["lost", "attention"].map((key) => tile(key).canvas.width),
+    [4, 5],
+  ); // the edges of the shown method
   view.set({ method: "click" });
   assert.equal(view.status.textContent, "Your mask: 50 % of the image");
-  assert.deepEqual([view.request.mass, view.request.count], [0.6, 2]);
+  assert.deepEqual([view.request.mass, view.request.count, sections()], [0.6, 2, ["As shown", "Mask"]]);
+  assert.deepEqual([view.key({ key: "1" }), view.key({ key: "0" }), view.colors], [true, false, [[255, 255, 255]]]);
+  view.set({ method: "attention" });
+  view.stage.image.pixels = photo(640, 384);
+  view.press({ x: 0.5, y: 0.5 }, false);
+  assert.equal(view.settings.method, "click"); // which the mask is of
+  view.painting.clear();
+  view.stage.cursor = null;
+  view.changed();
+  assert.deepEqual([sections(), rows(), view.table.hidden, view.stage.markers.children.length], [["As shown"], [], true, 1]); // prettier-ignore
+  view.stage.cursor = { x: 0.5, y: 0.5 };
+  view.render();
+  assert.equal(view.stage.markers.children.length, 0); // the suggestion has gone
+});
+
+test("a search is sent once, and again after the server was lost; a method of an address must be offered", async () => {
+  const methods = [{ key: "lost", label: "LOST", help: "Help", needs: ["count"] }];
+  for (const [method, shown] of [
+    ["lost", "lost"],
+    ["nonsense", "click"],
+  ]) {
+    // prettier-ignore
+    const view = new MaskView(mounted({ value: { ...VALUE, token: "a.1", source: "a" }, methods, method }));
+    await settled();
+    assert.equal(view.settings.method, shown);
+  }
+  const given = mounted({ value: { ...VALUE, token: "q.1", source: "q" }, methods, method: "lost" });
+  const view = new MaskView(given);
+  const edits = () => given.emitted.filter(([name]) => name === "edited").length;
+  assert.equal(view.searchRequest, null);
+  await settled();
+  await rested();
+  assert.match(view.reason.textContent, /status 404/);
+  assert.deepEqual([edits(), view.pendingKey], [1, ""]);
+  served["lab/thumbnails/q.jpg"] = "";
+  view.set({ count: 4 });
+  await rested();
+  view.render();
+  await rested();
+  assert.deepEqual([edits(), view.pendingKey], [2, view.searchRequest.key]);
+  view.props.found = { token: "q.1", key: view.searchRequest.key, rows: 1, columns: 2, runs: [0, 2] };
+  view.receive();
+  assert.equal(view.problem.hidden, true);
+  await rested();
+  view.pendingKey = "";
+  await view.search();
+  assert.equal(edits(), 2); // it is known
+  view.set({ count: 5 });
+  mock.method(globalThis, "fetch", async () => ({ ok: true, arrayBuffer: () => assert.fail("a fault of the page") }));
+  await assert.rejects(view.search(), /a fault of the page/);
+  mock.restoreAll();
+  const empty = new MaskView(mounted({ value: {}, method: "scribbles" }));
+  assert.equal(empty.searchRequest, null);
 });
 
 test("strokes of two classes are sent with those of other images, and only the newest answer counts", async () => {
@@ -791,6 +859,7 @@ test("strokes of two classes are sent with those of other images, and only the n
     view.chips.children.map((chip) => chip.textContent),
     ["Background", "Class 1", "+ Class"],
   );
+  assert.deepEqual([view.chips.hidden, view.scores.children[0].textContent, view.sections().length], [false, "Draw on the background and on each class", 3]); // prettier-ignore
   first.values.fill(2, 0, 100);
   view.changed();
   assert.equal(view.request, null); // one class
@@ -810,6 +879,17 @@ test("strokes of two classes are sent with those of other images, and only the n
   view.receive();
   assert.deepEqual(view.labels(), labels(1, 2, [0, 1]));
   assert.equal(view.status.textContent, "Scribbles: 1 class");
+  assert.equal(view.scores.children[0].children[0].textContent, "Class 1");
+  const drawn = first.values.slice();
+  first.values.fill(0, 100, 250);
+  view.changed();
+  assert.equal(view.labels(), undefined); // of strokes that are gone
+  first.values.set(drawn);
+  view.changed();
+  view.props.found = answer(4);
+  view.receive();
+  view.changed();
+  assert.deepEqual(view.labels(), labels(1, 2, [0, 1])); // until the next answer
   view.props.value = { ...VALUE, token: "s.2", source: "z", width: 1000, height: 600 };
   await view.reload();
   const two = view.request.images;

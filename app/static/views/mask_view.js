@@ -192,7 +192,7 @@ export class MaskView extends Editor {
   /** @param {boolean} search  request missing masks from the server */
   render(search = true) {
     if (!this.encoding) return;
-    const { method } = this.settings;
+    const { method, refined } = this.settings;
     const labels = this.labels();
     const drawn = this.scribbles ? null : this.painting.labels;
     this.chips.hidden = !this.scribbles;
@@ -200,7 +200,7 @@ export class MaskView extends Editor {
     this.element.dataset.method = method;
     this.element.dataset.needs = this.choice(method).needs.join(" ");
     for (const [key, tile] of this.methods.tiles)
-      tile.canvas.labels(key === method && labels ? labels : this.labelsOf(key), COLORS.objects);
+      tile.canvas.labels(this.labelsOf(key, refined && key === method), COLORS.objects);
     this.methods.mark(method);
     this.showMask();
     this.paint(labels);
