@@ -4,8 +4,6 @@ import numpy as np
 import pytest
 from playwright.sync_api import expect
 
-from app.store.class_maps import SHIPPED
-from dino_model.inference.class_map import files
 from tests.browser import actions
 
 VIEW = "viewOf('class-map')"
@@ -19,12 +17,6 @@ COVERED = f"""() => {{
   const names = [...document.querySelectorAll("{PLOT} text")].slice(1); // after that of the image
   return names.filter((name) => covers(name.getBBox())).map((name) => name.textContent);
 }}"""
-
-
-@pytest.fixture(scope="module")
-def drawn():
-    """The map that the page shows first."""
-    return files.read(SHIPPED / "caltech101")
 
 
 @pytest.fixture
@@ -44,16 +36,8 @@ def _state(page, name: str):
     return page.evaluate(f"{VIEW}.{name}")
 
 
-def _place(page, index: int) -> dict[str, float]:
-    return _state(page, f"at({VIEW}.points[{index}])")
-
-
 def _neighbors(page) -> list[str]:
     return page.locator(".map-chosen li button > span:not(.lab-soft)").all_inner_texts()
-
-
-def _neighbors_on(drawn, index: int) -> list[str]:
-    return [drawn.classes[other].name for other, _ in drawn.classes[index].neighbors]
 
 
 def test_first_map_has_pictures_and_places_images_at_the_mean_of_their_neighbors(open_page):
@@ -75,21 +59,6 @@ def test_first_map_has_pictures_and_places_images_at_the_mean_of_their_neighbors
     for axis in "xy":
         mean = np.average([place[axis] for place in places], weights=weights)
         assert placed[axis] == pytest.approx(mean, rel=1e-3)
-
-
-def test_pointing_names_a_class_and_a_click_lists_its_neighbors(tab, drawn):
-    index = [point.key for point in drawn.classes].index("accordion")
-    tab.locator(PLOT).hover(position=_place(tab, index))
-    expect(tab.locator(".map-readout")).to_have_text("accordion: tool, device, 55 images")
-    tab.locator(PLOT).click(position=_place(tab, index))
-    assert _neighbors(tab) == _neighbors_on(drawn, index)
-    nearest, distance = drawn.classes[index].neighbors[0]
-    first = tab.locator(".map-chosen li button").first
-    assert first.locator(".lab-soft").inner_text() == f"{distance:.3f}"
-    first.click()
-    assert tab.locator(".map-chosen h3").inner_text() == drawn.classes[nearest].name
-    tab.locator(".map-chosen").get_by_role("button", name="Close").click()
-    assert tab.locator(".map-chosen").is_hidden()
 
 
 def test_search_finds_classes_by_part_of_a_name_or_group(tab):

@@ -1,20 +1,16 @@
 """Explore in a browser: the stage, and maps that follow the pointer and equal those of the package."""
 
 import io
-import json
-import zipfile
 
 import numpy as np
 import pytest
 from playwright.sync_api import expect
-from pycocotools import mask as coco_mask
 
 from app.store.images import EXAMPLES
 from app.values import attention_value
 from dino_model import photographs
 from dino_model.inference import quantities
 from dino_model.inference.predictor import AttentionPredictor
-from segmentation.masks import enlarge, keep_mass_of_maps
 from tests.app.conftest import library_maps
 from tests.browser import actions
 
@@ -149,20 +145,6 @@ def test_every_quantity_equals_the_package(page, predictor):
     assert page.locator("#explore-aside .lab-pins").is_hidden()
 
 
-def test_pin_stays_under_the_pointer_of_an_enlarged_image_and_keeps_its_size(page):
-    box = page.locator(STAGE).bounding_box()
-    at = (box["x"] + 0.8 * box["width"], box["y"] + 0.3 * box["height"])
-    page.mouse.move(*at)
-    for _ in range(10):
-        page.mouse.wheel(0, -100)
-    actions.wait(page, f"{VIEW}.stage.window.zoom > 4")
-    page.mouse.click(*at)
-    marker = page.locator("#explore .lab-marker").first.bounding_box()
-    columns, zoom = page.evaluate(f"[{VIEW}.encoding.columns, {VIEW}.stage.window.zoom]")
-    assert abs(marker["x"] + marker["width"] / 2 - at[0]) <= box["width"] * zoom / columns / 2 + 1
-    assert marker["width"] == pytest.approx(20, abs=1)
-
-
 def test_phone_takes_taps_pinches_and_strokes_of_a_finger(open_page):
     page = open_page(query="", width=390, height=844, color_scheme="dark", has_touch=True, is_mobile=True)
     page.locator(STAGE).tap(position=actions.center(page, 4, 5))
@@ -186,30 +168,6 @@ def test_phone_takes_taps_pinches_and_strokes_of_a_finger(open_page):
     assert page.evaluate("viewOf('segment').painting.labels !== null")
     page.locator("#segment").get_by_text("Draw", exact=True).tap()
     assert stage.evaluate(touch) == "none"  # a finger draws
-
-
-def test_mask_and_maps_that_are_saved_are_those_on_the_stage(page, predictor):
-    _choose(page, "light", "1")
-    page.evaluate(f"{VIEW}.set({{ outline: true }})")
-    paths = []
-    for mass in (80, 40):
-        actions.slide(page, "mass", mass)
-        actions.wait(page, f"{VIEW}.settings.mass === {mass}")
-        paths.append(page.locator(f"{STAGE} svg path").first.get_attribute("d"))
-    assert paths[0] != paths[1]
-    kept = keep_mass_of_maps(predictor.cls_attention()[1:2], 0.4)[0]
-    assert page.evaluate(f"[...{VIEW}.maps.kept('1')]") == kept.ravel().tolist()
-    expected = enlarge(kept, predictor.image_size)
-    files = {name: actions.export(page, "explore", name)[1] for name in ("mask.png", "mask.json", "maps.npz")}
-    assert np.array_equal(actions.image(files["mask.png"]) > 0, expected)
-    run_lengths = coco_mask.frPyObjects(json.loads(files["mask.json"]), *expected.shape)
-    assert np.array_equal(coco_mask.decode(run_lengths).astype(bool), expected)
-    with np.load(io.BytesIO(files["maps.npz"])) as archive:
-        np.testing.assert_allclose(archive["maps"], predictor.cls_attention(), atol=1e-3)
-        np.testing.assert_array_equal(archive["mask"][1], kept)
-        settings = {"quantity": "attention", "query": "cls", "block": 11, "mass": 0.4}
-        assert {name: archive[name].tolist() for name in settings} == settings
-    page.evaluate(f"{VIEW}.set({{ outline: false, mass: 60 }})")
 
 
 @pytest.mark.parametrize(
@@ -244,28 +202,6 @@ def test_other_files_have_outlines_pins_and_frames(page):
     name, gif = actions.export(page, "explore", "gif", over="blocks")
     assert name.endswith("animation.gif")
     assert actions.Image.open(io.BytesIO(gif)).n_frames == 12
-
-
-def test_zip_of_own_images_has_maps_and_masks_of_the_shown_patch_and_names_what_is_left_out(
-    open_page, image_file
-):
-    page = open_page(query="", locale="en-US")
-    actions.send_images(page, image_file("my cat.png", 200, 150), image_file("ribbon.png", 1000, 64))
-    actions.wait(page, f"{VIEW}.encoding.name === 'my cat.png'")
-    page.locator(STAGE).click(position=actions.center(page, 4, 6))
-    page.evaluate("viewOf('images').names = async () => [viewOf('images').chosen, '0123/gone.png']")
-    name, content = actions.export(page, "explore", "maps.zip")
-    archive = zipfile.ZipFile(io.BytesIO(content))
-    assert name == "my cat-maps.zip"
-    assert archive.namelist() == ["01-my-cat-maps.npz", "01-my-cat-mask.png", "left-out.txt"]
-    assert archive.read("left-out.txt").decode().startswith("gone.png: This image is no longer")
-    with np.load(io.BytesIO(archive.read("01-my-cat-maps.npz"))) as found:
-        np.testing.assert_allclose(found["maps"], actions.maps(page), atol=1e-6)
-    assert actions.image(archive.read("01-my-cat-mask.png")).shape == (150, 200)
-    examples = actions.export(page, "explore", "maps.zip", **{"Examples, too": True})[1]
-    assert len(zipfile.ZipFile(io.BytesIO(examples)).namelist()) == 3 + 2 * len(EXAMPLES)
-    figure = actions.export(page, "explore", "figure.png")[1]
-    assert actions.image(figure).shape[1] == 2100
 
 
 def test_search_finds_the_image_itself_first_and_then_a_part_of_it(open_page):

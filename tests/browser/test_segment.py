@@ -4,7 +4,6 @@ import json
 
 import numpy as np
 import pytest
-from playwright.sync_api import expect
 from pycocotools import mask as coco_mask
 
 from dino_model import photographs
@@ -133,17 +132,3 @@ def test_strokes_of_two_classes_segment_the_image_and_download(tab, tmp_path):
     name, content = export(tab, "segment", "head.safetensors")
     (tmp_path / name).write_bytes(content)
     assert read_classifier(tmp_path / name, PatchTask).task.labels == (0, 1)
-
-
-def test_lost_server_is_reported_and_the_next_choice_asks_again(tab):
-    tiles = tab.locator("#segment-aside .lab-methods .lab-tile")
-    tab.route("**/lab/thumbnails/**", lambda route: route.abort())
-    tab.route("**/gradio_api/queue/join*", lambda route: None)  # without an answer, as by a stopped server
-    tiles.filter(has_text="MaskCut").click()
-    tab.evaluate(f"{VIEW}.set({{ count: 2 }})")  # a search that no earlier test made
-    sentence = tab.locator("#segment").get_by_text("The server does not answer")
-    expect(sentence).to_be_visible()
-    tab.unroute_all()
-    tab.evaluate(f"{VIEW}.set({{ count: 4 }})")
-    actions.wait(tab, f"{VIEW}.labels()")
-    expect(sentence).to_be_hidden()

@@ -9,7 +9,6 @@ import threading
 
 import numpy as np
 import pytest
-from PIL import Image
 
 from app.static_site import StaticSite
 from dino_model import photographs
@@ -78,18 +77,6 @@ def test_maps_and_downloads_equal_those_of_the_package(page):
     lit = drawing.blend(image, np.zeros_like(image), 0.85 * (1 - shares))
     assert np.abs(drawn[: len(lit)] - lit).mean() < 1.5
     assert len(drawn) > len(lit)  # below the image, the values of its colors
-
-
-def test_own_image_is_computed_kept_and_a_broken_one_refused(page, tmp_path):
-    Image.fromarray(photographs.image("macaw")).save(tmp_path / "my parrot.png")
-    page.set_input_files("#rail input[type=file]", tmp_path / "my parrot.png")
-    page.wait_for_selector("#stage [data-token^='my parrot.png']")
-    (tmp_path / "broken.png").write_bytes(b"broken")
-    page.set_input_files("#rail input[type=file]", tmp_path / "broken.png")
-    page.get_by_text("broken.png is no image that this browser reads").first.wait_for()
-    assert page.locator("#rail [data-id]").count() == 1
-    page.reload()
-    page.wait_for_selector("#stage [data-token^='my parrot.png']")
 
 
 def test_camera_shows_one_frame_after_the_other_until_it_is_stopped(page):

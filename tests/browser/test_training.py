@@ -1,6 +1,5 @@
 """Training in a browser: a log that grows, and the attention of a run's checkpoints."""
 
-import math
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -8,9 +7,7 @@ import numpy as np
 import pytest
 from playwright.sync_api import expect
 
-from tests.app.conftest import save_milestone
 from tests.browser import actions
-from tests.browser.conftest import log_line
 
 
 @pytest.fixture(scope="module")
@@ -34,22 +31,6 @@ def test_slider_shows_each_checkpoints_own_attention(tab, run: Path):
         expected = actions.reference(str(run / f"step-{step:08d}.pt")).cls_attention()
         maps = actions.maps(tab.page, "viewOf('checkpoints')", "null")
         np.testing.assert_allclose(maps, expected, atol=1e-3)
-
-
-def test_choosing_a_run_again_reads_its_new_lines_and_checkpoints(tab, run: Path):
-    warnings = tab.page.locator("#run-warnings")
-    with (run / "log.jsonl").open("ab") as log:
-        log.write(log_line(20, loss=math.nan) + log_line(21))
-    save_milestone(run, 30)
-    actions.pick(tab.page, "run", "first")
-    expect(tab.state).to_contain_text("22 of 120 steps")
-    expect(warnings).to_contain_text("Values of loss that are not finite: 1")
-    expect(tab.page.locator("#checkpoint input[type=range]")).to_have_attribute("max", "3")
-    (run / "other").write_bytes(b"".join(log_line(step, kl=0.001) for step in range(60)))
-    (run / "other").replace(run / "log.jsonl")
-    actions.pick(tab.page, "run", "first")
-    expect(tab.state).to_contain_text("60 of 120 steps")
-    expect(warnings).to_contain_text("KL 0.0010 is near 0")
 
 
 def test_distillation_of_the_shipped_model_shows_its_own_terms(tab):

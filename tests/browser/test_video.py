@@ -102,40 +102,6 @@ def test_downloads_hold_the_masks_that_were_shown(video, tmp_path):
     assert len(list(VideoFile(tmp_path / "overlay.webm"))) == 7
 
 
-def test_correction_wins_from_its_frame_and_downloads_hold_it(video):
-    _paint(video)
-    video.locator("#track").click()
-    video.wait_for_selector("#tracking [data-state=done]")
-    before = [_shown(video, number) for number in range(5)]
-    video.get_by_role("button", name="Remove object 1").click()  # in frame 5
-    _click(video, 0.5, 0.1)  # the second object
-    corrected = _labels(video)
-    assert set(np.unique(before[4])) == {0, 1, 2}
-    assert set(np.unique(corrected)) == {0, 2}
-    expect(video.locator("#tracking .lab-bottom [role=status]")).to_contain_text(
-        "The marks have changed since: track again."
-    )
-    video.locator("#track").click()
-    actions.wait(video, f"{VIEW}.run.run === 2 && {VIEW}.run.state === 'done'")
-    for number, labels in ((0, before[0]), (4, corrected)):
-        np.testing.assert_array_equal(_shown(video, number), labels)
-    assert set(np.unique(_shown(video, 6))) == {0, 2}
-    archive = zipfile.ZipFile(io.BytesIO(_downloaded(video, "davis.zip")))
-    mask = archive.read("Annotations/480p/square/00004.png")
-    np.testing.assert_array_equal(actions.image(mask), corrected)
-
-
-def test_object_marked_in_a_later_frame_is_found_before_it_and_after(video):
-    assert not _shown(video, 3).any()
-    actions.wait(video, f"{VIEW}.encoding?.value.frame === 3 && {VIEW}.block")
-    _click(video, 0.4, 0.4)
-    assert set(np.unique(_labels(video))) == {0, 1}
-    video.locator("#track").click()
-    video.wait_for_selector("#tracking [data-state=done]")
-    assert _shown(video, 0).any()
-    assert _shown(video, 6).any()
-
-
 def test_stop_keeps_finished_frames(page, tmp_path):
     actions.send(page, UPLOAD, "tracking", write_video(tmp_path / "long.webm", 60, *CLIP))
     _paint(page)
@@ -154,15 +120,3 @@ def test_stop_keeps_finished_frames(page, tmp_path):
     assert sum(name.startswith("Annotations") for name in names) == done
     assert _shown(page, done - 1).any()
     assert not _shown(page, done).any()
-
-
-def test_unreadable_clip_is_one_sentence_and_the_clip_stays(page, tmp_path):
-    clip = page.locator("#tracking .lab-view")
-    before = clip.get_attribute("data-clip")
-    for name, content in (("text.mp4", b"no clip"), ("cut.webm", b"\x1a\x45\xdf\xa3\x93\x42\x82\x84webm")):
-        (tmp_path / name).write_bytes(content)
-        page.set_input_files(UPLOAD, tmp_path / name)
-        note = page.locator("#tracking .lab-problem")
-        expect(note).to_contain_text(name)
-        assert str(tmp_path) not in note.inner_text()
-        assert clip.get_attribute("data-clip") == before
