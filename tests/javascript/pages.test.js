@@ -71,6 +71,8 @@ test("curves fill the plot between its edges, break at missing values, and a mar
     assert.deepEqual(attributes(view.plot, "width", "height"), [width, height]);
     assert.equal(view.plot.querySelectorAll("path")[1].attributes.d, `M${(40 + (width - 48) / 2).toFixed(1)} ${((8 + height - 20) / 2).toFixed(1)}`); // prettier-ignore
   }
+  view.draw("Loss", [{ label: "long", points: [[1, 0.1234], [12345, 2]] }]); // prettier-ignore
+  assert.deepEqual(view.plot.querySelectorAll("text").map((text) => text.textContent), ["0.12", "2", "1", "step 12,350"]); // prettier-ignore
   view.draw("Loss", []);
   assert.deepEqual(view.plot.querySelectorAll("text").map((text) => text.textContent), ["0", "1", "0", "step 1"]); // prettier-ignore
   const colors = view.legend.children.map((label) => label.attributes.style);
@@ -78,6 +80,11 @@ test("curves fill the plot between its edges, break at missing values, and a mar
     colors,
     [7, 8].map((at) => `--pin: rgb(${COLORS.heads[at % COLORS.heads.length].join(" ")})`),
   );
+  const hidden = () => [view.title, view.plot, view.legend].map((part) => "hidden" in part.attributes);
+  assert.deepEqual(hidden(), [false, false, false]);
+  view.props.value = { title: "Loss", curves: [] };
+  await view.reload();
+  assert.deepEqual(hidden(), [true, true, true]);
 });
 
 /** A pair of 2 × 3 and 4 × 2 patches whose images fill boxes of the screen. */

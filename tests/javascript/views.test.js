@@ -56,7 +56,7 @@ for (const [answer, message] of [
 
 test("colors are packed as canvases store them", () => {
   assert.equal(packed(1, 2, 3), 0xff030201);
-  assert.deepEqual([LIGHT[0], LIGHT[255]], [0xff000000, 0]);
+  assert.deepEqual([LIGHT[0], LIGHT[255], LIGHT.length, COLORMAPS.inferno.length], [0xff000000, 0, 256, 256]);
   assert.equal(COLORMAPS.inferno[255], packed(252, 255, 164));
   assert.deepEqual(
     [0, 128].map((level) => COLORMAPS.coolwarm[level] >>> 24),
@@ -70,12 +70,18 @@ test("heads, objects and colors are drawn pixel by pixel", () => {
   const pixels = () => [...canvas.pixels];
   canvas.labels({ rows: 1, columns: 3, values: Uint8Array.of(2, 0, 1) }, [[1, 2, 3], [4, 5, 6]]); // prettier-ignore
   assert.deepEqual(pixels(), [packed(4, 5, 6), 0, packed(1, 2, 3)]);
-  canvas.colors(Float32Array.of(0, 0.5, 1, 1, 0, 0.2), { rows: 2, columns: 1 });
-  assert.deepEqual(pixels(), [packed(0, 128, 255), packed(255, 0, 51)]);
+  canvas.colors(Float32Array.of(0.8, 0.5, 1, 1, 0, 0.2, 0.4, 0.6, 0), { rows: 3, columns: 1 });
+  assert.deepEqual(pixels(), [packed(204, 128, 255), packed(255, 0, 51), packed(102, 153, 0)]);
+  canvas.labels({ rows: 2, columns: 1, values: Uint8Array.of(0, 1) }, [[1, 2, 3]]);
+  assert.deepEqual(pixels(), [0, packed(1, 2, 3)]); // of another height
   const maps = [Float32Array.of(0.4, 0.1, 0.1), Float32Array.of(0.1, 0.1, 0.2)];
-  const kept = [Uint8Array.of(1, 1, 0), Uint8Array.of(0, 0, 1)];
-  canvas.heads(maps, kept, [[9, 0, 0], [0, 9, 0]], { rows: 1, columns: 3 }, { width: 3, height: 1 }); // prettier-ignore
-  assert.deepEqual(pixels(), [packed(9, 0, 0, 255), packed(9, 0, 0, 128), packed(0, 9, 0, 255)]);
+  const kept = [Uint8Array.of(1, 0, 0), Uint8Array.of(0, 0, 1)];
+  canvas.heads(maps, kept, [[9, 0, 0], [0, 9, 0]], { rows: 1, columns: 3 }, { width: 3, height: 2 }); // prettier-ignore
+  const row = [packed(9, 0, 0, 255), 0, packed(0, 9, 0, 255)];
+  assert.deepEqual(pixels(), [...row, ...row]);
+  kept[0][1] = 1;
+  canvas.heads([...maps, new Float32Array(3)], [...kept, Uint8Array.of(1, 1, 1)], [[9, 0, 0], [0, 9, 0], [0, 0, 9]], { rows: 1, columns: 3 }, { width: 3, height: 1 }); // prettier-ignore
+  assert.deepEqual(pixels(), [row[0], packed(9, 0, 0, 128), row[2]]); // nothing of a map of zeros
   canvas.labels(null, []);
   assert.deepEqual(pixels(), [0, 0, 0]);
 });

@@ -94,7 +94,7 @@ export class PatchCanvas {
       const [, peak] = range(map);
       const strength = new Float32Array(map.length);
       for (let patch = 0; patch < map.length; patch++)
-        if (kept[head][patch]) strength[patch] = Math.sqrt(map[patch] / (peak || 1));
+        if (kept[head][patch]) strength[patch] = Math.sqrt(map[patch] / peak);
       enlarge(strength, grid, { width, height }, [0, 1], LEVELS, strengths);
       const [red, green, blue] = colors[head];
       for (let pixel = 0; pixel < strengths.length; pixel++) {
