@@ -34,14 +34,3 @@ def test_pointer_shows_the_same_place_in_both_models(open_page):
     content = actions.export(page, "compare-left", "maps.npz", last=True)[1]
     with np.load(io.BytesIO(content)) as archive:
         np.testing.assert_allclose(archive["maps"], predictors[1].cls_attention(), atol=1e-3)
-
-
-def test_link_opens_the_second_model_and_another_image_is_shown_by_both(open_page):
-    query = f"?tab=compare&other={actions.MODEL}&second=nothing"
-    page = open_page(query=query, ready=READY)
-    actions.wait(page, f"{LEFT}.encoding.token === {RIGHT}.encoding.token")
-    page.locator("#images button:has(img[src*='kitten'])").click()
-    actions.wait(page, f"[{LEFT}, {RIGHT}].every((view) => view.encoding.source === 'kitten')")
-    page.locator("#other input").click()
-    page.get_by_role("option").filter(has_text="embedded-dino").first.click()
-    actions.wait(page, "location.search === '?tab=compare&other=embedded-dino&image=kitten'")

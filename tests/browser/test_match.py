@@ -1,7 +1,6 @@
 """Match in a browser: similar patches of two images, as the package finds them."""
 
 import pytest
-from PIL import Image
 
 from tests.browser import actions
 
@@ -36,15 +35,6 @@ def test_image_matches_its_turned_copy_and_a_smaller_ratio_keeps_fewer(tab):
     fewer = tab.evaluate(f"{VIEW}.shown.matches")
     assert len(fewer) < len(matches)
     assert all(match["ratio"] <= 0.8 for match in fewer)
-
-
-def test_own_second_image_is_matched_and_one_without_texture_refused(tab, image_file, tmp_path):
-    tab.set_input_files("#seconds input[type=file]", image_file("mine.png"))
-    actions.wait(tab, f"{VIEW}.shown.b.name === 'mine.png'")
-    Image.new("RGB", (80, 60), (90, 90, 90)).save(tmp_path / "flat.png")
-    tab.set_input_files("#seconds input[type=file]", tmp_path / "flat.png")
-    tab.get_by_text("no texture").first.wait_for()
-    assert tab.evaluate(f"{VIEW}.shown.b.name") == "mine.png"
 
 
 @pytest.mark.parametrize(("width", "height"), [(390, 844), (1280, 800)])

@@ -61,8 +61,3 @@ def test_model_of_the_hub_is_downloaded_and_opened(open_page, tmp_path):
             page.wait_for_function("viewOf('explore').encoding.value.model === 'hf:me/tiny'")
         server.shutdown()
     assert (tmp_path / "cache" / "hf" / "me" / "tiny" / "model.safetensors").is_file()
-
-
-def test_public_page_opens_only_its_list_and_says_how_others_are_allowed(open_page, tmp_path):
-    with serving_here(model=MODEL, size=64, any_model="off") as address:
-        assert "--any-model on" in choose(open_page(address=address), str(tmp_path))

@@ -31,10 +31,3 @@ def test_slider_shows_each_checkpoints_own_attention(tab, run: Path):
         expected = actions.reference(str(run / f"step-{step:08d}.pt")).cls_attention()
         maps = actions.maps(tab.page, "viewOf('checkpoints')", "null")
         np.testing.assert_allclose(maps, expected, atol=1e-3)
-
-
-def test_distillation_of_the_shipped_model_shows_its_own_terms(tab):
-    actions.pick(tab.page, "run", "Distillation of embedded")
-    tab.page.get_by_role("button", name="More curves").click()
-    terms = tab.page.locator(".lab-legend", has_text="[CLS] (1 - cos)")
-    expect(terms).to_contain_text("Patch attention (KL)")
