@@ -34,7 +34,7 @@ def build(page: Page) -> None:
         )
         second = gr.Textbox(TURNED, visible="hidden", elem_id="second")
         page.link("second", second, [name for name, _, _ in examples])
-        ratio = gr.Slider(50, 100, 100, step=1, label="Ratio to next best (%)", info=RATIO, min_width=160)
+        ratio = gr.Slider(50, 100, 100, step=1, label="Ratio to next best (%)", info=RATIO)
         export_button("match")
     page.views.append(view)
 

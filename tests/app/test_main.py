@@ -4,7 +4,7 @@ import os
 import socket
 import sys
 from collections.abc import Iterator
-from unittest.mock import Mock, patch
+from unittest.mock import MagicMock, Mock, patch
 
 import pytest
 
@@ -30,8 +30,10 @@ def test_host_without_password_prints_a_warning(monkeypatch, capsys, host, users
     monkeypatch.setattr(Serve, "launch_blocks", Mock())
     waiting = Mock(**{"Event.return_value.wait.side_effect": KeyboardInterrupt})
     monkeypatch.setattr("app.__main__.threading", waiting)
+    monkeypatch.setattr("app.limits.bounds.temporary_folder", kept := MagicMock())
     with pytest.raises(KeyboardInterrupt):
         Serve(host=host, port=0).run()
+    kept.assert_called_once_with(10**9)  # 1,000 MB
     assert (f"{host} can be reached without a password: --auth FILE" in capsys.readouterr().err) == warned
 
 

@@ -128,7 +128,7 @@ def test_checkpoints_have_their_own_weights_and_old_tokens_are_refused_when_repl
         assert (backend.encode("kitten", encoding.key.model, 64).queries_keys(1)[0] != before).any()
 
 
-@pytest.mark.parametrize("count", [0, 1, 3])
+@pytest.mark.parametrize("count", [0, 1, 2, 3])
 def test_slider_of_the_tab_has_a_place_for_each_checkpoint(tmp_path, count):
     folder = write_run(tmp_path / "run")
     for number in range(count):
