@@ -74,6 +74,9 @@ class DrawClassMap(LabelOptions, FeatureOptions, ModelOptions):
             data=printable(self.data.stem),
             framing=framing,
         )
+        count = len(set(_classes_of(extracted.images)))
+        seconds = layout.tsne_seconds(count, self.iterations)
+        print(f"t-SNE of {count:,} classes: about {seconds:,.0f} s on one core", flush=True)
         drawn = layout.draw(extracted.features, _classes_of(extracted.images), protocol, origin)
         labels = _classes_of(extracted.images)
         firsts = [extracted.images.read(labels.index(point.key))[..., :3] for point in drawn.classes]

@@ -17,7 +17,7 @@ from PIL import Image
 
 from dino_model.data.collection import open_images
 from dino_model.data.framing import Framing
-from dino_model.inference.class_map import files
+from dino_model.inference.class_map import files, layout
 from dino_model.inference.class_map.layout import (
     ClassMap,
     Origin,
@@ -184,6 +184,8 @@ def test_class_map_command_draws_a_folder(folder: Path, tmp_path: Path, capsys):
     assert "5 classes, 17 images" in printed.out
     assert "in 5 classes (a, alone, b, c, d)" in printed.out
     assert "2 images without a class left out: BACKGROUND_Google/000.png" in printed.out
+    assert "t-SNE of 5 classes: about 0 s on one core" in printed.out
+    assert layout.tsne_seconds(1024, 5000) == pytest.approx(25.6)
     assert "perplexity 1.33333" in printed.out
     assert "(chance 50.0 %)" in printed.out
     assert "left out (1): a/broken.png is not an image" in printed.err
