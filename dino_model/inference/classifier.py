@@ -71,7 +71,7 @@ class NeighborClassifier:
 
     def scores(self, features: Tensor) -> Tensor:
         """Compute shares of the vote: [rows, values] -> [rows, classes]."""
-        cosines, numbers = nearest(features, self.units, min(self.k, len(self.features)))
+        cosines, numbers = nearest(features, self.units, self.k)
         parts = zip(cosines.split(_ROWS_AT_ONCE), numbers.split(_ROWS_AT_ONCE), strict=True)
         return torch.cat(
             [vote(near, self.targets[rows], self.temperature, self.classes) for near, rows in parts]

@@ -70,7 +70,7 @@ def nearest(queries: Tensor, database: UnitVectors, count: int) -> tuple[Tensor,
     Args:
         queries: [queries, width], of any length.
         database: Features to search, [features, width].
-        count: Features per query, at most as many as there are.
+        count: Features per query; all of the database if it has fewer.
 
     Returns:
         Cosines and numbers of the features, most similar first: [queries, count] both, on the queries'

@@ -52,6 +52,7 @@ def test_folder_is_sorted_labeled_and_without_hidden_folders_and_links_that_lead
     (pets / "cat" / "up").symlink_to(pets, target_is_directory=True)
     found = open_images(pets)
     assert columns(found) == (tuple(PETS), (0, 0, 0, 1, 1), ("cat", "dog"))
+    assert all(found.names != other for other in ((*PETS, "x"), tuple(PETS)[:4], tuple(PETS)[::-1], 5))
     assert (found.notes, found.read(0).shape) == (("2 other files ignored",), (4, 5, 3))
     make_folder(pets, ".cache/z.png")
     (pets / "linked").symlink_to(make_folder(pets.parent / "aside", "z.png"), target_is_directory=True)

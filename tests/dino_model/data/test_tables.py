@@ -42,6 +42,7 @@ CLASS = "refused: --class-column --class-columns"
         ("image,dx,age\n1,cat,5\n2,dog,6\n", "", CLASS),
         ("image,dx,age\n1,cat,5\n2,dog,6\n", "class_column=gone", "refused: --class-column"),
         ("image,label\n1,n01 1 2 n02 3\n2,n02 4 5\n", "class_column=label:1", "n01 n02"),
+        ("image,label\n1,n01 a\n2,n02 b c\n", "class_column=label:2", "a b"),
         # no titles
         ("1.jpg,cat\n2.jpg,dog\n", "", "cat dog"),
         ("1.jpg cat\n2.jpg dog\n", "", "cat dog"),
@@ -51,6 +52,9 @@ CLASS = "refused: --class-column --class-columns"
         ("path label\n#0.jpg cat\n2.jpg dog\n", "", "cat dog"),
         ("1.jpg golden retriever\n2.jpg german shepherd\n", "", CLASS),
         ("1.jpg golden retriever\n2.jpg dog\n", "class_column=2-", "golden retriever dog"),
+        ("1.jpg,cat\n2.jpg,dog\n", "class_column=0", "refused: --class-column"),
+        ("1.jpg,cat\n2.jpg,dog\n", "class_column=3", "refused: --class-column"),
+        ("1.jpg,cat\n2.jpg,dog\n", "class_column=2", "cat dog"),
         ("1.jpg\tcat\t0\t5\n2.jpg\tdog\t3\t4\n", "", CLASS),
         ("#Image CLASS SPECIES\n1 1 1\n2 2 1\n", "class_column=2", "1 2"),
         ("1,1.jpg\n1,2.jpg\n", "", IMAGE),
@@ -62,6 +66,7 @@ CLASS = "refused: --class-column --class-columns"
         # titles below a count
         ("# made by hand\n2\nfile,label\n1.jpg,cat\n2.jpg,dog\n", "header_row=3", "cat dog"),
         ("image label\n1 1.jpg cat\n3 3.jpg dog\n", "header_row=1", IMAGE),
+        ("2\ncat dog\n1.jpg 1 -1\n2.jpg -1 1\n", "image_column=1 class_columns=2- header_row=2", "cat dog"),
         # several classes
         ("path,label\n1.jpg,cat|dog\n2.jpg,dog\n", "", "refused: --label-separator"),
         ("path,label\n1.jpg,cat|dog\n2.jpg,dog\n", "label_separator=|", "cat|dog dog"),

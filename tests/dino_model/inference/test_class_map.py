@@ -1,5 +1,6 @@
 """Class maps: layout, files and command."""
 
+import csv
 import io
 import json
 import os
@@ -28,7 +29,7 @@ from dino_model.inference.class_map.layout import (
     place,
     plane,
 )
-from dino_model.inference.class_map.names import describe
+from dino_model.inference.class_map.names import TABLES, describe
 from dino_model.inference.features import FeatureExtractor
 from dino_model.models.load import load_model
 from tests.commands import dino
@@ -55,6 +56,7 @@ def test_nearest_classes_equal_the_formula():
         np.testing.assert_allclose([each for _, each in found], np.sort(far[row])[:5], atol=1e-5)
         if row != 4:
             assert [index for index, _ in found] == np.argsort(far[row])[:5].tolist()
+            assert all(each == round(each, 5) for _, each in found)
     assert all(len(found) == 8 for found in nearest_classes(torch.from_numpy(vectors), 10))
 
 
@@ -88,6 +90,15 @@ def test_overlap_is_the_share_of_common_neighbors_among_half_of_the_others_or_te
         found = neighbor_overlap(vectors, points)
         assert (found.num_neighbors, found.chance) == (count, count / (classes - 1))
         assert found.share == pytest.approx(np.mean(shares))
+
+
+def test_map_needs_three_classes_with_means_that_float16_holds():
+    layout.check_classes("abc")
+    with pytest.raises(ValueError, match="found 2 classes, expected at least 3"):
+        layout.check_classes("aba")
+    means = np.repeat([1.0, 2, 70_000], 2)[:, None] + np.zeros((6, 4))
+    with pytest.raises(ValueError, match="features are not finite in float16"):
+        draw(torch.tensor(means), list("aabbcc"), Protocol(), some_map(3).origin)
 
 
 def test_place_gives_weighted_mean_of_nearest_classes():
@@ -243,4 +254,7 @@ def test_known_classes_have_names_and_groups():
     }
     assert dict(zip(expected, describe(list(expected)), strict=True)) == expected
     assert describe(["anchor", "ant"]) == (("anchor", "tool, device"), ("ant", "invertebrate"))
+    with (TABLES / "caltech101.csv").open(encoding="utf-8") as file:
+        rows = [tuple(row.values()) for row in csv.DictReader(file)]
+    assert describe([key for key, *_ in rows]) == tuple((name, group) for _, name, group in rows)
     assert describe(["ant", "mine"]) == (("ant", "other"), ("mine", "other"))

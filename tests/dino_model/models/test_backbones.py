@@ -109,6 +109,7 @@ def test_position_start_sincos_initializes_the_patches_alone():
     embedding = create_backbone(BackboneConfig(**TINY, position_start="sincos")).pos_embed
     torch.testing.assert_close(embedding[0, 1:], 0.7 * position.sincos_embedding(4, 4, 24))
     assert embedding[0, 0].abs().max() < 0.2
+    assert create_backbone(BackboneConfig(depth=1)).cls_token.std().item() == pytest.approx(0.02, rel=0.15)
     assert embedding.requires_grad
 
 

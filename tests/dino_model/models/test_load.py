@@ -179,6 +179,9 @@ def test_load_bare_backbone_infers_config(tmp_path: Path, mode: str):
     with pytest.raises(WeightsError, match="has no student: it holds a single network"):
         load_model(str(path), checkpoint_key="student")
     assert load_model(str(path), heads=1).backbone.blocks[0].attn.num_heads == 1
+    one_patch = replace(SMALL, image_size=8, position_mode="official")
+    torch.save(network(4, one_patch), tmp_path / "one.pth")
+    assert load_model(str(tmp_path / "one.pth")).config == one_patch
 
 
 def test_load_bare_resnet_infers_its_channels(tmp_path: Path):
@@ -231,6 +234,7 @@ def changed(**tensors: Tensor | None) -> dict[str, Tensor]:
             "quantized weights .patch_embed.proj.we",
         ),
         (changed(pos_embed=None), "holds no ViT: .* as timm's Swin, BEiT and DINOv3 do"),
+        (changed(pos_embed=torch.zeros(1, 4, 4, 192)), "holds no ViT"),
         ({"student": network(1)}, "has no teacher: found student; pass --checkpoint-key student"),
     ],
 )
