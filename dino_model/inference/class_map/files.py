@@ -54,7 +54,7 @@ def thumbnails(images: Sequence[NDArray[np.uint8]]) -> bytes:
         small = ImageOps.fit(Image.fromarray(image), (side, side))
         sheet.paste(small, (number % columns * side, number // columns * side))
     stream = io.BytesIO()
-    sheet.save(stream, "JPEG", quality=85)
+    sheet.save(stream, "JPEG")
     return stream.getvalue()
 
 

@@ -4,7 +4,6 @@ import csv
 import io
 import json
 import os
-import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -220,14 +219,6 @@ def test_class_map_by_two_processes_is_that_of_one(folder: Path, tmp_path: Path)
     group = Group(tmp_path / "group", *[(dino, [*words, str(two)])] * 2)
     assert group.codes() == [0, 0], group.printed(0)
     assert (two / files.JSON).read_bytes() == (one / files.JSON).read_bytes()
-
-
-def test_class_map_of_two_classes_is_refused(folder: Path, tmp_path: Path):
-    for name in ("c", "d", "alone"):
-        shutil.rmtree(folder / name)
-    with pytest.raises(ValueError, match=r"expected at least 3: put the images of each class"):
-        run(folder, tmp_path / "map")
-    assert not (tmp_path / "map" / "map.json").exists()
 
 
 def test_write_interrupted_keeps_the_former_map(folder: Path, tmp_path: Path, monkeypatch):

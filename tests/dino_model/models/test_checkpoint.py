@@ -96,13 +96,6 @@ NESTED: dict[str, Callable[[State], State]] = {
 }
 
 
-@pytest.mark.parametrize("suffix", [".pth.tar", ".bin", ".ckpt"])
-def test_every_suffix_of_torch_files_is_read(tmp_path: Path, suffix: str):
-    model = vit()
-    torch.save(below("module.", model.state_dict()), tmp_path / f"model{suffix}")
-    assert_output_of(load_model(str(tmp_path / f"model{suffix}")).backbone, model, half=False)
-
-
 @pytest.mark.parametrize("form", NESTED)
 def test_nested_and_wrapped_checkpoints_give_the_output_of_their_model(tmp_path: Path, form: str):
     model = vit()
