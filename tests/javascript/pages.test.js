@@ -324,13 +324,83 @@ test("maps of a patch, the mean or a head are drawn with the opacity, colors and
   const { ends } = view.shownScale;
   assert.match(ends[1], / %$/);
   close([Number.parseFloat(ends[1])], [100 * view.maps.scale("max")[1]], 1);
-  assert.equal(view.valueText(0.1234), "12 %");
+  assert.deepEqual([view.valueText(0.1234), view.valueText(0.99)], ["12 %", "99 %"]);
+  assert.deepEqual([view.colorOf("heads"), view.colorOf("mean")], [COLORS.heads[0], COLORS.summary.mean]);
   assert.deepEqual([...view.maps.kept("0")], [...keepMass(view.maps.heads[0], 0.5)]);
   view.settings.block = 2;
   view.refuse("Not now.");
   assert.equal(view.settings.block, 1); // as shown
+  view.arrays = { ...view.arrays, number: 1 };
+  view.refuse("Not now.");
+  assert.equal(view.settings.block, 0); // the last
   view.set({ block: 9 });
   assert.equal(view.settings.block, 0);
+});
+
+const [HEAT, WHITE, HEAD] = ["inferno", "#fff", `rgb(${COLORS.heads[1].join(" ")})`];
+for (const [
+  settings,
+  shown,
+  colormap,
+  layer,
+  outlines,
+  caption,
+] of [
+  [{}, "mean", HEAT, "heat", [], "attends to the lit places · mean of 2 heads"],
+  [{ head: "1", outline: true }, "1", HEAT, "heat", [WHITE], "attends to the lit places · head 1 of 0 to 1"],
+  [{ head: "7", layer: "light" }, "mean", HEAT, "light", [], "attends to the lit places · mean of 2 heads"],
+  [{ head: "1", layer: "mask" }, "1", HEAT, "mask", [HEAD], "attends to the lit places · head 1 of 0 to 1 · mask of 60 %"],
+  [{ head: "heads", layer: "mask" }, "heads", HEAT, "mask", [], "attends to the lit places · all 2 heads · mask of 60 %"],
+  [{ quantity: "logits" }, "mean", "coolwarm", "heat", [], "attention before the softmax, q · k · mean of 2 heads"],
+  [{ quantity: "logits", layer: "light" }, "mean", "coolwarm", "light", [], "attention before the softmax, q · k · mean of 2 heads"],
+  [{ quantity: "logits", colormap: "gray" }, "mean", "gray", "heat", [], "attention before the softmax, q · k · mean of 2 heads"],
+  [{ quantity: "rollout", head: "1" }, "mean", HEAT, "heat", [], "attends to the lit places through blocks 1 to 2"],
+  [{ quantity: "token-norm", layer: "mask" }, "mean", HEAT, "mask", ["#0ff"], "Bright patches have long tokens; outliers are outlined"],
+  [{ quantity: "key-pca", layer: "mask", outline: true }, "mean", HEAT, "colors", [], "Similar patches have similar colors · PCA of the keys"],
+]) // prettier-ignore
+  test(`the stage with ${JSON.stringify(settings)}`, async () => {
+    const view = await attention({ value: { ...VALUE, token: "stage", arrays: ARRAYS }, ...settings, shown_head: settings.head, exports: "place" }); // prettier-ignore
+    const { quantity = "attention", layer: chosen = "heat" } = /** @type {any} */ (settings);
+    assert.deepEqual([view.quantity, view.shown, view.colormap, view.element.dataset.layer], [quantity, shown, colormap, layer]); // prettier-ignore
+    assert.deepEqual(view.outlines().map(({ color }) => color), outlines); // prettier-ignore
+    assert.equal(view.caption.textContent.replace(/^.*?(attends|attention)/, "$1"), caption);
+    const maps = view.maps && new Maps(view.definition.maps(view.arrays, 0), { mass: 0.6, diverging: colormap === "coolwarm" && layer === "heat", signed: view.definition.signed }); // prettier-ignore
+    const hasScale = maps && shown !== "heads" && chosen !== "mask";
+    assert.equal(view.scale.hidden, !hasScale);
+    const table = VIEWS[colormap];
+    if (hasScale) {
+      const ends = maps.scale(shown).map((value) => view.valueText(value));
+      assert.deepEqual(view.shownScale, { ends, stops: view.stops });
+      const color = (level) => (chosen === "light" ? packed(0, 0, 0, 255 - level) : table[level]);
+      assert.ok(view.stage.canvas.pixels.every((pixel) => Array.from({ length: 256 }, (_, level) => color(level)).includes(pixel))); // prettier-ignore
+    }
+    assert.equal(Boolean(view.pinBox.hidden), ["token-norm", "key-pca"].includes(quantity));
+    assert.equal(view.tiles.element.hidden, !view.definition.heads);
+    assert.equal(Boolean(view.ranges.textContent), Boolean(view.definition.heads));
+  });
+
+test("a view has the title, numbers and banner that its value and props ask for", async () => {
+  for (const [title, numbers, random] of [
+    [true, true, true],
+    [false, false, false],
+  ]) {
+    const view = await attention({ value: { ...VALUE, token: "props", random }, title, numbers });
+    const chips = view.element.querySelectorAll(".lab-top > *");
+    assert.deepEqual([chips.includes(view.title), !view.banner.hidden], [title, random]);
+    assert.equal(!("hidden" in view.element.querySelector("details").attributes), numbers);
+  }
+  Object.assign(globalThis, { location: { search: "", pathname: "/" } });
+  for (const [address, mass] of [
+    [true, 60], // controls at their defaults do not replace an address
+    [undefined, 20],
+  ]) {
+    const view = new AttentionView(mounted({ value: VALUE, address }));
+    assert.equal(view.state.block, 0);
+    view.set({ mass: 20 });
+    view.point({ x: 0.5, y: 0.5 }); // nothing is shown yet
+    await settled();
+    assert.deepEqual([view.settings.mass, view.state.block], [mass, 2]);
+  }
 });
 
 test("a large image is drawn on 400,000 pixels, divided among the heads, and a tile on 8,000", async () => {
@@ -399,7 +469,8 @@ function numpy(bytes) {
 
 const NORMS = Float32Array.from({ length: 30 }, (_, at) => (at < 15 ? at + 0.25 : Number(at === 20 || at === 22)));
 const PCA = Float32Array.from({ length: 48 }, (_, at) => (at < 45 ? at / 45 : [0.5, 0.25, 0.125][at - 45]));
-const ARRAYS = { "norms/1": NORMS, "key-pca/1": PCA, "blocks/1": BLOCK, "blocks/0": BLOCK };
+const ROLLOUT = halves(Array.from({ length: 256 }, (_, at) => ((at * 7) % 32) / 32));
+const ARRAYS = { "norms/1": NORMS, "key-pca/1": PCA, "rollout/1": ROLLOUT, "blocks/1": BLOCK, "blocks/0": BLOCK };
 const AS_SHOWN = ["As shown", "Mask", "Figure of all heads", "Maps of all heads", "Animation", "All your images, maps and masks"]; // prettier-ignore
 
 for (const [
@@ -454,6 +525,13 @@ test("views with one pointer export one picture, and their own masks and maps", 
   const [view, other] = place.children.map((element) => element["view"]);
   const names = view.sections().map(({ title }) => title);
   assert.deepEqual(names, ["As shown", "Mask · first", "Figure of all heads · first", "Maps of all heads · first", "Mask · second", "Figure of all heads · second", "Maps of all heads · second"]); // prettier-ignore
+  const strange = await attention({ value: { ...VALUE, token: "strange" }, group: "another" });
+  const empty = new AttentionView(mounted({ value: {}, group: "pair" }));
+  for (const { element } of [strange, empty]) {
+    element.setAttribute("class", "lab-view");
+    place.append(element);
+  }
+  assert.deepEqual(view.group, [view, other]);
   view.point({ x: 0.5, y: 0.5 });
   assert.deepEqual([other.hovered, other.stage.ring.hidden], [{ row: 1, column: 2 }, false]);
   const alone = await attention({ value: { ...VALUE, token: "alone" } });
@@ -544,6 +622,7 @@ test("an animation has a frame of at most 640 pixels per block, head or patch of
 test("pins are compared, and the last 96 patches under the pointer are remembered", async () => {
   const view = await attention();
   const at = (row, column) => view.encoding.placeOf({ row, column });
+  assert.deepEqual([view.hint.hidden, view.remove.hidden], [false, true]);
   view.stage.sheet.box = [0, 0, 500, 300];
   const click = (row, column) => view.stage.element.fire("click", { clientX: 100 * column + 50, clientY: 100 * row + 50, detail: 1, target: { closest: () => null } }); // prettier-ignore
   click(1, 3);
@@ -572,6 +651,17 @@ test("pins are compared, and the last 96 patches under the pointer are remembere
     view.stage.markers.children.map((mark) => mark.textContent),
     ["1", "2"],
   );
+  const frame = () => view.stage.ink.children.at(-1).attributes.stroke;
+  assert.equal(frame(), "#fff"); // under the pointer
+  view.point(null);
+  assert.equal(frame(), COLORS.pins[1]); // of the active pin
+  view.activate(null);
+  assert.equal(view.stage.ink.children.length, 0);
+  const draws = mock.method(view, "draw");
+  for (let move = 0; move < 3; move++) view.point(at(2, 0));
+  assert.equal(draws.mock.callCount(), 1); // of the same patch
+  mock.restoreAll();
+  view.activate(view.pins.list[1]);
   const buttons = () => [view.remove, view.hint, view.pinBox, view.tiles.element].map(({ hidden }) => Boolean(hidden));
   assert.deepEqual(buttons(), [false, true, false, false]);
   assert.equal(view.where.textContent, "Patch row 2, column 0");
@@ -584,8 +674,10 @@ test("pins are compared, and the last 96 patches under the pointer are remembere
   view.stage.element.fire("keydown", { key: "Delete" });
   assert.equal(view.pins.list.length, 1);
   assert.deepEqual(buttons(), [true, true, false, false]);
+  view.hover({ row: 0, column: 0 });
   view.show(view); // the same image again keeps its pins
-  assert.equal(view.pins.list.length, 1);
+  assert.deepEqual([view.pins.list.length, view.hovered], [1, { row: 0, column: 0 }]);
+  view.hovered = null;
   view.retract(); // the last press made a pin, which is gone
   for (let step = 0; step < 100; step++) view.point(at(step % 3, step % 5));
   assert.deepEqual([view.trail.length, view.trail.at(-1), view.trail[0]], [96, { row: 0, column: 4 }, { row: 1, column: 4 }]); // prettier-ignore
@@ -594,6 +686,10 @@ test("pins are compared, and the last 96 patches under the pointer are remembere
   view.guide(at(0, 1));
   view.point(null);
   assert.deepEqual([view.guided, view.stage.walker.hidden], [{ row: 0, column: 1 }, false]);
+  view.hover({ row: 1, column: 1 });
+  view.props.value = { ...VALUE, token: "p.2", source: "kitten" };
+  await view.reload();
+  assert.deepEqual([view.hovered, view.trail, view.guided, view.pins.list], [null, [], null, []]);
 });
 
 test("norms, outliers and components of all patches are described", async () => {
@@ -982,12 +1078,112 @@ const CLIP = {
   ...{ colors: [[9, 0, 0], [0, 9, 0]], palette: [[0, 0, 0], [128, 0, 0], [0, 128, 0]] }, // prettier-ignore
 };
 
-async function clip() {
+async function clip(value = CLIP) {
   for (let frame = 0; frame < 25; frame++) served[`frames/${frame}.jpg`] = `${frame}`;
-  const view = new ClipView(mounted({ value: CLIP }, [0, 0, 10, 10]));
+  const given = mounted({ value }, [0, 0, 10, 10]);
+  const view = new ClipView(given);
   await settled();
-  return view;
+  return Object.assign(view, { encoded_: () => given.emitted.filter(([name]) => name === "shown").map(([, { token }]) => token) }); // prettier-ignore
 }
+
+/** Take an answer about a run, and wait for what it shows. */
+async function proceed(view, done, state, progress, run = view.run.run) {
+  view.props.tracked = { run, id: "id", done, state, progress };
+  await view.reload();
+  await settled();
+  return [view.status.textContent, view.number, view.progress.value, view.progress.hidden];
+}
+
+test("a frame is encoded after a rest, unless the clip plays or objects are tracked, when no tool can be used", async () => {
+  const view = await clip();
+  const now = mock.method(performance, "now", () => 1000);
+  assert.deepEqual([view.encoded_(), view.enabled, view.stage.step], [["c 0"], true, { x: 1, y: 1 }]);
+  const sizes = [view.frames.most, view.masks.most, ...attributes(view.scrub, "min", "max")];
+  assert.deepEqual(sizes, [200e6, 64e6, 1, 1]);
+  view.seek(6);
+  await settled();
+  await rested();
+  assert.deepEqual(view.encoded_(), ["c 0", "c 6"]);
+  const playing = view.playOn();
+  await settled();
+  assert.deepEqual([view.number, view.enabled, view.play.textContent], [7, false, "❚❚"]);
+  await view.reload();
+  mock.timers.tick(99);
+  await settled();
+  assert.equal(view.number, 7); // ten frames a second
+  mock.timers.tick(1);
+  await settled();
+  assert.deepEqual([view.number, view.encoded_().length], [8, 2]);
+  view.element.box[2] = 0; // another tab
+  mock.timers.tick(100);
+  await playing;
+  assert.equal(view.play.textContent, "▶");
+  view.element.box[2] = 10;
+  await rested();
+  assert.deepEqual(view.encoded_(), ["c 0", "c 6", "c 8"]);
+  view.painting.values[0] = 1;
+  view.changed();
+  view.begin();
+  assert.deepEqual([view.enabled, view.progress.value, view.request.done], [false, 0, 0]);
+  view.pause();
+  await view.seekTo(9);
+  await rested();
+  await view.reload();
+  assert.equal(view.encoded_().length, 3);
+  now.mock.restore();
+  const shorter = await clip({ ...CLIP, clip: "d", count: 19 });
+  const film = shorter.film.children.map((image) => Number(image.attributes.src.match(/(\d+)\.jpg/)[1]));
+  assert.deepEqual(film, [0, 2, 4, 6, 8, 10, 12, 14, 16, 18]);
+  delete served["frames/5.jpg"];
+  shorter.seek(5);
+  await settled();
+  assert.match(shorter.reason.textContent, /status 404/);
+  shorter.labels = shorter.frame = () => assert.fail("a fault of the page");
+  await assert.rejects(shorter.seekTo(5), /a fault of the page/);
+});
+
+test("marks and tracked objects of a frame are told apart, and a run that is stopped early leaves none", async () => {
+  const view = await clip();
+  view.painting.values[0] = 1;
+  view.changed();
+  view.painting.clear();
+  view.changed();
+  assert.match(view.status.textContent, /^Nothing is marked yet/);
+  view.painting.values[0] = 1;
+  view.changed();
+  view.begin();
+  const colors = [0, 2, 1].map((object) => packed(...CLIP.palette[object]));
+  served["pixels"] = new Uint8ClampedArray(Uint32Array.from([...colors, packed(7, 7, 7), 0, 0]).buffer);
+  for (let frame = 0; frame < 25; frame++) served[`lab/tracked/id/${frame}.png`] = "";
+  await proceed(view, 9, "running", 0.4, 99);
+  assert.equal(view.run.done, 0); // of another run
+  await proceed(view, 0, "running", 0);
+  assert.equal(view.number, 0);
+  assert.deepEqual((await proceed(view, 5, "running", 0.2)).slice(0, 3), ["5 of 25 frames", 4, 0.2]);
+  assert.deepEqual([...view.painting.values], [0, 2, 1, 0, 0, 0]); // an unknown color is no object
+  for (const [number, values] of [
+    [3, [0, 2, 1, 0, 0, 0]],
+    [5, [0, 0, 0, 0, 0, 0]],
+    [0, [1, 0, 0, 0, 0, 0]],
+  ]) {
+    // prettier-ignore
+    view.seek(number);
+    await settled();
+    assert.deepEqual([...view.painting.values], values); // tracked, not yet, and marked
+  }
+  await proceed(view, 6, "running", 0.3);
+  assert.equal(view.number, 0); // the user has chosen a frame
+  view.painting.objects = [2];
+  view.openFrame(3, Uint8Array.of(1, 0, 0, 0, 0, 0));
+  assert.deepEqual(view.painting.objects, [1, 2]);
+  await proceed(view, 25, "done", 1);
+  view.seek(4);
+  await settled();
+  view.begin();
+  view.stop();
+  await settled();
+  assert.deepEqual([view.run, view.painting.empty], [null, true]);
+});
 
 test("a clip has a film of ten frames, and shows the frame of its slider", async () => {
   const view = await clip();
@@ -1052,17 +1248,12 @@ test("marks of several frames are tracked, finished frames are decoded, and late
   const mask = [0, 2, 1, 1, 0, 0].map((object) => packed(...CLIP.palette[object]));
   served["pixels"] = new Uint8ClampedArray(Uint32Array.from(mask).buffer);
   for (let frame = 0; frame < 25; frame++) served[`lab/tracked/id/${frame}.png`] = "";
-  const proceed = async (done, state, progress) => {
-    view.proceed({ id: "id", done, state, progress });
-    await settled();
-    return [view.status.textContent, view.number, view.progress.value, view.progress.hidden];
-  };
-  assert.deepEqual(await proceed(5, "running", 0.2), ["5 of 25 frames", 4, 0.2, false]);
+  assert.deepEqual(await proceed(view, 5, "running", 0.2), ["5 of 25 frames", 4, 0.2, false]);
   assert.deepEqual([...view.painting.values], [0, 2, 1, 1, 0, 0]);
   assert.deepEqual([view.painting.objects, view.masks.bytes, view.decoder.drawn.at(-1).slice(1)], [[1, 2], 6, [0, 0]]);
   assert.equal(view.chips.children.at(-1).children[0].disabled, true); // both objects are there
-  assert.equal((await proceed(5, "running", 0.4))[0], "Tracking backward. 5 of 25 frames are finished.");
-  assert.deepEqual(await proceed(25, "done", 1), ["All 25 frames are finished.", 24, 1, true]);
+  assert.equal((await proceed(view, 5, "running", 0.4))[0], "Tracking backward. 5 of 25 frames are finished.");
+  assert.deepEqual(await proceed(view, 25, "done", 1), ["All 25 frames are finished.", 24, 1, true]);
   assert.deepEqual(view.request, { id: "id", done: 25, name: "walk" });
   assert.equal(view.chips.children.at(-1).children[0].disabled, true); // there are colors for two objects
   view.key({ key: "1" });

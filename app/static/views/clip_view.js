@@ -35,10 +35,10 @@ export class ClipView extends Editor {
   encodeSoon = rested(() => this.reload()); // after the user has found a frame
   objects = null; // by color of the mask files
   play = button("▶", () => (this.player ? this.pause() : this.playOn()), { "aria-label": "Play" });
-  scrub = el("input", { type: "range", min: 1, max: 1, value: 1, "aria-label": "Frame", oninput: () => this.seek() });
+  scrub = el("input", { type: "range", min: 1, max: 1, "aria-label": "Frame", oninput: () => this.seek() });
   film = el("div", { class: "clip-film", "aria-hidden": "true" }); // some frames; the slider below chooses
   place = el("output", {}, "–");
-  progress = el("progress", { max: 1, value: 0, "aria-label": "Finished frames" });
+  progress = el("progress", { hidden: true, "aria-label": "Finished frames" });
 
   constructor(mounted) {
     super(mounted, {}, ["Frame of the clip with its objects", KEYS, "canvas"]);
@@ -179,7 +179,7 @@ export class ClipView extends Editor {
     if (!clip) return;
     this.showMask();
     this.listObjects();
-    Object.assign(this.progress, { max: 1, value: run?.progress ?? 0, hidden: !this.busy });
+    Object.assign(this.progress, { value: run?.progress ?? 0, hidden: !this.busy });
     const { statusText } = this;
     if (this.status.textContent !== statusText) this.status.textContent = statusText;
     this.element.dataset.state = run?.state ?? "idle"; // tests wait for it
