@@ -49,7 +49,17 @@ test("all points fit within a margin of 48 pixels, centered, with y upwards", as
     assert.deepEqual(transforms.sort(), places.map(({ x, y }) => `translate(${x} ${y}) scale(1)`).sort());
   }
   const alone = await shown([point(3, 3)]);
-  close(xy(alone.at(alone.points[0])), [300, 200]);
+  close([...xy(alone.at(alone.points[0])), alone.frame.scale], [300, 200, 304]);
+  for (const [classes, width] of [
+    [[], 600],
+    [[point(1, 1)], 0],
+  ]) {
+    // prettier-ignore
+    const { frame } = await shown(classes, { width });
+    assert.deepEqual(frame, { scale: 1, left: 0, top: 0 });
+  }
+  const { plot, title } = alone;
+  assert.deepEqual([...attributes(plot, "tabindex"), ...attributes(title, "tabindex")], [0, -1]);
 });
 
 test("zoom keeps a place, from half to 40 times the scale of all points; a button zooms around the middle", async () => {
@@ -110,7 +120,19 @@ test("arrow keys move to the class with the shortest way, of which sideways coun
       const least = Math.min(...costs);
       assert.equal(view.hovered, least < Infinity ? costs.indexOf(least) : start);
     }
-  assert.equal(view.key({ key: "ArrowUp", ctrlKey: true }), false);
+  for (const modifier of ["ctrlKey", "metaKey", "altKey"])
+    assert.equal(view.key({ key: "ArrowUp", [modifier]: true }), false);
+  let prevented = 0;
+  for (const key of ["+", "q"]) view.plot.fire("keydown", { key, preventDefault: () => (prevented += 1) });
+  assert.equal(prevented, 1); // other keys are of the page
+  const column = await shown([point(1, 0), point(1, 4)]);
+  column.hovered = 0;
+  column.key({ key: "ArrowRight" });
+  assert.equal(column.hovered, 0); // nothing is at the right
+  const { fitted } = column;
+  column.fit();
+  const pans = [[0, 0], [1, 0], [0, 1]].map((way) => (column.fit(), column.pan(...way), column.fitted)); // prettier-ignore
+  assert.deepEqual([fitted, ...pans], [true, true, false, false]);
 });
 
 test("a click within 16 pixels chooses a class, which is listed, ringed and joined to its neighbors", async () => {
@@ -136,6 +158,9 @@ test("a click within 16 pixels chooses a class, which is listed, ringed and join
   const looks = places.map(({ x }) => [drawn[x].opacity, drawn[x].transform.match(/scale.*/)[0], drawn[x].fill]);
   assert.deepEqual(looks, [["1", "scale(1.4)", "blue"], ["1", "scale(1.4)", "red"], ["1", "scale(1.4)", "blue"], ["0.22", "scale(1)", "red"], ["0.22", "scale(1)", "blue"]]); // prettier-ignore
   assert.equal(marks(view).at(-1).attributes.transform.split(" ")[0], `translate(${places[1].x}`); // on top
+  view.hover(0);
+  assert.equal(marks(view).at(-1).attributes.transform.split(" ")[0], `translate(${places[0].x}`); // over the chosen one
+  view.hover(null);
   view.plot.fire("pointermove", { ...event(0, 0), clientX: places[0].x + 7, clientY: places[0].y + 11 });
   const rings = named(view, "circle").map((ring) => attributes(ring, "cx", "cy", "r"));
   assert.deepEqual(rings, [[...xy(places[1]), 12], [...xy(places[0]), 12]]); // prettier-ignore
@@ -148,6 +173,14 @@ test("a click within 16 pixels chooses a class, which is listed, ringed and join
   view.plot.fire("click", event(0, 0));
   view.list.children[0].children[0].click(); // its nearest neighbor
   assert.equal(view.title.textContent, "far");
+  const focuses = [];
+  view.title.focus = () => focuses.push(view.title.textContent);
+  view.goTo(3);
+  view.goTo(null); // a search field is left
+  assert.deepEqual([view.chosen, view.selection.hidden, focuses], [null, true, ["other"]]);
+  view.frame = { scale: 100, left: 0, top: 0 };
+  assert.deepEqual([view.nearest({ x: 16, y: 0 }), view.nearest({ x: 15.9, y: 0 })], [null, 0]);
+  view.fit();
   assert.deepEqual(view.legend.children.map((item) => item.textContent), ["red things2", "blue things3"]); // prettier-ignore
   for (const [label, factor] of [
     ["Zoom in", 1.5],
@@ -161,20 +194,61 @@ test("a click within 16 pixels chooses a class, which is listed, ringed and join
   }
 });
 
-for (const [name, place, width, expected] of [
+for (const [name, place, width, expected, other] of /** @type {any[]} */ ([
   ["ten letters", [50, 100], 200, [60, 104.5]], // to the right
   ["ten letters", [110, 100], 200, [110 - 10 - 82.5, 104.5]], // else to the left
   ["ten letters", [50, 100], 100, [50 - 41.25, 90]], // else above
   ["ten letters", [50, 20], 100, [50 - 41.25, 39]], // else below
   ["eleven letters", [50, 50], 100, undefined], // it fits nowhere
-  ["dot", [-1, 50], 100, undefined],
-])
-  test(`the name of a mark at ${place} of ${width} pixels`, async () => {
-    const view = await shown([point(...place, name)], { width, height: 150 });
+  ["dot", [36.5, 75], 73, [46.5, 79.5]], // 4 pixels are free at each edge
+  ["dot", [36.5, 75], 72, [4, 79.5]],
+  ["dot", [36.4, 75], 72, [25.15, 65]],
+  ["dot", [50, 11.5], 200, [60, 16]],
+  ["dot", [50, 11.4], 200, [38.75, 30.4]],
+  ["dot", [50, 138.5], 200, [60, 143]],
+  ["dot", [50, 138.6], 200, [38.75, 128.6]],
+  ["dot", [0, 75], 200, [10, 79.5]],
+  ["dot", [200, 75], 200, [167.5, 79.5]],
+  ["dot", [50, 0], 200, [38.75, 19]],
+  ["dot", [50, 150], 200, [38.75, 140]],
+  ["dot", [-1, 50], 100, undefined], // the mark is beside the plot
+  ["dot", [201, 50], 200, undefined],
+  ["dot", [50, -1], 200, undefined],
+  ["dot", [50, 151], 200, undefined],
+  ["dot", [100, 75], 200, [67.5, 79.5], [137.5, 75]], // at the right it would touch another mark
+  ["dot", [100, 75], 200, [110, 79.5], [137.6, 75]],
+  ["dot", [100, 75], 200, [67.5, 79.5], [105, 75]],
+  ["dot", [100, 75], 200, [67.5, 79.5], [120, 87.5]],
+  ["dot", [100, 75], 200, [110, 79.5], [120, 87.6]],
+  ["dot", [100, 75], 200, [67.5, 79.5], [120, 62.5]],
+  ["dot", [100, 75], 200, [110, 79.5], [120, 62.4]],
+]))
+  test(`the name ${name} of a mark at ${place} of ${width} pixels${other ? ` beside ${other}` : ""}`, async () => {
+    const places = [place, ...(other ? [other] : [])];
+    const view = await shown(places.map((at) => point(...at, name)), { width, height: 150 }); // prettier-ignore
     view.frame = { scale: 1, left: 0, top: 0 };
-    const [label] = view.labels([0], [{ x: place[0], y: place[1] }]);
-    assert.deepEqual(label && attributes(label, "x", "y"), expected);
+    const [label] = view.labels([...places.keys()], places.map(([x, y]) => ({ x, y }))); // prettier-ignore
+    if (!expected) assert.equal(label, undefined);
+    else close(attributes(label, "x", "y"), expected);
   });
+
+test("a name that fits nowhere is written for the chosen class and the one under the pointer, not for neighbors", async () => {
+  const long = "twenty-five letters of it";
+  const classes = [point(0, 0, long), point(40, 40, long)];
+  classes[0].neighbors = [[1, 0.5]];
+  const view = await shown(classes, { width: 100, height: 150 });
+  view.choose(0);
+  view.frame = { scale: 1, left: 30, top: 50 };
+  const places = classes.map((one) => view.at(one));
+  const names = () => view.labels([0, 1], places).map((label) => attributes(label, "x", "y"));
+  assert.deepEqual(names(), [[40, 54.5]]); // to the right
+  view.hover(1);
+  assert.deepEqual(names(), [[40, 54.5], [80, 14.5]]); // prettier-ignore
+  view.frame = { scale: 0.001, left: 50, top: 50 }; // all marks at one place
+  classes.forEach((one) => (one.name = "dot"));
+  const crowd = view.labels([0, 1], classes.map(() => ({ x: 50, y: 50 }))); // prettier-ignore
+  assert.deepEqual(crowd.map((label) => attributes(label, "x", "y")), [[60, 54.5], [17.5, 54.5]]); // prettier-ignore
+});
 
 test("names cover neither each other nor marks, and that of the class under the pointer is always written", async () => {
   const view = await shown(scattered(60, 5));
@@ -200,6 +274,15 @@ test("pictures are cut from their sheet, and drawn where none is closer than 0.6
   const drawn = named(view, "svg");
   const boxes = drawn.map((one) => [...attributes(one, "x", "y", "width", "height"), one.attributes.viewBox]);
   assert.deepEqual(boxes, [[20 + 28 - 23, 37, 46, 46, "64 0 64 64"], [20 + 57.1 - 23, 37, 46, 46, "0 64 64 64"], [497, 37, 46, 46, "64 64 64 64"]]); // prettier-ignore
+  assert.deepEqual(drawn.map((one) => one.attributes.opacity), ["1", "1", "1"]); // prettier-ignore
+  const [plain] = view.labels(
+    [1],
+    [
+      { x: 100, y: 100 },
+      { x: 100, y: 100 },
+    ],
+  );
+  close(attributes(plain, "x"), [100 + 23 + 5]);
   const [sheet] = drawn[0].children;
   assert.deepEqual(
     [sheet.attributes.href, ...attributes(sheet, "width", "height")],
@@ -213,6 +296,20 @@ test("pictures are cut from their sheet, and drawn where none is closer than 0.6
   assert.equal(named(view, "svg")[0].attributes.opacity, "0.35");
   view.plot.box[2] = 130; // thumbnails shrink on a narrow screen
   assert.equal(view.side, 10);
+  view.plot.box[2] = 325;
+  view.choose(null);
+  assert.deepEqual(
+    [
+      ...view.pictured(
+        [1, 0],
+        [
+          { x: 0, y: 0 },
+          { x: 15.5, y: 0 },
+        ],
+      ),
+    ],
+    [0, 1],
+  ); // 0.62 of 25 pixels
 });
 
 test("an image is framed at its place and joined to its neighbors, and one before it stays, smaller", async () => {
@@ -233,12 +330,21 @@ test("an image is framed at its place and joined to its neighbors, and one befor
   close(attributes(frame, "x", "y", "width", "height"), square(second, 1.6 * 46 + 6));
   view.press({ x: second.x + 36, y: second.y }); // within 0.8 of a side
   assert.equal(view.title.textContent, "two");
+  assert.deepEqual(
+    marks(view).map((mark) => mark.attributes.opacity),
+    ["0.22", "1"],
+  ); // all but the neighbor
   const other = view.at(view.points[1]);
   assert.equal(lines(view).d, `M${second.x} ${second.y}L${other.x} ${other.y}`);
   view.show({}); // the same answer again
   assert.equal(view.title.textContent, "two");
   view.press({ x: second.x + 38, y: second.y });
   assert.equal(view.title.textContent, "");
+  view.props.placed = { ...place("two", 6, 1), name: "a name of more than twenty-six letters" };
+  view.show({}); // another answer about the same image
+  assert.deepEqual([view.placed.x, view.labels([], [])[0].textContent], [6, "image: a name of more than twenty"]);
+  view.goTo(null); // no class is chosen: the image stays
+  assert.equal(view.placed.x, 6);
   Object.assign(view.props, { value: { source: "three" } });
   view.show({}); // it is not placed yet
   assert.deepEqual([view.placed, named(view, "rect")], [null, []]); // prettier-ignore

@@ -7,7 +7,7 @@ import { Busy } from "../../app/static/views/busy.js";
 import { ChartView } from "../../app/static/views/chart_view.js";
 import { ClipView } from "../../app/static/views/clip_view.js";
 import { AttentionView } from "../../app/static/views/attention_view.js";
-import { Refusal } from "../../app/static/views/encoding.js";
+import { Refusal, memory } from "../../app/static/views/encoding.js";
 import { shownSection } from "../../app/static/views/export.js";
 import { cutoutFile } from "../../app/static/views/files.js";
 import { MaskView } from "../../app/static/views/mask_view.js";
@@ -109,7 +109,9 @@ async function pair(matches) {
 }
 
 test("of two images, the patch with the largest cosine is found from either side", async () => {
+  const held = memory.bytes;
   const { view, directions } = await pair([]);
+  assert.equal(memory.bytes - held, 4 * directions.length);
   const vector = (token) => directions.subarray(2 * token, 2 * token + 2);
   const cosine = (one, other) => (one[0] * other[0] + one[1] * other[1]) / Math.hypot(...one) / Math.hypot(...other);
   const firsts = [0, 6];
@@ -130,6 +132,12 @@ test("of two images, the patch with the largest cosine is found from either side
     assert.deepEqual(frames[side], [here.columns - 1, 0]);
     assert.deepEqual(frames[1 - side], [patch.column, patch.row]);
     assert.equal(view.what.textContent, `Most similar: cosine ${most.toFixed(2)}`);
+    assert.equal(view.spoken.textContent, `Row 0, column ${here.columns - 1}. Row ${patch.row}, column ${patch.column}. ${view.what.textContent}`); // prettier-ignore
+    assert.deepEqual(view.stages.map(({ ink }) => ink.attributes.viewBox), ["0 0 3 2", "0 0 2 4"]); // prettier-ignore
+    const renders = mock.method(view, "render");
+    for (const [other, x] of [[side, 0.9], [1 - side, 0.9], [1 - side, 0.9], [side, 0.9]]) view.point(other, { x, y: 0.1 }); // prettier-ignore
+    assert.equal(renders.mock.callCount(), 2); // not for the same patch
+    mock.restoreAll();
     assert.equal(view.stages[side].canvas.pixels.some(Boolean), false);
     assert.equal(view.stages[1 - side].canvas.pixels.some(Boolean), true);
     assert.equal(view.lines.attributes.opacity, "0.15");
@@ -142,11 +150,20 @@ test("of two images, the patch with the largest cosine is found from either side
   view.point(1, { x: 0.9, y: 0.1 });
   view.show({ ...view.props, directions: view.directions });
   assert.deepEqual([view.side, view.hovered], [1, { row: 0, column: 1 }]); // of the same images
+  view.point(1, null);
+  view.images[0].pinned = { row: 0, column: 2 };
+  view.render();
+  assert.deepEqual(attributes(view.stages[0].ink.children.at(-1), "x", "y"), [2, 0]); // the object of an example
+  view.props.value = { ...VALUE, token: "c", image: "c.jpg" };
+  await view.reload();
+  assert.deepEqual([view.shown, view.stages[0].image.src, view.stages[1].image.src], [null, "c.jpg", "owl.jpg"]);
+  new PairView(mounted({ value: {} }, [0, 0, 9, 9])).resized(); // nothing is shown yet
 });
 
 test("lines join the centers of matched pixels, with hues by height, one per 8 pixels of width", async () => {
   const matches = Array.from({ length: 30 }, (_, at) => ({ a: [at % 20, at], b: [39 - at, at % 20] }));
   const { view } = await pair(matches);
+  assert.deepEqual(attributes(view.lines, "stroke-width"), [1.5]);
   assert.equal(view.lines.attributes.viewBox, "0 0 160 90");
   assert.equal(view.lines.children.length, 20); // of 160 pixels
   assert.equal(view.found.textContent, "30 mutual nearest neighbors, the best 20 drawn.");
@@ -161,6 +178,11 @@ test("lines join the centers of matched pixels, with hues by height, one per 8 p
   Object.assign(view.shown, { matches: matches.slice(0, 20) });
   view.resized();
   assert.equal(view.found.textContent, "20 mutual nearest neighbors.");
+  view.pair.box[2] = 148; // 18.5 lines
+  view.images[0].height = 23;
+  view.resized();
+  assert.equal(view.lines.children.length, 19);
+  assert.equal(view.lines.children[0].children[0].attributes.stroke, "hsl(235 90% 60%)");
   view.pair.box[2] = 5000;
   Object.assign(view.shown, { matches: Array.from({ length: 120 }, () => matches[0]) });
   view.resized();
@@ -1552,8 +1574,13 @@ test("a dialog writes files in the formats that the view offers, with the option
   ]);
   const press = (ending) => buttons().find((one) => one.dataset.ending === ending).listeners.click[0](); // prettier-ignore
   const status = () => made.at(-1).children.at(-1).textContent;
+  const revoked = mock.method(URL, "revokeObjectURL", () => {});
   await press("mask.json");
   assert.deepEqual([saved, status()], [["my.owl-mask.json"], ""]);
+  mock.timers.tick(59_999);
+  assert.equal(revoked.mock.callCount(), 0); // the browser may still be saving
+  mock.timers.tick(1);
+  assert.equal(revoked.mock.callCount(), 1);
   view.set({ layer: "mask" });
   view.pins.pin({ row: 0, column: 0 }, view.encoding);
   view.render();

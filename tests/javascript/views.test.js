@@ -184,21 +184,33 @@ test("the wheel and two fingers zoom, a drag pans, a tremble is a click", () => 
 
 test("files have the bytes of their formats", async () => {
   const bytes = async (file) => Buffer.from(await file.arrayBuffer());
-  const archive = await bytes(await zipFile({ "a.txt": new Blob(["123456789"]), bc: new Blob(["x"]) }));
+  const hex = (text) => Buffer.from(text.replaceAll(" ", ""), "hex");
+  const archive = await bytes(await zipFile({ "ä.txt": new Blob(["123456789"]), bc: new Blob(["x"]) }));
+  // version 2, names in UTF-8, stored, 1980-01-01; CRC-32 of 123456789, twice the size, length of the name
+  const facts = hex("1400 0008 0000 0000 2100 2639f4cb 09000000 09000000 0600 0000");
+  const local = Buffer.concat([Buffer.from("PK\x03\x04"), facts, Buffer.from("ä.txt123456789")]);
+  assert.deepEqual(archive.subarray(0, local.length), local);
   const end = archive.subarray(-22); // no comment follows
-  assert.equal(end.toString("latin1", 0, 4), "PK\x05\x06");
-  const [count, size, start] = [end.readUInt16LE(10), end.readUInt32LE(12), end.readUInt32LE(16)];
-  assert.deepEqual([count, start + size], [2, archive.length - 22]);
-  assert.equal(archive.readUInt32LE(14), 0xcbf43926); // CRC-32 of 123456789
-  const second = archive.readUInt32LE(start + 46 + 5 + 42); // where the second file begins
-  assert.deepEqual([archive.toString("latin1", second, second + 4), second], ["PK\x03\x04", 30 + 5 + 9]);
+  const [size, start] = [end.readUInt32LE(12), end.readUInt32LE(16)];
+  assert.deepEqual(end.subarray(0, 12), Buffer.concat([Buffer.from("PK\x05\x06"), hex("0000 0000 0200 0200")]));
+  assert.equal(start + size, archive.length - 22);
+  const entry = Buffer.concat([Buffer.from("PK\x01\x02"), hex("1400"), facts, hex("0000 0000 0000 00000000 00000000"), Buffer.from("ä.txt")]); // prettier-ignore
+  assert.deepEqual(archive.subarray(start, start + entry.length), entry);
+  const second = archive.readUInt32LE(start + entry.length + 42); // where the second file begins
+  assert.deepEqual([archive.toString("latin1", second, second + 4), second], ["PK\x03\x04", local.length]);
   const array = await bytes(npyFile(Float32Array.of(1, 2), [2]));
-  assert.deepEqual([array.readUInt16LE(8) % 64, array.length, array.readFloatLE(132)], [54, 136, 2]);
-  assert.match(array.toString("latin1", 10, 127), /'shape': \(2,\)/);
+  assert.deepEqual(array.subarray(0, 10), hex("93 4e554d5059 0100 7600")); // version 1, 118 bytes of header
+  assert.deepEqual([array.length, array.readFloatLE(132)], [136, 2]);
+  assert.match(array.toString("latin1", 10, 128), /^{'descr': '<f4', 'fortran_order': False, 'shape': \(2,\), } *\n$/);
+  const long = await bytes(npyFile(new Uint8Array(), [...new Array(80).keys()], "|u1"));
+  assert.deepEqual([long.readUInt16LE(8), long.length % 64], [long.length - 10, 0]);
   const mask = await bytes(await maskFile(Uint8Array.of(0, 1, 0, 0, 0, 1), { width: 3, height: 2 }));
+  assert.deepEqual(mask.subarray(0, 8), hex("89504e470d0a1a0a"));
   assert.deepEqual([mask.readUInt32BE(16), mask.readUInt32BE(20), mask[24], mask[25]], [3, 2, 8, 0]);
   const length = mask.readUInt32BE(33); // of the pixels, each row behind the number of its filter
   assert.deepEqual([...inflateSync(mask.subarray(41, 41 + length))], [0, 0, 255, 0, 0, 0, 0, 255]);
+  const white = await bytes(await maskFile(Uint8Array.of(1, 0), { width: 2, height: 1 }));
+  assert.deepEqual([...inflateSync(white.subarray(41, 41 + white.readUInt32BE(33)))], [0, 255, 0]);
   assert.equal(mask.toString("hex", 41 + length + 4), "0000000049454e44ae426082"); // the last chunk
   assert.equal((await bytes(npyText("Ü1"))).readUInt32LE(128), 0xdc);
 });

@@ -34,7 +34,7 @@ export function halves(values) {
   return [values.subarray(0, values.length / 2), values.subarray(values.length / 2)];
 }
 
-/** Decode token features: float16 [tokens, dim]. @param {ArrayBuffer} bytes @param {Shape} shape @returns {Features} */
+/** Decode token features: float16 [tokens, dim]. @param {ArrayBuffer} bytes @param {Omit<Shape, "heads">} shape @returns {Features} */
 export function decodeTokens(bytes, { tokens, prefix }) {
   const features = decodeHalves(bytes);
   return { features, tokens, dim: features.length / tokens, prefix };

@@ -55,8 +55,8 @@ export class PairView extends View {
     const directions = await memory.remembered(`directions/${value.token}/${b.token}`, async () => {
       const bytes = await fetchBytes(matched.directions, signal); // the same for every ratio
       const prefix = value.rows * value.columns;
-      const shape = { heads: 1, tokens: prefix + b.rows * b.columns, prefix };
-      return [decodeTokens(bytes, shape), 2 * bytes.byteLength];
+      const tokens = prefix + b.rows * b.columns;
+      return [decodeTokens(bytes, { tokens, prefix }), 2 * bytes.byteLength];
     });
     return { value, matched, directions };
   }
