@@ -67,7 +67,8 @@ def read_folder(folder: Path, suffixes: Collection[str]) -> Rows:
         links = [path for name in names if not suffix_of(name) and (path := Path(parent, name)).is_symlink()]
         missing = [relative(path) for path in links if not path.exists()]
         unreadable += (f"{name} (a link to a missing folder)" for name in missing)
-        found += (posixpath.normpath(f"{relative(parent)}/{name}") for name in names)
+        place = relative(parent)
+        found += (posixpath.normpath(f"{place}/{name}") for name in names)
     images = sorted(name for name in found if is_image(name, suffixes))
     notes = count_names("folder", "left out", left_out)
     notes += count_names("folder", "cannot be read", unreadable)
