@@ -4,15 +4,12 @@ python -m benchmarks.data [--device cuda] [--json FILE]
 """
 
 import io
-import random
 import tempfile
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from itertools import cycle
 from pathlib import Path
-from statistics import median
-from timeit import timeit
 from typing import Any
 
 import numpy as np
@@ -24,7 +21,7 @@ from torchvision.io import ImageReadMode, decode_image
 
 from benchmarks.measure import Benchmark, Computation, median_seconds
 from dino_model import photographs
-from dino_model.data.collection import open_images
+from dino_model.data.collection import Images, open_images
 from dino_model.data.images import read
 from training.augmentation.batches import CropDataset, LoadedBatch
 from training.augmentation.crop_config import CropConfig
@@ -52,34 +49,32 @@ class Data(Benchmark):
         return {"official augmentation": (worker(augment="device"), worker(augment="workers", finish=True))}
 
     def compare(self) -> tuple[str, ...]:
-        """Draw the JPEGs and measure every stage."""
-        draw()
-        images = open_images(FOLDER)
+        """Measure every stage."""
+        drawn = images(IMAGES)
         stages: dict[str, Computation] = {
-            "worker, read the file": lambda: [images.read_bytes(index) for index in range(IMAGES)],
-            "worker, read and decode": lambda: [images.read(index) for index in range(IMAGES)],
+            "worker, read the file": lambda: [drawn.read_bytes(index) for index in range(IMAGES)],
+            "worker, read and decode": lambda: [drawn.read(index) for index in range(IMAGES)],
             "worker, augment device": worker(augment="device"),
             "worker, augment batch": worker(augment="batch"),
             "worker, augment workers": worker(augment="workers", finish=True),
             f"{self.device}, flips and photometry": finish(self.device, augment="batch"),
             f"{self.device}, crops, flips and photometry": finish(self.device, augment="device"),
         }
-        rates = {
-            name: IMAGES / median_seconds(stage, stage, self.repeats)[0] for name, stage in stages.items()
-        }
+        seconds = median_seconds(*stages.values(), repeats=self.repeats)
+        rates = [(stage, IMAGES / time) for stage, time in zip(stages, seconds, strict=True)]
         return (
             *(
-                f"{name:48s} {rate:8,.0f} images/s, {GOAL / rate:.1f} cores or devices for {GOAL:,}"
-                for name, rate in rates.items()
+                f"{stage:48s} {rate:8,.0f} images/s, {GOAL / rate:.1f} cores or devices for {GOAL:,}"
+                for stage, rate in rates
             ),
-            decoding([images.read_bytes(index) for index in range(IMAGES)]),
+            decoding([drawn.read_bytes(index) for index in range(IMAGES)]),
             decoding([large_jpeg()]),
             decoding([large_jpeg()], at_least=CropConfig().canvas_size),
         )
 
 
 def decoding(files: list[bytes], at_least: int = 0) -> str:
-    """Compare `read` with Pillow and torchvision on the same bytes, in random order: medians of an image."""
+    """Compare `read` with Pillow and torchvision on the same bytes: medians of an image."""
 
     def pillow(file: bytes) -> NDArray[np.uint8]:
         with Image.open(io.BytesIO(file)) as image:
@@ -88,18 +83,16 @@ def decoding(files: list[bytes], at_least: int = 0) -> str:
     def torchvision(file: bytes) -> torch.Tensor:
         return decode_image(torch.frombuffer(bytearray(file), dtype=torch.uint8), ImageReadMode.RGB)
 
+    def in_turn(decode: Callable[[bytes], object]) -> Computation:
+        turns = cycle(files)
+        return lambda: decode(next(turns))
+
     ways: tuple[Callable[[bytes], object], ...] = partial(read, at_least=at_least), pillow, torchvision
-    times: dict[object, list[float]] = {way: [] for way in ways}
-    for number in range(DECODED):
-        for way in random.sample(ways, len(ways)):  # each finds the caches as another one left them
-            turn = partial(way, files[number % len(files)])
-            times[way].append(timeit(turn, timer=time.process_time, number=1))
-    own, plain, peer = (1000 * median(times[way]) for way in ways)
-    ratio = median(a / b for a, b in zip(times[ways[0]], times[torchvision], strict=True))
+    own, plain, peer = (1000 * time for time in median_seconds(*map(in_turn, ways), repeats=DECODED))
     height, width, _ = read(files[0]).shape
     return (
         f"decoding {width} × {height}, at least {at_least or height}: read {own:.2f} ms, Pillow's array "
-        f"{plain:.2f} ms, torchvision {peer:.2f} ms; read takes {ratio:.2f} times torchvision's time"
+        f"{plain:.2f} ms, torchvision {peer:.2f} ms; read takes {own / peer:.2f} times torchvision's time"
     )
 
 
@@ -116,7 +109,7 @@ def worker(*, finish: bool = False, **options: Any) -> Computation:
     """Build what a worker does for a batch of `IMAGES` images."""
     torch.set_num_threads(1)
     config = CropConfig(local_crops=LOCAL_CROPS, **options)
-    dataset = CropDataset(open_images(FOLDER), config, seed=0, finish=finish)
+    dataset = CropDataset(images(IMAGES), config, seed=0, finish=finish)
     return lambda: dataset.collate([dataset[index, index] for index in range(IMAGES)])
 
 
@@ -143,11 +136,13 @@ def random_crops(recipe: Recipe, device: str | torch.device = "cpu") -> Crops:
     return Crops(*(torch.randn(shape, generator=generator).to(device) for shape in shapes))
 
 
-def draw() -> None:
-    """Write the package's images as JPEGs of a common size."""
+def images(count: int) -> Images:
+    """Write the package's images as JPEGs of a common size; return as many images, which repeat."""
     FOLDER.mkdir(exist_ok=True)
     for name in photographs.names()[:IMAGES]:
         Image.fromarray(photographs.image(name)).resize(SIZE).save(FOLDER / f"{name}.jpg", quality=90)
+    drawn = open_images(FOLDER)
+    return drawn.subset(number % len(drawn) for number in range(count))
 
 
 if __name__ == "__main__":

@@ -5,7 +5,6 @@ python -m benchmarks.features [--json FILE]
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from timeit import timeit
 
 import torch
 import tyro
@@ -14,8 +13,7 @@ from torch import Tensor
 from torchvision.transforms import v2
 
 from benchmarks import data
-from benchmarks.measure import Benchmark, Computation, processor_seconds
-from dino_model.data.collection import open_images
+from benchmarks.measure import Benchmark, Computation, median_seconds
 from dino_model.data.framing import Framing
 from dino_model.inference.features import FeatureExtractor
 from dino_model.models.load import load_model
@@ -40,9 +38,7 @@ class Features(Benchmark):
 
     def sides(self) -> tuple[Callable[[], Tensor], Callable[[], Tensor]]:
         """Draw the images, load the model, return both computations of the features."""
-        data.draw()
-        drawn, model = open_images(data.FOLDER), load_model(self.model)
-        images = drawn.subset(number % len(drawn) for number in range(self.count))
+        images, model = data.images(self.count), load_model(self.model)
         framing = Framing(self.size, model.mean, model.std)
         extractor = FeatureExtractor(model, framing, precision="auto", device="cpu")
         resize = v2.Resize(self.size, interpolation=v2.InterpolationMode.BICUBIC)
@@ -65,7 +61,7 @@ class Features(Benchmark):
         """Compare the features, and compute the cores that feed a GPU."""
         extract, extract_plainly = self.sides()
         cosines = torch.cosine_similarity(extract(), extract_plainly())
-        rate = self.count / timeit(extract, timer=processor_seconds, number=1)
+        rate = self.count / median_seconds(extract, repeats=self.repeats)[0]
         return (
             f"{self.count:,} images, {self.model} at {self.size} pixels",
             f"cosine of features: mean {float(cosines.mean()):.5f}, least {float(cosines.min()):.5f}",

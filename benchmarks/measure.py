@@ -2,6 +2,7 @@
 
 import inspect
 import os
+import random
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -42,7 +43,7 @@ class Benchmark:
         """Compare, measure seconds, print the ratios and the machine's load."""
         name, remarks, ratios = Path(inspect.getfile(type(self))).stem, self.compare(), {}
         for peer, sides in self.peers().items():
-            package, reference = median_seconds(*sides, self.repeats)
+            package, reference = median_seconds(*sides, repeats=self.repeats)
             ratio = reference / package
             ratios[peer] = {"package": package, "reference": reference, "ratio": ratio}
             print(f"{name}: {package:.3f} s, {peer} {reference:.3f} s: {ratio:.2f} times faster", flush=True)
@@ -59,12 +60,12 @@ def processor_seconds() -> float:
     return time.process_time() + times.children_user + times.children_system
 
 
-def median_seconds(package: Computation, reference: Computation, repeats: int = 3) -> tuple[float, float]:
-    """Return the median processor seconds of two computations in turns, after one warm-up each."""
-    package()
-    reference()
-    turns = [
-        tuple(timeit(side, timer=processor_seconds, number=1) for side in (package, reference))
-        for _ in range(repeats)
-    ]
-    return median(turn[0] for turn in turns), median(turn[1] for turn in turns)
+def median_seconds(*sides: Computation, repeats: int) -> list[float]:
+    """Return the median processor seconds of computations in turns, after one warm-up each."""
+    for side in sides:
+        side()
+    times: dict[Computation, list[float]] = {side: [] for side in sides}
+    for _ in range(repeats):
+        for side in random.sample(sides, len(sides)):  # each finds the caches as another one left them
+            times[side].append(timeit(side, timer=processor_seconds, number=1))
+    return [median(times[side]) for side in sides]

@@ -1,6 +1,6 @@
-"""Images/s of a GPU, hours and cost of pretraining on ImageNet, computed from a step on the fake CUDA device.
+"""Images/s of a GPU, computed from a training step that is counted on the fake CUDA device.
 
-python -m benchmarks.plan [--gpu A100] [--gpus 8] [--price 2.0] [--json FILE]
+python -m benchmarks.plan [--models ViT-S/16] [--json FILE]
 
 The device computes products and other operations one after the other, while the host calls the next ones.
 A step therefore takes the longer of both. Nothing of this is measured.
@@ -32,9 +32,6 @@ BANDWIDTHS = {"V100": 0.9e12, "A100": 2.0e12, "H100": 3.35e12, "H200": 4.8e12, "
 H200 SXM, and a consumer card with 12 GiB."""
 IMAGES = 64
 """Images of a step on each GPU."""
-IMAGENET = 1_281_167
-"""Images of ImageNet-1k's training set."""
-EPOCHS = (100, 300, 800)
 MODELS = {
     "ViT-Ti/16": BackboneConfig("vit_tiny", 16, drop_path=0.1),
     "ViT-S/16": BackboneConfig("vit_small", 16, drop_path=0.1),
@@ -62,12 +59,6 @@ class StepTime(NamedTuple):
 class Plan:
     """DINO with 2 × 224 + 8 × 96, K = 65,536. Computed, not measured."""
 
-    gpu: str = "A100"
-    """GPU of the hours and costs, one of `benchmarks.plan.BANDWIDTHS`."""
-    gpus: int = 8
-    """Number of GPUs; their exchanges count as free."""
-    price: float = 2.0
-    """Assumed price of a GPU and hour."""
     peak_share: float = 0.55
     """Assumed share of the peak in products."""
     bandwidth_share: float = 0.85
@@ -92,18 +83,12 @@ class Plan:
         if reason := fake_cuda.missing():
             print(f"plan: skipped, {reason}")
             return
-        from benchmarks.fake_cuda.steps import (
-            StepCost,
-            count_step,
-        )  # PyTorch, which the process must not find here
+        from benchmarks.fake_cuda.steps import count_step  # imports PyTorch
 
         method = AblationsConfig(patch_loss="ibot") if self.patch_loss else DINOConfig()
-        costs, rows = dict[str, StepCost](), list[dict[str, Any]]()
-        print(
-            "| network | operations, counted | GiB | outside of products | peak GiB |",
-            "|---" * 5 + "|",
-            sep="\n",
-        )
+        costs = dict[str, "StepCost"]()
+        print("| network | operations, counted | GiB | outside of products | peak GiB |")
+        print("|---" * 5 + "|")
         with fake_cuda.process() as process:
             for model in self.models:
                 recipe = Recipe(MODELS[model], method, CropConfig(), epochs=100, batch_size=self.batch)
@@ -112,13 +97,12 @@ class Plan:
                 sizes = (cost.all_traffic, cost.traffic, cost.memory)
                 parts = " | ".join(f"{size / 2**30:.1f}" for size in sizes)
                 print(f"| {model} | {cost.operations:,} | {parts} |", flush=True)
-        if self.precision != "fp32":
-            rows = self.print_times(costs)
+        rows = self.print_times(costs) if self.precision != "fp32" else []
         if self.json:
             write_json(self.json, {"name": "plan", "images": self.batch, "rows": rows})
 
     def print_times(self, costs: Mapping[str, "StepCost"]) -> list[dict[str, Any]]:
-        """Compute and print the times of a step on every GPU, and hours and costs; return the rows."""
+        """Compute and print the times of a step on every GPU; return the rows."""
         rows = []
         print("\nComputed, not measured. Parts of a step in ms.\n")
         print("| network | GPU | products | other traffic | host | images/s |", "|---" * 6 + "|", sep="\n")
@@ -129,14 +113,6 @@ class Plan:
                 parts = " | ".join(f"{1000 * part:.1f}" for part in time)
                 print(f"| {model} | {gpu} | {parts} | {rate:,.0f} |")
                 rows.append({"model": model, "gpu": gpu, "images_per_second": rate, **cost._asdict()})
-        print(f"\n{self.gpus} {self.gpu}, hours and costs, computed, not measured\n")
-        print("| network | GFLOP per image |", " | ".join(f"{n} epochs" for n in EPOCHS), "|")
-        print("|---" * (2 + len(EPOCHS)) + "|")
-        for row in rows:
-            if row["gpu"] == self.gpu:
-                hours = [n * IMAGENET / (self.gpus * row["images_per_second"]) / 3600 for n in EPOCHS]
-                runs = " | ".join(f"{n:,.0f} h, {n * self.gpus * self.price:,.0f}" for n in hours)
-                print(f"| {row['model']} | {row['flops'] / self.batch / 1e9:.0f} | {runs} |")
         return rows
 
     def step_time(self, cost: "StepCost", gpu: str) -> StepTime:

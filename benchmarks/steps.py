@@ -7,20 +7,19 @@ from timm.models.vision_transformer import Attention
 from torch import Tensor, nn
 from torch.amp import GradScaler
 
-from dino_model.runtime.device import ComputePrecision, autocast, set_tensor_float32
+from benchmarks import data
+from dino_model.runtime.device import ComputePrecision, autocast
 from training.augmentation.crops import Crops
 from training.augmentation.randomness import Randomness
-from training.distributed import data_parallel
 from training.methods.config import MethodContext
 from training.methods.dino import DINO
 from training.methods.dino_config import DINOConfig
 from training.methods.head import ProjectionHead, Prototypes
 from training.methods.method import Batch
 from training.methods.network import Network, StochasticDepth
-from training.optim import create_optimizer, decay_groups
-from training.prepare import create_graph, prepare_networks
 from training.recipes.recipe import Plan, Recipe
 from training.run.logging import StepMetrics
+from training.session import Session
 from training.train import train_step
 
 CPU = torch.device("cpu")
@@ -29,47 +28,27 @@ STEPS = 1000
 Figures = dict[str, float]
 
 
-def new_method(recipe: Recipe) -> tuple[DINO, Plan]:
-    """Build the method with the same random weights each time, and the recipe's values of every step."""
-    torch.manual_seed(0)
-    plan = Plan.of(recipe, STEPS * recipe.batch_size)
-    method = recipe.method.build(MethodContext(recipe.backbone, plan.method))
-    assert isinstance(method, DINO)
-    return method, plan
-
-
 class OurStep:
-    """The step of `python -m training pretrain`."""
+    """The step of `python -m training pretrain`; `options` are those of `Session`."""
 
     def __init__(
-        self,
-        recipe: Recipe,
-        precision: ComputePrecision,
-        device: torch.device = CPU,
-        *,
-        cuda_graph: bool = False,
-        **options: bool,
+        self, recipe: Recipe, precision: ComputePrecision, device: torch.device = CPU, **options: bool
     ) -> None:
-        """`options` are those of `prepare_networks`."""
-        self.method, self.plan = new_method(recipe)
-        self.method.to(device)
-        self.precision, self.device = precision, device
-        set_tensor_float32(precision)
-        prepare_networks(self.method, device, precision, **options)
-        self.optimizer = create_optimizer("adamw", decay_groups(self.method), device)
-        self.parallel, self.scaler = data_parallel(self.method), GradScaler(enabled=precision == "fp16")
-        self.graph = create_graph(self.method, device, 1, precision) if cuda_graph else None
+        images = data.images(STEPS * recipe.batch_size)
+        self.session = Session(recipe, images, device=device, precision=precision, **options)
         self.steps = 0
 
     def begin(self, crops: Crops) -> StepMetrics:
+        """Train on normalized crops, see `update`."""
+        return self.update(Batch(crops, None, Randomness(0, self.steps, 0, crops.views.shape[1])))
+
+    def update(self, batch: Batch) -> StepMetrics:
         """Update student, teacher and center; a GPU may still be computing when this returns."""
-        images = crops.views.shape[1]
-        batch = Batch(crops, None, Randomness(0, self.steps, 0, images))
-        context = autocast(self.precision, self.device)
-        options = (1, self.parallel, self.scaler, self.graph)
-        metrics = train_step(self.method, self.optimizer, batch, self.steps, self.plan, context, *options)
+        session = self.session
+        context = autocast(session.precision, session.device)
+        options = self.steps, session.plan, context, 1, None, session.scaler, session.graph
         self.steps += 1
-        return metrics
+        return train_step(session.method, session.optimizer, batch, *options)
 
     def __call__(self, crops: Crops) -> Figures:
         """Update and return the metrics of the batch."""
@@ -99,8 +78,10 @@ class PlainStep:
     ) -> None:
         self.recipe, self.precision, self.device, self.grouped = recipe, precision, device, grouped
         self.scaler = GradScaler(device.type, enabled=precision == "fp16")
-        method, self.plan = new_method(recipe)
-        method.to(device)
+        self.plan = Plan.of(recipe, STEPS * recipe.batch_size)
+        torch.manual_seed(0)
+        method = recipe.method.build(MethodContext(recipe.backbone, self.plan.method)).to(device)
+        assert isinstance(method, DINO)
         for module in method.modules():
             if isinstance(module, Attention):
                 module.fused_attn = fused

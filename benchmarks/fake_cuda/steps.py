@@ -7,7 +7,6 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from benchmarks import data
 from benchmarks.fake_cuda.device import FakeDevice
-from dino_model.data.collection import open_images
 from dino_model.runtime.device import ComputePrecision, autocast
 from training import one_pass
 from training.recipes.recipe import Recipe
@@ -44,10 +43,8 @@ def count_step(recipe: Recipe, precision: ComputePrecision, **options: bool) -> 
     The first one gives the operations of products. It attends to crops of one size at a time: in a call for
     several sizes, the counter takes every crop for the longest.
     """
-    data.draw()
-    known, count = open_images(data.FOLDER), 2 * recipe.batch_size
     with FakeDevice() as device:
-        images = known.subset(number % len(known) for number in range(count))
+        images = data.images(2 * recipe.batch_size)
         session = Session(recipe, images, device="cuda:0", precision=precision, **options)
         last = session.plan.steps - 2  # late steps also train what is frozen at the start
         for step, loaded in enumerate(session.batches(last), last):

@@ -62,7 +62,7 @@ def test_plain_step_trains_as_the_loop_does(grouped):
     assert losses[0, 0] - losses[-1, 0] > 1e-3
     np.testing.assert_allclose(losses[:, 0], losses[:, 1], atol=1e-5)
     teacher = dict(plain.teacher.named_parameters())
-    for name, found in ours.method.teacher.named_parameters():
+    for name, found in ours.session.method.teacher.named_parameters():
         if not name.endswith("attn.qkv.bias"):  # Adam amplifies the noise of the keys' bias
             torch.testing.assert_close(found, teacher[name], atol=1e-4, rtol=0)
 
