@@ -77,6 +77,9 @@ test("the ninth pin takes the place of the oldest", () => {
   assert.equal(pins.list.length, 8);
   assert.equal(new Set(pins.list.map(({ color }) => color)).size, 8);
   assert.deepEqual(grid(10, 10).patchAt(pins.list[0]), { row: 0, column: 1 });
+  const alike = new Pins(["red"]);
+  for (const column of [1, 2]) alike.pin({ row: 0, column }, grid(10, 10));
+  assert.deepEqual(alike.list.map(({ color }) => color), ["red", "red"]); // prettier-ignore
 });
 
 test("memory is bounded by bytes, the least recently used goes first, the newest stays", () => {
@@ -140,11 +143,11 @@ test("a delayed action runs once after the last call, and not after cancel", (co
 });
 
 test("numbers are written as people read them", () => {
-  assert.deepEqual([percent(0.042), percent(0.6), percent(0.0996)], ["4.2 %", "60 %", "10 %"]);
+  assert.deepEqual([0.042, 0.0994, 0.0995, 0.6].map(percent), ["4.2 %", "9.9 %", "10 %", "60 %"]);
   assert.deepEqual(
-    [12345.6, 0.00012, -2.5].map((value) => figure(value)),
-    ["12,350", "1.2e-4", "-2.5"],
+    [12345.6, 0.00012, 0.001, 0.00105, 0, -2.5].map((value) => figure(value)),
+    ["12,350", "1.2e-4", "0.001", "0.00105", "0", "-2.5"],
   );
-  assert.deepEqual([decimals(1.237), decimals(-0.004), decimals(-0.006)], ["1.24", "0.00", "-0.01"]);
+  assert.deepEqual([1.237, -0.004, -0.005, -0.0052].map(decimals), ["1.24", "0.00", "-0.01", "-0.01"]);
   assert.deepEqual([...fromBase64("AQD/")], [1, 0, 255]);
 });

@@ -2,7 +2,7 @@
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { area, countOf, jaccard, outlinePath, union } from "../../app/static/maths/labels.js";
+import { area, countOf, jaccard, outlinePath, resized, union } from "../../app/static/maths/labels.js";
 import { Painting, fromRuns, tint } from "../../app/static/maths/painting.js";
 import { random } from "./random.js";
 
@@ -16,13 +16,16 @@ test("objects are counted and measured, one or all", () => {
   assert.equal(jaccard(labels(1, 3, [1, 2, 2]), labels(1, 3, [0, 1, 1]), undefined, 2), 1);
   assert.equal(jaccard(labels(1, 2, [0, 2]), labels(1, 2, [0, 1])), 1);
   assert.equal(jaccard(labels(1, 1, [0]), labels(1, 1, [0])), 1);
-  assert.deepEqual([...union([Uint8Array.of(1, 0, 0), Uint8Array.of(0, 0, 1)])], [1, 0, 1]);
+  assert.deepEqual([...union([Uint8Array.of(0, 0, 1), Uint8Array.of(1, 0, 0)])], [1, 0, 1]);
+  assert.deepEqual([...union([Uint8Array.of(0, 1)])], [0, 1]);
+  assert.deepEqual([...resized(labels(1, 2, [1, 0]), { rows: 2, columns: 2 }).values], [1, 0, 1, 0]);
 });
 
 test("an outline goes around what is kept, at the edge of the image too", () => {
   const lines = (kept, rows, columns) => outlinePath(labels(rows, columns, kept)).match(/M[^M]+/g) ?? [];
   assert.deepEqual(lines([1], 1, 1).sort(), ["M0 0H1", "M0 0V1", "M0 1H1", "M1 0V1"]);
   assert.deepEqual(lines([0, 0], 1, 2), []);
+  assert.deepEqual(lines([1, 1, 0, 0, 1, 0], 2, 3), ["M0 0H2", "M0 1H1", "M1 2H2", "M0 0V1", "M1 1V2", "M2 0V2"]);
   // Its length is the number of borders between kept and not kept.
   const next = random(3);
   const kept = Uint8Array.from({ length: 30 }, () => (next() < 0.5 ? 1 : 0));
@@ -60,6 +63,15 @@ test("a stroke takes every pixel within its radius, and undo gives them back", (
   painting.clear();
   painting.line({ x: 15.2, y: 7.9 }, { x: 13.6, y: 1.8 }, 1.45); // upwards and to the left
   assert.deepEqual([...painting.values], near([15.2, 7.9], [13.6, 1.8], 1.45));
+  for (const [from, to, radius] of [
+    [[4.5, 5.5], [14.5, 5.5], 1], // centers at the radius itself
+    [[18.5, 5], [19.5, 5], 3], // at the edge of the image
+  ]) {
+    // prettier-ignore
+    painting.clear();
+    painting.line({ x: from[0], y: from[1] }, { x: to[0], y: to[1] }, radius);
+    assert.deepEqual([...painting.values], near(from, to, radius));
+  }
 });
 
 test("runs hold a painting", () => {
@@ -76,6 +88,7 @@ test("history is bounded by bytes", () => {
   assert.ok(painting.past.length >= 3);
   for (const [width, most] of [
     [4, 30],
+    [850, 7],
     [3000, 3],
   ]) {
     const other = new Painting({ width, height: 2000 });
@@ -118,18 +131,24 @@ test("an object is colored and its edges are opaque", () => {
   assert.equal(data[3], 0);
   tint(values, 5, [[9, 8, 7]], data, true);
   assert.deepEqual([data[3], data[4 * 12 + 3], data[4 * 6 + 3]], [175, 0, 255]); // the outside is darkened
-  const cells = Uint8Array.of(1, 1, 1, 1, 1, 1, 1, 2, 1, 1, 1, 1, 1, 1, 1, 1); // 2 is at the right border
-  const alpha = new Uint8ClampedArray(64);
-  tint(cells, 4, [[1], [2]], alpha);
-  const edges = [3, 6, 7, 11].map((pixel) => 4 * pixel + 3);
-  assert.deepEqual(
-    [...alpha.keys()].filter((at) => at % 4 === 3 && alpha[at] === 255),
-    edges,
-  );
+  assert.deepEqual([...data.subarray(0, 4)], [0, 0, 0, 175]);
+  for (const [pixel, edges] of [
+    [7, [3, 6, 7, 11]], // at the right border
+    [0, [0, 1, 4]],
+  ]) {
+    // prettier-ignore
+    const alpha = new Uint8ClampedArray(64).fill(9);
+    tint(new Uint8Array(16).fill(1).fill(2, pixel, pixel + 1), 4, [[1], [2]], alpha); // prettier-ignore
+    assert.deepEqual([...Array(16).keys()].filter((at) => alpha[4 * at + 3] === 255), edges); // prettier-ignore
+  }
 });
 
 test("what is taken at another size is given to the active object, or taken away", () => {
   const painting = new Painting({ width: 4, height: 2 }, 2);
+  assert.deepEqual([painting.most, new Painting({ width: 1, height: 1 }).most], [2, 1]);
+  painting.take(labels(1, 2, [1, 0]));
+  assert.deepEqual([...painting.values], [1, 1, 0, 0, 1, 1, 0, 0]);
+  painting.clear();
   painting.take(labels(1, 2, [0, 1]));
   assert.deepEqual([...painting.values], [0, 0, 1, 1, 0, 0, 1, 1]);
   painting.take(labels(2, 2, [1, 1, 0, 0]), 0);

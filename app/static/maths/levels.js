@@ -42,7 +42,7 @@ function axis(patches, pixels) {
     const weights = new Float32Array(pixels);
     const starts = new Int32Array(patches + 1).fill(pixels);
     for (let pixel = pixels - 1; pixel >= 0; pixel--) {
-      const place = Math.min(patches - 1, Math.max(0, ((pixel + 0.5) * patches) / pixels - 0.5));
+      const place = Math.max(0, ((pixel + 0.5) * patches) / pixels - 0.5);
       from[pixel] = Math.floor(place);
       weights[pixel] = place - from[pixel];
       starts.fill(pixel, 0, from[pixel] + 1);
@@ -61,7 +61,7 @@ export function enlarge(map, { rows, columns }, { width, height }, [low, high], 
   const { weights, starts } = axis(columns, width);
   const down = axis(rows, height);
   const most = table.length - 1;
-  const scale = high > low ? most / (high - low) : most;
+  const scale = most / (high - low); // of a constant map: NaN, which draws the lowest level
   const line = new Float32Array(columns + 1); // the last patch twice
   for (let row = 0; row < height; row++) {
     const above = down.from[row] * columns;
