@@ -149,7 +149,7 @@ def keep_coherent(matches: Matches) -> Matches:
     return replace(matches, b=places)[agreeing]
 
 
-def matches_between(a: MatchFeatures, b: MatchFeatures, ratio: float = 1.0) -> Matches:
+def matches_between(a: MatchFeatures, b: MatchFeatures, ratio: float) -> Matches:
     """Find coherent mutual matches of textured patches, the surest first; `ratio` as `mutual_matches`."""
     matches = mutual_matches(*prepare_pair(a.features, b.features), ratio=ratio)
     in_b = matches.b.astype(np.int64)
@@ -158,7 +158,7 @@ def matches_between(a: MatchFeatures, b: MatchFeatures, ratio: float = 1.0) -> M
 
 
 def best_scale(
-    a: MatchFeatures, scaled: Mapping[float, MatchFeatures], ratio: float = 1.0
+    a: MatchFeatures, scaled: Mapping[float, MatchFeatures], ratio: float
 ) -> tuple[float, Matches]:
     """Return the scale of B with the most matches (ties: nearest to 1), and these matches.
 

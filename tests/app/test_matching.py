@@ -46,7 +46,7 @@ def test_matches_are_the_librarys_at_its_scale(page, images, pair):
     names = [f"{encoding.key.image}/{name}.jpg" for encoding, name in zip(pair, ("owl", "near"), strict=True)]
     answer: dict[str, Any] = match.match_images(page, names[0], MODEL, SIZE, names[1], 100)
     a, scaled = features(images[0]), {scale: features(images[1], scale) for scale in matching.SCALES}
-    scale, matches = matching.best_scale(a, scaled)
+    scale, matches = matching.best_scale(a, scaled, 1.0)
     b = scaled[scale]
     tokens = answer["a"], answer["b"]["token"]
     assert (answer["scale"], answer["scales"]) == (scale, sorted(matching.SCALES))

@@ -56,7 +56,9 @@ def test_mutual_matches_equal_reference(ratio, chunk, monkeypatch):
     for pair, values in expected.items():
         assert measured[pair] == pytest.approx(values, abs=1e-5)
     assert list(found.ratio) == sorted(found.ratio), "the surest first"
-    assert matching.nearest_patches(np.ones((6, 6, 2)), np.ones((6, 6, 2))).ratio.tolist() == [1.0] * 36
+    equal = np.ones((6, 6, 2))
+    assert matching.nearest_patches(equal, equal).ratio.tolist() == [1.0] * 36
+    assert [len(matching.mutual_matches(equal, equal, most)) for most in (0.99, 1.0)] == [0, 1]
 
 
 def test_prepared_averages_neighbors_and_subtracts_joint_mean():
@@ -77,11 +79,11 @@ def test_best_scale_has_most_matches():
     a = features(6, 6)
     near = a + 0.1 * features(6, 6, seed=3)
     others = {0.7: seen(features(4, 4, seed=5)), 1.0: seen(near), 1.4: seen(features(9, 9, seed=4))}
-    scale, found = matching.best_scale(seen(a), others)
+    scale, found = matching.best_scale(seen(a), others, 1.0)
     assert scale == 1.0
     assert len(found) > 10
     ties = dict.fromkeys((0.7, 1.4, 1.0), seen(a))
-    assert matching.best_scale(seen(a), ties)[0] == 1.0  # the nearest to 1
+    assert matching.best_scale(seen(a), ties, 1.0)[0] == 1.0  # the nearest to 1
 
 
 def plain_expectation(matches: Matches, sources: list[int], enough: int) -> tuple[NDArray, list[bool]]:
@@ -177,11 +179,12 @@ def test_foreground_has_the_smaller_share_of_the_edges_and_three_patches_or_more
         assert part[1:-1, 1:-1].any(axis=-1).mean() > 0.8
         assert not part[[0, -1]].any()
         assert not part[:, [0, -1]].any()
-    few = 1e-3 * features(4, 5, 3)
-    for count, most in ((2, 20), (3, 3)):
-        few[2, 1 : 1 + count] += 9
+    for count, most in ((2, 25), (3, 3)):
+        few = 1e-3 * features(5, 5, 3)
+        few[1 : 1 + count, 1] += 9
         colored = matching.joint_colors(few, few[:1], "foreground")[0].any(axis=-1)
         assert most - 2 < colored.sum() <= most
+        assert colored.sum() > 3 or not colored[few[..., 0] < 8].any()
 
 
 def test_similarities_are_cosines_with_every_patch():
