@@ -248,4 +248,5 @@ def test_known_classes_have_names_and_groups():
     with (TABLES / "caltech101.csv").open(encoding="utf-8") as file:
         rows = [tuple(row.values()) for row in csv.DictReader(file)]
     assert describe([key for key, *_ in rows]) == tuple((name, group) for _, name, group in rows)
+    assert describe(["n01440764", "mine"]) == (("n01440764", "other"), ("mine", "other"))
     assert describe(["ant", "mine"]) == (("ant", "other"), ("mine", "other"))

@@ -121,6 +121,7 @@ def test_large_jpegs_are_reduced_to_twice_the_crop_or_more(tmp_path: Path, vit: 
         framing = Framing(32, *STATISTICS, resize_to)
         extractor(vit, framing=framing, reduced=reduced).extract(open_images(tmp_path))
     assert sides == [272, 68, 136]
+    assert open_images(tmp_path).read(0).shape == (272, 272, 3)
 
 
 @pytest.mark.parametrize(

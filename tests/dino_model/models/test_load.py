@@ -13,7 +13,7 @@ from dino_model.data.images import IMAGENET_MEAN, IMAGENET_STD
 from dino_model.models import catalogue
 from dino_model.models.attention import attention_rows
 from dino_model.models.backbones import BackboneConfig, create_backbone
-from dino_model.models.catalogue import OFFICIAL, WeightsError, is_local
+from dino_model.models.catalogue import OFFICIAL, WeightsError, is_local, is_path
 from dino_model.models.checkpoint import FORMAT, write_safetensors
 from dino_model.models.load import LoadedModel, load_model
 
@@ -86,6 +86,13 @@ def test_load_random_is_equal_each_time_and_keeps_the_seed():
 def test_load_unknown_name_lists_known_names(name: str, message: str):
     with pytest.raises(WeightsError, match=message):
         load_model(name)
+
+
+def test_name_of_a_model_is_no_path_beside_a_folder_of_its_name(tmp_path: Path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("dino_vits16", "embedded"):
+        Path(name).mkdir()
+        assert (is_path(name), is_path(f"./{name}")) == (False, True)
 
 
 @pytest.mark.parametrize("name", OFFICIAL)
