@@ -24,7 +24,7 @@ class Actor(NamedTuple):
     image: str
     start: Pose
     end: Pose
-    sway: float = 0.0
+    sway: float
 
 
 class Example(NamedTuple):

@@ -155,19 +155,6 @@ def test_maskcut_takes_the_side_with_three_corners_as_background(corners):
     np.testing.assert_array_equal(piece.mask, side if corners == 2 else ~side)
 
 
-@pytest.mark.parametrize("count", [254, 255])
-def test_find_returns_at_most_254_objects(count, monkeypatch):
-    one = discovery.Discovery(np.ones((2, 3), dtype=bool), (0, 0))
-    monkeypatch.setitem(
-        discovery.METHODS, "many", discovery.DiscoveryMethod(lambda attention: [one] * count, "", "")
-    )
-    if count == 254:
-        assert len(discovery.find_objects("many", {"attention": np.ones((2, 3))})) == count
-    else:
-        with pytest.raises(ValueError, match="found 255 objects, expected at most 254"):
-            discovery.find_objects("many", {"attention": np.ones((2, 3))})
-
-
 def test_padding_has_mean_color_and_stays_outside_of_image(monkeypatch):
     place = Placement(image=(20, 30), covered=(24, 32))
     assert place.box(box_mask(3, 4, (slice(1, 3), slice(2, 4)))) == Box(16, 8, 30, 20)

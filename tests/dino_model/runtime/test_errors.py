@@ -5,8 +5,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from dino_model.data.classes import LabelOptions, describe_classes
-from dino_model.runtime.errors import SettingError, count_names, list_names, pluralize
+from dino_model.data.classes import describe_classes
+from dino_model.runtime.errors import count_names, list_names, pluralize
 from dino_model.runtime.outputs import first_reasons
 from dino_model.runtime.progress import progress
 
@@ -30,9 +30,3 @@ def test_progress_is_rewritten_on_a_terminal_and_printed_every_30_seconds_elsewh
 ):
     monkeypatch.setattr(sys, "stderr", SimpleNamespace(isatty=lambda: is_terminal, write=len, flush=list))
     assert progress((), "work").mininterval == pause
-
-
-def test_line_of_titles_is_from_0_on():
-    assert LabelOptions(header_row=0).header_row == 0
-    with pytest.raises(SettingError, match="--header-row is -1: expected a line from 1, or 0"):
-        LabelOptions(header_row=-1)
