@@ -149,7 +149,7 @@ def test_maskcut_connects_patches_with_a_cosine_above_015(cosine, count):
 @pytest.mark.parametrize("corners", [2, 3])
 def test_maskcut_takes_the_side_with_three_corners_as_background(corners):
     side = np.zeros((10, 10), dtype=bool)
-    side[0] = True
+    side[-1] = True
     side[:, 0] |= corners == 3
     (piece,) = discovery.maskcut(scene(10, 10, [side]), count=1)
     np.testing.assert_array_equal(piece.mask, side if corners == 2 else ~side)
