@@ -132,6 +132,7 @@ def test_session_reads_sizes_of_files_once_and_on_the_first_rank(collection, tmp
     if not first:
         monkeypatch.setattr("training.session.on_first", lambda action, limit: "that of the first rank")
     run, session = Run(tmp_path / "run"), Session(SMALL, collection)
+    assert (session.seed, session.workers, session.accumulate) == (0, 0, 1)
     session.train(run, callbacks=Callbacks(interrupted=lambda: True))
     assert session.resume(run) == 1
     assert len(read) == len(collection) * first

@@ -133,12 +133,12 @@ def make_copy(image: NDArray[np.uint8], copy_type: str, seed: int) -> NDArray[np
     return np.asarray(copy)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Copies(Images):
     """Images that are read as seeded copies."""
 
-    copy_type: str = ""
-    seed: int = 0
+    copy_type: str
+    seed: int
 
     def read(self, index: int, at_least: int = 0) -> NDArray[np.uint8]:
         """Read an image and copy it, with a seed of the file's content; errors as `Images.read`."""

@@ -129,6 +129,9 @@ def test_synthetic_copies_are_scored_and_cached(tmp_path: Path, evaluate, capsys
     assert "jpeg 10 100.0" in shown
     cached = (*words, "--copies", 3, "--cache", tmp_path / "cache")
     scores = evaluate(*cached)["results"]
+    found = scores[0]["metrics"]
+    assert found["mirrored"] == pytest.approx(100 * (1 + 1 + 1 / 6) / 3)  # first, first and third
+    assert found["map"] == pytest.approx((400 + found["mirrored"]) / 5)
     monkeypatch.setattr(copy_detection, "make_copy", None)
     assert evaluate(*cached)["results"] == scores
     with pytest.raises(TypeError):  # other copies are not read from the cache
