@@ -183,6 +183,7 @@ def test_crops_that_a_method_does_not_read_are_refused(monkeypatch, tmp_path, ca
         ({"method": {"head": {"activation": "silu"}}}, "is 'silu', expected gelu or relu"),
         ({"epoch": 5}, "unknown setting 'epoch' of Recipe"),
         ({"crops": {"global_scale": [0.5, "a"]}}, r"is \(0.5, 'a'\), expected tuple\[float"),
+        ({"crops": {"global_scale": 0.5}}, r"is 0.5, expected tuple\[float"),
     ],
 )
 def test_recipes_with_an_entry_that_would_be_left_out_or_mean_another_are_refused(

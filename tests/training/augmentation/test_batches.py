@@ -12,7 +12,6 @@ from dino_model.data.collection import open_images
 from dino_model.data.images import ImageError
 from dino_model.runtime.errors import SettingError
 from training.augmentation.batches import (
-    MAX_READY_BYTES,
     CropDataset,
     batch_order,
     batches_ahead,
@@ -87,14 +86,16 @@ def test_batches_ahead_are_limited_by_bytes():
     assert batches_ahead(large, batch_size=1024, workers=8) == 1
     batch = 64 * 3 * (2 * 224**2 + 8 * 96**2)
     between = batches_ahead(large, batch_size=64, workers=2)
-    assert between * 2 * batch <= MAX_READY_BYTES < (between + 1) * 2 * batch
+    assert between * 2 * batch <= 2**28 < (between + 1) * 2 * batch
     assert batches_ahead(large, batch_size=16, workers=2, channels=12) == between
 
 
 def test_batches_ahead_in_too_little_shared_memory_raises(monkeypatch):
     large = CropConfig(224, 96, 8)
-    monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=64e6))
-    assert batches_ahead(large, batch_size=2, workers=2) == 8
+    need = 8 * 2 * 2 * 3 * (2 * 224**2 + 8 * 96**2)  # of 8 batches of 2 workers
+    for free in (need, 64e6):
+        monkeypatch.setattr("shutil.disk_usage", lambda _, free=free: SimpleNamespace(free=free))
+        assert batches_ahead(large, batch_size=2, workers=2) == 8
     with pytest.raises(SettingError, match=r"64 MB free, and 2 workers need .*--shm-size"):
         batches_ahead(large, batch_size=64, workers=2)
 

@@ -19,6 +19,10 @@ def test_score_rankings_removes_junk_and_queries_without_relevant_image():
     assert score_rankings(similarity, [[1]], [[0]]).map == 100
     ties = torch.full((1, 2), 0.5)  # of equal ones the smaller number is first
     assert [score_rankings(ties, [[number]], [[]]).map for number in (0, 1)] == [100, 25]
+    several = score_rankings(torch.arange(13.0, 0, -1)[None], [[0, 4, 9, 10, 12]], [[]])
+    assert str(several).endswith("mP@1 100.0, mP@5 40.0, mP@10 30.0 (1 queries)")
+    first = score_rankings(torch.tensor([[0.3, 0.2, 0.1]]), [[1]], [[]])  # up to the last relevant image
+    assert str(first) == "mAP 25.0 %, mP@1 0.0, mP@5 50.0, mP@10 50.0 (1 queries)"
     assert score_rankings(torch.rand(2, 5), [[1], []], [[], [2]]).queries == 1
     with pytest.raises(ValueError, match="No query has a relevant image"):
         score_rankings(torch.rand(1, 5), [[]], [[]])

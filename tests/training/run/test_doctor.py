@@ -157,8 +157,9 @@ def test_doctor_names_the_problem_of_a_run(name, run, capsys):
     ],
 )
 def test_momentum_is_that_of_a_teacher_which_is_a_moving_average(method, momentum):
-    config = {"method": method.name, "recipe": asdict(Recipe(method=method)), "num_images": 5120}
-    assert module.run_settings(config).teacher_momentum == momentum
+    config = {"method": method.name, "recipe": asdict(Recipe(method=method)), "num_images": 5200}
+    found = module.run_settings(config)
+    assert (found.teacher_momentum, found.steps_per_epoch, found.steps) == (momentum, 10, 1000)
 
 
 @pytest.mark.parametrize("name", HEALTHY)
