@@ -67,7 +67,12 @@ def values() -> dict[str, Any]:
         ],
         "fedSize": [
             {"size": size, "fed": fed_size(*size, "short-side", patch), "patch": patch}
-            for *size, patch in ((464, 640, 224, 8), (720, 640, 224, 8), (1000, 10, 16, 16))
+            for *size, patch in (
+                (464, 640, 224, 8),
+                (720, 640, 224, 8),
+                (1000, 10, 16, 16),
+                (1000, 1046, 160, 16),
+            )
         ],
         "refined": {"image": picture, "mask": mask, "inside": edges.refine_edges(mask, picture, 2) > 0.5},
         "labels": {

@@ -11,6 +11,7 @@ import { proposal, tidy } from "../../app/static/maths/proposal.js";
 import { QUANTITIES } from "../../app/static/maths/quantities.js";
 import { fedSize, resample } from "../../app/static/maths/resample.js";
 import { cocoFile } from "../../app/static/views/files.js";
+import { random } from "./random.js";
 import { TABLE } from "./table.js";
 
 const floats = ({ values }) => Float32Array.from(values);
@@ -48,19 +49,42 @@ test("the patches of a click", () => {
   assert.deepEqual(proposal(BLOCK, { rows, columns }, { row: 1, column: 1 }, 0.9), bytes(TABLE.proposal));
 });
 
-test("a click takes no similar patches that do not touch it", () => {
-  const keys = Float32Array.of(0, 0, 1, 0, -1, 0, 1, 0); // of [CLS] and three patches in a row
-  const block = { queries: keys, keys, heads: 1, tokens: 4, dim: 2, prefix: 1 };
-  assert.deepEqual([...proposal(block, { rows: 1, columns: 3 }, { row: 0, column: 0 }, 0.9)], [1, 0, 0]);
-});
+/** Number of the connected part of each cell, edge to edge: the smallest of its cells. */
+function partsOf(mask, columns) {
+  const parts = [...mask.keys()];
+  const joined = (one, other) => mask[one] === mask[other] && Math.floor(one / columns) - Math.floor(other / columns) + ((one % columns) - (other % columns)) === 1; // prettier-ignore
+  for (let round = 0; round < mask.length; round++)
+    for (const cell of parts.keys())
+      for (const before of [cell - 1, cell - columns])
+        if (before >= 0 && joined(cell, before)) parts[cell] = parts[before] = Math.min(parts[cell], parts[before]);
+  return parts;
+}
 
-test("parts of fewer cells than the least are inverted, holes too", () => {
-  const drawn = (text) => Uint8Array.from(text.replaceAll(" ", ""), Number);
-  const mask = drawn("110000 110011 000000 111100 101100 111100");
-  const [three, five] = [3, 5].map((least) => tidy(mask.slice(), 6, least));
-  assert.deepEqual(three, drawn("110000 110000 000000 111100 111100 111100"));
-  assert.deepEqual(tidy(mask.slice(), 6, 4), three); // a part of four cells stays
-  assert.deepEqual(five, drawn("000000 000000 000000 111100 111100 111100"));
+test("a click takes the similar patches that are connected with it; small parts and holes are inverted", () => {
+  const next = random(4);
+  const [rows, columns] = [5, 7];
+  const keys = Float32Array.from({ length: 36 * 2 }, () => next() - 0.4).fill(0, 40, 42); // patch 19 has no key
+  const block = { queries: keys, keys, heads: 1, tokens: 36, dim: 2, prefix: 1 };
+  for (let patch = 0; patch < 35; patch++)
+    for (const reach of [0.5, 0.9]) {
+      const similar = attention.keySimilarityMap(block, 1 + patch).map((cosine) => Math.max(0, cosine));
+      similar[patch] = 1;
+      const kept = attention.keepMass(similar, reach);
+      kept[patch] = 1;
+      const parts = partsOf(kept, columns);
+      const place = { row: Math.floor(patch / columns), column: patch % columns };
+      const expected = parts.map((part) => Number(part === parts[patch]));
+      assert.deepEqual([...proposal(block, { rows, columns }, place, reach)], expected);
+    }
+  for (let round = 0; round < 20; round++) {
+    const mask = Uint8Array.from({ length: 35 }, () => Number(next() < 0.5));
+    const parts = partsOf(mask, columns);
+    const cells = (part) => parts.filter((other) => other === part).length;
+    for (const least of [1, 3, 4.5]) {
+      const expected = [...mask].map((value, cell) => (cells(parts[cell]) < least ? 1 - value : value));
+      assert.deepEqual([...tidy(mask.slice(), columns, least)], expected);
+    }
+  }
 });
 
 for (const { map, mass, kept } of TABLE.keepMass)
