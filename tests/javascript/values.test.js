@@ -142,12 +142,13 @@ test("bytes of 16-bit floats are decoded, subnormal and negative ones too; other
 });
 
 test("two heads have a mean, and together keep what any of them keeps", () => {
-  const maps = new Maps([Float32Array.of(0.9, 0.05, 0.05), Float32Array.of(0.05, 0.05, 0.9)], { mass: 0.6 });
+  const maps = new Maps([Float32Array.of(0.05, 0.05, 0.9), Float32Array.of(0.9, 0.05, 0.05)], { mass: 0.6 });
   assert.deepEqual([...maps.kept("heads")], [1, 0, 1]);
   close(maps.map("mean"), [0.475, 0.05, 0.475]);
   close(maps.map("max"), [0.9, 0.05, 0.9]);
   for (const key of ["mean", "max", "0"]) close(new Maps([Float32Array.of(0.2, 0.8)], {}).map(key), [0.2, 0.8]);
   assert.deepEqual([...attention.aboveLeast(Float32Array.of(3, 3))], [1, 1]);
+  assert.deepEqual([...attention.aboveLeast(Float32Array.of(3, 7, 4))], [0, 4, 1]);
 });
 
 test("a range goes from the median to the 98th percentile, or has zero in the middle", () => {
@@ -177,10 +178,16 @@ for (const [rows, columns, row, column] of [
     assert.deepEqual(attention.likelyPatch(block, { rows, columns }), { row, column });
   });
 
-test("without inner patches the likely patch is in the middle", () => {
-  const block = { queries: new Float32Array(11), keys: new Float32Array(11), heads: 1, tokens: 11, dim: 1, prefix: 1 };
-  assert.deepEqual(attention.likelyPatch(block, { rows: 2, columns: 5 }), { row: 1, column: 2 });
-});
+for (const [rows, columns, patch] of [
+  [2, 5, { row: 1, column: 2 }], // without inner patches the middle
+  [1, 6, { row: 0, column: 3 }],
+  [4, 5, { row: 1, column: 1 }], // the first of equal ones
+])
+  test(`the likely patch of a map of ${rows} × ${columns} equal patches`, () => {
+    const tokens = 1 + rows * columns;
+    const block = { queries: new Float32Array(tokens), keys: new Float32Array(tokens), heads: 1, tokens, dim: 1, prefix: 1 }; // prettier-ignore
+    assert.deepEqual(attention.likelyPatch(block, { rows, columns }), patch);
+  });
 
 test("sizes shrink in proportion to a number of pixels or a longer side, and never grow", () => {
   const size = { width: 400, height: 100 };
@@ -195,4 +202,5 @@ test("patches that hold a share exactly need no other patch", () => {
   const kept = attention.keepMass(map, 0.5);
   assert.deepEqual([...kept], [0, 1, 0]);
   assert.deepEqual(attention.keptShares(map, kept), { mass: 0.5, area: 1 / 3 });
+  assert.deepEqual([...attention.keepMass(new Float32Array(3), 0.5)], [0, 0, 1]); // at least one
 });
