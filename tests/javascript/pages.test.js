@@ -1369,6 +1369,7 @@ test("a film has a tile for every block, and a matrix one for every head of ever
   assert.deepEqual(tiles(blocks.film), [["0", "1"], ["1", "2"]]); // prettier-ignore
   assert.deepEqual([blocks.element.hidden, marked(blocks.film)], [false, ["1"]]);
   blocks.choose("0");
+  assert.equal(view.settings.head, "mean");
   await rested();
   assert.deepEqual([view.settings.block, view.arrays.number, marked(blocks.film)], [1, 0, ["0"]]);
   assert.deepEqual(
@@ -1394,12 +1395,18 @@ test("a film has a tile for every block, and a matrix one for every head of ever
   blocks.choose("1 1");
   await rested();
   assert.deepEqual([view.settings.block, view.settings.head, marked(blocks.matrix)], [0, "1", ["1 1"]]); // the last
+  const changes = [];
+  blocks.view = /** @type {any} */ ({ ...view, definition: {}, shown: "mean", arrays: view.arrays, set: (change) => changes.push(change) }); // prettier-ignore
+  blocks.choose("0 mean");
+  assert.deepEqual(changes, [{ block: 1 }]); // of a quantity without heads
+  blocks.view = view;
 });
 
 test("blocks are fetched for the film if the server has them and they are below 96 MB, and dropped if they come late", async () => {
   const view = await attention({ value: { ...VALUE, token: "fetched" }, blocks: true });
   const { blocks } = view;
   const loads = mock.method(blocks, "load", async () => {});
+  mock.timers.tick(800);
   const half_ = (bytes) => ({ keys: { byteLength: 24e6 }, queries: { byteLength: bytes }, number: 1 });
   for (const [definition, bytes, loaded] of [
     [{ arrays: "blocks" }, 24e6 - 1, 1], // 96 MB less 2 bytes
