@@ -451,9 +451,9 @@ test("the first view walks over its places, and an address of another image show
   view.stage.element.fire("pointermove", { pointerId: 1, target: { closest: () => null } });
   assert.deepEqual([view.guided, view.element.dataset.walk], [null, "over"]);
   media.matches = true; // the user wants less motion
-  const { guided } = await attention({ value: { ...VALUE, token: "still" }, walk: { source: "owl", places: [[0.9, 0.9], [0.1, 0.1]] } }); // prettier-ignore
+  const still = await attention({ value: { ...VALUE, token: "still" }, walk: { source: "owl", places: [[0.9, 0.9], [0.1, 0.1]] } }); // prettier-ignore
   mock.timers.tick(5000);
-  assert.deepEqual(guided, { row: 2, column: 4 });
+  assert.deepEqual(still.guided, { row: 2, column: 4 });
   media.matches = false;
   for (const [search, found] of [
     ["?image=kitten", null],
