@@ -589,7 +589,10 @@ test("all own images are in one archive with the maps and masks of the same plac
     assert.equal(numpy(query), "2,4");
   }
   own.splice(1, 1);
-  assert.equal("left-out.txt" in (await unzip(await write({}, () => {}))), false);
+  view.hover(null);
+  const { "01-my-photo.v2-maps.npz": maps, ...rest } = await unzip(await write({}, () => {}));
+  assert.deepEqual(Object.keys(rest), ["01-my-photo.v2-mask.png"]);
+  assert.equal(numpy((await unzip(new Blob([/** @type {any} */ (maps)])))["query.npy"]), "cls");
   own.pop();
   await assert.rejects(
     write({ examples: false }, () => {}),

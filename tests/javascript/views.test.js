@@ -141,6 +141,8 @@ test("arrow keys move by patches, and the part that is shown follows", () => {
   for (const [key, from, to] of [
     ["ArrowRight", { x: 0.92, y: 0.5 }, [0.95, 0.5]], // the center of the last patch
     ["ArrowLeft", { x: 0.08, y: 0.5 }, [0.05, 0.5]],
+    ["ArrowLeft", { x: 0.5, y: 0.5 }, [0.4, 0.5]],
+    ["ArrowUp", { x: 0.5, y: 0.5 }, [0.5, 0.3]],
     ["ArrowDown", { x: 0.5, y: 0.8 }, [0.5, 0.9]],
   ]) {
     stage.cursor = from;
