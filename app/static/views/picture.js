@@ -21,8 +21,8 @@ export async function pictureFile(place, kind, parts) {
 async function svgOf(place, { outline, pins, scale, side = MOST_SIDE }) {
   const stages = place.matches(".lab-stage") ? [place] : [...place.querySelectorAll(".lab-stage")];
   const frame = around(stages);
-  const images = await Promise.all(stages.map((stage) => naturalSize(stage.querySelector(".lab-image"))));
-  const natural = Math.max(...images.map((image, at) => image.width / stages[at].getBoundingClientRect().width));
+  const widths = await Promise.all(stages.map((stage) => naturalWidth(stage.querySelector(".lab-image"))));
+  const natural = Math.max(...widths.map((width, at) => width / stages[at].getBoundingClientRect().width));
   const ratio = Math.min(natural, side / Math.max(frame.width, frame.height)); // pixels of the file per pixel of the screen
   /** @param {Element} element  null: the whole file @returns {Box} */
   const within = (element) => {
@@ -78,10 +78,10 @@ function around(elements) {
   return { x, y, width: right - x, height: bottom - y };
 }
 
-/** @param {any} image  an image or a canvas @returns {Promise<Size>} */
-async function naturalSize(image) {
+/** @param {any} image  an image or a canvas @returns {Promise<number>} */
+async function naturalWidth(image) {
   if (image instanceof HTMLImageElement) await image.decode();
-  return { width: image.naturalWidth || image.width, height: image.naturalHeight || image.height };
+  return image.naturalWidth || image.width;
 }
 
 /** Draw the image and the canvases of a stage as their styles show them. */
