@@ -91,8 +91,9 @@ def test_measure_channels_spans_the_values_and_leaves_8_bits_as_they_are():
     assert all(value == round(value, 6) for value in (*statistics.mean, *statistics.std))
     images = np.random.default_rng(2).integers(10, 99, (2, 6, 6, 1)).astype(np.uint8)
     assert measure_channels(images).range == ChannelRange((0.0,), (255.0,))
-    missing = np.array([[[np.nan], [np.inf], [2.0]]])
-    np.testing.assert_array_equal(ChannelRange((0.0,), (4.0,)).to_uint8(missing).ravel(), [0, 255, 128])
+    values = np.array([[[np.nan], [np.inf], [2.0], [3.0], [9.0], [-9.0]]])
+    scaled = ChannelRange((0.0,), (4.0,)).to_uint8(values).ravel()
+    np.testing.assert_array_equal(scaled, [0, 255, 128, 191, 255, 0])
     with pytest.raises(SettingError, match="channel 3 has the value 7 everywhere"):
         measure_channels([np.where(np.arange(5) == 3, 7, BANDS)])
 
@@ -114,10 +115,11 @@ def test_measure_channels_takes_every_nth_pixel_of_4096_or_more():
 
 
 def test_array_of_at_most_the_allowed_values_is_read():
-    data = saved(np.save, BANDS)
-    assert read_channels(data, 5, "bands", 63).shape == (7, 9, 5)
-    with pytest.raises(ImageError, match="too large"):
-        read_channels(data, 5, "bands", 62)
+    for write in (np.save, tifffile.imwrite):
+        data = saved(write, BANDS)
+        assert read_channels(data, 5, "bands", 63).shape == (7, 9, 5)
+        with pytest.raises(ImageError, match="too large"):
+            read_channels(data, 5, "bands", 62)
 
 
 def test_model_of_rgb_is_adapted_to_one_channel_or_more():

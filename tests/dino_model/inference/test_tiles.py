@@ -79,14 +79,17 @@ def test_tiles_have_their_own_maps_with_the_masses_of_the_overview():
         small = plain.cls_attention(block)
         overview = resample_nearest(small, (8, 19)).astype(float)
         overview *= (small.sum((1, 2)) / overview.sum((1, 2)))[:, None, None]
-        parts = {}
+        parts, prefixes = {}, []
         for top in (0, 3):
             for left in (0, 4, 7, 10, 14):
                 plain.set_image(np.ascontiguousarray(image[8 * top : 8 * top + 40, 8 * left : 8 * left + 40]))
                 parts[top, left] = plain.cls_attention(block)
+                prefixes.append(plain.tokens(block)[0])
+        np.testing.assert_allclose(predictor.tokens(block)[0], np.mean(prefixes, axis=0), atol=1e-5)
         maps = predictor.cls_attention(block)
         np.testing.assert_allclose(maps, plain_join(overview, parts, 5, 2), atol=1e-6)
         np.testing.assert_allclose(maps.sum((1, 2)), small.sum((1, 2)), atol=1e-5)
+    assert (predictor.cls_attention() == predictor.cls_attention(-1)).all()
     with pytest.raises(ValueError, match="tiles have no common queries and keys"):
         predictor.queries_keys()
 
@@ -98,15 +101,18 @@ def test_point_has_the_map_of_its_tile_and_that_of_the_overview_elsewhere():
     )
     image = photo(64, 152)
     predictor.set_image(image)
-    found = predictor.point_attention(60, 149)  # row 7, column 18; of the tile from 3, 14 on 4, 4
-    plain.set_image(sample(image, 24, 64, "short-side"))
-    small = plain.point_attention(22, 62)
-    expected = resample_nearest(small, (8, 19)).astype(float)
-    expected *= (small.sum((1, 2)) / expected.sum((1, 2)))[:, None, None]
-    plain.set_image(np.ascontiguousarray(image[24:64, 112:152]))
-    own, place = plain.point_attention(36, 37), (slice(None), slice(3, 8), slice(14, 19))
-    expected[place] = own * (expected[place].sum((1, 2)) / own.sum((1, 2)))[:, None, None]
-    np.testing.assert_allclose(found, expected, atol=1e-6)
+    for point, coarse, top, left, inside in (
+        ((60, 149), (22, 62), 3, 14, (36, 37)),  # row 7, column 18: 4, 4 of its tile
+        ((10, 60), (4, 28), 0, 4, (12, 28)),  # row 1, column 7: 1, 3 of the nearer of two tiles
+    ):
+        plain.set_image(sample(image, 24, 64, "short-side"))
+        small = plain.point_attention(*coarse)
+        expected = resample_nearest(small, (8, 19)).astype(float)
+        expected *= (small.sum((1, 2)) / expected.sum((1, 2)))[:, None, None]
+        plain.set_image(np.ascontiguousarray(image[8 * top : 8 * top + 40, 8 * left : 8 * left + 40]))
+        own, place = plain.point_attention(*inside), np.s_[:, top : top + 5, left : left + 5]
+        expected[place] = own * (expected[place].sum((1, 2)) / own.sum((1, 2)))[:, None, None]
+        np.testing.assert_allclose(predictor.point_attention(*point), expected, atol=1e-6)
 
 
 @pytest.mark.parametrize("limit", [tiles.KEPT_BYTES, 0])
@@ -186,9 +192,9 @@ def test_invalid_tiles_are_refused(options: dict, message: str):
 
 
 def test_tile_of_one_patch_has_a_token_of_its_own():
-    predictor = TiledPredictor(model(), tile=15, overlap=0.5, **COMPUTE | {"size": 32})
+    predictor = TiledPredictor(model(), tile=8, overlap=0.5, **COMPUTE | {"size": 32})
     predictor.set_image(photo(32, 40))
-    assert "; 4 × 5 tiles of 15, overlap 50%" in predictor.describe()
+    assert "; 4 × 5 tiles of 8, overlap 50%" in predictor.describe()
     assert predictor.token_features().shape == (4, 5, 48)
 
 
@@ -207,6 +213,10 @@ def test_tiles_are_spread_evenly_with_the_overlap_at_least(count, side, overlap,
 
 
 def test_memory_limit_is_that_of_the_patches_of_all_tiles(monkeypatch: pytest.MonkeyPatch):
+    predictor = TiledPredictor(model(), tile=40, overlap=0, **COMPUTE | {"resize": "native"})
+    predictor.check_patches(np.broadcast_to(np.uint8(0), (8000, 8000, 3)))
+    with pytest.raises(ValueError, match="1000 × 1001 patches, more than 1,000,000"):
+        predictor.check_patches(np.broadcast_to(np.uint8(0), (8000, 8004, 3)))
     monkeypatch.setattr(TiledPredictor, "max_patches", 100)
     with pytest.raises(ValueError, match="8 × 19 patches, more than 100: choose a smaller size"):
         TiledPredictor(
