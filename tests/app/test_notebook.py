@@ -89,6 +89,7 @@ def test_show_match_holds_the_matches_and_directions_of_the_package():
     assert (matched["a"], matched["scales"]) == (props["value"]["token"], list(matching.SCALES))
     data = base64.b64decode(matched["directions"].split(",")[1])
     vectors = np.frombuffer(data, "<f2").reshape(np.prod(grids[0]) + np.prod(grids[1]), -1).astype(np.float32)
+    assert vectors.shape[1] == 128  # of 192 * 4, for a small notebook
     cosines = matching.similarities(*matching.prepare_pair(*(one.features for one in features)), (1, 2))
     found = vectors[np.prod(grids[0]) :] @ vectors[grids[0][1] + 2]
     np.testing.assert_allclose(found.reshape(grids[1]), cosines, atol=0.01)
