@@ -169,8 +169,9 @@ def test_objects_are_followed_through_a_clip(client, tmp_path):
     [
         ("attention", ["nobody"], "name of an example"),
         ("attention", [base64.b64encode(bytes(29)).decode()], "name of an example"),
-        ("attention", [base64.b64encode(bytes(30)).decode()], "image"),
-        ("attention", ["a" * 1_400_000], "larger than the 1 MB allowed"),
+        ("attention", [base64.b64encode(bytes(30)).decode()], "not an image of a known format"),
+        ("attention", ["a" * 1_333_334], "not an image of a known format"),  # 1 MB, which is no image
+        ("attention", ["a" * 1_333_335], "larger than the 1 MB allowed"),
         ("attention", ["kitten", MODEL, 64, 1, -1, 0], "Invalid row"),
         ("attention", ["kitten", MODEL, 64, 1, 0, -1], "Invalid column"),
         ("attention", ["kitten", MODEL, 64, -13], "no block -13"),

@@ -59,5 +59,7 @@ def test_photograph_lifts_of_a_rank_encode_its_share_only(monkeypatch):
     encoded, honest = [], photographs.image
     monkeypatch.setattr(photographs, "image", lambda name: (encoded.append(name), honest(name))[1])
     monkeypatch.setattr(ranks, "gather_rows", lambda compute, numbers: compute(numbers[1:3]))
-    assert len(photograph_lifts(load_model("random:embedded"), size=64, device="cpu")) == 2
-    assert encoded == [*photographs.names()[1:3]]
+    found = photograph_lifts(load_model("random:embedded"), device="cpu")
+    assert len(found) == 2
+    assert photograph_lifts(load_model("random:embedded"), size=224, device="cpu") == found
+    assert encoded == [*photographs.names()[1:3]] * 2
