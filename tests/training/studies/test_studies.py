@@ -114,6 +114,8 @@ def test_studies_train_as_their_page_states():
         recipes = [Plan.of(recipe, 3200).steps for recipe in law.recipes(law.epochs).values()]
         assert recipes == [800 * (2 if name == "two crops" else 1) for name in law.variants]
         assert law.seeds == {"collapse": 3, "loss": 10}.get(law.name, 5)
+        largest = {"top-1, %": 100, "/ ln K": 1, "of the object": float("inf")}  # by the end of the quantity
+        assert [law.largest] == [largest[end] for end in largest if law.quantity.endswith(end)]
     recipe = LAWS["teacher"].recipes(8)["momentum"]
     plan, backbone, head, crops = Plan.of(recipe, 3200), recipe.backbone, recipe.method.head, recipe.crops
     assert (recipe.batch_size, backbone.depth, backbone.width, backbone.patch_size) == (32, 2, 96, 4)
