@@ -62,8 +62,10 @@ def test_draw_view_depends_on_seed_and_step_and_stays_inside():
     assert max(min(free[8]), min(free[14])) < 0.5, "only enlarged views have larger boxes"
     assert min(free[18]) < 0.7
     assert min(map(max, free.values())) > 0.95
-    for view in aligned:
-        assert view.top * 14 == pytest.approx(round(view.top * 14))
+    for cells, places in ((8, range(7)), (14, range(1))):
+        chosen = [view for view in aligned if view.cells == cells]
+        for starts in ([view.top for view in chosen], [view.left for view in chosen]):
+            assert {round(14 * start, 9) for start in starts} == set(places)
 
 
 @pytest.mark.parametrize("lead", [(1, 3), (2, 1)])
