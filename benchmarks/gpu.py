@@ -85,20 +85,14 @@ class Gpu:
             for way in self.ways:
                 if time.monotonic() > end:
                     skipped.append(f"{model}, {way}")
-                    continue
-                rows.append({"model": model, "way": way, **self.measure(model, way)})
-                print(line(rows[-1]), flush=True)
-                self.write(facts | {"rows": rows, "skipped": skipped})
-        results: Row = facts | {"rows": rows, "skipped": skipped}
+                else:
+                    rows.append({"model": model, "way": way, **self.measure(model, way)})
+                    print(line(rows[-1]), flush=True)
+                if self.json:
+                    write_json(self.json, facts | {"rows": rows, "skipped": skipped})
         print(*(f"not measured, the time was over: {name}" for name in skipped), sep="\n", flush=True)
         if self.profile:
-            results["profile"] = print_profile(recipe_of(self.models[0], self.batch))
-        self.write(results)
-
-    def write(self, results: Row) -> None:
-        """Write the results so far."""
-        if self.json:
-            write_json(self.json, results)
+            print_profile(recipe_of(self.models[0], self.batch))
 
     def measure(self, model: str, way: str) -> Row:
         """Measure one way with the largest batch that fits."""
@@ -186,7 +180,7 @@ def kernels(step: Step) -> list[Any]:
     return sorted(found, key=lambda event: -event.self_device_time_total)
 
 
-def print_profile(recipe: Recipe, most: int = 45) -> list[Row]:
+def print_profile(recipe: Recipe, most: int = 45) -> None:
     """Print the longest kernels of a step with its augmentation."""
     step = build_step(recipe, "package, augmentation")
     for _ in range(WARM_UP):
@@ -197,10 +191,6 @@ def print_profile(recipe: Recipe, most: int = 45) -> list[Row]:
     print(f"kernels of a step with augmentation: {total / 1000:.2f} ms of device time in total")
     for event in events[:most]:
         print(f"{event.self_device_time_total / 1000:8.3f} ms {event.count:5d} × {event.key[:110]}")
-    return [
-        {"kernel": event.key, "count": event.count, "microseconds": event.self_device_time_total}
-        for event in events
-    ]
 
 
 def line(row: Row) -> str:
