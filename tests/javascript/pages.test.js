@@ -348,7 +348,10 @@ test("maps of a patch, the mean or a head are drawn with the opacity, colors and
   close([Number.parseFloat(ends[1])], [100 * view.maps.scale("max")[1]], 1);
   assert.deepEqual([view.valueText(0.1234), view.valueText(0.99)], ["12 %", "99 %"]);
   assert.deepEqual([view.colorOf("heads"), view.colorOf("mean")], [COLORS.heads[0], COLORS.summary.mean]);
-  assert.deepEqual([...view.maps.kept("0")], [...keepMass(view.maps.heads[0], 0.5)]);
+  for (let mass = 10; mass <= 100; mass++) {
+    view.set({ mass });
+    assert.deepEqual([...view.maps.kept("0")], [...keepMass(view.maps.heads[0], mass / 100)]);
+  }
   view.settings.block = 2;
   view.refuse("Not now.");
   assert.equal(view.settings.block, 1); // as shown
