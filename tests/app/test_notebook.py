@@ -50,8 +50,11 @@ def test_show_compares_models_has_all_blocks_and_refuses_other_choices(monkeypat
         assert still.width == notebook.STILL_WIDTH  # two images of 640 pixels are wider
     with pytest.raises(ValueError, match="expected 'last' or 'all'"):
         show(image, blocks="first")
-    monkeypatch.setattr(notebook, "MAX_BYTES", {"last": 1000})
-    with pytest.raises(ValueError, match="expected at most 1,000"):
+    length = len(show(image, "random:embedded", size=64)._repr_html_())
+    monkeypatch.setattr(notebook, "MAX_BYTES", {"last": length})
+    show(image, "random:embedded", size=64)
+    monkeypatch.setattr(notebook, "MAX_BYTES", {"last": length - 1})
+    with pytest.raises(ValueError, match=f"expected at most {length - 1:,}"):
         show(image, "random:embedded", size=64)
 
 
