@@ -202,5 +202,6 @@ test("patches that hold a share exactly need no other patch", () => {
   const kept = attention.keepMass(map, 0.5);
   assert.deepEqual([...kept], [0, 1, 0]);
   assert.deepEqual(attention.keptShares(map, kept), { mass: 0.5, area: 1 / 3 });
+  assert.deepEqual([...attention.keepMass(Float32Array.of(2, 3), 0.6)], [0, 1]); // 0.4 in 32 bits is more
   assert.deepEqual([...attention.keepMass(new Float32Array(3), 0.5)], [0, 0, 1]); // at least one
 });

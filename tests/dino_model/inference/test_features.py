@@ -222,7 +222,9 @@ def test_extract_interrupted_continues_after_finished_parts(
     images: Images, vit: nn.Module, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys
 ):
     monkeypatch.setattr(features_module, "IMAGES_AT_ONCE", 4)
-    sound = extractor(vit).extract(images).features
+    sound = extractor(vit).extract(images, title="work").features
+    printed = capsys.readouterr().err
+    assert printed.count("11/11") == printed.count("\n") == 1
     keeping, computed = extractor(vit, cache=tmp_path / "cache"), []
 
     def interrupt(_: nn.Module, batch: tuple[Tensor]) -> None:

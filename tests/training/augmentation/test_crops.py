@@ -17,6 +17,7 @@ from training.augmentation.crops import (
     Crops,
     MultiCrop,
     crop,
+    normalize,
     random_box,
     resized_crops,
     widen,
@@ -234,6 +235,13 @@ def test_multi_crop_deit_applies_two_operations_of_magnitude_9(augment, monkeypa
         white if augment == "workers" else functional.pil_to_tensor(white)
     )
     assert not any(group.any() for group in crops)
+
+
+def test_pixels_are_normalized_by_the_statistics_of_their_channel():
+    white_and_black = torch.tensor([255, 0], dtype=torch.uint8).expand(1, 2, 1, 2)
+    crops = Crops(white_and_black, white_and_black[:0])
+    views, _ = normalize(crops, (0.5, 0.2), (0.25, 0.4), torch.device("cpu"))
+    torch.testing.assert_close(views.flatten(2)[0], torch.tensor([[2.0, -2.0], [2.0, -0.5]]))
 
 
 def finish(pipeline, pairs):

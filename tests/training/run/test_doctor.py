@@ -169,7 +169,7 @@ def test_findings_of_a_healthy_run_are_empty_at_every_step(name, run):
     assert doctor(run(name).folder) == (0, [], [])
 
 
-@pytest.mark.parametrize("steps", [8, 29, 40, 150, 1000])
+@pytest.mark.parametrize("steps", [8, 29, 30, 40, 150, 1000])
 def test_slow_teacher_at_any_length_advises_no_momentum_below_090(steps):
     settings = module.RunSettings(steps, steps_per_epoch=8, batch_size=8, teacher_momentum=0.9999)
     sentence = module.slow_teacher(settings)
