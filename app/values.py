@@ -24,7 +24,7 @@ def attention_value(
     predictor: AttentionPredictor,
     image: np.ndarray,
     *,
-    size: int | None,
+    size: int | None = 224,
     blocks: Sequence[int] = (-1,),
     name: str = "image",
 ) -> dict[str, Any]:

@@ -46,6 +46,12 @@ def test_two_views_in_an_interface_inside_fastapi_answer_with_maps(predictor, pi
     assert [(value["rows"], value["columns"], value["heads"]) for value in values] == [(4, 6, 3)] * 2
 
 
+def test_value_is_of_224_pixels_and_the_last_block_by_default(predictor, pixels):
+    value = attention_value(predictor, pixels)
+    assert min(value["rows"], value["columns"]) == 224 // predictor.patch_size
+    assert list(value["arrays"]) == [f"blocks/{predictor.blocks - 1}"]
+
+
 def test_page_is_mounted_under_a_path_with_its_routes(backend):
     page = TestClient(mount(FastAPI(), "/dino", backend))
     assert page.get("/dino/config").json()["title"] == "DINO attention lab"
