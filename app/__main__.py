@@ -147,6 +147,7 @@ class Serve:
             run_history=False,
             enable_monitoring=False,
             footer_links=["api"],
+            state_session_capacity=200,
             favicon_path=STATIC / "favicon.png",
             theme=theme(),
             head=head(backend),

@@ -43,7 +43,7 @@ class Query(ClientValue):
 class RunLengths(ClientValue):
     """A mask in COCO's compressed run lengths."""
 
-    size: list[int]
+    size: list[int] = Field(min_length=2, max_length=2)
     counts: str
 
 

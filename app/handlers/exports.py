@@ -38,7 +38,7 @@ class Figure(ClientValue):
     file: Literal["figure.png", "figure.svg", "figure.pdf"]
     name: str
     token: str
-    maps: str
+    maps: str = Field(max_length=20_000_000)
     shape: list[Annotated[int, Field(ge=1)]] = Field(min_length=3, max_length=3)
     label: str = Field(max_length=100)
     caption: str = Field(max_length=600)

@@ -36,14 +36,14 @@ class Sent(ClientValue):
 
     kind: Kind
     path: str
-    title: str
+    title: str = Field(max_length=1000)
 
 
 class Named(ClientValue):
     """A file by the name that `keep` returned."""
 
     kind: Kind
-    name: str
+    name: str = Field(max_length=1000)
 
 
 class Frame(ClientValue):

@@ -45,7 +45,7 @@ class Key:
             image, size, model, *version = token.split(".")
             name = base64.urlsafe_b64decode(model + "==").decode()
             key = cls(image, name, int(size), *version)
-            if key.token == token:
+            if key.token == token and 0 < key.size < 10**6:
                 return key
         except (AttributeError, ValueError, TypeError):
             pass

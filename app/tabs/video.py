@@ -41,7 +41,7 @@ class Marking(ClientValue):
 
     clip: str
     run: int
-    marks: list[FrameMask]
+    marks: list[FrameMask] = Field(max_length=1000)
 
 
 class FileRequest(ClientValue):

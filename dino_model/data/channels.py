@@ -170,5 +170,5 @@ def _read_pillow(data: bytes, channels: int, most: int) -> NDArray[Any]:
 
 
 def _check_size(shape: Sequence[int], most: int) -> None:
-    if math.prod(shape) > most:
+    if not 0 <= math.prod(shape) <= most:
         raise ValueError(f"found {math.prod(shape):,} values, at most {most:,} are read")

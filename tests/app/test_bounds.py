@@ -8,8 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from app.handlers.api import RunLengths
+from app.handlers.own import Named, Sent
 from app.limits import bounds
 from app.limits.bounds import BoundedCache, Limits, take_upload, temporary_folder, trim
+from app.limits.errors import LabError
+from app.store.engine import Key, NotHere
+from app.tabs.video import Marking
 
 
 @pytest.fixture(autouse=True)
@@ -106,3 +111,28 @@ def test_only_files_of_the_folder_are_read_and_then_deleted(tmp_path, monkeypatc
         with pytest.raises(LabError, match=r"open it again\.$"):
             take_upload(path, 10)
     assert secret.exists()
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "field", "largest"),
+    [
+        (Sent, {"kind": "image", "path": "a"}, "title", "x" * 1000),
+        (Named, {"kind": "image"}, "name", "x" * 1000),
+        (RunLengths, {"counts": "0"}, "size", [4, 6]),
+        (Marking, {"clip": "a", "run": 0}, "marks", [{"frame": 0, "runs": [], "objects": []}] * 1000),
+    ],
+)
+def test_value_of_a_client_is_bounded(kind, value, field, largest):
+    kind.of(value | {field: largest})
+    with pytest.raises(LabError):
+        kind.of(value | {field: largest + largest[:1]})
+
+
+@pytest.mark.parametrize("size", [-1, 0, 1, 10**6 - 1, 10**6])
+def test_token_has_a_size_in_pixels(size):
+    key = Key("a", "embedded", size)
+    if 0 < size < 10**6:
+        assert Key.of(key.token) == key
+    else:
+        with pytest.raises(NotHere):
+            Key.of(key.token)

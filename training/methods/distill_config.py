@@ -1,6 +1,5 @@
 """Settings of distillation from a frozen teacher and its recipes, without importing torch."""
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -98,8 +97,8 @@ class DistillConfig(MethodConfig):
             raise SettingError(f"--jitter is {self.jitter}, expected 0 to 0.5")
         if self.attention_spread and not self.attention_weight:
             raise SettingError("--attention-spread changes nothing without --attention-weight")
-        if not self.view_scales or not all(0 < scale < math.inf for scale in self.view_scales):
-            raise SettingError(f"--view-scales is {self.view_scales}, expected numbers above 0")
+        if not self.view_scales or not all(0 < scale < 10 for scale in self.view_scales):
+            raise SettingError(f"--view-scales is {self.view_scales}, expected numbers above 0 and below 10")
         if not any(getattr(self, name) for name in WEIGHTS):
             raise SettingError("all terms of the loss have weight 0: pass --patch-weight 1")
 

@@ -107,11 +107,14 @@ def draw_outcome(outcome: Outcome, path: Path) -> None:
             error = [[mean - low], [high - mean]] if math.isfinite(low) else None
             axes.errorbar(place, mean, error, fmt="o", color=blue)
             axes.plot([place + 0.08] * len(values), values, ".", color=blue)
-        for line, (name, value) in zip(figures.LINES, outcome.baselines.items(), strict=False):
+        for number, (name, value) in enumerate(outcome.baselines.items()):
+            line = figures.LINES[number % len(figures.LINES)]
             axes.axhline(value, color="black", linestyle=line, label=f"{name} {value:.1f}")
         names = list(outcome.values)
         axes.set_xticks(range(len(names)), names)
         axes.set_xlim(-0.5, len(names) - 0.5)
+        if law.unit == "points":
+            axes.set_ylim(top=min(axes.get_ylim()[1], 100))
         axes.set_ylabel(law.quantity)
         if outcome.baselines:
             axes.legend()
